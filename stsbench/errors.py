@@ -5,6 +5,10 @@ class StsbenchError(Exception):
     """Anything a user can put right. The command line prints it on one line and exits with 1."""
 
 
+class UsageError(StsbenchError):
+    """Options that exclude, or need, one another. The command line says how it is used and exits with 2."""
+
+
 class StsbenchWarning(UserWarning):
     """What a user of Python must know of a result, and the command line prints: altered data, cut texts, failed tasks."""
 

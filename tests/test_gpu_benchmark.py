@@ -86,4 +86,4 @@ def test_names_survive_the_command_line_and_batches_hold_whole_groups(modules):
     for name in modules.cases.CASES:
         recipe = modules.cases.recipe_of(name, "model", "float32")
         kind = load_method(recipe.method)
-        assert "," not in name and not recipe.training.batch_size % kind.group_size(kind.Options(**recipe.options))
+        assert "," not in name and not recipe.training.batch_size % kind.needs(kind.Options(**recipe.options)).group_size

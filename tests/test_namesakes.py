@@ -26,7 +26,8 @@ def folder(tmp_path, monkeypatch):
 
 def lines_of(tmp_path, **asked):
     lines = []
-    run(EvalOptions(Letters(), tmp_path / "run", sample=True, no_cache=True, resamples=0, **asked), log=lines.append)
+    options = EvalOptions(model=Letters(), output=tmp_path / "run", sample=True, no_cache=True, resamples=0, **asked)
+    run(options, log=lines.append)
     return lines
 
 

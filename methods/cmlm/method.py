@@ -5,11 +5,10 @@ No training code was released: this is a reading of the paper, and card.md says 
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stsbench.data.text.following import followed, following
@@ -18,6 +17,7 @@ from stsbench.encoders.forward.padded import check_family
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.method import Method
+from stsbench.training.api.needs import Needs
 from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.embedding_change import EmbeddingChange
@@ -36,7 +36,6 @@ class ConditionalMaskedLM(Method):
     name = "cmlm"
     Options = ConditionalMaskedLMOptions
     held_out_metric = "masked_accuracy"
-    needs_negatives = False
     options: ConditionalMaskedLMOptions
     guesses: Tensor  # (2,) correct guesses and guesses since the last `metrics`
 
@@ -52,15 +51,12 @@ class ConditionalMaskedLM(Method):
         self.register_buffer("guesses", torch.zeros(2, dtype=torch.long))
 
     @classmethod
-    def usable(cls, options: ConditionalMaskedLMOptions, rows: Any) -> NDArray[np.bool_] | None:
-        """Which of all rows can be trained on, (n,); None: all. StsbenchError where a next sentence is wanted in vain."""
+    def needs(cls, options: ConditionalMaskedLMOptions) -> Needs:
+        """Sentences, and the next one of each where that is guessed."""
         check_options(options)
-        return None if options.sentence == "same" else followed(rows, "options.sentence next")
-
-    @classmethod
-    def reach(cls, options: ConditionalMaskedLMOptions) -> int:
-        """The next sentence."""
-        return int(options.sentence == "next")
+        if options.sentence == "same":
+            return Needs(negatives=False)
+        return Needs(negatives=False, usable=partial(followed, option="options.sentence next"), reach=1)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentences that give vectors, then as many masked ones, in extra "mlm_labels" the tokens to guess in these.
@@ -95,7 +91,7 @@ class ConditionalMaskedLM(Method):
     def counts(self, batch: Batch) -> dict[str, int]:
         """Of each term the masked tokens."""
         labels = self._labels(batch)
-        return {name: int((each != IGNORED).sum()) for name, each in zip(_TERMS, labels, strict=False)}
+        return {name: int((part != IGNORED).sum()) for name, part in zip(_TERMS, labels, strict=False)}
 
     def metrics(self) -> dict[str, float]:
         """masked_accuracy: the share of this process's masked tokens that were guessed right."""

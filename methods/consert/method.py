@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from stsbench.encoders.forward.pooling import STATES
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles, nli_views
-from stsbench.training.api.method import Inference, LabelledUse, Method
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import Needs
 from stsbench.training.modules.backbone import Backbone, pool_padded
 from stsbench.training.modules.embedding_change import EmbeddingChange
 from stsbench.training.modules.soft_prompt import SoftPrompt
@@ -47,19 +49,13 @@ class ConSERT(Method):
         return stages_of(options)
 
     @classmethod
-    def needs_dropout(cls, options: ConSERTOptions) -> bool:
-        """Neither view is changed."""
-        return any(augmentations(options, stage) == ("none", "none") for stage in stages_of(options) if stage != "sup")
-
-    @classmethod
-    def labelled(cls, options: ConSERTOptions, stage: str) -> LabelledUse:
-        """Stages sup and joint have labelled pairs only."""
-        return "none" if stage == "unsup" else "only"
-
-    @classmethod
-    def labelled_roles(cls, options: ConSERTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """Premise, hypothesis and label."""
-        return nli_roles(available, "consert", triplets=False)
+    def needs(cls, options: ConSERTOptions) -> Needs:
+        """Labelled pairs alone in stages sup and joint; dropout where neither view is changed."""
+        contrasted = [stage for stage in stages_of(options) if stage != "sup"]
+        return Needs(
+            labelled={"sup": "only", "joint": "only"}, labelled_roles=partial(nli_roles, triplets=False),
+            dropout=any(augmentations(options, stage) == ("none", "none") for stage in contrasted),
+        )
 
     def prepare_labelled(self, rows: Any) -> None:
         """Make the classifier, by the number of labels."""

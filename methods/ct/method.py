@@ -15,6 +15,7 @@ from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.gathering import Gathering
 from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import Needs
 from stsbench.training.api.options import refuse_idle
 from stsbench.training.modules.backbone import Backbone
 
@@ -45,15 +46,10 @@ class ContrastiveTension(Method):
         self.in_tension = False  # before, model1 is not trained: model2 stands for both
 
     @classmethod
-    def roles(cls, options: ContrastiveTensionOptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """("sentence",)."""
+    def needs(cls, options: ContrastiveTensionOptions) -> Needs:
+        """Groups of the sentences that make a positive pair and its negative ones."""
         check_options(options)
-        return super().roles(options, available)
-
-    @classmethod
-    def group_size(cls, options: ContrastiveTensionOptions) -> int:
-        """Sentences that make a positive pair and its negative ones."""
-        return group_size(options)
+        return Needs(group_size=group_size(options))
 
     def start_stage(self, stage: str) -> None:
         """Both encoders start alike, also where a stage of labelled rows (recipe.semi) trained model2 before."""
@@ -69,7 +65,7 @@ class ContrastiveTension(Method):
         if self.options.objective == "in-batch":
             return Views([ids])
         first, second, labels = pair_up(len(ids), self.options)
-        return Views([[ids[place] for place in first], [ids[place] for place in second]], labels=labels)
+        return Views([[ids[index] for index in first], [ids[index] for index in second]], labels=labels)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """tension: the binary cross-entropy of pairs; in_batch: the cross-entropy over the batch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from stsbench.errors import DataError, StsbenchError
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Method
+from stsbench.training.api.needs import Needs
 from stsbench.training.api.options import refuse_idle
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
@@ -50,25 +52,11 @@ class DeCLUTR(Method):
         self._first, self._last = _ends(backbone.tokenizer)
 
     @classmethod
-    def roles(cls, options: DeCLUTROptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """("sentence",): the document."""
+    def needs(cls, options: DeCLUTROptions) -> Needs:
+        """Whole documents, of which spans are read, that are long enough."""
         check_options(options)
-        return super().roles(options, available)
-
-    @classmethod
-    def whole_texts(cls, options: DeCLUTROptions) -> bool:
-        """A row is a document, of which spans are read."""
-        return True
-
-    @classmethod
-    def usable(cls, options: DeCLUTROptions, rows: Any) -> NDArray[np.bool_]:
-        """(n,) the documents that are long enough."""
-        return long_enough(options, rows)
-
-    @classmethod
-    def unusable(cls, options: DeCLUTROptions) -> str:
-        """What short documents lack."""
-        return f"documents of fewer than {least(options):,} word pieces, 2 x anchors x l_max"
+        short = f"documents of fewer than {least(options):,} word pieces, 2 x anchors x l_max"
+        return Needs(whole_texts=True, usable=partial(long_enough, options), unusable=short)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """A views of anchors, masked, the tokens to guess in extra "mlm_labels"; then P views of the positives of the first
@@ -164,7 +152,7 @@ def _ends(tokenizer: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         if not inner or special & set(inner):
             continue  # a vocabulary without that word
         ids = tokenizer(text, **how)["input_ids"]
-        first = next((place for place in range(len(ids)) if ids[place : place + len(inner)] == inner), None)
+        first = next((start for start in range(len(ids)) if ids[start : start + len(inner)] == inner), None)
         if first is not None:
             return np.array(ids[:first], np.int32), np.array(ids[first + len(inner) :], np.int32)
     raise StsbenchError("declutr: the tokenizer reads none of its own words: choose another backbone")

@@ -78,9 +78,9 @@ def _anchor(slots: list[int], missing: int, options: DeCLUTROptions, draws: Draw
     length = _length(_ANCHOR, options.l_min, options.l_max, draws)
     last = len(slots) - 1
     scarce = len(slots) // missing < missing  # a slot in the middle might leave too few for the others
-    place = last * draws.integer(0, 1) if scarce else draws.integer(0, last)
-    start = draws.integer(slots[place], slots[place] + options.l_max - length)
-    del slots[max(0, place - 1) : place + 2]
+    slot = last * draws.integer(0, 1) if scarce else draws.integer(0, last)
+    start = draws.integer(slots[slot], slots[slot] + options.l_max - length)
+    del slots[max(0, slot - 1) : slot + 2]
     return Span(start, start + length)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.labelled import NLIClassifier, nli_roles, nli_views
-from stsbench.training.api.method import Inference, LabelledUse, Method
+from stsbench.training.api.labelled import NLIClassifier, nli_roles
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import Needs
 from stsbench.training.api.roles import pairs_or_sentence, role_views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.denoising import template_vectors
@@ -50,28 +52,16 @@ class DiffAug(Method):
         self.sample: list[Any] = []  # of the first stage's texts, which delta and kappa are measured on
 
     @classmethod
-    def roles(cls, options: DiffAugOptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """("sentence",), or anchor, positive and the hard negatives that the data give."""
-        return pairs_or_sentence(
-            "diffaug", options.view, available, unsupervised="bert-base-semi", supervised="bert-base-sup"
+    def needs(cls, options: DiffAugOptions) -> Needs:
+        """Stage prefix has NLI triplets alone, stage joint a batch of them beside each of its own by options.aux_weight."""
+        roles = partial(
+            pairs_or_sentence, view=options.view, unsupervised="bert-base-semi", supervised="bert-base-sup"
         )
-
-    @classmethod
-    def needs_dropout(cls, options: DiffAugOptions) -> bool:
-        """One module for both views of a sentence."""
-        return options.view == "dropout" and options.views == "same"
-
-    @classmethod
-    def labelled(cls, options: DiffAugOptions, stage: str) -> LabelledUse:
-        """Stage prefix has labelled rows only, stage joint also a batch of them each time where options.aux_weight > 0."""
-        if stage == "prefix":
-            return "only"
-        return "with" if options.aux_weight > 0 else "none"
-
-    @classmethod
-    def labelled_roles(cls, options: DiffAugOptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """Anchor, positive and negative: a premise, what it entails and what contradicts it."""
-        return nli_roles(available, "diffaug", pairs=False)
+        return Needs(
+            roles, dropout=options.view == "dropout" and options.views == "same",
+            labelled={"prefix": "only", "joint": "with" if options.aux_weight > 0 else "none"},
+            labelled_roles=partial(nli_roles, pairs=False),
+        )
 
     def prepare(self, rows: Any) -> None:
         """Choose the texts of `diagnose`: equally spaced rows of the first stage."""
@@ -108,10 +98,6 @@ class DiffAug(Method):
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentence twice, or as many views as the data have roles, in their order."""
         return role_views(self, rows)
-
-    def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Premises, entailed and contradicting hypotheses."""
-        return nli_views(self, rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """Stage prefix: nli. Stage joint: contrastive, and nli with options.aux_weight."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, cat, nn
 
 from stsbench.data.text.following import followed
@@ -15,6 +15,7 @@ from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.gathering import counted, gather
 from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import Needs
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import made_up
@@ -45,27 +46,14 @@ class DiffCSE(Method):
         self.make_views = ViewMaker(backbone, options)
 
     @classmethod
-    def roles(cls, options: DiffCSEOptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """("sentence",), or anchor, positive and the hard negatives that the data give."""
+    def needs(cls, options: DiffCSEOptions) -> Needs:
+        """Sentences, or pairs and hard negatives; the next sentence where that is changed."""
         check_options(options)
-        return pairs_or_sentence("diffcse", options.view, available)
-
-    @classmethod
-    def needs_dropout(cls, options: DiffCSEOptions) -> bool:
-        """The sentence twice, where the two are contrasted."""
-        return options.view == "dropout" and options.contrastive
-
-    @classmethod
-    def usable(cls, options: DiffCSEOptions, rows: Any) -> NDArray[np.bool_] | None:
-        """Which of all rows can be trained on, (n,); None: all. StsbenchError where a next sentence is wanted in vain."""
-        if options.sentence == "same":
-            return None
-        return followed(rows, f"options.sentence {options.sentence}")
-
-    @classmethod
-    def reach(cls, options: DiffCSEOptions) -> int:
-        """The next sentence, where that is changed."""
-        return int(options.sentence != "same")
+        alone = options.sentence == "same"
+        return Needs(
+            partial(pairs_or_sentence, view=options.view), dropout=options.view == "dropout" and options.contrastive,
+            usable=None if alone else partial(followed, option=f"options.sentence {options.sentence}"), reach=int(not alone),
+        )
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentences, then changed copies of them, block by block (views.py)."""
@@ -128,7 +116,7 @@ class DiffCSE(Method):
         """Of the auxiliary terms the tokens that they are the mean over."""
         if self.auxiliary is None:
             return {}
-        counted = [each for block in self._changed(batch) for each in self.auxiliary.counted(block).items()]
+        counted = [count for block in self._changed(batch) for count in self.auxiliary.counted(block).items()]
         return {name: int(tokens.sum()) for name, tokens in counted}
 
     def _sentence_views(self, batch: Batch) -> int:

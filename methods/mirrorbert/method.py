@@ -14,6 +14,7 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import Needs
 from stsbench.training.api.options import refuse_idle
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
@@ -38,16 +39,10 @@ class MirrorBERT(Method):
         check_backbone(options, backbone)
 
     @classmethod
-    def roles(cls, options: MirrorBERTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """("sentence",) or ("anchor", "positive"), whichever the data give."""
+    def needs(cls, options: MirrorBERTOptions) -> Needs:
+        """Sentences, or pairs; dropout where no span is masked and no head dropped."""
         check_options(options)
-        paired = "anchor" in available or "positive" in available
-        return pairs_or_sentence("mirror-bert", "given" if paired else "made", available)[:2]
-
-    @classmethod
-    def needs_dropout(cls, options: MirrorBERTOptions) -> bool:
-        """No span is masked, and no head dropped."""
-        return not options.span_chars and not options.drophead
+        return Needs(sentence_or_pair, dropout=not options.span_chars and not options.drophead)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentence, or the anchor, and its copy, or the positive, with a span masked; for both the heads kept."""
@@ -88,6 +83,12 @@ class MirrorBERT(Method):
         kept = batch.by_row.get(_KEPT)
         heads = None if kept is None or not self.training else head_factors(kept[rows], self.backbone.model.dtype)
         return self.backbone.pooled(batch.ids[rows], batch.mask[rows], heads=heads)
+
+
+def sentence_or_pair(roles: tuple[str, ...], who: str) -> tuple[str, ...]:
+    """("sentence",) or ("anchor", "positive"), whichever the data give."""
+    paired = "anchor" in roles or "positive" in roles
+    return pairs_or_sentence(roles, who, "given" if paired else "made")[:2]
 
 
 def check_options(options: MirrorBERTOptions) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
 from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import Needs
 from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import LMHead, as_masked_lm, made_up
@@ -19,13 +20,23 @@ from .options import MaskedLMOptions
 _ROLES = ("sentence", "anchor")  # the first of them that the data give
 
 
+def sentence_or_anchor(roles: tuple[str, ...], who: str) -> tuple[str, ...]:
+    """("sentence",), or of pairs ("anchor",)."""
+    role = next((role for role in _ROLES if role in roles), None)
+    if role is None:
+        raise StsbenchError(
+            f"{who} needs the column sentence or anchor (the data give {', '.join(roles) or 'no column'}): "
+            "name it in data.columns"
+        )
+    return (role,)
+
+
 class MaskedLM(Method):
     """Guess the masked tokens. One view: the masked copy. The head is the checkpoint's own, or new where it has none."""
 
     name = "mlm"
     Options = MaskedLMOptions
     held_out_metric = "masked_accuracy"
-    needs_negatives = False
     options: MaskedLMOptions
     guesses: Tensor  # (2,) correct guesses and guesses since the last `metrics`
 
@@ -45,15 +56,9 @@ class MaskedLM(Method):
         self.register_buffer("guesses", torch.zeros(2, dtype=torch.long))
 
     @classmethod
-    def roles(cls, options: MaskedLMOptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """("sentence",), or of pairs ("anchor",)."""
-        role = next((role for role in _ROLES if role in available), None)
-        if role is None:
-            raise StsbenchError(
-                f"mlm needs the column sentence or anchor (the data give {', '.join(available) or 'no column'}): "
-                "name it in data.columns"
-            )
-        return (role,)
+    def needs(cls, options: MaskedLMOptions) -> Needs:
+        """Sentences, or the anchors of pairs."""
+        return Needs(sentence_or_anchor, negatives=False)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The masked copy, and in extra "mlm_labels" the tokens to guess."""

@@ -29,12 +29,12 @@ def check_options(options: PromptBERTOptions) -> None:
     if options.second_template in (None, options.template):
         refuse_idle(options, ("denoise_second_shift",), "there is no second template")
     if options.trained != "all":
-        said = f"options.trained {options.trained}"
+        trained = f"options.trained {options.trained}"
         if options.second_template is not None:
-            raise StsbenchError(f"{said} learns the words of one template: set options.second_template null")
+            raise StsbenchError(f"{trained} learns the words of one template: set options.second_template null")
         if options.head not in (*TRANSFORMS, "none"):
             raise StsbenchError(
-                f"{said}, options.head {options.head}: OptiPrompt has the checkpoint's own head or none: "
+                f"{trained}, options.head {options.head}: OptiPrompt has the checkpoint's own head or none: "
                 f"set options.head {', '.join(TRANSFORMS)} or none"
             )
 

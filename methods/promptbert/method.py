@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import Needs
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.denoising import template_vectors
@@ -54,17 +56,13 @@ class PromptBERT(Method):
         self.make_views = ViewMaker(options, self.first, self.second, backbone.max_length)
 
     @classmethod
-    def roles(cls, options: PromptBERTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """("sentence",), or anchor, positive and the hard negatives that the data give."""
+    def needs(cls, options: PromptBERTOptions) -> Needs:
+        """Sentences, or pairs and hard negatives; dropout where the sentence is twice in one template."""
         check_options(options)
-        return pairs_or_sentence(
-            "promptbert", options.view, available, unsupervised="unsup-promptbert-base", supervised="sup-promptbert-base"
+        roles = partial(
+            pairs_or_sentence, view=options.view, unsupervised="unsup-promptbert-base", supervised="sup-promptbert-base"
         )
-
-    @classmethod
-    def needs_dropout(cls, options: PromptBERTOptions) -> bool:
-        """The sentence in one template twice."""
-        return options.view == "dropout" and options.second_template in (None, options.template)
+        return Needs(roles, dropout=options.view == "dropout" and options.second_template in (None, options.template))
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentence in both templates; or a view a role, the anchor in the first template, all others in the second."""

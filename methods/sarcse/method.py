@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import Needs
 from stsbench.training.api.roles import pairs_or_sentence, role_views
 from stsbench.training.losses.reconstruction import reconstruction_loss, token_errors, token_weights
 from stsbench.training.modules.backbone import Backbone
@@ -58,15 +60,10 @@ class SARCSE(Method):
             self.register_buffer("tokens", torch.zeros((), dtype=torch.long))
 
     @classmethod
-    def roles(cls, options: SARCSEOptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """("sentence",), or anchor, positive and the hard negatives that the data give."""
+    def needs(cls, options: SARCSEOptions) -> Needs:
+        """Sentences, or pairs and hard negatives; dropout where the data give no positive."""
         check_options(options)
-        return pairs_or_sentence("sarcse", options.view, available)
-
-    @classmethod
-    def needs_dropout(cls, options: SARCSEOptions) -> bool:
-        """The sentence twice, where the data give no positive."""
-        return options.view == "dropout"
+        return Needs(partial(pairs_or_sentence, view=options.view), dropout=options.view == "dropout")
 
     def prepare(self, rows: Any) -> None:
         """The weights of Eq. 8, from the tokens of all texts trained on as they are cut for training.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from torch import Tensor
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles
-from stsbench.training.api.method import Inference, LabelledUse, Method
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import Needs
 from stsbench.training.api.options import refuse_idle
 from stsbench.training.losses.cosine_regression import cosine_regression
 from stsbench.training.losses.triplet import triplet
@@ -25,7 +27,6 @@ class SBERT(Method):
     name = "sbert"
     Options = SBERTOptions
     later_options = ("objective", "scale", "similarity", "test_pooler")
-    needs_negatives = False
     options: SBERTOptions
 
     def __init__(self, backbone: Backbone, options: SBERTOptions) -> None:
@@ -42,24 +43,12 @@ class SBERT(Method):
         return STAGES[options.objective]
 
     @classmethod
-    def labelled(cls, options: SBERTOptions, stage: str) -> LabelledUse:
-        """Stage nli trains on the labelled rows, the others on the data."""
-        return "only" if stage == "nli" else "none"
-
-    @classmethod
-    def labelled_roles(cls, options: SBERTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """premise, hypothesis, label."""
-        return nli_roles(available, cls.name, triplets=False)
-
-    @classmethod
-    def roles(cls, options: SBERTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """sentence1, sentence2, score; or anchor, positive, negative."""
-        return data_roles(options, available)
-
-    @classmethod
-    def score_range(cls, options: SBERTOptions) -> tuple[float, float]:
-        """options.scale."""
-        return options.scale
+    def needs(cls, options: SBERTOptions) -> Needs:
+        """Labelled pairs alone in stage nli; scored pairs, or triplets, in the others."""
+        return Needs(
+            partial(data_roles, options), negatives=False, score_range=options.scale,
+            labelled={"nli": "only"}, labelled_roles=partial(nli_roles, triplets=False),
+        )
 
     def prepare_labelled(self, rows: Any) -> None:
         """Make the classifier, for as many classes as there are labels."""
@@ -123,13 +112,13 @@ def check_options(options: SBERTOptions) -> None:
         raise StsbenchError(f"options.scale [{low:g}, {high:g}]: the least score comes first, then the greatest")
 
 
-def data_roles(options: SBERTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
+def data_roles(options: SBERTOptions, available: tuple[str, ...], who: str) -> tuple[str, ...]:
     """PAIRS or TRIPLET, whichever the objective trains on. Raises StsbenchError for roles that `available` lacks."""
     wanted = TRIPLET if options.objective == "triplet" else PAIRS
     if not set(wanted) <= set(available):
         first, second, third = wanted
         raise StsbenchError(
-            f"sbert with options.objective {options.objective} needs the columns {first}, {second} and {third} (the data "
+            f"{who} with options.objective {options.objective} needs the columns {first}, {second} and {third} (the data "
             f"give {', '.join(available) or 'no column'}): name them in data.columns"
         )
     return wanted

@@ -12,6 +12,7 @@ from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.gathering import Gathering, gather
 from stsbench.training.api.method import Method
+from stsbench.training.api.needs import Needs
 from stsbench.training.api.options import refuse_idle
 from stsbench.training.modules.backbone import Backbone, pool_layers
 from stsbench.training.modules.projector import GELUProjector
@@ -37,10 +38,10 @@ class SGOPT(Method):
         self.reference = Reference(backbone, options.reference_dropout)
 
     @classmethod
-    def roles(cls, options: SGOPTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """("sentence",)."""
+    def needs(cls, options: SGOPTOptions) -> Needs:
+        """Sentences."""
         check_options(options)
-        return super().roles(options, available)
+        return Needs()
 
     def start_stage(self, stage: str) -> None:
         """The copy is of the weights that the stage begins with, also where labelled rows (recipe.semi) trained them."""

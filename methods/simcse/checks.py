@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stsbench.errors import StsbenchError
+from stsbench.training.api.roles import pairs_or_sentence
 
 from .options import SimCSEOptions
 
@@ -44,6 +45,15 @@ def check_head(options: SimCSEOptions, pooler: str) -> None:
         raise StsbenchError(
             f"options.head {options.head} stands on the pooler cls, not on {pooler}: set options.head none, as SimCSE does"
         )
+
+
+def roles_of(options: SimCSEOptions, available: tuple[str, ...], who: str) -> tuple[str, ...]:
+    """("sentence",), or anchor, positive and the hard negatives that the data give. Raises StsbenchError for others."""
+    roles = pairs_or_sentence(
+        available, who, options.view, unsupervised="unsup-bert-base", supervised="sup-bert-base"
+    )
+    check_alpha(options, roles)
+    return roles
 
 
 def check_alpha(options: SimCSEOptions, roles: tuple[str, ...]) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stsbench.data.text.following import followed
@@ -16,12 +15,12 @@ from stsbench.files import sha256_file
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
-from stsbench.training.api.roles import pairs_or_sentence
+from stsbench.training.api.needs import Needs
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import LMHead, made_up
 
-from .checks import NEXT, check_alpha, check_head, check_options
+from .checks import NEXT, check_head, check_options, roles_of
 from .options import SimCSEOptions
 from .replacement import Replacer
 from .views import ViewMaker
@@ -49,32 +48,15 @@ class SimCSE(Method):
         self.make_views = ViewMaker(backbone, options)
 
     @classmethod
-    def roles(cls, options: SimCSEOptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """("sentence",), or anchor, positive and the hard negatives that the data give."""
+    def needs(cls, options: SimCSEOptions) -> Needs:
+        """Sentences, or pairs and hard negatives; as many following sentences as the positive is drawn from; dropout where
+        the views are the sentence twice."""
         check_options(options)
-        roles = pairs_or_sentence(
-            "simcse", options.view, available, unsupervised="unsup-bert-base", supervised="sup-bert-base"
+        follows = partial(followed, option=f"options.view {options.view}") if options.view in NEXT else None
+        return Needs(
+            partial(roles_of, options), usable=follows, reach=NEXT.get(options.view, 0),
+            dropout=options.view == "dropout" and not (options.fixed_dropout_mask or options.mlm_in_place),
         )
-        check_alpha(options, roles)
-        return roles
-
-    @classmethod
-    def needs_dropout(cls, options: SimCSEOptions) -> bool:
-        """The sentence twice, under two masks."""
-        return options.view == "dropout" and not (options.fixed_dropout_mask or options.mlm_in_place)
-
-    @classmethod
-    def usable(cls, options: SimCSEOptions, rows: Any) -> NDArray[np.bool_] | None:
-        """Which of all rows can be trained on, (n,); None: all. The last sentence of a document has no next one.
-
-        Raises StsbenchError where no row has: the file's lines are not said to follow one another.
-        """
-        return followed(rows, f"options.view {options.view}") if options.view in NEXT else None
-
-    @classmethod
-    def reach(cls, options: SimCSEOptions) -> int:
-        """As far as the positive may stand."""
-        return NEXT.get(options.view, 0)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """One view (one dropout mask for both), two, or as many as the data have roles, in their order."""

@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import model_options, process_options
+from stsbench.cli.options import options_of
 from stsbench.cli.output.messages import log
+from stsbench.encoders.options import EncoderOptions, ProcessOptions
 
 
 @click.command("encode")
-@model_options
+@options_of(EncoderOptions)
 @click.option("--input", "source", required=True, metavar="FILE|-", help="UTF-8, one text a line; - is standard input.")
 @click.option("--column", type=click.IntRange(min=0), help="Which tab-separated column of the input holds the text, from 1; "
               "0: lines may hold tabs.")
@@ -22,7 +23,7 @@ from stsbench.cli.output.messages import log
               show_default=True, help="How numbers are stored.")
 @click.option("--shard-size", "shard_rows", type=click.IntRange(min=1), help="Texts a shard, which a kill loses at most; "
               "default 32,768.")
-@process_options
+@options_of(ProcessOptions)
 def encode(
     model: str, source: str, column: int | None, output: Path, store_dtype: str, shard_rows: int | None, devices: str | None,
     processes: int | None, **how: Any,
@@ -33,7 +34,6 @@ def encode(
     `stsbench neighbours --corpus DIR` and `stsbench fit --data DIR` read the folder.
     """
     from stsbench.cli.output.pace import pace_shown
-    from stsbench.encoders.base import EncoderOptions
     from stsbench.encoders.load import load_encoder
     from stsbench.encoders.parallel.devices import chosen_devices
     from stsbench.encoders.parallel.pool import Workers

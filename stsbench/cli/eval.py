@@ -11,36 +11,15 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import encoder_options, process_options
+from stsbench.cli.options import options_of
 from stsbench.cli.output.messages import echo
+from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.errors import StsbenchError
-from stsbench.registry import DEFAULT_PROTOCOL
+from stsbench.evaluation.options import DataOptions, MeasureOptions, RecordOptions, words_of
 
 
 @click.command("eval")
-@encoder_options
-@process_options
-@click.option("--post", metavar="NAME[:SETTING=VALUE,...]", help="Post-processing of the vectors, several joined by +: "
-              "whitening, all-but-the-top, standardise, flow (`stsbench list post`); needs --fit-on.")
-@click.option("--fit-on", metavar="target|FILE", help="What --post is fitted on: each set's own texts, or a file of "
-              "sentences (.txt) or NLI pairs (.csv, .tsv, .jsonl).")
-@click.option("--protocol", "protocols", default=DEFAULT_PROTOCOL, show_default=True,
-              help="sts, regression, transfer, retrieval, geometry, mteb, a variant such as sts:wmean or "
-              "transfer:exact, a paper's name, several with commas, or all.")
-@click.option("--tasks", help="STS12,STS13,... Default: every task of the protocol.")
-@click.option("--similarity", help="cosine (default), dot, euclidean or manhattan.")
-@click.option("--resamples", type=click.IntRange(min=0), help="Bootstrap resamples; default 1000, 0: no intervals.")
-@click.option("--set", "settings", multiple=True, metavar="PROTOCOL.KEY=VALUE",
-              help="One of a protocol's settings (`stsbench show protocol NAME` lists them); repeatable.")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder in SentEval's layout.")
-@click.option("--text", "text_version", type=click.Choice(["senteval", "raw"]), default="senteval", show_default=True,
-              help="SentEval's tokenised files or the Hub's raw text.")
-@click.option("--sample", is_flag=True, help="The small data set inside the package.")
-@click.option("--without-overlap", metavar="ID,ID", help="Score without pairs that share a sentence with these sets, "
-              "e.g. stsb/dev.")
-@click.option("--strict-data", is_flag=True, help="Refuse data whose digest differs from the catalog's.")
-@click.option("--strict", is_flag=True, help="Refuse texts over the model's limit instead of truncating them.")
-@click.option("--output", type=click.Path(path_type=Path), help="Run folder; default runs/<time>-<model>.")
+@options_of(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, DataOptions, RecordOptions)
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 @click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
               show_default=True, help="How scores are printed.")
@@ -55,7 +34,6 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     from stsbench.cli.output.report import print_report
     from stsbench.cli.output.tables import SAMPLE, print_failures
     from stsbench.evaluation.api import EvalOptions, run
-    from stsbench.evaluation.plan import words_of
 
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"  # for the libraries that load from the Hub by themselves, such as mteb
@@ -96,7 +74,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
 def _of_training(options: dict[str, Any]) -> dict[str, Any]:
     """What records say of the training whose run folder is measured: all of it where its encoder is measured as it was
     exported, else the seed, and whether a search chose its settings."""
-    from stsbench.encoders.base import CHANGING, EncoderOptions
+    from stsbench.encoders.options import CHANGING
 
     run = Path(options["model"]).expanduser()
     if not (run / "train.json").is_file():

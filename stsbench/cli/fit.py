@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import encoder_options
+from stsbench.cli.options import options_of
+from stsbench.encoders.options import CacheOptions, EncoderOptions
 
 
 @click.command("fit")
 @click.argument("post", metavar="NAME")
-@encoder_options
+@options_of(EncoderOptions, CacheOptions)
 @click.option("--data", required=True, type=click.Path(path_type=Path), help="Texts to fit on: .txt, a sentence a line, or "
               ".csv, .tsv, .jsonl of NLI pairs (both sentences); or a folder that `stsbench encode` wrote.")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="A new folder for the model.")
@@ -30,7 +31,6 @@ def fit(
     """
     from stsbench.cli.output.messages import log, warnings_as_lines
     from stsbench.cli.output.progress import progress_bar
-    from stsbench.encoders.base import EncoderOptions
     from stsbench.encoders.cache.cache import EmbeddingCache
     from stsbench.files import cache_root
     from stsbench.training.export.fitted import fit_model

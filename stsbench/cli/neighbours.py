@@ -8,14 +8,15 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import encoder_options
+from stsbench.cli.options import options_of
 from stsbench.cli.output.messages import echo
+from stsbench.encoders.options import CacheOptions, EncoderOptions
 from stsbench.errors import DataError
 from stsbench.wording import counted
 
 
 @click.command("neighbours")
-@encoder_options
+@options_of(EncoderOptions, CacheOptions)
 @click.option("--corpus", required=True, metavar="FILE|SET|DIR", help="UTF-8, one text per line, blank lines skipped; a "
               "data set whose sentences are searched, e.g. stsb/test (`stsbench list data`); or a folder that `stsbench "
               "encode` wrote, whose vectors are read.")
@@ -166,9 +167,9 @@ def _rows(
 
     scores, places = nearest(embed(asked), embed(texts), min(top, len(texts)), cosine=True, backend=backend)
     return [
-        {"query": query, "rank": rank + 1, "cosine": float(scores[i, rank]), unit: lines[texts[place]][0],
-         "copies": len(lines[texts[place]]), "text": texts[place]}
-        for i, query in enumerate(asked) for rank, place in enumerate(places[i].tolist())
+        {"query": query, "rank": rank + 1, "cosine": float(scores[i, rank]), unit: lines[texts[index]][0],
+         "copies": len(lines[texts[index]]), "text": texts[index]}
+        for i, query in enumerate(asked) for rank, index in enumerate(places[i].tolist())
     ]
 
 
@@ -178,8 +179,9 @@ def _stored_rows(asked: Sequence[str], store: Any, embed: Any, top: int, backend
 
     lists = neighbours_in(store, embed(asked), top, backend=backend)
     return [
-        {"query": query, "rank": rank, "cosine": each.cosine, "line": each.row + 1, "copies": each.copies, "text": each.text}
-        for query, neighbours in zip(asked, lists, strict=True) for rank, each in enumerate(neighbours, start=1)
+        {"query": query, "rank": rank, "cosine": neighbour.cosine, "line": neighbour.row + 1, "copies": neighbour.copies,
+         "text": neighbour.text}
+        for query, neighbours in zip(asked, lists, strict=True) for rank, neighbour in enumerate(neighbours, start=1)
     ]
 
 

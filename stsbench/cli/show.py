@@ -79,7 +79,8 @@ def _list_recipes(method: str | None, json_target: str | None) -> None:
     from stsbench.training.recipes.methods import GROUP
     from stsbench.training.recipes.recipes import find_recipe, recipe_names
 
-    recipes = [find_recipe(each, name)[0] for each in ([method] if method else names(GROUP)) for name in recipe_names(each)]
+    methods = [method] if method else names(GROUP)
+    recipes = [find_recipe(holder, name)[0] for holder in methods for name in recipe_names(holder)]
     if json_target != "-":
         _columns([(f"{one.method}/{one.name}", one.backbone.model, _score(one), one.description) for one in recipes])
     if json_target:
@@ -163,8 +164,8 @@ def _show_protocol(name: str) -> None:
     echo(yaml.safe_dump(facts, sort_keys=False), nl=False)
     settings = described(protocol.settings_model(protocol.settings), protocol.settings)
     echo(f"\nSettings (`--set {protocol.name}.NAME=VALUE`):\n" if settings else "\nNo settings.")
-    for each in settings:
-        echo(f"- {each.name} = {each.default} ({each.values}): {each.meaning}. Source: {each.source}.")
+    for entry in settings:
+        echo(f"- {entry.name} = {entry.default} ({entry.values}): {entry.meaning}. Source: {entry.source}.")
 
 
 def _show_post(name: str) -> None:
@@ -175,8 +176,8 @@ def _show_post(name: str) -> None:
     echo(card(name))
     defaults = {key: field.default for key, field in kind.Options.model_fields.items()}
     echo(f"\nSettings (`--post {name}:SETTING=VALUE`):\n" if defaults else "\nNo settings.")
-    for each in described(kind.Options, defaults):
-        echo(f"- {each.name} = {each.default} ({each.values}): {each.meaning}. Source: {each.source}.")
+    for entry in described(kind.Options, defaults):
+        echo(f"- {entry.name} = {entry.default} ({entry.values}): {entry.meaning}. Source: {entry.source}.")
 
 
 def _show_method(name: str) -> None:
@@ -210,10 +211,10 @@ def _named(name: str) -> Recipe:
         return find_recipe(method, rest)[0]
     if name in names(GROUP):
         raise StsbenchError(f"'{name}' is a method: name one of its recipes, e.g. {name}/{default_recipe(name)}")
-    known = {each: recipe_names(each) for each in names(GROUP)}
-    holders = [each for each in known if name in known[each]]
+    known = {holder: recipe_names(holder) for holder in names(GROUP)}
+    holders = [holder for holder in known if name in known[holder]]
     if len(holders) > 1:
-        raise StsbenchError(f"several methods have a recipe '{name}': {', '.join(f'{each}/{name}' for each in holders)}")
+        raise StsbenchError(f"several methods have a recipe '{name}': {', '.join(f'{holder}/{name}' for holder in holders)}")
     if not holders:
         hint = did_you_mean(name, [one for every in known.values() for one in every])
         hint = hint if hint.startswith("; did") else "; see stsbench list recipes"
@@ -231,10 +232,10 @@ def _method_of(path: Path) -> str:
     from stsbench.registry import names
     from stsbench.training.recipes.methods import GROUP, find_method, is_file_method
 
-    shipped = {(find_method(each).folder / "recipes").resolve(): each for each in names(GROUP)}
-    seen: set[Path] = set()
-    while path.resolve() not in seen and path.resolve().parent not in shipped:
-        seen.add(path.resolve())
+    shipped = {(find_method(holder).folder / "recipes").resolve(): holder for holder in names(GROUP)}
+    visited: set[Path] = set()
+    while path.resolve() not in visited and path.resolve().parent not in shipped:
+        visited.add(path.resolve())
         data = read_yaml(path)
         if isinstance(method := data.get("method"), str):
             if is_file_method(method):

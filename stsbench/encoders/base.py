@@ -18,6 +18,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.encoders.options import CHANGING as CHANGING
+from stsbench.encoders.options import EncoderOptions as EncoderOptions
 from stsbench.errors import EncoderError
 from stsbench.plugins import check_written
 from stsbench.torch_state import fresh_torch
@@ -54,42 +56,7 @@ def fingerprint_of(spec: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class EncoderOptions:
-    """What a user asks of an encoder. None: what the model folder stores, else the default of its kind."""
-
-    model: str = ""  # all that stands after --model, the kind included
-    pooler: str | None = None
-    template: str | None = None  # the text around each sentence
-    full_stop: bool | None = None  # put one behind a text that ends in none of . ? " '
-    max_length: int | None = None  # tokens, special ones included
-    dtype: str = "float32"
-    normalize: bool | None = None  # vectors of length 1, or as long as they come
-    truncate_dim: int | None = None  # keep the first numbers of each vector
-    prompt: str | None = None  # before every text; "" for none
-    prompt_name: str | None = None  # one of the prompts that the model folder stores
-    trust_remote_code: bool = False  # run Python code that lies in the model folder
-    revision: str | None = None  # branch, tag or commit of a Hub id
-    # the following change no vector
-    device: str | None = None
-    batch_tokens: int | None = None
-    offline: bool = False
-
-    def refuse_changes(self) -> None:
-        """EncoderError for an option that would change the vectors, in kinds of encoders that know no such option."""
-        for name in CHANGING:
-            if getattr(self, name) != getattr(type(self), name):
-                option = name.replace("_", "-")
-                raise EncoderError(f"--{option} does not apply to {self.model}: it is for transformers only")
-
-
 EQUAL_LENGTHS = "padding changes its vectors, so that each batch holds texts of equal length only"
-# The options that change a vector.
-CHANGING = (
-    "pooler", "template", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt", "prompt_name",
-    "trust_remote_code", "revision",
-)
-
 
 @dataclass(frozen=True)
 class Encoded:

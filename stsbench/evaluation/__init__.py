@@ -2,20 +2,39 @@
 
 A protocol is written against `Protocol`, `Observations` with `Array` and `Names`, `Metric`, `Settings` with `setting`,
 `ScoreRow` and `ScoreError` (docs/how-to/adding-a-protocol.md). A program measures with `evaluate` and reads back with
-`load_records`.
+`load_records`. The names load on first use, so that `stsbench eval --help` is there at once.
 """
 
-from stsbench.errors import ScoreError
-from stsbench.evaluation.api import EvalOptions, evaluate
-from stsbench.evaluation.measure import Result
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol
-from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.run_file import load_records
-from stsbench.evaluation.schema import Array, Metric, Names
-from stsbench.evaluation.settings import AnyOf, Count, Factor, Fraction, Settings, SomeOf, Text, Whole, setting
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from stsbench.errors import ScoreError
+    from stsbench.evaluation.api import evaluate
+    from stsbench.evaluation.measure import Result
+    from stsbench.evaluation.options import EvalOptions
+    from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+    from stsbench.evaluation.records import Record, ScoreRow
+    from stsbench.evaluation.run_file import load_records
+    from stsbench.evaluation.schema import Array, Metric, Names
+    from stsbench.evaluation.settings import AnyOf, Count, Factor, Fraction, Settings, SomeOf, Text, Whole, setting
+
+_PUBLIC = {
+    "api": ("evaluate",), "measure": ("Result",), "options": ("EvalOptions",),
+    "protocol": ("Drawn", "Observations", "Protocol"), "records": ("Record", "ScoreRow"), "run_file": ("load_records",),
+    "schema": ("Array", "Metric", "Names"),
+    "settings": ("AnyOf", "Count", "Factor", "Fraction", "Settings", "SomeOf", "Text", "Whole", "setting"),
+}
+_MODULES = {name: f"stsbench.evaluation.{module}" for module, names in _PUBLIC.items() for name in names}
+_MODULES["ScoreError"] = "stsbench.errors"
 __all__ = [
     "AnyOf", "Array", "Count", "Drawn", "EvalOptions", "Factor", "Fraction", "Metric", "Names", "Observations", "Protocol",
     "Record", "Result", "ScoreError", "ScoreRow", "Settings", "SomeOf", "Text", "Whole", "evaluate", "load_records",
     "setting",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    raise AttributeError(f"module 'stsbench.evaluation' has no attribute '{name}'")

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field, fields, replace
-from functools import cache
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BeforeValidator, ConfigDict, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import ValidationError
 
 from stsbench.config import shown
 from stsbench.data.sets.sets import DataSet, PairSet
@@ -25,81 +21,20 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.parallel.encoder import in_processes
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, StsbenchWarning, one_line
-from stsbench.evaluation.announce import announcement, warnings_of
+from stsbench.evaluation.announce import EncodingTime, announcement, warnings_of
 from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
 from stsbench.evaluation.measure import Result, kept, measure
-from stsbench.evaluation.plan import Planned, named_settings, namesakes_of, plan, words_of
+from stsbench.evaluation.options import EvalOptions as EvalOptions
+from stsbench.evaluation.plan import Planned, named_settings, namesakes_of, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
-from stsbench.evaluation.time_left import EncodingTime
 from stsbench.files import cache_root
 from stsbench.notebook import in_notebook, start_bar
-from stsbench.registry import DEFAULT_PROTOCOL, did_you_mean, namesakes
+from stsbench.registry import did_you_mean, namesakes
 from stsbench.torch_state import fresh_torch
 from stsbench.wording import counted, sized
 
-_ENCODER = (*CHANGING, "device", "batch_tokens", "offline")
+_ENCODER = [entry.name for entry in fields(EncoderOptions)]
 StartProgress = Callable[[int], Progress]  # number of texts -> step function
-
-
-def _model(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-Names = Annotated[Sequence[str], BeforeValidator(words_of)]
-
-
-@dataclass(config=ConfigDict(arbitrary_types_allowed=True))
-class EvalOptions:
-    """Everything `stsbench eval` takes, by the same names. Lists of names may be one string, with commas as there."""
-
-    model: Annotated[Any, BeforeValidator(_model)]  # a name or folder, an Encoder, a function, an object with `encode`
-    output: Path | None = None  # None: a temporary folder, until this process ends
-    protocols: Names = (DEFAULT_PROTOCOL,)
-    tasks: Names | None = None
-    pooler: str | None = None
-    template: str | None = None
-    full_stop: bool | None = None
-    max_length: int | None = None
-    normalize: bool | None = None
-    truncate_dim: int | None = None
-    prompt: str | None = None
-    prompt_name: str | None = None
-    trust_remote_code: bool = False
-    revision: str | None = None
-    fingerprint: str | None = None  # of a function: who it is, to be changed whenever its vectors change
-    post: str | None = None  # NAME:SETTING=VALUE,...+NAME...: what the vectors go through
-    fit_on: str | Path | None = None  # "target" or a file: what it is fitted on
-    similarity: str | None = None
-    resamples: int | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)  # "retrieval.ties" -> value
-    data_dir: Path | None = None
-    text_version: str = "senteval"
-    sample: bool = False
-    without_overlap: Names = ()
-    strict_data: bool = False
-    strict: bool = False
-    device: str | None = None
-    devices: str | None = None  # "cuda:0,cuda:1" or "all": a process for each
-    processes: int | None = None
-    dtype: str = "float32"
-    batch_tokens: int | None = None
-    cache_dir: Path | None = None
-    cache_limit: float = 20.0  # GB
-    no_cache: bool = False
-    offline: bool = False
-    command: Sequence[str] = ()
-    extra_provenance: Mapping[str, Any] = field(default_factory=dict)  # for the records: a training's seed
-
-    @property
-    def folder(self) -> Path:
-        """Where the records go."""
-        return Path(_scratch().name) / "run" if self.output is None else self.output
-
-
-@cache
-def _scratch() -> tempfile.TemporaryDirectory[str]:
-    """Of this process, which removes it at its end."""
-    return tempfile.TemporaryDirectory(prefix="stsbench-")
 
 
 def run(
@@ -347,7 +282,7 @@ def _encoder(options: EvalOptions) -> Iterator[Encoder]:
     from stsbench.encoders.load import load_encoder
 
     if isinstance(options.model, str):
-        asked = EncoderOptions(**{name: getattr(options, name) for name in ("model", *_ENCODER)})
+        asked = EncoderOptions(**{name: getattr(options, name) for name in _ENCODER})
         with in_processes(load_encoder(options.model, asked), asked, options.devices, options.processes) as encoder:
             yield encoder
     elif isinstance(options.model, Encoder):

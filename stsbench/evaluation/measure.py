@@ -23,6 +23,7 @@ from stsbench.config import shown
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError, one_line
+from stsbench.evaluation.announce import TasksTime
 from stsbench.evaluation.columns import digest_of
 from stsbench.evaluation.fitting import Targets
 from stsbench.evaluation.plan import changed_settings, metric_of
@@ -38,7 +39,6 @@ from stsbench.evaluation.records import (
     now,
 )
 from stsbench.evaluation.run_file import RUN, write_run
-from stsbench.evaluation.time_left import TasksTime
 from stsbench.files import atomic_write
 from stsbench.metrics.bootstrap import interval
 from stsbench.metrics.similarity import zero_rows

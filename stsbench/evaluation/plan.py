@@ -4,7 +4,6 @@ these a record's settings, or a row's metric, are of."""
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,6 +14,7 @@ from typing import Any
 from stsbench.config import parse_yaml
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.load import GROUP, kinds, load_protocol
+from stsbench.evaluation.options import words_of as words_of
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
 from stsbench.evaluation.schema import UNDECLARED, Metric, find_metric
@@ -88,14 +88,6 @@ def _check_names(parts: Iterable[Planned]) -> None:
             if (other := seen.setdefault((part.protocol.label, task), id)) != id:
                 one, two = (each.removeprefix("own:") for each in (other, id))
                 raise StsbenchError(f"{one} and {two} have one name, {task}: rename one, or measure each in its own run")
-
-
-def words_of(value: Any) -> Any:
-    """The names in a text between commas, each comma inside brackets being part of one: mteb:MTEB(eng, v2). What is not a
-    text stays as it is."""
-    if not isinstance(value, str):
-        return value
-    return tuple(part.strip() for part in re.split(r",(?![^(]*\))", value) if part.strip())
 
 
 def named_settings(stated: Mapping[str, Any], every: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -20,11 +20,14 @@ def figure(run: Path, texts: Sequence[str], method: str | None = None) -> Any:
 
     method: FILE.py:CLASS, for a run of such a method.
 
-    Raises StsbenchError for an unfinished training run, a method without such losses, and a text without a token.
+    Raises StsbenchError for an unfinished training run, a method without `token_losses(texts)`, and a text without a token.
     """
     from stsbench.training.runs.trained import load_trained
 
-    return draw(texts, load_trained(run, method=method).token_losses(list(texts)))
+    trained = load_trained(run, method=method)
+    if (token_losses := getattr(trained, "token_losses", None)) is None:
+        raise StsbenchError(f"the method {trained.name} has no loss token by token")
+    return draw(texts, token_losses(list(texts)))
 
 
 def draw(texts: Sequence[str], losses: Sequence[TokenLosses]) -> Any:

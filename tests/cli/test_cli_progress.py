@@ -9,8 +9,8 @@ from rich.progress import Progress
 
 from stsbench.cli.output.progress import Bar, columns
 from stsbench.cli.output.training_progress import TrainingProgress
+from stsbench.evaluation.announce import EncodingTime
 from stsbench.evaluation.api import EvalOptions, run
-from stsbench.evaluation.time_left import EncodingTime
 
 
 class Clock:

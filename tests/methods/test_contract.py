@@ -85,10 +85,10 @@ def test_the_options_of_every_recipe_go_together_and_fit_its_data(place, method)
         assert set(shipped.stages) <= set(plan.stages), name
         uses = {plan.labelled(stage) for stage in plan.stages}
         assert (shipped.labelled is not None) == (uses != {"none"}), name
-        assert shipped.training.batch_size % plan.kind.group_size(plan.options) == 0, name
+        assert shipped.training.batch_size % plan.needs.group_size == 0, name
         if shipped.data.columns or str(shipped.data.file).endswith((".txt", "-texts")):  # else a file's header says them
             given = tuple(shipped.data.columns) or ("sentence",)
-            assert set(plan.kind.roles(plan.options, given)) == set(given), name
+            assert set(plan.roles(given)) == set(given), name
 
 
 @pytest.mark.parametrize("name", NAMES)

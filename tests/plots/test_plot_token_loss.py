@@ -14,7 +14,6 @@ from stsbench.cli.plot import plot
 from stsbench.errors import StsbenchError
 from stsbench.plots import token_loss
 from stsbench.plots.style import style
-from stsbench.training.api.method import Method
 from stsbench.training.runs import trained
 
 PAIR = ["a red dog eats", "the unbelievably small dog that eats $ 5 and $ 6 of food ."]
@@ -135,9 +134,8 @@ def test_other_pictures_take_no_text(tmp_path):
 
 
 def test_a_method_without_such_losses_says_so(tmp_path, monkeypatch):
-    class Plain(Double):
+    class Plain:
         name = "plain"
-        token_losses = Method.token_losses
 
     monkeypatch.setattr(trained, "load_trained", lambda run, method=None: Plain())
     with pytest.raises(StsbenchError, match="the method plain has no loss token by token"):

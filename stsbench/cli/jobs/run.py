@@ -75,7 +75,7 @@ def run(
         entries = entry_runs(plan, jobs)
         if not entries:
             raise StsbenchError(f"{plan_file}: no group has an entry to add to {board}")
-        code = 3 if add_to_board(entries, folder, board, _log) else code
+        code = 3 if add_to_board(entries, folder, board, tell) else code
     return code
 
 
@@ -130,12 +130,13 @@ def run_and_print(jobs: Sequence[Job], folder: Path, workers: int | None, ray: s
     devices = [job.words[job.words.index("--device") + 1] if "--device" in job.words else None for job in jobs]
     pool = make_pool(folder, workers, ray, devices)
     try:
-        ended = run_jobs(jobs, pool, folder, _log)
+        ended = run_jobs(jobs, pool, folder, tell)
     except KeyboardInterrupt as error:
         tell_stopped("stopped; the same command goes on")
         return exit_code(error)
-    print_jobs(jobs, {**standings(jobs, folder), **{id: each for id, each in ended.items() if each.where != "done"}}, folder)
-    return 3 if any(each.where != "done" for each in ended.values()) else 0
+    undone = {id: outcome for id, outcome in ended.items() if outcome.where != "done"}
+    print_jobs(jobs, {**standings(jobs, folder), **undone}, folder)
+    return 3 if undone else 0
 
 
 def make_pool(folder: Path, workers: int | None, ray: str | None, devices: Sequence[str | None]) -> Pool:
@@ -145,7 +146,7 @@ def make_pool(folder: Path, workers: int | None, ray: str | None, devices: Seque
     from stsbench.jobs.state import clock, locks_work
 
     if not locks_work(folder):
-        _log(f"warning: files cannot be locked in {folder}: run one `stsbench run` on it at a time")
+        tell(f"warning: files cannot be locked in {folder}: run one `stsbench run` on it at a time")
     place = Place(folder, Path.cwd(), threads_of(workers or 1), clock(folder))
     if ray is None:
         return LocalPool(workers or 1, place)
@@ -158,9 +159,5 @@ def make_pool(folder: Path, workers: int | None, ray: str | None, devices: Seque
 def _nothing(jobs: Sequence[Job]) -> int:
     from stsbench.wording import counted
 
-    _log(f"{counted(len(jobs), 'job')}, all done: nothing to run")
+    tell(f"{counted(len(jobs), 'job')}, all done: nothing to run")
     return 0
-
-
-def _log(line: str) -> None:
-    tell(line)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.output.messages import tell_stopped
+from stsbench.cli.output.messages import tell, tell_stopped
 from stsbench.cli.output.progress import progress_bar
 from stsbench.interrupt import exit_code
 from stsbench.wording import counted
@@ -53,7 +53,7 @@ def sweep(
     data are not read. The same command again goes on; several may run at once. OUTPUT/best.yaml is the recipe, and records
     of what it trains say among how many trials it was chosen.
     """
-    from stsbench.cli.jobs.run import _log, make_pool, refuse_missing
+    from stsbench.cli.jobs.run import make_pool, refuse_missing
     from stsbench.cli.output.job_table import print_trials
     from stsbench.jobs.sweep import BEST
     from stsbench.jobs.sweep import sweep as sweeping
@@ -64,16 +64,16 @@ def sweep(
     refuse_missing(search.samples(), "sweep", {}, search.defaults)
     pool = make_pool(folder, workers, ray, [options["device"]])
     many = counted(search.space.points if search.trials is None else search.trials, "trial")
-    _log(f"{search.sampler} search in {folder}: {many}, {counted(seeds, 'seed')} each")
+    tell(f"{search.sampler} search in {folder}: {many}, {counted(seeds, 'seed')} each")
     try:
         with progress_bar() as bar:
-            results = sweeping(search, pool, storage, ["stsbench", *sys.argv[1:]], _log, bar.going_on if bar else None)
+            results = sweeping(search, pool, storage, ["stsbench", *sys.argv[1:]], tell, bar.going_on if bar else None)
     except KeyboardInterrupt as error:
         tell_stopped("stopped; the same command goes on")
         return exit_code(error)
     print_trials(results)
-    _log(f"the best as a recipe: {folder / BEST}")
-    return 3 if any(each.trial.state == "fail" for each in results) else 0
+    tell(f"the best as a recipe: {folder / BEST}")
+    return 3 if any(result.trial.state == "fail" for result in results) else 0
 
 
 def _search(

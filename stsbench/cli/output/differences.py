@@ -133,7 +133,7 @@ def _each(table: ComparisonTable, rows: Sequence[Compared]) -> str:
     metric = _metric(table)
     tested = [row for row in rows if row.corrected is not None]
     significant = [row for row in tested if row.corrected is not None and row.corrected < 1 - LEVEL]
-    together = [row for row in tested if row not in significant]
+    undecided = [row for row in tested if row not in significant]
     untested = [row for row in rows if row.corrected is None]
     after = f"after correcting for {counted(len(tested), 'comparison')}"
     won = {side: [row for row in significant if _order(row, metric)[0] == side] for side in "AB"}
@@ -144,8 +144,8 @@ def _each(table: ComparisonTable, rows: Sequence[Compared]) -> str:
         words.append(f"{' and '.join(sides)}, {after}")
         if all(won.values()):
             words[-1] += f" (B on {_listed(won['B'])})"
-        if together:
-            words.append(f"on {_listed(together)} they do not differ significantly")
+        if undecided:
+            words.append(f"on {_listed(undecided)} they do not differ significantly")
     else:
         words.append(f"there is none on which they differ significantly, {after}")
     if untested:

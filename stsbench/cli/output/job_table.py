@@ -38,13 +38,13 @@ def print_jobs(jobs: Sequence[Job], standings: Mapping[str, Standing], output: P
 
 def print_trials(results: Sequence[TrialResult]) -> None:
     """A row a trial on stdout, the best first."""
-    keys = list(dict.fromkeys(key for each in results for key in each.trial.values))
+    keys = list(dict.fromkeys(key for result in results for key in result.trial.values))
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("trial", *keys, next((each.by for each in results if each.by), "score"), "sd", "seeds", "state"):
+    for name in ("trial", *keys, next((result.by for result in results if result.by), "score"), "sd", "seeds", "state"):
         table.add_column(plain(name), overflow="fold")
-    for each in results:
-        over = spread(each.scores) if each.scores else None
+    for result in results:
+        over = spread(result.scores) if result.scores else None
         score, sd = (f"{over['mean']:.2f}", shown_sd(over, 2)) if over else ("-", "-")
-        values = [plain(str(each.trial.values.get(key, ""))) for key in keys]
-        table.add_row(str(each.trial.number), *values, score, sd, str(len(each.scores)), each.trial.state)
+        values = [plain(str(result.trial.values.get(key, ""))) for key in keys]
+        table.add_row(str(result.trial.number), *values, score, sd, str(len(result.scores)), result.trial.state)
     console_of().print(table)

@@ -41,8 +41,10 @@ def as_csv(result: Result) -> str:
     for record, origin in zip(result.records, origins, strict=True):
         table.writerows(_cells({**row.model_dump(), **origin}) for row in record.scores)
     for row in result.summaries:
-        mine = [each for record, each in zip(result.records, origins, strict=True) if record.protocol.label == row.protocol]
-        table.writerow(_cells({**row.model_dump(), **{key: _common([each[key] for each in mine]) for key in ORIGIN}}))
+        pairs = zip(result.records, origins, strict=True)
+        measured = [origin for record, origin in pairs if record.protocol.label == row.protocol]
+        common = {key: _common([origin[key] for origin in measured]) for key in ORIGIN}
+        table.writerow(_cells({**row.model_dump(), **common}))
     return stream.getvalue()
 
 

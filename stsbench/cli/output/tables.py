@@ -46,7 +46,7 @@ def equal_aggregations(rows: Sequence[ScoreRow]) -> list[str]:
     scores: dict[str | None, list[tuple[str, str | None, str, float]]] = {}
     for row in rows:
         scores.setdefault(row.aggregation, []).append((row.task, row.subset, row.metric, row.value))
-    same = all(each == next(iter(scores.values())) for each in scores.values())
+    same = all(values == next(iter(scores.values())) for values in scores.values())
     return [name for name in scores if name is not None] if same and None not in scores else []
 
 

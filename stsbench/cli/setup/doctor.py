@@ -42,7 +42,7 @@ def _report(data_dir: Path | None, offline: bool) -> dict[str, Any]:
     from stsbench.doctor import data, hub, installed
 
     packages, cache = installed.packages(), installed.embedding_cache()
-    problems = [each.problem for each in packages if each.problem]
+    problems = [package.problem for package in packages if package.problem]
     try:
         devices = installed.devices()
     except Exception as error:  # a torch that does not load fails in ways of its own
@@ -50,17 +50,17 @@ def _report(data_dir: Path | None, offline: bool) -> dict[str, Any]:
         problems.append(f"torch cannot be loaded: {' '.join(str(error).split())}")
     places, located = data.places(data_dir), data.sets(data_dir)
     can = data.measurable(located)
-    problems += [*(each.problem for each in places if each.problem), *([cache.problem] if cache.problem else [])]
+    problems += [*(source.problem for source in places if source.problem), *([cache.problem] if cache.problem else [])]
     answer = hub.ask_hub(offline)
     return {
         "stsbench": version("stsbench"), "system": installed.system(),
-        "packages": [vars(each) | {"problem": each.problem} for each in packages],
+        "packages": [vars(package) | {"problem": package.problem} for package in packages],
         "devices": devices,
         "minilm": _minilm(),
         "data": {
-            "places": [{"folder": str(each.folder), "named": each.named} for each in places],
-            "sets": [{"id": each.id, "text_version": each.text_version, "folder": each.folder and str(each.folder)}
-                     for each in located],
+            "places": [{"folder": str(source.folder), "named": source.named} for source in places],
+            "sets": [{"id": data_set.id, "text_version": data_set.text_version,
+                      "folder": data_set.folder and str(data_set.folder)} for data_set in located],
             "lines": list(data.missing_lines(located)),
         },
         "cache": {"folder": str(cache.folder), "bytes": cache.bytes, "encoders": cache.encoders},
@@ -83,17 +83,17 @@ def _minilm() -> str:
 
 def _lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"stsbench {report['stsbench']}, {report['system']}"
-    yield f"packages: {', '.join(_package(each) for each in report['packages'] if not each['extra'])}"
-    for each in report["packages"]:
-        if each["extra"]:
-            yield f"extra {each['extra']}: {_package(each)}"
+    yield f"packages: {', '.join(_package(package) for package in report['packages'] if not package['extra'])}"
+    for package in report["packages"]:
+        if package["extra"]:
+            yield f"extra {package['extra']}: {_package(package)}"
     for line in report["devices"]:
         yield f"device: {line}"
     yield f"minilm: {report['minilm']}"
     cache = report["cache"]
     yield f"embedding cache: {cache['folder']}, {sized(cache['bytes'])} of {counted(cache['encoders'], 'encoder')}"
     yield from _hub(report["hub"])
-    places = " then ".join(f"{each['folder']} ({each['named']})" for each in report["data"]["places"])
+    places = " then ".join(f"{source['folder']} ({source['named']})" for source in report["data"]["places"])
     yield f"data: looked for in {places}"
     for line in report["data"]["lines"]:
         yield f"  {line}"

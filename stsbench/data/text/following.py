@@ -26,7 +26,7 @@ def following(rows: Any, reach: int, rng: np.random.Generator) -> TextRows:
 
 
 def followed(rows: Any, option: str) -> NDArray[np.bool_]:
-    """bool (n,): whether another row of the same document follows each of `rows` (a TextRows), as for Method.usable.
+    """bool (n,): whether another row of the same document follows each of `rows` (a TextRows), as for Needs.usable.
 
     Raises DataError naming `option` where none is: the file's lines are not said to follow one another.
     """

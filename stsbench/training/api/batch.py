@@ -21,7 +21,7 @@ class Examples(Protocol):
     """The rows of one batch, as `Method.views` sees them (stsbench.data.text.examples.Rows gives it)."""
 
     rows: Sequence[int]  # places in the data set
-    roles: tuple[str, ...]  # those that `Method.roles` chose, but for "label" and "score"
+    roles: tuple[str, ...]  # those that `Needs.roles` chose, but for "label" and "score"
 
     def ids(self, role: str) -> list[np.ndarray]:
         """Token ids, special tokens included, cut at max_length, of a role's text, one array a row."""
@@ -33,7 +33,7 @@ class Examples(Protocol):
         """The label of each row, as a class number."""
 
     def scores(self) -> list[float]:
-        """The score of each row, a finite number within `Method.score_range`."""
+        """The score of each row, a finite number within `Needs.score_range`."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Batch:
     ids, mask: (v * n, L), all of view 0, then all of view 1, ...; mask is 1 on real tokens; extra: name -> (v * n, L),
     padded with IGNORED where the name ends in "labels", else with the padding token; labels: (n,) or None; scores: (n,)
     floating point or None. labelled: the share of a batch of labelled rows that goes with this one, where the method asks
-    for it (`Method.labelled`). by_row: name -> (v * n, ...).
+    for it (`Needs.labelled`). by_row: name -> (v * n, ...).
     """
 
     ids: Tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import fields
 from types import FunctionType
 from typing import Any, get_args
 
@@ -12,35 +13,46 @@ import torch
 from stsbench.errors import StsbenchError
 from stsbench.plugins import calling, where
 from stsbench.training.api.batch import Term
-from stsbench.training.api.method import Inference, LabelledUse, Method
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import LabelledUse, Needs
 from stsbench.training.api.options import Options
 
-# called before there is an instance
-_OF_THE_CLASS = (
-    "stages_for", "roles", "labelled", "labelled_roles", "score_range", "whole_texts", "usable", "unusable", "reach",
-    "needs_dropout", "group_size",
-)
+_OF_THE_CLASS = ("stages_for", "needs")  # called before there is an instance
 
 
-def check_class(kind: Any, said: str) -> type[Method]:
-    """`kind`, if it is a whole method. said: what a user named it."""
+def check_class(kind: Any, label: str) -> type[Method]:
+    """`kind`, if it is a whole method. label: what a user named it."""
     if not (isinstance(kind, type) and issubclass(kind, Method)) or kind is Method:
-        raise StsbenchError(f"{said} is not a method: derive a class from stsbench.training.api.Method")
+        raise StsbenchError(f"{label} is not a method: derive a class from stsbench.training.api.Method")
     if kind.forward is Method.forward:
-        raise StsbenchError(f"{said} has no forward(self, batch): it gives the terms of the loss")
+        raise StsbenchError(f"{label} has no forward(self, batch): it gives the terms of the loss")
     if not (isinstance(kind.Options, type) and issubclass(kind.Options, Options)):
-        raise StsbenchError(f"{said}: {kind.__name__}.Options must derive from stsbench.training.api.Options")
+        raise StsbenchError(f"{label}: {kind.__name__}.Options must derive from stsbench.training.api.Options")
     stages, recipe = kind.Options.stages, kind.Options.default_recipe
     if isinstance(stages, str) or not stages:
-        raise StsbenchError(f"{said}: stages must be a tuple of names, not {stages!r}")
+        raise StsbenchError(f"{label}: stages must be a tuple of names, not {stages!r}")
     if recipe is not None and not isinstance(recipe, str):
-        raise StsbenchError(f"{said}: default_recipe must be the name of a recipe, not {recipe!r}")
+        raise StsbenchError(f"{label}: default_recipe must be the name of a recipe, not {recipe!r}")
     if moved := [name for name in ("stages", "default_recipe") if name in vars(kind)]:
-        raise StsbenchError(f"{said}: {moved[0]} belongs to the class's Options, {kind.__name__}.Options.{moved[0]}")
+        raise StsbenchError(f"{label}: {moved[0]} belongs to the class's Options, {kind.__name__}.Options.{moved[0]}")
     for name in _OF_THE_CLASS:
         if isinstance(inspect.getattr_static(kind, name), FunctionType):
             raise StsbenchError(f"{where(kind, name)} must be a class method: write @classmethod above it")
+    if stray := [field.name for field in fields(Needs) if hasattr(kind, field.name)]:
+        told = f"let needs(cls, options) give Needs({stray[0]}=...)"
+        raise StsbenchError(f"{where(kind, stray[0])} is not read from the class: {told}")
     return kind
+
+
+def check_needs(kind: type[Method], needs: Any) -> Needs:
+    """What `Method.needs` gave, if it is a Needs whose labelled rows are of the class's stages."""
+    if not isinstance(needs, Needs):
+        raise StsbenchError(f"{where(kind, 'needs')} must give a Needs, not {kind_of(needs)}")
+    uses = {} if isinstance(needs.labelled, str) else needs.labelled
+    if stray := [stage for stage in uses if stage not in kind.Options.stages]:
+        stages = ", ".join(kind.Options.stages)
+        raise StsbenchError(f"{where(kind, 'needs')}: labelled names the stage {stray[0]!r}, and there are {stages}")
+    return needs
 
 
 def check_stages_for(kind: type[Method], stages: Any) -> tuple[str, ...]:
@@ -52,15 +64,15 @@ def check_stages_for(kind: type[Method], stages: Any) -> tuple[str, ...]:
 
 
 def check_stages(kind: type[Method], uses: Mapping[str, str]) -> None:
-    """That the method can make batches for its stages. uses: stage -> what `Method.labelled` says."""
+    """That the method can make batches for its stages. uses: stage -> what `Needs.labelled` says."""
     for stage, use in uses.items():
         if use not in get_args(LabelledUse):
             words = " or ".join(map(repr, get_args(LabelledUse)))
-            raise StsbenchError(f"{where(kind)}: labelled() must give {words}, not {use!r}, for stage {stage}")
+            raise StsbenchError(f"{where(kind, 'needs')}: labelled must be {words}, not {use!r}, for stage {stage}")
         if use != "only" and kind.views is Method.views:
             raise StsbenchError(
                 f"{where(kind)}: stage {stage} trains on the recipe's data and the class has no views(self, rows, rng): "
-                "write it, or let labelled() give 'only'"
+                "write it, or let needs() give Needs(labelled='only')"
             )
 
 
@@ -84,7 +96,7 @@ def check_candidates(method: Method, selected_by: str, absent: bool = False) -> 
     """That the candidates are encoders, and that there are development data to choose among them by, before anything is
     trained. selected_by: selection.by; absent: its data are not on this machine."""
     candidates = calling(type(method), "candidates", method.candidates)
-    if any(not isinstance(each, Inference) for each in candidates.values()):
+    if any(not isinstance(candidate, Inference) for candidate in candidates.values()):
         raise StsbenchError(f"{where(type(method), 'candidates')} must give name -> Inference(model, tokenizer, pooler)")
     if candidates and absent:
         raise StsbenchError(

@@ -42,10 +42,10 @@ def counted(count: int, device: torch.device) -> Shares:
     """The shares of rows of which this process has `count`, whatever the others have; every process must call."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return Shares((count,))
-    mine = torch.tensor([count], device=device)
-    counts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(counts, mine)
-    return Shares(tuple(int(each) for each in counts), dist.get_rank())
+    here = torch.tensor([count], device=device)
+    counts = [torch.empty_like(here) for _ in range(dist.get_world_size())]
+    dist.all_gather(counts, here)
+    return Shares(tuple(int(size) for size in counts), dist.get_rank())
 
 
 class _Gather(torch.autograd.Function):

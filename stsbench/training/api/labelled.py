@@ -37,10 +37,10 @@ def nli_roles(roles: tuple[str, ...], who: str, pairs: bool = True, triplets: bo
         )
     if not triplet and not pair:
         wanted = [TRIPLET] * triplets + [PAIR] * pairs
-        said = ", or of ".join(f"{first}, {second} and {third}" for first, second, third in wanted)
+        choices = ", or of ".join(f"{first}, {second} and {third}" for first, second, third in wanted)
         raise StsbenchError(
-            f"{who} needs labelled rows of {said} (these give {', '.join(roles) or 'no column'}): name the others' columns, "
-            f"as in --set 'labelled.columns={{{next(role for role in wanted[-1] if role not in roles)}: COLUMN}}'"
+            f"{who} needs labelled rows of {choices} (these give {', '.join(roles) or 'no column'}): name the others' "
+            f"columns, as in --set 'labelled.columns={{{next(role for role in wanted[-1] if role not in roles)}: COLUMN}}'"
         )
     return TRIPLET if triplet else PAIR
 

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stsbench.encoders.prompt.prompt import Prompt
-from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.gathering import Gathering
-from stsbench.training.api.labelled import nli_roles, nli_views
+from stsbench.training.api.labelled import nli_views
+from stsbench.training.api.needs import Needs
 from stsbench.training.api.options import Options
 from stsbench.training.modules.backbone import Backbone
-
-LabelledUse = Literal["none", "only", "with"]
-"""Whether a stage reads labelled rows, alone or with others: see `Method.labelled`."""
 
 
 @dataclass
@@ -54,7 +50,6 @@ class Method(nn.Module):
     later_options: ClassVar[tuple[str, ...]] = ()  # with an effect after the first stage only: `--from` may change them
     held_out_metric: ClassVar[str] = "loss"  # what selection by held-out rows looks at: "loss", or a name in `metrics`
     sample_settings: ClassVar[Mapping[str, Any]] = {}  # dotted key of a recipe -> what `train --sample` needs it to be
-    needs_negatives: ClassVar[bool] = True  # a batch of one would have nothing to contrast with
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -73,23 +68,12 @@ class Method(nn.Module):
         return cls.Options.stages
 
     @classmethod
-    def roles(cls, options: Any, available: tuple[str, ...]) -> tuple[str, ...]:
-        """The roles of the data that are used, out of those `available`; by default the plain sentence.
+    def needs(cls, options: Any) -> Needs:
+        """What a run by these options needs of its rows and of the backbone; by default plain sentences, to be contrasted.
 
-        Raises StsbenchError, one line, for a role that is missing.
+        Raises StsbenchError, one line, for options that contradict one another. Called more than once.
         """
-        if "sentence" not in available:
-            raise StsbenchError(
-                f"{cls.name} needs the column sentence (the data give {', '.join(available) or 'no column'}): name it in "
-                "data.columns"
-            )
-        return ("sentence",)
-
-    @classmethod
-    def group_size(cls, options: Any) -> int:
-        """How many rows `views` takes together. Batches hold whole groups, and training.batch_size is a multiple. Of groups
-        of two rows or more a view may have another number of texts than there are rows (pairs, say)."""
-        return 1
+        return Needs()
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The views of one global batch; the same on every process."""
@@ -117,26 +101,9 @@ class Method(nn.Module):
     def choose(self, name: str) -> None:
         """Let `inference` give this candidate from now on. Kept in a buffer, the choice is stored with the weights."""
 
-    @classmethod
-    def labelled(cls, options: Any, stage: str) -> LabelledUse:
-        """Whether a stage trains on the recipe's `labelled` rows: "none"; "only" them, without `data`; or "with": a batch of
-        them goes with every batch of the data (Batch.labelled)."""
-        return "none"
-
-    @classmethod
-    def labelled_roles(cls, options: Any, available: tuple[str, ...]) -> tuple[str, ...]:
-        """The roles of the labelled rows that are used, out of those `available`; by default NLI triplets, or pairs and
-        their labels. Raises StsbenchError for one that is missing."""
-        return nli_roles(available, cls.name)
-
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The views of one global batch of labelled rows, and their labels if they have any; by default each text a view."""
         return nli_views(self, rows)
-
-    @classmethod
-    def score_range(cls, options: Any) -> tuple[float, float] | None:
-        """The least and the greatest score that rows with the role score may have; None: any number."""
-        return None
 
     def read(self, rows: Examples, role: str) -> Ragged:
         """The token ids by which the method reads the texts of a role, one a row: special tokens and template included."""
@@ -145,11 +112,6 @@ class Method(nn.Module):
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(n, d) sentence vectors as the loss compares them, of rows that `read` gave, padded right: ids, mask (n, L)."""
         return self.backbone.pooled(ids, mask)
-
-    @classmethod
-    def needs_dropout(cls, options: Any) -> bool:
-        """Whether two views of a row differ by the backbone's dropout alone: a model without any is then refused at once."""
-        return False
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
         """(n, d) vectors of the first two views of a batch, as the loss compares them; by default those of `vectors`. None
@@ -169,29 +131,6 @@ class Method(nn.Module):
         known before `forward`."""
         return {}
 
-    @classmethod
-    def whole_texts(cls, options: Any) -> bool:
-        """Whether the rows of the recipe's data are documents: `ids` then gives the word pieces of all of the text, however
-        long, without special tokens, and `views` takes parts that the model can read. By default texts are cut at
-        backbone.max_length, and labelled rows always are."""
-        return False
-
-    @classmethod
-    def usable(cls, options: Any, rows: Any) -> NDArray[np.bool_] | None:
-        """(n,) which of the data set's rows may be drawn (a next sentence needs one that follows); None: all of them."""
-        return None
-
-    @classmethod
-    def unusable(cls, options: Any) -> str:
-        """Why `usable` leaves rows out, for the line that counts them."""
-        return "no sentence follows them, say"
-
-    @classmethod
-    def reach(cls, options: Any) -> int:
-        """How many rows further on in its document the views of a row may read (`rows.following`). A row is not trained on
-        where one of their texts is held out."""
-        return 0
-
     def prepare(self, rows: Any) -> None:
         """Learn what has to be known of the training text (token counts, say) before the first step of a new or resumed run.
 
@@ -204,10 +143,6 @@ class Method(nn.Module):
     def rates(self) -> dict[str, float]:
         """Prefixes of parameter names -> what their learning rate is as a multiple of training.learning_rate, if not 1."""
         return {}
-
-    def token_losses(self, texts: list[str]) -> list[list[tuple[str, float, float]]]:
-        """For each text, token by token: its spelling, its loss, its weight in the loss. For pictures of a trained model."""
-        raise StsbenchError(f"the method {self.name} has no loss token by token")
 
     def start_stage(self, stage: str) -> None:
         """Freeze and unfreeze for a stage; by default everything is trained in every stage."""

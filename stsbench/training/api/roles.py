@@ -14,11 +14,12 @@ PAIRS = ("anchor", "positive", "negative", "negative2")
 
 
 def pairs_or_sentence(
-    method: str, view: str, roles: tuple[str, ...], *, unsupervised: str | None = None, supervised: str | None = None
+    roles: tuple[str, ...], who: str, view: str, *, unsupervised: str | None = None, supervised: str | None = None
 ) -> tuple[str, ...]:
     """("sentence",) for plain text, else those of PAIRS among `roles`, in their order.
 
-    view: the method's options.view: "given" takes the positive from the data, anything else makes it of a plain sentence.
+    who: the method, for messages; view: its options.view: "given" takes the positive from the data, anything else makes it
+    of a plain sentence.
     unsupervised, supervised: recipes that an error recommends, if any. Raises StsbenchError, one line, for roles that lack
     or do not go with the view.
     """
@@ -28,7 +29,7 @@ def pairs_or_sentence(
     if not pairs:
         if "sentence" not in roles:
             raise StsbenchError(
-                f"{method} needs the column sentence, or anchor and positive (the data give "
+                f"{who} needs the column sentence, or anchor and positive (the data give "
                 f"{', '.join(roles) or 'no column'}): name them in data.columns"
             )
         if view == "given":
@@ -39,7 +40,7 @@ def pairs_or_sentence(
         return ("sentence",)
     missing = next((role for role in ("anchor", "positive") if role not in pairs), None)
     if missing is not None:
-        raise StsbenchError(f"{method} needs the column {missing} beside {pairs[0]}: name it in data.columns")
+        raise StsbenchError(f"{who} needs the column {missing} beside {pairs[0]}: name it in data.columns")
     if "negative2" in pairs and "negative" not in pairs:
         raise StsbenchError("data.columns names negative2 without negative: call a single hard negative negative")
     if view != "given":

@@ -19,7 +19,7 @@ from stsbench.training.modules.backbone import Backbone
 def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> Views:
     """The views that `name` gave of these rows, if they are such: in each view the token ids of one text a row, unpadded.
 
-    Of groups of rows (`Method.group_size`) there may be any number of texts, the same in each view.
+    Of groups of rows (`Needs.group_size`) there may be any number of texts, the same in each view.
     """
     who = where(type(method), name)
     if not isinstance(views, Views):
@@ -27,7 +27,7 @@ def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> V
     if not views.tokens:
         raise StsbenchError(f"{who} gave no view")
     lengths, count = [], len(rows)
-    if name == "views" and method.group_size(method.options) > 1:
+    if name == "views" and method.needs(method.options).group_size > 1:
         count = len(views.tokens[0])
     for number, view in enumerate(views.tokens):
         if len(view) != count or not count:
@@ -35,8 +35,8 @@ def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> V
         if problem := _problem(view, method.backbone):
             raise StsbenchError(f"{who}: view {number} {problem}")
         lengths.append([len(row) for row in view])
-    for extra, each in views.extra.items():
-        if any([len(row) for row in view] not in lengths for view in each):
+    for extra, aligned in views.extra.items():
+        if any([len(row) for row in view] not in lengths for view in aligned):
             raise StsbenchError(f"{who}: extra '{extra}' is not aligned with a view: it needs one integer for each token")
     for key, parts in views.by_row.items():
         if stray := [len(part) for part in parts if len(part) != count]:

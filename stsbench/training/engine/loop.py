@@ -219,9 +219,9 @@ class Loop:
         processes = self.accelerator.num_processes
         if processes == 1:
             return {name: term.value for name, term in terms.items()}, {name: term.count for name, term in terms.items()}
-        mine = torch.tensor([float(term.count) for term in terms.values()], device=self.accelerator.device)
-        total = self.accelerator.reduce(mine.clone(), "sum")
-        factors = processes * mine / total.clamp(min=1)
+        counts = torch.tensor([float(term.count) for term in terms.values()], device=self.accelerator.device)
+        total = self.accelerator.reduce(counts.clone(), "sum")
+        factors = processes * counts / total.clamp(min=1)
         scaled = {name: term.value * factor for (name, term), factor in zip(terms.items(), factors, strict=True)}
         return scaled, dict(zip(terms, total, strict=True))
 

@@ -30,12 +30,12 @@ def part_shares(
     A term's mean over all items of a step is the mean of its values times these. Equal counts give exactly 1. reduce: the
     sum over all processes, where there are several.
     """
-    names = sorted({name for each in counts for name in each})
-    table = torch.tensor([[float(each.get(name, 0)) for name in names] for each in counts])
+    names = sorted({name for counted in counts for name in counted})
+    table = torch.tensor([[float(counted.get(name, 0)) for name in names] for counted in counts])
     totals = (table if reduce is None else reduce(table)).tolist()
     shares: list[dict[str, float]] = [{} for _ in counts]
     for column, name in enumerate(names):
-        passes = [number for number, each in enumerate(counts) if name in each]
+        passes = [number for number, counted in enumerate(counts) if name in counted]
         total = sum(totals[number][column] for number in passes)
         for number in passes:
             shares[number][name] = len(passes) * totals[number][column] / total if total else 1.0

@@ -41,8 +41,8 @@ def why(recipe: Recipe, backbone: Backbone) -> str:
         return f"no dropout setting of {model} ({config.model_type}) is known: choose another backbone"
     if rate is None and not any(rates.values()):
         return f"{model} has no dropout ({', '.join(rates)} 0): set backbone.dropout, e.g. --set backbone.dropout=0.1"
-    said = ", ".join(f"{key} {value:g}" for key, value in rates.items())
-    return f"the dropout of {model} ({said}) has no effect: choose another backbone"
+    settings = ", ".join(f"{key} {value:g}" for key, value in rates.items())
+    return f"the dropout of {model} ({settings}) has no effect: choose another backbone"
 
 
 def _one_vector(method: Method, batch: Batch) -> bool:
@@ -66,5 +66,5 @@ def _everywhere(here: bool, accelerator: Accelerator) -> bool:
     """Whether it is so in every process."""
     if accelerator.num_processes == 1:
         return here
-    mine = torch.tensor(float(here), device=accelerator.device)
-    return bool(accelerator.reduce(mine, "sum") == accelerator.num_processes)
+    vote = torch.tensor(float(here), device=accelerator.device)
+    return bool(accelerator.reduce(vote, "sum") == accelerator.num_processes)

@@ -38,10 +38,10 @@ def describe(inference: Inference, max_length: int | None = None) -> dict[str, A
             pooler = kind(inference.model.config).pooler
         dense, same = getattr(pooler, "dense", None), isinstance(getattr(pooler, "activation", None), torch.nn.Tanh)
         auto_pooler = "same" if isinstance(dense, torch.nn.Linear) and same else "other"
-    said: dict[str, Any] = {"pooler": inference.pooler, "max_length": max_length, "auto_pooler": auto_pooler}
+    facts: dict[str, Any] = {"pooler": inference.pooler, "max_length": max_length, "auto_pooler": auto_pooler}
     if inference.prompt is not None:
-        said["prompt"] = prompt_summary(inference.prompt, inference.tokenizer.mask_token)
-    return said
+        facts["prompt"] = prompt_summary(inference.prompt, inference.tokenizer.mask_token)
+    return facts
 
 
 def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
@@ -73,13 +73,13 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
     rows = [f"| {plain(key)} | {plain(value)} |" for key, value in about if value not in (None, "")]
     changed = changes(recipe)
     source = f" as in {plain(recipe.source.paper)}" if recipe.source and not changed else ""
-    ours = changed and recipe.description.startswith(f"{changed[0]} with other ")  # the next line says it
+    described = changed and recipe.description.startswith(f"{changed[0]} with other ")  # the next line says it
     chosen = "; the dev score above chose these weights and is no result" if summary.get("best") else ""
     return "\n".join([
         f"---\n{yaml.safe_dump(meta, sort_keys=False, allow_unicode=True)}---\n",
         f"# {plain(method)} on {plain(_last(model))}\n",
         f"Recipe {plain(recipe.name)}.\n",
-        *([f"{plain(recipe.description)}\n"] if recipe.description and not ours else []),
+        *([f"{plain(recipe.description)}\n"] if recipe.description and not described else []),
         *([f"Changed from {plain(changed[0])}: {plain(', '.join(changed[1]))}.\n"] if changed else []),
         f"A sentence encoder trained with stsbench by the method {plain(method)}{source}.\n",
         "| what | value |", "| --- | --- |", *rows, "",
@@ -160,7 +160,7 @@ def transformers_snippet(summary: dict[str, Any]) -> str:
             lines.append('vectors = output.last_hidden_state.masked_fill(real == 0, float("-inf")).amax(1)')
         else:
             places = _MEANS[pooler]
-            states = [f"output.hidden_states[{place}]" for place in places]
+            states = [f"output.hidden_states[{layer}]" for layer in places]
             state = "output.last_hidden_state" if len(places) == 1 else f"({' + '.join(states)}) / 2"
             lines.append(f"vectors = ({state} * real).sum(1) / real.sum(1)")
     return "\n".join(lines) + "\n"
@@ -173,8 +173,8 @@ def _stage_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("stage trained here", f"{summary['stage']} alone"))
     while earlier:
         where = f"the end of stage {earlier['stage']} (step {earlier['step']:,}) of the run {earlier['run']}"
-        said = f"recipe {earlier['recipe']}, seed {earlier['seed']}, weights sha256 {earlier['weights']}"
-        rows.append(("went on from", f"{where}, {said}"))
+        training = f"recipe {earlier['recipe']}, seed {earlier['seed']}, weights sha256 {earlier['weights']}"
+        rows.append(("went on from", f"{where}, {training}"))
         if earlier["differs"]:
             differs = ", ".join(f"{key} {value}" for key, value in earlier["differs"].items())
             rows.append(("that run's settings, other than in the recipe below", differs))

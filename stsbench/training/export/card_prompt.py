@@ -12,49 +12,49 @@ def prompt_summary(prompt: Prompt, mask_token: str) -> dict[str, Any]:
     """`prompt.settings()` with "filled" (what stands before and behind a text), "mask_last" and, with the head transform,
     its "activation" and "eps"."""
     filled = parse_template(prompt.template, mask_token, True)
-    said = {**prompt.settings(), "filled": (filled.before, filled.after), "mask_last": filled.mask_last}
-    if said["head"] == "transform":
-        said |= {key: getattr(prompt.head, key) for key in ("activation", "eps")}
-    return said
+    summary = {**prompt.settings(), "filled": (filled.before, filled.after), "mask_last": filled.mask_last}
+    if summary["head"] == "transform":
+        summary |= {key: getattr(prompt.head, key) for key in ("activation", "eps")}
+    return summary
 
 
-def prompt_rows(said: dict[str, Any] | None) -> list[tuple[str, Any]]:
-    """Rows of the card's table. said: as of `prompt_summary`, None for an encoder without a prompt."""
-    if said is None:
+def prompt_rows(summary: dict[str, Any] | None) -> list[tuple[str, Any]]:
+    """Rows of the card's table. summary: as of `prompt_summary`, None for an encoder without a prompt."""
+    if summary is None:
         return []
-    alone = "tokenised apart from the template" + (f" and cut at {said['pieces']} tokens" if said["pieces"] else "")
-    around = "around a text of as many tokens" if said["positions"] == "matched" else "around no text"
-    first = ", counted from position 0" if said["start"] == "zero" else ""
+    alone = "tokenised apart from the template" + (f" and cut at {summary['pieces']} tokens" if summary["pieces"] else "")
+    around = "around a text of as many tokens" if summary["positions"] == "matched" else "around no text"
+    first = ", counted from position 0" if summary["start"] == "zero" else ""
     denoised = f"the vector of the template alone is subtracted, at its positions {around}{first}"
-    lengths = said["prefixes"]
+    lengths = summary["prefixes"]
     several = "; the vectors of each are averaged" if len(lengths) > 1 else ""
     prefix = f"{' and '.join(map(str, lengths))} keys and values in every layer{several}"
     heads = {"dense": "a dense layer with tanh", "transform": "a masked LM's transform (dense layer, activation, LayerNorm)"}
-    each = ", applied before the subtraction" if said["each"] and said["denoise"] else ""
-    adapters = said["bottlenecks"] or {}
+    order = ", applied before the subtraction" if summary["each"] and summary["denoise"] else ""
+    adapters = summary["bottlenecks"] or {}
     return [
-        ("template", said["template"]),
-        ("the text", alone if said["text"] == "pieces" else "tokenised inside the template"),
-        ("full stop", "put behind a text that ends in none of . ? \" '" if said["full_stop"] else "none is added"),
+        ("template", summary["template"]),
+        ("the text", alone if summary["text"] == "pieces" else "tokenised inside the template"),
+        ("full stop", "put behind a text that ends in none of . ? \" '" if summary["full_stop"] else "none is added"),
         ("prefix", prefix if lengths else None),
-        ("positions before the text", said["shift"] or None),
-        ("learned words", f"{said['words']} embeddings in the template" if said["words"] else None),
+        ("positions before the text", summary["shift"] or None),
+        ("learned words", f"{summary['words']} embeddings in the template" if summary["words"] else None),
         ("adapters", f"of rank {adapters['rank']} in every layer" if adapters else None),
-        ("denoising", denoised if said["denoise"] else "none"),
-        ("head", f"{heads[said['head']]}{each}" if said["head"] else None),
+        ("denoising", denoised if summary["denoise"] else "none"),
+        ("head", f"{heads[summary['head']]}{order}" if summary["head"] else None),
     ]
 
 
-def prompt_loading(said: dict[str, Any], pooling_layer: bool, ours: str, library: str) -> list[str]:
+def prompt_loading(summary: dict[str, Any], pooling_layer: bool, native: str, library: str) -> list[str]:
     """How each library loads it: a line and a snippet each.
 
-    said: as of `prompt_summary`; pooling_layer: AutoModel makes one; ours, library: their snippets.
+    summary: as of `prompt_summary`; pooling_layer: AutoModel makes one; native, library: their snippets.
     """
     library = library.replace('"PATH"', '"PATH", trust_remote_code=True')
-    reasons = beyond_transformers(said)
-    snippets = [ours, library] if reasons else [ours, library, prompt_snippet(said, pooling_layer)]
+    reasons = beyond_transformers(summary)
+    snippets = [native, library] if reasons else [native, library, prompt_snippet(summary, pooling_layer)]
     return [
-        f"PATH is this folder. {'Both' if reasons else 'All three'} give the same vectors.\n", f"```python\n{ours}```\n",
+        f"PATH is this folder. {'Both' if reasons else 'All three'} give the same vectors.\n", f"```python\n{native}```\n",
         "sentence-transformers needs stsbench installed for the prompt, and trust_remote_code=True to import a module that "
         "is not its own; the folder holds no code. A `prompt` of its own goes directly before the text, inside the "
         "template.\n",
@@ -64,23 +64,24 @@ def prompt_loading(said: dict[str, Any], pooling_layer: bool, ours: str, library
     ]
 
 
-def beyond_transformers(said: dict[str, Any]) -> list[str]:
+def beyond_transformers(summary: dict[str, Any]) -> list[str]:
     """What of a prompt its plain model and tokenizer cannot do; nothing where the vector is a filled template's mask."""
     return [
         reason
         for reason, there in (
-            ("the prefix", bool(said["prefixes"]) or bool(said["shift"])), ("the template's learned words", said["words"]),
-            ("the adapters", said["bottlenecks"]), ("denoising", said["denoise"]),
-            ("a text that is tokenised apart from its template", said["text"] == "pieces"),
+            ("the prefix", bool(summary["prefixes"]) or bool(summary["shift"])),
+            ("the template's learned words", summary["words"]), ("the adapters", summary["bottlenecks"]),
+            ("denoising", summary["denoise"]),
+            ("a text that is tokenised apart from its template", summary["text"] == "pieces"),
         )
         if there
     ]
 
 
-def prompt_snippet(said: dict[str, Any], pooling_layer: bool) -> str:
+def prompt_snippet(summary: dict[str, Any], pooling_layer: bool) -> str:
     """Python that turns `texts` into `vectors` with transformers alone. Arguments: as of `prompt_loading`."""
-    before, after = said["filled"]
-    head = said["head"]
+    before, after = summary["filled"]
+    head = summary["head"]
     option = ", add_pooling_layer=False" if pooling_layer else ""
     lines = ["import torch"]
     if head:
@@ -91,7 +92,7 @@ def prompt_snippet(said: dict[str, Any], pooling_layer: bool) -> str:
     lines += ["", 'tokenizer = AutoTokenizer.from_pretrained("PATH")',
               f'model = AutoModel.from_pretrained("PATH"{option}).eval()']
     source = "texts"
-    if said["full_stop"]:
+    if summary["full_stop"]:
         lines.append("""stopped = [text if text[-1:] in ("", ".", "?", '"', "'") else text + "." for text in texts]""")
         source = "stopped"
     lines += [
@@ -100,7 +101,7 @@ def prompt_snippet(said: dict[str, Any], pooling_layer: bool) -> str:
         "with torch.no_grad():", "    states = model(**batch).last_hidden_state",
         'masks = (batch["input_ids"] == tokenizer.mask_token_id).long()',
     ]
-    if said["mask_last"]:
+    if summary["mask_last"]:
         lines.append("places = masks.shape[1] - 1 - masks.flip(1).argmax(1)  # the template's mask: the last one")
     else:
         lines.append("places = masks.argmax(1)  # the template's mask: the first one")
@@ -112,8 +113,8 @@ def prompt_snippet(said: dict[str, Any], pooling_layer: bool) -> str:
         lines.append("vectors = torch.tanh(vectors)")
     elif head == "transform":
         lines += [
-            f"vectors = get_activation({said['activation']!r})(vectors)",
+            f"vectors = get_activation({summary['activation']!r})(vectors)",
             'norm = head["head.norm.weight"], head["head.norm.bias"]',
-            f"vectors = torch.nn.functional.layer_norm(vectors, vectors.shape[1:], *norm, eps={said['eps']})",
+            f"vectors = torch.nn.functional.layer_norm(vectors, vectors.shape[1:], *norm, eps={summary['eps']})",
         ]
     return "\n".join(lines) + "\n"

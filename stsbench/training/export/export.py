@@ -54,20 +54,20 @@ def export_model(
         _fill(building, inference, limit, described, card, post)
 
 
-def try_export(inference: Inference, place: Path, name: str) -> None:
-    """Export into a temporary folder in `place`, before hours of training, and delete it.
+def try_export(inference: Inference, parent: Path, name: str) -> None:
+    """Export into a temporary folder in `parent`, before hours of training, and delete it.
 
     Raises StsbenchError, one line, where the model called `name` cannot be written, or would be read as another one.
     """
     try:
-        with tempfile.TemporaryDirectory(dir=place, prefix=".export.", suffix=".tmp") as building:
+        with tempfile.TemporaryDirectory(dir=parent, prefix=".export.", suffix=".tmp") as building:
             folder = Path(building)
             _fill(folder, inference, _limit(inference, None), Exported(inference.pooler), "", None)
             check_weights(folder, name)
     except Exception as error:  # of libraries, each its own kinds
         why = getattr(error, "strerror", None) or first_line(error)
         if isinstance(error, OSError) or "(os error" in why:  # safetensors' word for one
-            raise StsbenchError(f"cannot write the model to {place}: {why}") from error
+            raise StsbenchError(f"cannot write the model to {parent}: {why}") from error
         raise StsbenchError(f"{name} could be trained, but not exported then: {why}; choose another backbone") from error
 
 

@@ -37,8 +37,8 @@ def layers_of(pooler: str, layers: int) -> Tensor | None:
     if pooler not in places:
         return None
     weights = zeros(layers + 1)
-    for place in places[pooler]:
-        weights[place] += 1  # a model of one layer has it twice
+    for layer in places[pooler]:
+        weights[layer] += 1  # a model of one layer has it twice
     return weights
 
 
@@ -67,21 +67,21 @@ def write_layout(
     affine = None if post is None else post[0].affine()
     if post is not None:
         kinds.append("Post" if affine is None else "Affine")
-    paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], start=1))]
+    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], start=1))]
     named = {
         "MeanPadded": _MEAN_PADDED, "Prompt": PROMPT, "Post": POST, "Affine": "sentence_transformers.models.Dense",
     }
     named |= {learned.title: learned.module for learned in KINDS.values()}
     types = [named.get(kind, f"sentence_transformers.models.{kind}") for kind in kinds]
     _write(folder / "modules.json", [
-        {"idx": place, "name": str(place), "path": path, "type": kind}
-        for place, (kind, path) in enumerate(zip(types, paths, strict=True))
+        {"idx": number, "name": str(number), "path": path, "type": kind}
+        for number, (kind, path) in enumerate(zip(types, paths, strict=True))
     ])
     if pooler != "mask":  # whose one module reads stsbench.json
-        said: dict[str, Any] = {"max_seq_length": limit, "do_lower_case": False}
+        config: dict[str, Any] = {"max_seq_length": limit, "do_lower_case": False}
         if padded is not None:
-            said["processing_kwargs"] = {"text": {"padding": "max_length", "max_length": padded}}
-        _write(folder / "sentence_bert_config.json", said)
+            config["processing_kwargs"] = {"text": {"padding": "max_length", "max_length": padded}}
+        _write(folder / "sentence_bert_config.json", config)
     _write(folder / "config_sentence_transformers.json", {"prompts": {}, "default_prompt_name": None,
                                                           "similarity_fn_name": "cosine"})
     for kind, path in zip(kinds, paths, strict=True):

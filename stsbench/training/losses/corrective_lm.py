@@ -7,20 +7,20 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def corrective_loss(lm_logits: Tensor, gate_logits: Tensor, seen: Tensor, original: Tensor) -> tuple[Tensor, Tensor]:
+def corrective_loss(lm_logits: Tensor, gate_logits: Tensor, corrupted: Tensor, original: Tensor) -> tuple[Tensor, Tensor]:
     """(language-model term, copy term), each a mean over m positions.
 
-        lm = mean of -log( g 1[seen = original] + (1 - g) softmax(lm_logits)[original] ),   g = sigmoid(gate_logits)
-        copy = mean of the binary cross-entropy of g, whose target is 1[seen = original]
+        lm = mean of -log( g 1[corrupted = original] + (1 - g) softmax(lm_logits)[original] ),   g = sigmoid(gate_logits)
+        copy = mean of the binary cross-entropy of g, whose target is 1[corrupted = original]
 
-    lm_logits: (m, V); gate_logits: (m,), the logit of "copy what is seen"; seen, original: (m,) token ids. The gate learns
-    from the copy term alone: to the language-model term it is a constant, as in the released code of Meng et al. Computed
-    in log space, so that a gate that is sure costs no infinity, and in float32 at least, also under autocast. No position
-    (m = 0) gives 0 twice, with a gradient.
+    lm_logits: (m, V); gate_logits: (m,), the logit of "copy what is read"; corrupted, original: (m,) token ids. The gate
+    learns from the copy term alone: to the language-model term it is a constant, as in the released code of Meng et al.
+    Computed in log space, so that a gate that is sure costs no infinity, and in float32 at least, also under autocast. No
+    position (m = 0) gives 0 twice, with a gradient.
     Source: Meng et al. (2021), COCO-LM, corrective language modelling; Chuang et al. (2022), DiffCSE, use it as an ablation.
     """
     logits, gate = _wide(lm_logits), _wide(gate_logits)
-    same = seen == original
+    same = corrupted == original
     copy = functional.binary_cross_entropy_with_logits(gate, same.to(gate.dtype), reduction="sum")
     constant = gate.detach()
     made = functional.logsigmoid(-constant) - functional.cross_entropy(logits, original, reduction="none")

@@ -42,8 +42,8 @@ def scaled_heads(model: Any, factors: Tensor | None) -> Iterator[None]:
     if any(getattr(part, "gradient_checkpointing", False) for part in model.modules()):
         raise EncoderError("gradient checkpointing computes layers again without the dropped heads: switch it off")
     with ExitStack() as stack:
-        for layer, each in zip(model.encoder.layer, factors.unbind(1), strict=True):
-            hook = layer.attention.self.register_forward_hook(partial(_scale, each))
+        for layer, factor in zip(model.encoder.layer, factors.unbind(1), strict=True):
+            hook = layer.attention.self.register_forward_hook(partial(_scale, factor))
             stack.callback(hook.remove)
         yield
 

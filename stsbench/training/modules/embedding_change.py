@@ -34,8 +34,8 @@ class EmbeddingChange:
         rows, length = ids.shape
         for mask in self.cut:
             if mask.ndim != 3 or mask.shape[0] != rows or mask.shape[1] not in (1, length) or mask.dtype != torch.bool:
-                said = f"a mask {tuple(mask.shape)} of {mask.dtype}"
-                raise ValueError(f"{said} cannot cut embeddings of a batch {(rows, length)}")
+                what = f"a mask {tuple(mask.shape)} of {mask.dtype}"
+                raise ValueError(f"{what} cannot cut embeddings of a batch {(rows, length)}")
         for part in (self.added, self.replacement):
             if part is not None and part.shape[:2] != ids.shape:
                 raise ValueError(f"vectors {tuple(part.shape)} do not go with the embeddings of a batch {(rows, length)}")
@@ -43,8 +43,8 @@ class EmbeddingChange:
             if self.replacement is not None:
                 raise ValueError("leading vectors would be overwritten by the replacement of a batch")
             if self.leading.ndim != 3 or len(self.leading) != rows or self.leading.shape[1] > length:
-                said = f"leading vectors {tuple(self.leading.shape)}"
-                raise ValueError(f"{said} do not go with the embeddings of a batch {(rows, length)}")
+                what = f"leading vectors {tuple(self.leading.shape)}"
+                raise ValueError(f"{what} do not go with the embeddings of a batch {(rows, length)}")
 
     def padded(self, embedded: Tensor) -> Tensor:
         """What the first layer reads, (n, L, d), for the embedding output (n, L, d)."""

@@ -135,10 +135,10 @@ def merge_adapter(model: Any, name: str) -> None:
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils import ModulesToSaveWrapper
 
-    for path, whole in [each for each in model.named_modules() if isinstance(each[1], ModulesToSaveWrapper)]:
+    for path, whole in [item for item in model.named_modules() if isinstance(item[1], ModulesToSaveWrapper)]:
         parent, _, child = path.rpartition(".")
         setattr(model.get_submodule(parent), child, whole.modules_to_save[whole.active_adapters[0]])
-    for path, layer in [each for each in model.named_modules() if isinstance(each[1], BaseTunerLayer)]:
+    for path, layer in [item for item in model.named_modules() if isinstance(item[1], BaseTunerLayer)]:
         try:
             layer.merge(safe_merge=True)
         except Exception as error:

@@ -73,7 +73,7 @@ class PackedTraining:
             check_positions(model.embeddings, self.positions)
         self.rows = None if soft.rows is None else soft.rows.flatten()[self.places]
         self.vectors = soft.vectors
-        self.slots = [] if soft.prefix is None else soft.prefix.seen(self.order)  # of each layer, rows as in `order`
+        self.slots = [] if soft.prefix is None else soft.prefix.by_layer(self.order)  # of each layer, rows as in `order`
         self.change = soft.change
         self.heads = None if heads is None else heads[self.order].unbind(1)  # of each layer (n, H), rows as in `order`
         self.masks = Masks()

@@ -30,7 +30,7 @@ class Prefix:
     values: Tensor
     visible: Tensor
 
-    def seen(self, order: Tensor | None = None) -> list[tuple[Tensor, Tensor]]:
+    def by_layer(self, order: Tensor | None = None) -> list[tuple[Tensor, Tensor]]:
         """Of each layer the keys and values (n, p, d) of the p slots that each row sees; empty where p is 0.
 
         order: (n,) the rows in the order in which they are wanted. ValueError where rows see unequally many.
@@ -104,5 +104,5 @@ def padded_inputs(model: Any, ids: Tensor, mask: Tensor, soft: SoftPrompt | None
     soft.check(ids, model.config.num_hidden_layers)
     return soft_inputs(
         model, ids, mask, positions=soft.positions, rows=soft.rows, vectors=soft.vectors,
-        slots=[] if soft.prefix is None else soft.prefix.seen(), shift=soft.shift,
+        slots=[] if soft.prefix is None else soft.prefix.by_layer(), shift=soft.shift,
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from stsbench.errors import StsbenchError
 from stsbench.plugins import calling
-from stsbench.training.api.checks import check_stages, check_stages_for
+from stsbench.training.api.checks import check_needs, check_stages, check_stages_for
 from stsbench.training.api.labelled import nli_roles
-from stsbench.training.api.method import LabelledUse, Method
+from stsbench.training.api.method import Method
+from stsbench.training.api.needs import LabelledUse, Needs
 from stsbench.training.api.options import Options
 from stsbench.training.recipes.methods import load_method
 from stsbench.training.recipes.recipe import Recipe, SemiSettings
@@ -33,6 +35,11 @@ class MethodPlan:
         """The method's."""
         return self.kind.name
 
+    @cached_property
+    def needs(self) -> Needs:
+        """What the method needs of its rows and of the backbone. Raises StsbenchError, one line."""
+        return check_needs(self.kind, calling(self.kind, "needs", lambda: self.kind.needs(self.options)))
+
     @property
     def stages(self) -> tuple[str, ...]:
         """All stages, in the order of training."""
@@ -52,21 +59,23 @@ class MethodPlan:
         return known.index(stage) if stage in known else len(known)
 
     def labelled(self, stage: str) -> LabelledUse:
-        """Whether a stage trains on the recipe's labelled rows: as `Method.labelled` says, or as recipe.semi does."""
+        """Whether a stage trains on the recipe's labelled rows: as `Needs.labelled` says, or as recipe.semi does."""
         if self.semi is None:
-            return calling(self.kind, "labelled", lambda: self.kind.labelled(self.options, stage))
+            use = self.needs.labelled
+            return use if isinstance(use, str) else use.get(stage, "none")
         if stage == SUP:
             return "only"
         return "none" if self.semi.procedure == "sup-unsup" else "with"
 
     def roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
         """The roles of the data that are used, out of `roles`. Raises StsbenchError, one line."""
-        return calling(self.kind, "roles", lambda: self.kind.roles(self.options, roles))
+        return calling(self.kind, "needs().roles", lambda: self.needs.roles(roles, self.name))
 
     def labelled_roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
         """The same of labelled rows: with recipe.semi triplets, or pairs with a label."""
         if self.semi is None:
-            return calling(self.kind, "labelled_roles", lambda: self.kind.labelled_roles(self.options, roles))
+            choose = self.needs.labelled_roles
+            return calling(self.kind, "needs().labelled_roles", lambda: choose(roles, self.name))
         return nli_roles(roles, f"semi.procedure {self.semi.procedure}")
 
 

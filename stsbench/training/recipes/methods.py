@@ -25,10 +25,10 @@ GROUP = "stsbench.methods"  # entry points; each names a class
 
 @dataclass(frozen=True)
 class MethodSource:
-    """Where a method's class is written. said: its name in messages; module: None for FILE.py:CLASS; folder: of its card and
-    recipes."""
+    """Where a method's class is written. label: its name in messages; module: None for FILE.py:CLASS; folder: of its card
+    and recipes."""
 
-    said: str
+    label: str
     module: str | None
     file: Path | None
     attribute: str
@@ -75,18 +75,18 @@ def find_method(method: str) -> MethodSource:
     point = next(iter(entry_points(group=GROUP, name=method)), None)
     if point is None:
         raise StsbenchError(f"unknown method '{method}'{did_you_mean(method, names(GROUP))}, or FILE.py:CLASS")
-    said = f"the method '{method}' ({point.value})"
+    label = f"the method '{method}' ({point.value})"
     try:
         spec = find_spec(point.module)
     except (ImportError, ValueError) as error:
-        raise StsbenchError(f"{said} failed to load: {error!r}") from error
+        raise StsbenchError(f"{label} failed to load: {error!r}") from error
     if spec is None:
-        raise StsbenchError(f"{said} failed to load: there is no module {point.module}")
+        raise StsbenchError(f"{label} failed to load: there is no module {point.module}")
     source = Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
-    places = [Path(place) for place in spec.submodule_search_locations or []] or ([source.parent] if source else [])
-    if not places:
-        raise StsbenchError(f"{said} has no folder: it is not installed as files")
-    return MethodSource(said, point.module, source, point.attr, places[0])
+    folders = [Path(folder) for folder in spec.submodule_search_locations or []] or ([source.parent] if source else [])
+    if not folders:
+        raise StsbenchError(f"{label} has no folder: it is not installed as files")
+    return MethodSource(label, point.module, source, point.attr, folders[0])
 
 
 def load_method(method: str) -> type[Method]:
@@ -99,10 +99,10 @@ def load_method(method: str) -> type[Method]:
     if kind is None:
         known = [name for name, value in vars(module).items() if _is_method(value) and value.__module__ == module.__name__]
         hint = did_you_mean(source.attribute, known) if known else ""
-        raise StsbenchError(f"{source.said}: {source.file} has no class {source.attribute}{hint}")
-    kind = check_class(kind, source.said)
+        raise StsbenchError(f"{source.label}: {source.file} has no class {source.attribute}{hint}")
+    kind = check_class(kind, source.label)
     if (model := _options_beside(source)) not in (None, kind.Options):
-        raise StsbenchError(f"{source.said}: {kind.__name__}.Options must be {model.__name__} of the module beside it")
+        raise StsbenchError(f"{source.label}: {kind.__name__}.Options must be {model.__name__} of the module beside it")
     return kind
 
 
@@ -121,7 +121,7 @@ def _options_beside(source: MethodSource) -> type[Options] | None:
     try:
         model = getattr(import_module(module), f"{source.attribute}Options", None)
     except Exception as error:
-        raise StsbenchError(f"{source.said}: its options ({module}) failed to load: {error!r}") from error
+        raise StsbenchError(f"{source.label}: its options ({module}) failed to load: {error!r}") from error
     return model if isinstance(model, type) and issubclass(model, Options) else None
 
 
@@ -145,7 +145,7 @@ def _module(source: MethodSource) -> Any:
                 raise
         return sys.modules[name]
     except Exception as error:
-        raise StsbenchError(f"{source.said} failed to load: {_cause(error)}") from error
+        raise StsbenchError(f"{source.label} failed to load: {_cause(error)}") from error
 
 
 def _is_method(value: Any) -> bool:

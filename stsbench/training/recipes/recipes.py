@@ -35,16 +35,16 @@ def recipe_names(method: str) -> list[str]:
 
 def default_recipe(method: str) -> str:
     """The name of the recipe that is taken where none is given: the options' `default_recipe`."""
-    said, name = find_method(method).said, options_of(method).default_recipe
+    label, name = find_method(method).label, options_of(method).default_recipe
     if name is None:
         raise StsbenchError(
-            f"{said} has no default recipe: give one by --recipe NAME|FILE.yaml, or name it in its default_recipe"
+            f"{label} has no default recipe: give one by --recipe NAME|FILE.yaml, or name it in its default_recipe"
         )
     if _shipped(method, name) is None:
         known = recipe_names(method)
         hint = did_you_mean(name, known) if known else ""
         places = " or ".join(map(str, reversed(recipe_folders(method))))
-        raise StsbenchError(f"{said}: default_recipe '{name}': there is no {name}.yaml in {places}{hint}")
+        raise StsbenchError(f"{label}: default_recipe '{name}': there is no {name}.yaml in {places}{hint}")
     return name
 
 
@@ -195,8 +195,8 @@ def _check_stages(raw: Mapping[str, Any], where: str) -> None:
 def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
     """`changed`, without published scores that are another recipe's, and saying in three places what differs."""
     before, after = (
-        flatten(each.model_dump(mode="json"), whole=("columns", "where"))  # mappings that are values themselves
-        for each in (recipe, changed)
+        flatten(version.model_dump(mode="json"), whole=("columns", "where"))  # mappings that are values themselves
+        for version in (recipe, changed)
     )
     differing = {key for key in {**before, **after} if before.get(key) != after.get(key)}
     differing = {key for key in differing if key not in FREE and key.partition(".")[0] not in OWN}
@@ -208,10 +208,10 @@ def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
     original, earlier = changes(recipe) or (recipe.name, [])
     if not differing and not earlier:
         return changed
-    said = ", ".join(sorted({*earlier, *differing}))
+    keys = ", ".join(sorted({*earlier, *differing}))
     update: dict[str, Any] = {"published": []}
     if changed.source is not None:
-        note = " ".join(filter(None, (_NOTE.sub("", changed.source.note or ""), f"Changed from {original}: {said}.")))
+        note = " ".join(filter(None, (_NOTE.sub("", changed.source.note or ""), f"Changed from {original}: {keys}.")))
         update["source"] = changed.source.model_copy(update={"note": note})
     if recipe.search is not None:  # what its name and its description say is true of the best trial alone
         return changed.model_copy(update=update | (_no_trial(recipe, changed, differing) if differing else {}))
@@ -219,7 +219,7 @@ def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
         update["name"] = f"{original.removesuffix('-changed')}-changed"
     users = earlier and not _DESCRIPTION.fullmatch(recipe.description)  # the user's, set with an earlier change
     if changed.description == recipe.description and not users:
-        update["description"] = f"{original} with other {said}"
+        update["description"] = f"{original} with other {keys}"
     return changed.model_copy(update=update)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from stsbench.data.sets.catalog import entries
 from stsbench.data.text.sts_texts import NAMED
 from stsbench.errors import StsbenchError
-from stsbench.plugins import calling
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.wording import counted
@@ -46,7 +45,7 @@ def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str]
         settings["data.sample"] = None
     if recipe.data.held_out:
         settings["data.held_out"] = BATCH
-    group = calling(plan.kind, "group_size", lambda: plan.kind.group_size(plan.options))
+    group = plan.needs.group_size
     settings |= _length(recipe, plan.stages, max(1, BATCH // group) * group)
     settings |= plan.kind.sample_settings
     if "training.max_steps" in chosen:  # is meant for every stage
@@ -68,7 +67,8 @@ def of_the_users_own(recipe: str | Path | Recipe | None, keys: Collection[str]) 
 def is_of_sample(recipe: Recipe) -> bool:
     """Whether a recipe trains on the sample's texts, as that of a run goes on to do: resumed, or in a further stage."""
     sections = [recipe.data, recipe.labelled, *(recipe.stage_data(stage) for stage in recipe.stages)]
-    return any(each is not None and each.file is not None and Path(each.file).parent == TEXTS for each in sections)
+    files = [section.file for section in sections if section is not None and section.file is not None]
+    return any(Path(file).parent == TEXTS for file in files)
 
 
 def _texts(section: str, file: str | None) -> Mapping[str, Any]:

@@ -78,9 +78,9 @@ def training_file(
         return path
     if (of_catalog := catalog_file(settings.file, place, log, section)) is not None:
         return of_catalog
-    file, ways = training_text(settings.file, data_dir=place.data_dir, offline=place.offline)
+    file, how_to_get = training_text(settings.file, data_dir=place.data_dir, offline=place.offline)
     if file is None:
-        hint = ways or _nearest(settings.file, section)
+        hint = how_to_get or _nearest(settings.file, section)
         raise DataError(f"the {name} {path} are not here: give your copy by --{section} FILE{hint}")
     log(f"{settings.file}: {file}")
     return file

@@ -91,10 +91,10 @@ def shares_of(count: int, processes: int, rank: int) -> Shares:
 def to_batch(views: Views, shares: Shares, pad: int, device: torch.device) -> Batch:
     """This process's share of `views`, padded to the longest row in it (views.one_length: in the whole batch)."""
     part = slice(shares.start, shares.start + shares.sizes[shares.rank])
-    mine = [row for view in views.tokens for row in view[part]]
-    longest = max(len(row) for view in views.tokens for row in view) if views.one_length else max(map(len, mine))
-    ids, mask = np.full((len(mine), longest), pad, np.int64), np.zeros((len(mine), longest), np.int64)
-    for i, row in enumerate(mine):
+    share = [row for view in views.tokens for row in view[part]]
+    longest = max(len(row) for view in views.tokens for row in view) if views.one_length else max(map(len, share))
+    ids, mask = np.full((len(share), longest), pad, np.int64), np.zeros((len(share), longest), np.int64)
+    for i, row in enumerate(share):
         ids[i, : len(row)], mask[i, : len(row)] = row, 1
     extra = {name: _padded(ragged, part, longest, name, pad) for name, ragged in views.extra.items()}
     by_row = {

@@ -128,17 +128,10 @@ def open_data(
         log(f"warning: {path.name} has {store.meta.rows:,} rows, the published file {text.rows:,}: another training set")
     if SCORE in roles:
         _check_scores(store, plan, log, scale_of(settings.file))
-    whole = not labelled and calling(plan.kind, "whole_texts", lambda: plan.kind.whole_texts(plan.options))
-    tokens = _tokens(store, backbone, text_roles(roles), whole, log)
-    every = np.arange(len(store), dtype=np.int64)
-    usable = None
-    if not labelled:
-        usable = calling(plan.kind, "usable", lambda: plan.kind.usable(plan.options, TextRows(store, tokens, every)))
-    if usable is not None:
-        why = calling(plan.kind, "unusable", lambda: plan.kind.unusable(plan.options))
-        log(f"{path.name}: {int((~usable).sum()):,} of {len(store):,} rows cannot be used by these options ({why})")
+    tokens = _tokens(store, backbone, text_roles(roles), plan.needs.whole_texts and not labelled, log)
+    usable = None if labelled else _usable(store, tokens, plan, log)
     numbers = _sampled(settings, recipe.seed, store, usable, log, section)
-    contrasts = plan.kind.needs_negatives and not labelled
+    contrasts = plan.needs.negatives and not labelled
     reach = 0 if labelled else _reach(settings, plan, section)
     data = _held_out(settings, recipe.seed, contrasts, StageData(store, tokens, numbers, numbers[:0], reach=reach), section)
     tested = known.tested if known else () if Path(name).is_file() else TESTED_BY_SPLIT.get(name, ())
@@ -162,13 +155,26 @@ def _tokens(store: TextStore, backbone: Backbone, roles: Sequence[str], whole: b
     return stored
 
 
+def _usable(
+    store: TextStore, tokens: Tokens, plan: MethodPlan, log: Callable[[str], None]
+) -> NDArray[np.bool_] | None:
+    """(rows,) whether the method can draw each; None: all. How many it cannot is said."""
+    if (choose := plan.needs.usable) is None:
+        return None
+    rows = TextRows(store, tokens, np.arange(len(store), dtype=np.int64))
+    usable = calling(plan.kind, "needs().usable", lambda: choose(rows))
+    left_out = f"{int((~usable).sum()):,} of {len(store):,} rows cannot be used by these options"
+    log(f"{store.path.name}: {left_out} ({plan.needs.unusable})")
+    return usable
+
+
 def _sts_texts(name: str, place: SetPlace, log: Callable[[str], None]) -> Path:
     """The file of the STS data's sentences; what they are is said."""
     texts = sts_texts(place.data_dir, name=name, sample=place.sample, offline=place.offline)
     for line in texts.warnings:
         log(f"warning: {line}")
-    said = ", ".join(f"{family} {count:,}" for family, count in texts.counts.items())
-    log(f"{name}: {sum(texts.counts.values()):,} sentences ({said}), those of test sets among them: transductive")
+    families = ", ".join(f"{family} {count:,}" for family, count in texts.counts.items())
+    log(f"{name}: {sum(texts.counts.values()):,} sentences ({families}), those of test sets among them: transductive")
     return texts.path
 
 
@@ -177,7 +183,7 @@ def _check_scores(
 ) -> None:
     """Raises DataError for the first score out of the method's range, and for the range of another `scale` than the set's;
     says so where all are in its lower half."""
-    limits = calling(plan.kind, "score_range", lambda: plan.kind.score_range(plan.options))
+    limits = plan.needs.score_range
     if limits is None:
         return
     low, high = limits
@@ -244,11 +250,11 @@ def _draws(store: TextStore, seed: int) -> NDArray[np.float64]:
 
 def _reach(settings: DataSettings, plan: MethodPlan, section: str) -> int:
     """How far the method reads on in a document. Raises DataError where rows are held out of one and it does not say."""
-    reach: int = calling(plan.kind, "reach", lambda: plan.kind.reach(plan.options))
+    reach = plan.needs.reach
     if settings.held_out and settings.contiguous and not reach:
         raise DataError(
             f"{section}.held_out with {section}.contiguous: {plan.name} is not known to read further sentences by these "
-            f"options (Method.reach): set {section}.contiguous=false"
+            f"options (Needs.reach): set {section}.contiguous=false"
         )
     return reach
 
@@ -314,8 +320,8 @@ def label_names(data: Mapping[str, StageData], plan: MethodPlan) -> dict[str, st
 def digests(data: Mapping[str, StageData]) -> dict[str, str]:
     """What the rows are, by what a user would call them -> sha256."""
     digest_of = {}
-    for section, each in data.items():
-        parts = f"{each.store.digest} {each.tokens.digest} {each.store.label_names}"
+    for section, rows in data.items():
+        parts = f"{rows.store.digest} {rows.tokens.digest} {rows.store.label_names}"
         name = "labelled data" if section == LABELLED else f"data of stage {section}"
         digest_of[name] = hashlib.sha256(parts.encode()).hexdigest()
     return digest_of

@@ -1,19 +1,27 @@
-"""`stsbench.train`: what the command does, for callers in Python."""
+"""What `stsbench train` does, for callers in Python: what was asked for becomes a recipe and its options, and is trained."""
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stsbench.errors import StsbenchError, StsbenchWarning
+from stsbench.errors import StsbenchError, StsbenchWarning, UsageError
 from stsbench.notebook import TrainingBar, in_notebook
 from stsbench.registry import did_you_mean
 from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.runs.options import RunOptions, TrainOptions, TrainRequest
+
+if TYPE_CHECKING:
+    from stsbench.training.engine.loop import TrainingCallback
+
+Log = Callable[[str], None]
 
 
 def train(
@@ -35,10 +43,6 @@ def train(
     from stsbench.training.recipes.precision import load_for_device
     from stsbench.training.recipes.recipes import load_recipe
     from stsbench.training.recipes.sample import WARNING, is_of_sample, of_the_users_own, sample_settings
-    from stsbench.training.runs.options import TrainOptions
-    from stsbench.training.runs.run import train as run
-    from stsbench.training.runs.seed_runs import train_seeds
-    from stsbench.training.runs.subset_runs import train_subsets
 
     caller = sys._getframe(1)
 
@@ -47,7 +51,7 @@ def train(
             message = line.removeprefix("warning: ")
             warnings.warn_explicit(message, StsbenchWarning, caller.f_code.co_filename, caller.f_lineno)
 
-    known = [each.name for each in fields(TrainOptions)]
+    known = [entry.name for entry in fields(TrainOptions)]
     for name in options:
         if name not in known:
             also = "a recipe's settings go into settings={...}, by dotted key (\"training.max_steps\")"
@@ -66,9 +70,121 @@ def train(
             log(WARNING)
     chosen = TrainOptions(recipe=recipe, output=Path(output), **options)
     try:
-        if subsets:
-            return train_subsets(chosen, subsets, seeds or 1, log, bar)
-        return train_seeds(chosen, seeds, log, bar) if seeds else run(chosen, log, bar)
+        return train_runs(chosen, seeds, subsets, log, bar)
     finally:
         if bar is not None:
             bar.close()
+
+
+def train_runs(
+    options: TrainOptions, seeds: int | None, subsets: int | None, log: Log, callback: TrainingCallback | None = None
+) -> dict[str, Any]:
+    """Train once, with so many seeds, or on so many subsets with each of the seeds; returns what train.json, seeds.json or
+    subsets.json of the folder holds. Raises StsbenchError, one line."""
+    from stsbench.training.runs.run import train as run
+    from stsbench.training.runs.seed_runs import train_seeds
+    from stsbench.training.runs.subset_runs import train_subsets
+
+    if subsets:
+        return train_subsets(options, subsets, seeds or 1, log, callback)
+    return train_seeds(options, seeds, log, callback) if seeds else run(options, log, callback)
+
+
+def resolve(request: TrainRequest, log: Log) -> tuple[TrainOptions, bool]:
+    """The recipe and the options of a run that was asked for, and whether it trains on the package's sample.
+
+    `log` gets a line for each choice that was made for the user: minilm where the recipe's backbone is not to be had, the
+    sample's texts, float32 for fp16. Raises StsbenchError, one line, for settings that there are not or that have no effect,
+    and UsageError for options that exclude or need one another.
+    """
+    from stsbench.training.recipes.methods import canonical
+    from stsbench.training.recipes.precision import load_for_device
+    from stsbench.training.recipes.recipes import load_recipe, namesakes_of
+    from stsbench.training.recipes.sample import is_of_sample, of_the_users_own, sample_settings
+    from stsbench.training.rows.at_hand import backbone_at_hand
+
+    _check_usage(request)
+    method, settings, words = canonical(request.method), dict(request.settings), list(request.sets)
+    set_keys = [word.partition("=")[0] for word in words]
+    stored = _started_recipe(request.output) if request.resume and request.output else None
+    resumed = stored if request.recipe is None else None
+    recipe = resumed if request.recipe is None else request.recipe
+    if recipe is None and request.start_from is not None:
+        recipe = _earlier_recipe(request.start_from, settings.get("seed"))
+    load, keys = partial(load_recipe, method, recipe, words), {*settings, *set_keys}
+    on_sample = request.sample and not (stored or request.start_from or of_the_users_own(recipe, keys))
+    if on_sample:
+        settings |= sample_settings(load(settings), keys, log)
+    elif recipe is None and "backbone.model" not in keys and (
+        model := backbone_at_hand(load(settings), request.offline, log)
+    ):
+        settings["backbone.model"] = model
+    chosen = load(settings)
+    _refuse_overridden(chosen, set_keys)
+    if steps := request.settings.get("training.max_steps"):
+        settings |= dict.fromkeys(_longer(chosen, steps, set_keys), steps)
+    kept = resumed or "precision" in set_keys  # that precision is to be kept, or an error
+    chosen = load(settings) if kept else load_for_device(load, settings, request.device, log)
+    for line in namesakes_of(method, recipe) if recipe else ():
+        log(line)
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{method.rpartition(':')[2].lower()}-{chosen.name}"
+    how = {entry.name: getattr(request, entry.name) for entry in fields(RunOptions)}
+    options = TrainOptions(recipe=chosen, output=request.output or Path("runs") / name, **how)
+    return options, bool(on_sample) or is_of_sample(chosen)
+
+
+def _check_usage(request: TrainRequest) -> None:
+    """Raises UsageError for options that exclude or need one another, and for a key that is set twice: one value would
+    silently not count."""
+    if request.resume and request.output is None:
+        raise UsageError("--resume needs --output, the run folder to go on with")
+    if request.start_from and request.stage is None and not request.resume:
+        raise UsageError(f"--from {request.start_from} goes with --stage N, the stage that starts with its weights")
+    if request.sample and request.data_dir:
+        raise UsageError("--sample and --data-dir exclude each other")
+    if request.output is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("several processes need --output, one folder for all of them")
+    keys = set(request.settings)
+    for word in request.sets:
+        if (key := word.partition("=")[0]) in keys:
+            raise UsageError(f"--set {word}: {key} is set twice: by another --set, or by the option of its own")
+        keys.add(key)
+
+
+def _started_recipe(folder: Path) -> str | None:
+    """The recipe file of a run that is resumed, of several seeds the first; None where a run was killed before it began."""
+    from stsbench.training.recipes.recipes import check_whole
+
+    several = (*folder.glob("seed-*/recipe.yaml"), *folder.glob("subset-*/seed-*/recipe.yaml"))
+    seeds = sorted(several, key=lambda path: [(len(part), part) for part in path.parts])
+    paths = [path for path in (folder / "recipe.yaml", *seeds) if path.is_file()]
+    return str(check_whole(paths[0])) if paths else None
+
+
+def _earlier_recipe(start_from: Path, seed: int | None) -> str:
+    """The recipe file of the run that a stage goes on from."""
+    from stsbench.training.recipes.recipes import check_whole
+    from stsbench.training.runs.warm_start import earlier_recipe
+
+    return str(check_whole(earlier_recipe(start_from, seed)))
+
+
+def _refuse_overridden(recipe: Recipe, keys: Sequence[str]) -> None:
+    """StsbenchError for a --set of training.X or data.X that every stage overrides."""
+    from stsbench.training.recipes.method_plan import plan_of
+
+    if not keys:
+        return
+    names = plan_of(recipe).stages
+    for part, _, key in (dotted.partition(".") for dotted in keys):
+        setting = [name for name in names if key in recipe.stages.get(name, {}).get(part, {})]
+        if part in ("training", "data") and key and len(setting) == len(names):
+            better = " or ".join(f"stages.{name}.{part}.{key}" for name in setting)
+            raise StsbenchError(f"--set {part}.{key} has no effect: each stage sets it itself; set {better}")
+
+
+def _longer(recipe: Recipe, steps: int, keys: Sequence[str]) -> list[str]:
+    """The keys by which stages say that they take more steps, but for those in `keys`, which a --set sets."""
+    longest = {f"stages.{name}.training.max_steps": part.get("training", {}).get("max_steps") or 0
+               for name, part in recipe.stages.items()}
+    return [key for key, most in longest.items() if most > steps and key not in keys]

@@ -134,7 +134,7 @@ def _data_of(summary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """The stages and their data, those of the runs that this one went on from first."""
     read, earlier = list(summary["data"].items()), summary["from"]
     while earlier:
-        read, earlier = [*(each for each in earlier["data"].items() if each not in read), *read], earlier["from"]
+        read, earlier = [*(item for item in earlier["data"].items() if item not in read), *read], earlier["from"]
     return read
 
 
@@ -179,7 +179,7 @@ def _training_facts(recipe: Recipe, summary: Mapping[str, Any]) -> dict[str, Any
         **{key: summary[key] for key in ("method_file",) if key in summary},
         **{key: summary[key] for key in ("stage", "from", "backbone") if summary.get(key)},
         **({"kept": summary["exported"]} if not summary["best"] and ", as " in summary["exported"] else {}),
-        "data": {name: each["digest"] for name, each in summary["data"].items()},
+        "data": {name: entry["digest"] for name, entry in summary["data"].items()},
     }
 
 

@@ -22,7 +22,7 @@ def run_lock(folder: Path) -> Iterator[None]:
     where another process holds the lock. Without locks (Windows) nothing is held.
     """
     path = folder / LOCK
-    made = [each for each in folder.parents if not each.exists()]
+    made = [parent for parent in folder.parents if not parent.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stream = path.open("a")
@@ -33,11 +33,11 @@ def run_lock(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            if [each.name for each in folder.iterdir()] == [LOCK]:
+            if [entry.name for entry in folder.iterdir()] == [LOCK]:
                 with contextlib.suppress(OSError):
                     path.unlink()
-                    for each in (folder, *made):
-                        each.rmdir()
+                    for emptied in (folder, *made):
+                        emptied.rmdir()
 
 
 def _lock(handle: int, path: Path) -> None:

@@ -1,20 +1,19 @@
-"""How a recipe is run: where to, on which device, with which development data."""
+"""How a recipe is run: where to, on which device, with which development data; and how a user asks for it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from stsbench.training.recipes.recipe import Recipe
 
 
-@dataclass
-class TrainOptions:
+@dataclass(kw_only=True)
+class RunOptions:
     """How a recipe is run. Of these only the place of the development data has an effect on which weights are kept."""
 
-    recipe: Recipe
-    output: Path
     resume: bool = False
     device: str | None = None
     data_dir: Path | None = None
@@ -25,3 +24,27 @@ class TrainOptions:
     command: Sequence[str] = field(default_factory=list)
     stage: str | int | None = None  # the only stage to train, by name or number from 1; None: all
     start_from: Path | None = None  # the earlier run that a later stage goes on from: --from
+
+
+@dataclass
+class TrainOptions(RunOptions):
+    """A recipe, and how it is run."""
+
+    recipe: Recipe
+    output: Path
+
+
+@dataclass
+class TrainRequest(RunOptions):
+    """A training as the command line asks for it; `resolve` makes TrainOptions of it.
+
+    recipe: a name or a file; None: that of the run gone on from, else the method's own. output: None: runs/<time>-<method>-
+    <recipe>. settings: dotted key -> value, in the place of the recipe's; a training.max_steps is of every stage that has
+    more. sets: more of them, as "key.sub=value".
+    """
+
+    method: str
+    recipe: str | None = None
+    output: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    sets: Sequence[str] = ()

@@ -209,7 +209,7 @@ def _dev_data(options: TrainOptions, manifest: RunManifest, accelerator: Acceler
 def _backbone(options: TrainOptions, plan: MethodPlan, warm_start: WarmStart | None) -> Backbone:
     """Raises StsbenchError, one line, for one without dropout where the method's views differ by nothing else."""
     recipe = options.recipe
-    needs_dropout = calling(plan.kind, "needs_dropout", lambda: plan.kind.needs_dropout(plan.options))
+    needs_dropout = plan.needs.dropout
     try:
         backbone = make_backbone(recipe, options.offline)
     except NoDropoutError as error:

@@ -124,12 +124,12 @@ def read_summary(run: Path) -> dict[str, Any] | None:
         return None
     stored = read_json_object(path, DataError)
     best, data = stored.get("best"), stored.get("data", {})
-    sound = {
+    checks = {
         "stages": isinstance(stored.get("stages", {}), dict),
-        "data": isinstance(data, dict) and all(isinstance(each, dict) for each in data.values()),
+        "data": isinstance(data, dict) and all(isinstance(entry, dict) for entry in data.values()),
         "best": best is None or (isinstance(best, dict) and not _wrong({**_SCORED, **best})),
     }
-    if damaged := [key for key, fine in sound.items() if not fine]:
+    if damaged := [key for key, fine in checks.items() if not fine]:
         raise DataError(f"{path} holds no summary of a run: its '{damaged[0]}' is damaged")
     return stored
 

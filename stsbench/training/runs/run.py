@@ -162,8 +162,8 @@ def _take_over(run: PreparedRun, warm_start: WarmStart) -> Best | None:
     if here == there:
         checkpoints.load_randomness(warm_start.folder)
     else:
-        said = ["seed {}, {} process(es)".format(*each) for each in (there, here)]
-        run.log(f"its random states are not taken over: {said[0]} there, {said[1]} here")
+        states = ["seed {}, {} process(es)".format(*state) for state in (there, here)]
+        run.log(f"its random states are not taken over: {states[0]} there, {states[1]} here")
     if run.recipe.selection.over != "all" or position.best is None or run.selection is None:
         return None
     checkpoints.adopt(warm_start.folder.parent, position.best)

@@ -55,8 +55,8 @@ def check_folder(folder: Path, recipe: Recipe, resume: bool, was_there: bool = F
         _check_recipe(recipe, folder)
     elif names:
         raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
-    for place in (folder, folder / "checkpoints"):
-        clear_leftovers(place)
+    for written in (folder, folder / "checkpoints"):
+        clear_leftovers(written)
 
 
 def holds_something(folder: Path) -> bool:

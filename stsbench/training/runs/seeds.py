@@ -142,15 +142,15 @@ def seed_table(scores: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 def shown_scores(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], int]]:
     """(what, its entry, decimals) of those scores of `summarise_seeds` or `summarise_subsets` that a table shows."""
     lines: list[tuple[str, dict[str, Any], int]] = []
-    seen = set()
+    listed = set()
     if dev := scores["dev"] or scores["dev_last"]:
         lines.append((dev["name"], dev, 3 if dev["name"].startswith("held-out") else 2))
     for row in scores["tests"]:
         key = (row["protocol"], row["settings"], row["view"], row["task"])
-        if row["subset"] is None and key not in seen:
-            seen.add(key)
-            said = ", ".join(filter(None, (row["settings"], _TEXT_VERSIONS.get(row["view"], ""))))
-            label = f"{row['protocol']} ({said})" if said else row["protocol"]
+        if row["subset"] is None and key not in listed:
+            listed.add(key)
+            notes = ", ".join(filter(None, (row["settings"], _TEXT_VERSIONS.get(row["view"], ""))))
+            label = f"{row['protocol']} ({notes})" if notes else row["protocol"]
             words = (label, row["task"], row["metric"], row["aggregation"])
             lines.append((" ".join(filter(None, words)), row, metric_under(row["protocol"], row["metric"]).digits))
     return lines

@@ -111,7 +111,7 @@ def make_stage(
     settings, use, key = recipe.stage_training(name), plan.labelled(name), plan.stream_of(name)
     rows = data[LABELLED if use == "only" else name]
     group = 1 if use == "only" else _group(plan, settings)
-    contrasts = plan.kind.needs_negatives and use != "only"
+    contrasts = plan.needs.negatives and use != "only"
     least = _least_batch(settings, contrasts, processes)
     meta = rows.store.meta
     if contrasts and meta.rows - meta.left_out - meta.duplicates < 2:
@@ -131,9 +131,9 @@ def make_stage(
 
 def _group(plan: MethodPlan, settings: TrainingSettings) -> int:
     """Rows that the method takes together. Raises StsbenchError where training.batch_size is no multiple of them."""
-    group = calling(plan.kind, "group_size", lambda: plan.kind.group_size(plan.options))
+    group = plan.needs.group_size
     if size := settings.batch_size % group:
-        sizes = [each for each in (settings.batch_size - size, settings.batch_size - size + group) if each]
+        sizes = [multiple for multiple in (settings.batch_size - size, settings.batch_size - size + group) if multiple]
         raise StsbenchError(
             f"training.batch_size {settings.batch_size}: {plan.name} takes {group} rows together by these options, so a "
             f"multiple: {' or '.join(map(str, sizes))}"

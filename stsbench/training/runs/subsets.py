@@ -102,7 +102,7 @@ def _means(values: Mapping[str, float]) -> dict[int, float]:
     groups: dict[int, list[float]] = {}
     for key, value in values.items():
         groups.setdefault(int(key.partition("/")[0]), []).append(value)
-    return {subset: fmean(each) for subset, each in groups.items()}
+    return {subset: fmean(scores) for subset, scores in groups.items()}
 
 
 def subset_table(summary: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:

@@ -100,14 +100,14 @@ def find_warm_start(run: Path, plan: MethodPlan, stage: str, recipe: Recipe) -> 
     method = str(read_yaml(path).get("method"))
     if method != recipe.method:
         raise StsbenchError(f"--from {run} was trained by the method {method}, not by {recipe.method}")
-    theirs = load_recipe(method, str(check_whole(path)))
-    _check_settings(run, stage, before, theirs, recipe, plan.kind.later_options)
+    earlier = load_recipe(method, str(check_whole(path)))
+    _check_settings(run, stage, before, earlier, recipe, plan.kind.later_options)
     end = end_of_stage(run / "checkpoints", number - 1)
     if end is None:
         raise StsbenchError(f"--from {run}: {_lacking(run, before, number)}")
     if end[0].stage != before:
         raise StsbenchError(f"--from {run} trained stage {end[0].stage}: name the run that trained stage {before}")
-    return WarmStart(run, theirs, *end, read_manifest(run))
+    return WarmStart(run, earlier, *end, read_manifest(run))
 
 
 def check_inputs(warm_start: WarmStart, inputs: Mapping[str, str], model: str) -> None:
@@ -165,14 +165,14 @@ def describe_warm_start(warm_start: WarmStart, plan: MethodPlan, recipe: Recipe)
     trained = [name for name in plan.stages[: position.number + 1] if manifest.stage in (None, name)]
     earlier = replace(plan, options=plan.kind.Options(**warm_start.recipe.options))
     labelled = [LABELLED] if any(earlier.labelled(name) != "none" for name in trained) else []
-    mine, theirs = _stage_settings(plan, recipe, trained), _stage_settings(earlier, warm_start.recipe, trained)
+    here, there = _stage_settings(plan, recipe, trained), _stage_settings(earlier, warm_start.recipe, trained)
     steps = _steps(warm_start)
     return {
         "run": warm_start.run.resolve().name, "stage": position.stage, "step": position.step, "seed": warm_start.recipe.seed,
         "recipe": warm_start.recipe.name, "weights": warm_start.weights,
         "stages": {name: steps[name] for name in trained},
         "data": {name: data for name, data in manifest.data.items() if name in (*trained, *labelled)},
-        "differs": {key: value for key, value in theirs.items() if mine.get(key) != value},
+        "differs": {key: value for key, value in there.items() if here.get(key) != value},
         "from": manifest.warm_start,
     }
 
@@ -196,10 +196,10 @@ def _lacking(run: Path, before: str, number: int) -> str:
 
 
 def _check_settings(
-    run: Path, stage: str, before: str, theirs: Recipe, mine: Recipe, later: tuple[str, ...]
+    run: Path, stage: str, before: str, earlier: Recipe, recipe: Recipe, later: tuple[str, ...]
 ) -> None:
     """Method options, backbone settings but for the model's place, and semi: the first that differs is named."""
-    there, here = _comparable(theirs, later), _comparable(mine, later)
+    there, here = _comparable(earlier, later), _comparable(recipe, later)
     for key in here | there:
         if there.get(key) != here.get(key):
             raise StsbenchError(

@@ -22,7 +22,8 @@ def test_all_is_what_eval_would_measure(cli, damaged):
     (damaged / "downstream/STS/STS12-en-test/STS.gs.MSRpar.txt").unlink()
     code, out, _ = cli("doctor", "--data-dir", damaged, "--offline", "--json", "-")
     said = json.loads(out)["all"]
-    _, chosen = _chosen(EvalOptions("lexical:token-set", Path("run"), ["all"], data_dir=damaged, offline=True), print)
+    options = EvalOptions(model="lexical:token-set", output=Path("run"), protocols=["all"], data_dir=damaged, offline=True)
+    _, chosen = _chosen(options, print)
     assert code == 0 and said["measured"] == {each.label: list(sets) for each, sets in chosen if sets}
     assert "STS12" in said["without_data"]["sts"] and "MR" in said["without_data"]["transfer:exact"]
 

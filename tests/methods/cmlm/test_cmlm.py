@@ -187,11 +187,11 @@ def test_a_batch_without_a_masked_token_has_no_loss_but_a_gradient(folders):
 
 def test_which_rows_can_be_used(folders):
     every = documents(folders["bert"], range(len(TEXTS)))
-    assert np.flatnonzero(ConditionalMaskedLM.usable(ConditionalMaskedLMOptions(), every)).tolist() == PAIRED
-    assert ConditionalMaskedLM.usable(ConditionalMaskedLMOptions(sentence="same"), every) is None
+    assert np.flatnonzero(ConditionalMaskedLM.needs(ConditionalMaskedLMOptions()).usable(every)).tolist() == PAIRED
+    assert ConditionalMaskedLM.needs(ConditionalMaskedLMOptions(sentence="same")).usable is None
     apart = MemoryRows(folders["bert"], {"sentence": TEXTS}, documents=range(len(TEXTS)))
     with pytest.raises(StsbenchError, match=r"options.sentence next: no row has a next sentence; set data\.contiguous"):
-        ConditionalMaskedLM.usable(ConditionalMaskedLMOptions(), apart)
+        ConditionalMaskedLM.needs(ConditionalMaskedLMOptions()).usable(apart)
     with pytest.raises(StsbenchError, match="row 3 has no next sentence"):
         cmlm(folders["bert"]).views(documents(folders["bert"], [0, 3]), np.random.default_rng(0))
     assert DOCUMENTS[3] != DOCUMENTS[4]

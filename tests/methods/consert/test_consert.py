@@ -28,6 +28,7 @@ from stsbench.methods.consert.checks import check_options
 from stsbench.methods.consert.method import ConSERT
 from stsbench.methods.consert.options import ConSERTOptions
 from stsbench.training.modules.backbone import load_backbone
+from stsbench.training.recipes.method_plan import MethodPlan
 
 __all__ = ["folders", "one_thread"]
 JOINT = {"setting": "joint", "joint_rates": (None, 0.3)}
@@ -167,7 +168,7 @@ def test_stages_and_what_is_trained_and_tested(folders):
         assert (method.classifier is None) == (setting == "unsup")
         assert method.inference().pooler == "last2" and method.dev_inference().pooler == "mean"
         for stage in ConSERT.stages_for(method.options):
-            assert ConSERT.labelled(method.options, stage) == ("none" if stage == "unsup" else "only")
+            assert MethodPlan(ConSERT, method.options).labelled(stage) == ("none" if stage == "unsup" else "only")
             method.start_stage(stage)
             weights = [weight.requires_grad for weight in method.classifier.parameters()] if method.classifier else []
             assert set(weights) <= {stage != "unsup"}
@@ -179,7 +180,7 @@ def test_only_unchanged_views_need_dropout():
     for options, needs in (({}, False), ({"views": ("none", "none"), "rates": (None, None)}, True),
                            ({"setting": "joint", "joint_views": ("none", "none"), "joint_rates": (None, None)}, True),
                            ({"setting": "sup"}, False)):
-        assert ConSERT.needs_dropout(ConSERTOptions(**options)) == needs
+        assert ConSERT.needs(ConSERTOptions(**options)).dropout == needs
 
 
 REFUSED = [

@@ -15,6 +15,7 @@ from stsbench.errors import StsbenchError
 from stsbench.methods.ct.method import ContrastiveTension, pair_loss
 from stsbench.methods.ct.options import ContrastiveTensionOptions
 from stsbench.training.engine.optimiser import make_optimiser
+from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import TrainingSettings
 
 SIZES = {
@@ -40,7 +41,7 @@ def vectors(method, folder, first, second):
 def test_pairs(folder, negatives, k, more_padding):
     method = ct(folder, negatives=negatives, k=k)
     size = SIZES[negatives, k]
-    assert ContrastiveTension.group_size(method.options) == size
+    assert ContrastiveTension.needs(method.options).group_size == size
     batch = batch_of(method, rows(folder, 2 * size), more_padding=more_padding)
     assert (len(batch), batch.views, batch.labels.tolist()) == (2 * (k + 1), 2, ([1] + [0] * k) * 2)
     term = method(batch)["tension"]
@@ -194,7 +195,7 @@ def test_dropout_and_pooler_change_the_loss(folder):
 ])
 def test_options_without_effect_are_refused(folder, options, message):
     made = ContrastiveTensionOptions(**options)
-    for call in (lambda: ContrastiveTension.roles(made, ("sentence",)), lambda: ct(folder, **options)):
+    for call in (lambda: MethodPlan(ContrastiveTension, made).roles(("sentence",)), lambda: ct(folder, **options)):
         with pytest.raises(StsbenchError) as caught:
             call()
         assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
@@ -202,7 +203,7 @@ def test_options_without_effect_are_refused(folder, options, message):
 
 def test_pairs_of_the_data_are_refused():
     with pytest.raises(StsbenchError, match="ct needs the column sentence"):
-        ContrastiveTension.roles(ContrastiveTensionOptions(), ("anchor", "positive"))
+        MethodPlan(ContrastiveTension, ContrastiveTensionOptions()).roles(("anchor", "positive"))
 
 
 # --- two encoders ---

@@ -12,6 +12,7 @@ from stsbench.methods.declutr.method import DeCLUTR
 from stsbench.methods.declutr.options import DeCLUTROptions
 from stsbench.methods.declutr.spans import RandomDraws, sample_spans
 from stsbench.training.api.batch import IGNORED
+from stsbench.training.recipes.method_plan import MethodPlan
 
 
 @pytest.fixture(scope="module")
@@ -127,4 +128,4 @@ def test_a_model_without_a_head_is_said_to_get_one(folder, tmp_path):
     assert declutr(folder).notes() == []
     made = declutr(build(tmp_path / "bare", pooler=False))
     assert "stores no masked-LM head" in made.notes()[0]
-    assert DeCLUTR.roles(DeCLUTROptions(), ("sentence",)) == ("sentence",)
+    assert MethodPlan(DeCLUTR, DeCLUTROptions()).roles(("sentence",)) == ("sentence",)

@@ -8,6 +8,7 @@ from stsbench.errors import StsbenchError
 from stsbench.methods.diffcse.checks import changes, check_options, detects, generates
 from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.diffcse.options import DiffCSEOptions
+from stsbench.training.recipes.method_plan import MethodPlan
 
 ALL = ["replace", "insert", "delete"]
 AS_NEGATIVE = {"rtd_weight": 0, "augmented_as": "negative"}
@@ -80,7 +81,7 @@ def test_what_has_no_meaning_is_refused(options, message):
         check_options(DiffCSEOptions(**options))
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 250
     with pytest.raises(StsbenchError, match=message):
-        DiffCSE.roles(DiffCSEOptions(**options), ("sentence",))
+        MethodPlan(DiffCSE, DiffCSEOptions(**options)).roles(("sentence",))
 
 
 @pytest.mark.parametrize("options", ACCEPTED)
@@ -139,10 +140,10 @@ def test_accepted_options_leave_nothing_idle(data):
 
 def test_roles():
     given = DiffCSEOptions(view="given")
-    assert DiffCSE.roles(DiffCSEOptions(), ("label", "sentence")) == ("sentence",)
-    assert DiffCSE.roles(given, ("negative", "positive", "anchor")) == ("anchor", "positive", "negative")
+    assert MethodPlan(DiffCSE, DiffCSEOptions()).roles(("label", "sentence")) == ("sentence",)
+    assert MethodPlan(DiffCSE, given).roles(("negative", "positive", "anchor")) == ("anchor", "positive", "negative")
     four = ("anchor", "positive", "negative", "negative2")
-    assert DiffCSE.roles(given, four) == four
+    assert MethodPlan(DiffCSE, given).roles(four) == four
     for options, roles, message in [
         (DiffCSEOptions(), ("sentence", "anchor"), "the data give both sentence and anchor"),
         (DiffCSEOptions(), ("label",), r"needs the column sentence, .* \(the data give label\)"),
@@ -154,4 +155,4 @@ def test_roles():
         (DiffCSEOptions(), ("anchor", "positive"), r"set options\.view given"),
     ]:
         with pytest.raises(StsbenchError, match=message):
-            DiffCSE.roles(options, roles)
+            MethodPlan(DiffCSE, options).roles(roles)

@@ -7,6 +7,7 @@ from stsbench.methods.diffcse.checks import generates
 from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.diffcse.options import DiffCSEOptions
 from stsbench.training.recipes.describe import card
+from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
 
 BASE, TRANSFER = "bert-base-sts", "bert-base-transfer"
@@ -18,7 +19,7 @@ NAMES = recipe_names("diffcse")
 def test_the_options_of_a_recipe_go_together(name):
     found = recipe(name, "diffcse")
     options = DiffCSEOptions(**found.options)
-    assert DiffCSE.roles(options, ("sentence",)) == ("sentence",) and found.data.columns == {}
+    assert MethodPlan(DiffCSE, options).roles(("sentence",)) == ("sentence",) and found.data.columns == {}
     assert (options.generator is not None) == generates(options)
     assert found.data.contiguous == (options.sentence != "same")
 

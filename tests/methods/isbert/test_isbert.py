@@ -14,6 +14,7 @@ from stsbench.methods.isbert.method import ISBERT
 from stsbench.methods.isbert.options import ISBERTOptions
 from stsbench.training.api.batch import Shares
 from stsbench.training.losses.mutual_information import jensen_shannon
+from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.rows.batches import to_batch
 
 
@@ -162,7 +163,7 @@ def test_gathering_without_gradients_is_refused(folder):
 
 def test_pairs_of_the_data_are_refused():
     with pytest.raises(StsbenchError, match=r"is-bert needs the column sentence"):
-        ISBERT.roles(ISBERTOptions(), ("anchor", "positive"))
+        MethodPlan(ISBERT, ISBERTOptions()).roles(("anchor", "positive"))
 
 
 def test_local_negatives_are_those_of_the_process(folder):

@@ -13,6 +13,7 @@ from stsbench.errors import EncoderError, StsbenchError
 from stsbench.methods.mirrorbert.method import MirrorBERT, check_options, mask_span, mask_spans
 from stsbench.methods.mirrorbert.options import MirrorBERTOptions
 from stsbench.training.modules.backbone import load_backbone
+from stsbench.training.recipes.method_plan import MethodPlan
 
 __all__ = ["folders", "one_thread"]
 POOLERS = ["mean_padded:12", "mean", "cls"]
@@ -65,11 +66,12 @@ def test_pairs_are_those_of_the_data_and_the_second_text_is_masked(folders):
     second = masked(OTHERS, "[MASK]")
     want = loss(*(vectors(folders["bert"], "bert", texts) for texts in (TEXTS, second)))
     assert abs(total(method(batch)) - want) < 1e-10
-    chosen = [MirrorBERT.roles(MirrorBERTOptions(), given) for given in (("sentence",), ("anchor", "positive", "negative"))]
+    plan = MethodPlan(MirrorBERT, MirrorBERTOptions())
+    chosen = [plan.roles(given) for given in (("sentence",), ("anchor", "positive", "negative"))]
     assert chosen == [("sentence",), ("anchor", "positive")]
     for given, part in ((("anchor",), "needs the column positive"), (("label",), "needs the column sentence")):
         with pytest.raises(StsbenchError, match=part):
-            MirrorBERT.roles(MirrorBERTOptions(), given)
+            plan.roles(given)
 
 
 # Spans -----------------------------------------------------------------------------------------------------------
@@ -152,9 +154,9 @@ def test_the_engine_that_is_recorded_is_the_one_that_computes(folders):
 
 
 def test_which_views_need_dropout(folders):
-    assert MirrorBERT.needs_dropout(MirrorBERTOptions(span_chars=0))
-    assert not MirrorBERT.needs_dropout(MirrorBERTOptions(span_chars=0, drophead=0.1))
-    assert not MirrorBERT.needs_dropout(MirrorBERTOptions())
+    assert MirrorBERT.needs(MirrorBERTOptions(span_chars=0)).dropout
+    assert not MirrorBERT.needs(MirrorBERTOptions(span_chars=0, drophead=0.1)).dropout
+    assert not MirrorBERT.needs(MirrorBERTOptions()).dropout
     method = mirrorbert(folders["bert"], span_chars=0, min_chars=30, drophead=0.3)
     batch, views = batch_for(method, plain(folders["bert"]))
     assert all((a == b).all() for a, b in zip(*views.tokens, strict=True))

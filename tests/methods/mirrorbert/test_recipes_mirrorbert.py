@@ -5,6 +5,7 @@ from shipped_recipes import BERT, ROBERTA, WAY_OF, changed, held, printed, recip
 
 from stsbench.methods.mirrorbert.method import MirrorBERT
 from stsbench.methods.mirrorbert.options import MirrorBERTOptions
+from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipes import recipe_names
 
 METHOD = "mirror-bert"
@@ -26,7 +27,7 @@ def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_othe
 def test_the_options_of_a_recipe_go_together(name):
     shipped = recipe(name, METHOD)
     options = MirrorBERTOptions(**shipped.options)
-    roles = MirrorBERT.roles(options, tuple(shipped.data.columns) or ("sentence",))
+    roles = MethodPlan(MirrorBERT, options).roles(tuple(shipped.data.columns) or ("sentence",))
     assert roles == (("anchor", "positive") if name == "roberta-base-pairs" else ("sentence",))
     assert (options.drophead > 0) == (shipped.backbone.dropout == 0)
 

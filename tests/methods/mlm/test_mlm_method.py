@@ -16,6 +16,7 @@ from stsbench.methods.mlm.method import MaskedLM
 from stsbench.methods.mlm.options import MaskedLMOptions
 from stsbench.training.api.batch import IGNORED
 from stsbench.training.modules.masking import mask_tokens
+from stsbench.training.recipes.method_plan import MethodPlan
 
 TEXTS = {"sentence": sentences(12, longest=9, seed=3)}
 SPECIAL, MASK, SIZE = (0, 1, 2, 3), 3, 50
@@ -214,10 +215,10 @@ def test_the_tested_encoder(folder):
 
 
 def test_roles(folder):
-    assert MaskedLM.roles(MaskedLMOptions(), ("label", "sentence")) == ("sentence",)
-    assert MaskedLM.roles(MaskedLMOptions(), ("positive", "anchor")) == ("anchor",)
+    assert MethodPlan(MaskedLM, MaskedLMOptions()).roles(("label", "sentence")) == ("sentence",)
+    assert MethodPlan(MaskedLM, MaskedLMOptions()).roles(("positive", "anchor")) == ("anchor",)
     with pytest.raises(StsbenchError, match=r"needs the column sentence or anchor \(the data give premise\)"):
-        MaskedLM.roles(MaskedLMOptions(), ("premise",))
+        MethodPlan(MaskedLM, MaskedLMOptions()).roles(("premise",))
     method = make(MaskedLM, folder)
     rows = MemoryRows(folder, {"anchor": TEXTS["sentence"]})
     assert len(method.views(rows, np.random.default_rng(0)).tokens) == 1

@@ -10,6 +10,7 @@ from stsbench.errors import StsbenchError
 from stsbench.methods.promptbert.method import PromptBERT
 from stsbench.methods.promptbert.options import PromptBERTOptions
 from stsbench.training.api.roles import pairs_or_sentence
+from stsbench.training.recipes.method_plan import MethodPlan
 
 __all__ = ["folders", "one_thread"]
 NOT_DENOISED = {"denoise": False}
@@ -34,7 +35,7 @@ def test_options_at_odds(folders, options, message):
         make(PromptBERT, folders["bert"], options, pooler="mask")
     assert "\n" not in str(caught.value)
     with pytest.raises(StsbenchError, match=message):
-        PromptBERT.roles(PromptBERTOptions(**options), ("sentence",))
+        MethodPlan(PromptBERT, PromptBERTOptions(**options)).roles(("sentence",))
 
 
 @pytest.mark.parametrize("options", [
@@ -116,9 +117,9 @@ def test_what_is_frozen(folders):
 
 
 def test_roles():
-    plain, given = PromptBERTOptions(), PromptBERTOptions(view="given")
-    assert PromptBERT.roles(plain, ("sentence", "label")) == ("sentence",)
-    assert PromptBERT.roles(given, ("label", "negative", "positive", "anchor")) == ("anchor", "positive", "negative")
+    plain, given = (MethodPlan(PromptBERT, PromptBERTOptions(view=view)) for view in ("dropout", "given"))
+    assert plain.roles(("sentence", "label")) == ("sentence",)
+    assert given.roles(("label", "negative", "positive", "anchor")) == ("anchor", "positive", "negative")
 
 
 @pytest.mark.parametrize(("view", "given", "message"), [
@@ -133,12 +134,12 @@ def test_roles():
 ])
 def test_data_that_do_not_go_together(view, given, message):
     with pytest.raises(StsbenchError, match=message) as caught:
-        pairs_or_sentence("some", view, given)
+        pairs_or_sentence(given, "some", view)
     assert "\n" not in str(caught.value)
 
 
 def test_recipes_are_recommended_where_there_are_any():
     with pytest.raises(StsbenchError, match=r"sentences: take an unsupervised recipe, e\.g\. one, or set "):
-        pairs_or_sentence("some", "given", ("sentence",), unsupervised="one", supervised="two")
+        pairs_or_sentence(("sentence",), "some", "given", unsupervised="one", supervised="two")
     with pytest.raises(StsbenchError, match=r"positive: take a supervised recipe, e\.g\. two, or set "):
-        pairs_or_sentence("some", "crop", ("positive", "anchor"), unsupervised="one", supervised="two")
+        pairs_or_sentence(("positive", "anchor"), "some", "crop", unsupervised="one", supervised="two")

@@ -14,6 +14,7 @@ from stsbench.errors import StsbenchError
 from stsbench.methods.sarcse.method import SARCSE
 from stsbench.methods.sarcse.options import SARCSEOptions
 from stsbench.methods.simcse.method import SimCSE
+from stsbench.training.recipes.method_plan import MethodPlan
 
 __all__ = ["bert", "folder"]
 NO_DECODER = {"beta": 0.0, "gamma": 0.0}
@@ -175,7 +176,7 @@ def test_options_that_act_in_no_way(folder, options, message):
         sarcse(folder, **options)
     assert "\n" not in str(caught.value)
     with pytest.raises(StsbenchError, match=message):
-        SARCSE.roles(SARCSEOptions(**options), ("sentence",))
+        MethodPlan(SARCSE, SARCSEOptions(**options)).roles(("sentence",))
 
 
 def test_both_ablations_of_the_paper_are_allowed(folder):
@@ -185,10 +186,10 @@ def test_both_ablations_of_the_paper_are_allowed(folder):
 
 def test_roles():
     plain, given = SARCSEOptions(), SARCSEOptions(view="given")
-    assert SARCSE.roles(plain, ("sentence", "label")) == ("sentence",)
-    assert SARCSE.roles(given, ("positive", "anchor")) == ("anchor", "positive")
+    assert MethodPlan(SARCSE, plain).roles(("sentence", "label")) == ("sentence",)
+    assert MethodPlan(SARCSE, given).roles(("positive", "anchor")) == ("anchor", "positive")
     everything = ("label", "negative2", "negative", "positive", "anchor")
-    assert SARCSE.roles(given, everything) == ("anchor", "positive", "negative", "negative2")
+    assert MethodPlan(SARCSE, given).roles(everything) == ("anchor", "positive", "negative", "negative2")
 
 
 @pytest.mark.parametrize(("view", "given", "message"), [
@@ -201,7 +202,7 @@ def test_roles():
 ])
 def test_data_that_do_not_go_together(view, given, message):
     with pytest.raises(StsbenchError, match=message) as caught:
-        SARCSE.roles(SARCSEOptions(view=view), given)
+        MethodPlan(SARCSE, SARCSEOptions(view=view)).roles(given)
     assert "\n" not in str(caught.value)
 
 

@@ -16,6 +16,7 @@ from training_runs import one_thread
 from stsbench.errors import StsbenchError
 from stsbench.methods.sbert.method import SBERT
 from stsbench.methods.sbert.options import SBERTOptions
+from stsbench.training.recipes.method_plan import MethodPlan
 
 __all__ = ["one_thread"]
 TEXTS = sentences(12, longest=9, seed=3)
@@ -129,7 +130,7 @@ def test_stages():
     ]:
         options = SBERTOptions(objective=objective)
         assert SBERT.stages_for(options) == stages
-        assert [SBERT.labelled(options, stage) for stage in stages] == uses
+        assert [MethodPlan(SBERT, options).labelled(stage) for stage in stages] == uses
 
 
 def test_the_classifier_has_no_part_in_the_second_stage(folder):
@@ -170,9 +171,9 @@ def test_wrong_columns(folder):
         ("triplet", ("anchor", "positive"), "needs the columns anchor, positive and negative"),
     ]:
         with pytest.raises(StsbenchError, match=message):
-            SBERT.roles(SBERTOptions(objective=objective), given)
+            MethodPlan(SBERT, SBERTOptions(objective=objective)).roles(given)
     with pytest.raises(StsbenchError, match=r"needs labelled rows of premise, hypothesis and label \(these give anchor"):
-        SBERT.labelled_roles(SBERTOptions(), ("anchor", "positive", "negative"))
+        MethodPlan(SBERT, SBERTOptions()).labelled_roles(("anchor", "positive", "negative"))
 
 
 def test_a_batch_of_equal_pairs_is_no_mistake(folder):

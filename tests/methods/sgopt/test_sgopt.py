@@ -27,6 +27,7 @@ from stsbench.methods.sgopt.options import SGOPTOptions
 from stsbench.training.api.batch import Shares
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.modules.backbone import pool_layers
+from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import TrainingSettings
 
 __all__ = ["one_thread"]
@@ -173,7 +174,7 @@ def test_the_copys_dropout_is_its_own_option(folders):
 ])
 def test_options_that_contradict_one_another(folders, options, message):
     for call in (lambda: check_options(SGOPTOptions(**options)), lambda: sgopt(folders["bert"], **options),
-                 lambda: SGOPT.roles(SGOPTOptions(**options), ("sentence",))):
+                 lambda: MethodPlan(SGOPT, SGOPTOptions(**options)).roles(("sentence",))):
         with pytest.raises(StsbenchError) as caught:
             call()
         assert str(caught.value).startswith(message) and "\n" not in str(caught.value)

@@ -26,6 +26,7 @@ from simcse_oracle import (
 from stsbench.errors import DataError, StsbenchError
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.options import SimCSEOptions
+from stsbench.training.recipes.method_plan import MethodPlan
 
 __all__ = ["folder", "headless"]
 
@@ -240,10 +241,10 @@ def test_views_depend_on_the_generator_alone(folder, options):
 ])
 def test_roles(given, used):
     options = SimCSEOptions(view="dropout" if "sentence" in given else "given")
-    assert SimCSE.roles(options, given) == used
+    assert MethodPlan(SimCSE, options).roles(given) == used
     other = SimCSEOptions(view="given" if "sentence" in given else "dropout")
     with pytest.raises(StsbenchError, match="supervised recipe"):  # triplets are not taken for plain text, nor the reverse
-        SimCSE.roles(other, given)
+        MethodPlan(SimCSE, other).roles(given)
 
 
 @pytest.mark.parametrize(("options", "given", "expected"), [
@@ -274,7 +275,7 @@ def test_roles(given, used):
 ])
 def test_what_does_not_go_together_is_refused_in_one_line(options, given, expected):
     with pytest.raises(StsbenchError) as caught:
-        SimCSE.roles(SimCSEOptions(**options), given)
+        MethodPlan(SimCSE, SimCSEOptions(**options)).roles(given)
     assert expected in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -80,7 +80,7 @@ DOCUMENTS = [0] * 6 + [1] * 2 + [2] * 5
 def test_following_sentences(folder, view, reach):
     method = simcse(folder, view=view)
     every = MemoryRows(folder, {"sentence": TEXTS[:13]}, documents=DOCUMENTS)
-    usable = SimCSE.usable(method.options, every)
+    usable = SimCSE.needs(method.options).usable(every)
     assert np.flatnonzero(~usable).tolist() == [5, 7, 12]
     seen = {}
     for seed in range(60):
@@ -111,9 +111,9 @@ def test_following_sentences_of_a_file(folder, tmp_path):
         every = TextRows(store, tokenised_store, range(len(store)))
         if not contiguous:
             with pytest.raises(DataError, match=r"data\.contiguous"):
-                SimCSE.usable(method.options, every)
+                SimCSE.needs(method.options).usable(every)
             continue
-        usable = np.flatnonzero(SimCSE.usable(method.options, every))
+        usable = np.flatnonzero(SimCSE.needs(method.options).usable(every))
         assert usable.tolist() == [0, 1, 4]
         first, second = method.views(every.at(usable), np.random.default_rng(0)).tokens
         assert [list(row) for row in first] == tokens(folder, [TEXTS[row] for row in (0, 1, 4)])
@@ -122,9 +122,9 @@ def test_following_sentences_of_a_file(folder, tmp_path):
 
 def test_every_row_is_usable_but_for_following_sentences(folder):
     rows = MemoryRows(folder, PLAIN, documents=range(5))
-    assert SimCSE.usable(SimCSEOptions(), rows) is None
+    assert SimCSE.needs(SimCSEOptions()).usable is None
     with pytest.raises(StsbenchError, match=r"set data\.contiguous"):
-        SimCSE.usable(SimCSEOptions(view="next"), rows)
+        SimCSE.needs(SimCSEOptions(view="next")).usable(rows)
 
 
 # --- words filled in by a masked LM ---

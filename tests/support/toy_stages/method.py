@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Term, Views
 from stsbench.training.api.method import Inference, Method
 from toy_stages.options import ToyOptions
@@ -23,12 +22,6 @@ class Toy(Method):
         self.head = nn.Sequential(nn.Linear(backbone.width, options.hidden), nn.Dropout(0.2))
         self.register_buffer("learnt", torch.zeros(1))
         self.stage = ""
-
-    @classmethod
-    def roles(cls, options, given):
-        if "sentence" not in given:
-            raise StsbenchError("toy needs plain sentences")
-        return ("sentence",)
 
     def prepare(self, rows):
         self.learnt.fill_(len(rows) / 100)

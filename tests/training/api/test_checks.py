@@ -9,8 +9,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from stsbench.errors import StsbenchError
-from stsbench.training.api import Backbone, Batch, Inference, Method, Options, Term, Views
-from stsbench.training.api.checks import check_class, check_inference, check_instance, check_rates, check_terms
+from stsbench.training.api import Backbone, Batch, Inference, Method, Needs, Options, Term, Views
+from stsbench.training.api.checks import check_class, check_inference, check_instance, check_rates, check_stages, check_terms
 from stsbench.training.api.view_checks import check_views
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import load_method
@@ -119,8 +119,8 @@ def test_a_wrong_class(backbone):
             self.width = 3
 
     class Instance(Plain):
-        def roles(self, options, available):
-            return ("sentence",)
+        def needs(self, options):
+            return Needs()
 
     class Nothing(Plain):
         def inference(self):
@@ -128,11 +128,38 @@ def test_a_wrong_class(backbone):
 
     with pytest.raises(StsbenchError, match=rf"Forgets.__init__ {AT} must call super\(\).__init__\(backbone, options\)"):
         check_instance(Forgets(backbone, Options()), backbone)
-    with pytest.raises(StsbenchError, match=f"Instance.roles {AT} must be a class method: write @classmethod above it"):
+    with pytest.raises(StsbenchError, match=f"Instance.needs {AT} must be a class method: write @classmethod above it"):
         check_class(Instance, "it")
     with pytest.raises(StsbenchError, match=rf"Nothing.inference {AT} must give an Inference\(.*\), not NoneType"):
         check_inference(Nothing(backbone, Options()))
     assert isinstance(Plain(backbone, Options()).inference(), Inference)
+
+
+@pytest.mark.parametrize(("needs", "message"), [
+    ({"dropout": True}, f"Wrong.needs {AT} must give a Needs, not dict"),
+    (Needs(labelled={"joint": "only"}), f"Wrong.needs {AT}: labelled names the stage 'joint', and there are main"),
+    (Needs(labelled="some"), f"Wrong.needs {AT}: labelled must be 'none' or 'only' or 'with', not 'some', for stage main"),
+])
+def test_wrong_needs(tmp_path, needs, message):
+    class Wrong(Plain):
+        @classmethod
+        def needs(cls, options):
+            return needs
+
+    with pytest.raises(StsbenchError, match=message):
+        plan = MethodPlan(Wrong, Options())
+        check_stages(Wrong, {"main": plan.labelled("main")})
+
+
+def test_what_a_class_needs_is_not_a_method_of_its_own():
+    class Stray(Plain):
+        @classmethod
+        def group_size(cls, options):
+            return 2
+
+    told = r"is not read from the class: let needs\(cls, options\) give Needs\(group_size=\.\.\.\)"
+    with pytest.raises(StsbenchError, match=f"^Stray.group_size {AT} {told}$"):
+        check_class(Stray, "it")
 
 
 def test_the_stages_of_a_run_go_by_the_options(backbone):
@@ -146,8 +173,8 @@ def test_the_stages_of_a_run_go_by_the_options(backbone):
             return tuple(options.named.split())
 
         @classmethod
-        def labelled(cls, options, stage):
-            return "only" if stage == "first" else "none"
+        def needs(cls, options):
+            return Needs(labelled={"first": "only"})
 
     def plan(named, semi=None):
         return MethodPlan(Chosen, Chosen.Options(named=named), semi)

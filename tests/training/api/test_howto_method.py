@@ -143,9 +143,9 @@ def test_a_run_of_a_file_is_resumed_with_the_same_file_only(cli, folder):
 
 MISTAKES = {
     "no forward": ("def forward", "def backward", r"sbert.py:SBERT has no forward\(self, batch\)"),
-    "no views": ('return "only"', 'return "none"',
+    "no views": ('labelled="only"', 'labelled="none"',
                  r"SBERT \(sbert.py\): stage main trains on the recipe's data .*no views"),
-    "labelled": ('return "only"', 'return "instead"', r"labelled\(\) must give 'none' or 'only' or 'with', not 'instead'"),
+    "labelled": ('labelled="only"', 'labelled="instead"', r"labelled must be 'none' or 'only' or 'with', not 'instead'"),
     "no method": ("SBERT(Method)", "SBERT(nn.Module)", "sbert.py:SBERT is not a method: derive a class from"),
     "options": ("SBERTOptions(Options)", "SBERTOptions", "SBERT.Options must derive from stsbench.training.api.Options"),
     "no class": ("class SBERT(", "class SBart(", r"sbert.py has no class SBERT; did you mean SBart\?"),

@@ -8,7 +8,7 @@ import tiny_models
 from transformers import AutoModel, AutoTokenizer
 
 from stsbench.errors import StsbenchError
-from stsbench.training.api import Backbone, Inference, Method, Options, Views
+from stsbench.training.api import Backbone, Inference, Method, Needs, Options, Views
 from stsbench.training.api.checks import check_candidates
 from stsbench.training.api.view_checks import check_views
 from stsbench.training.engine.loop import Loop
@@ -23,8 +23,8 @@ class Paired(Method):
     chosen = None
 
     @classmethod
-    def group_size(cls, options):
-        return 2
+    def needs(cls, options):
+        return Needs(group_size=2)
 
     def candidates(self):
         return {name: Inference(self.backbone.model, self.backbone.tokenizer, name) for name in ("cls", "mean", "max")}

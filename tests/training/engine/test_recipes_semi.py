@@ -11,6 +11,7 @@ from stsbench.methods.simcse.checks import check_options
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training.recipes.describe import card
+from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipes import recipe_names
 
 __all__ = ["one_thread"]
@@ -62,7 +63,7 @@ def test_the_options_of_a_recipe_go_together(name):
     options = SimCSEOptions(**found.options)
     check_options(options)
     given = tuple(found.data.columns) or ("sentence",)
-    assert SimCSE.roles(options, given) == given
+    assert MethodPlan(SimCSE, options).roles(given) == given
     papers = {"reproduced": "Chuang et al. 2022 (DiffCSE)", "batch": "Liu et al. 2024 (SARCSE)"}
     paper = next((papers[word] for word in papers if word in name and base_of(name) != S), "Wang and Lu 2022 (DiffAug)")
     assert found.source.paper == paper

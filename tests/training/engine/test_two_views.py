@@ -169,11 +169,11 @@ def test_which_recipes_need_dropout():
     for method in ("simcse", "diffcse", "sarcse", "promptbert", "diffaug", "mlm"):
         for name in recipe_names(method):
             plan = plan_of(load_recipe(method, name))
-            needs[f"{method}/{name}"] = plan.kind.needs_dropout(plan.options)
+            needs[f"{method}/{name}"] = plan.needs.dropout
     assert not any(needed for name, needed in needs.items() if "/sup-" in name or name.startswith("mlm/"))
     assert needs["sarcse/roberta-base"] and needs["diffcse/bert-base-sts"] and not needs["diffcse/no-contrastive"]
     assert needs["simcse/unsup-bert-base-two-encoders"] and not needs["simcse/unsup-bert-base-fixed-dropout"]
     assert not needs["simcse/unsup-bert-base-delete-one-word-no-dropout"]
     assert needs["promptbert/unsup-promptbert-base-same-template"] and not needs["promptbert/unsup-promptbert-base"]
     assert needs["diffaug/prefix-same"] and not needs["diffaug/bert-base-semi"]
-    assert Method.needs_dropout(None) is False
+    assert Method.needs(None).dropout is False

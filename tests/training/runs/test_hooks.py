@@ -23,9 +23,8 @@ class Toy(Method):
 """
 HOOKS = {
     "prepare": "self, rows", "start_stage": "self, stage", "notes": "self", "metrics": "self", "diagnose": "self",
-    "inputs": "self", "counts": "self, batch", "usable": "cls, options, rows", "needs_dropout": "cls, options",
-    "candidates": "self", "group_size": "cls, options",
-    "stages_for": "cls, options",
+    "inputs": "self", "counts": "self, batch", "needs": "cls, options",
+    "candidates": "self", "stages_for": "cls, options",
 }
 
 
@@ -55,6 +54,18 @@ def test_a_hook_that_fails(place, tmp_path, hook):
     decorator = "    @classmethod\n" if HOOKS[hook].startswith("cls") else ""
     code = f"{decorator}    def {hook}({HOOKS[hook]}):\n        return {{}}['what is not there']\n"
     with pytest.raises(StsbenchError, match=rf"^Toy\.{hook} failed .*\(toy\.py:\d+\): KeyError: 'what is not there'$"):
+        trained(place, tmp_path, code)
+
+
+@pytest.mark.parametrize("field", ["roles", "usable"])
+def test_a_choice_that_fails(place, tmp_path, field):
+    code = f"""    @classmethod
+    def needs(cls, options):
+        from stsbench.training.api import Needs
+        return Needs({field}=lambda *rows: {{}}["what is not there"])
+"""
+    message = rf"^Toy\.needs\(\)\.{field} failed \(toy\.py:\d+\): KeyError: 'what is not there'$"
+    with pytest.raises(StsbenchError, match=message):
         trained(place, tmp_path, code)
 
 

@@ -8,8 +8,8 @@ import pytest
 from clirun import cli, evaluate, folder, place  # noqa: F401 - fixtures
 
 from stsbench.data.sets.sets import PairSet
-from stsbench.evaluation import time_left
-from stsbench.evaluation.time_left import EncodingTime, TasksTime
+from stsbench.evaluation import announce
+from stsbench.evaluation.announce import EncodingTime, TasksTime
 from stsbench.protocols.sts import StsProtocol
 from stsbench.protocols.transfer import TransferProtocol
 
@@ -69,8 +69,8 @@ def _labelled(id):
 
 
 def test_eval_says_it(evaluate, folder, monkeypatch):
-    monkeypatch.setattr(time_left, "WATCHED", 0.0)
-    monkeypatch.setattr(time_left, "WORTH_SAYING", 0.0)
+    monkeypatch.setattr(announce, "WATCHED", 0.0)
+    monkeypatch.setattr(announce, "WORTH_SAYING", 0.0)
     code, _, err = evaluate(folder, "--pooler", "mean", "--batch-tokens", "64")
     assert code == 0
     assert len(re.findall(r"^encoding: about 0:0\d:\d\d left for \d+ texts, by the speed so far$", err, re.M)) == 1

@@ -1,0 +1,81 @@
+"""What a user asks of an encoder, and where it computes: by the same names on the command line and in Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stsbench.errors import EncoderError
+from stsbench.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderOptions:
+    """Which encoder, how it reads a text and how it computes. None: what the model folder stores, else the default of its
+    kind."""
+
+    model: str = option(  # all that stands after --model, the kind included
+        "", "Hub id, model folder, minilm, lexical:token-set, lexical:tfidf, vectors:FILE.npz|DIR, words:GLOVE.txt, "
+        "python:module:callable, a run of `stsbench train`, or KIND:ARGUMENT of a plug-in.", required=True,
+    )
+    pooler: str | None = option(
+        None, "cls, cls+dense, mean, first_last:embeddings, first_last:layer1, last2, max, mask, text_cnn, mean_cnn, last, "
+        "weighted_mean. Default: what the model folder stores.",
+    )
+    template: str | None = option(None, "Text around each sentence, {} where it goes; [MASK] for the mask pooler.")
+    full_stop: bool | None = option(
+        None, "Put a full stop behind a text that ends in none of . ? \" ' (PromptBERT's evaluation). Default: what the "
+        "model folder stores, else not.",
+    )
+    max_length: int | None = option(
+        None, "Token limit; default: what the model folder stores, else its positions.", least=1,
+    )
+    normalize: bool | None = option(
+        None, "Vectors of length 1, or as long as they come. Default: what the model folder stores.",
+    )
+    truncate_dim: int | None = option(None, "Keep the first N numbers of each vector.", least=1)
+    prompt: str | None = option(
+        None, "Text before every text; '' for none. Default: the prompt that the model folder names.",
+    )
+    prompt_name: str | None = option(None, "One of the prompts that the model folder stores, e.g. query.")
+    revision: str | None = option(None, "Branch, tag or commit of a Hub id.")
+    trust_remote_code: bool = option(False, "Run Python code that lies in the model folder. Read it first.")
+    device: str | None = option(None, "cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu.")
+    dtype: str = option("float32", "", choices=("float32", "bfloat16"))
+    batch_tokens: int | None = option(None, "Tokens a batch.", least=1)
+    offline: bool = option(False, "Never touch the network.")
+
+    def refuse_changes(self) -> None:
+        """EncoderError for an option that would change the vectors, in kinds of encoders that know no such option."""
+        for name in CHANGING:
+            if getattr(self, name) != getattr(type(self), name):
+                spelled = name.replace("_", "-")
+                raise EncoderError(f"--{spelled} does not apply to {self.model}: it is for transformers only")
+
+
+# The options that change a vector.
+CHANGING = (
+    "pooler", "template", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt", "prompt_name",
+    "trust_remote_code", "revision",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheOptions:
+    """Where vectors are kept."""
+
+    cache_dir: Path | None = option(None, "Embedding cache folder.", flag="--cache")
+    cache_limit: float = option(20.0, "Embedding cache limit, GB.")
+    no_cache: bool = option(False, "Neither read nor write cached embeddings.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessOptions:
+    """In how many processes an encoder computes."""
+
+    devices: str | None = option(
+        None, "Encode in one process for each of these devices.", metavar="cuda:0,cuda:1|all",
+    )
+    processes: int | None = option(
+        None, "Encode in so many processes: the CUDA devices in turn, or shares of the CPU's cores.", least=1,
+    )

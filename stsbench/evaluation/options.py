@@ -1,0 +1,103 @@
+"""What `stsbench eval` and `stsbench.evaluate` take: what is measured and how, on which data, and what is kept of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
+from stsbench.options import option
+from stsbench.registry import DEFAULT_PROTOCOL
+
+
+def words_of(value: Any) -> Any:
+    """The names in a text between commas, each comma inside brackets being part of one: mteb:MTEB(eng, v2). What is not a
+    text stays as it is."""
+    if not isinstance(value, str):
+        return value
+    return tuple(part.strip() for part in re.split(r",(?![^(]*\))", value) if part.strip())
+
+
+def _model(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+Names = Annotated[Sequence[str], BeforeValidator(words_of)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions:
+    """What is measured, and how."""
+
+    post: str | None = option(
+        None, "Post-processing of the vectors, several joined by +: whitening, all-but-the-top, standardise, flow "
+        "(`stsbench list post`); needs --fit-on.", metavar="NAME[:SETTING=VALUE,...]",
+    )
+    fit_on: str | Path | None = option(
+        None, "What --post is fitted on: each set's own texts, or a file of sentences (.txt) or NLI pairs (.csv, .tsv, "
+        ".jsonl).", metavar="target|FILE",
+    )
+    protocols: Names = option(
+        (DEFAULT_PROTOCOL,), "sts, regression, transfer, retrieval, geometry, mteb, a variant such as sts:wmean or "
+        "transfer:exact, a paper's name, several with commas, or all.", flag="--protocol",
+    )
+    tasks: Names | None = option(None, "STS12,STS13,... Default: every task of the protocol.")
+    similarity: str | None = option(None, "cosine (default), dot, euclidean or manhattan.")
+    resamples: int | None = option(None, "Bootstrap resamples; default 1000, 0: no intervals.", least=0)
+    settings: Mapping[str, Any] = option(  # "retrieval.ties" -> value
+        dict, "One of a protocol's settings (`stsbench show protocol NAME` lists them); repeatable.", flag="--set",
+        metavar="PROTOCOL.KEY=VALUE",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Of which data, and what of them is refused."""
+
+    data_dir: Path | None = option(None, "Folder in SentEval's layout.")
+    text_version: str = option(
+        "senteval", "SentEval's tokenised files or the Hub's raw text.", flag="--text", choices=("senteval", "raw"),
+    )
+    sample: bool = option(False, "The small data set inside the package.")
+    without_overlap: Names = option(
+        (), "Score without pairs that share a sentence with these sets, e.g. stsb/dev.", metavar="ID,ID",
+    )
+    strict_data: bool = option(False, "Refuse data whose digest differs from the catalog's.")
+    strict: bool = option(False, "Refuse texts over the model's limit instead of truncating them.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions:
+    """Where the records go, and what else they say."""
+
+    output: Path | None = option(None, "Run folder; default runs/<time>-<model>.")  # None in Python: see `folder`
+    command: Sequence[str] = ()
+    extra_provenance: Mapping[str, Any] = field(default_factory=dict)  # a training's seed
+
+    @property
+    def folder(self) -> Path:
+        """Where the records go: without an output a temporary folder, until this process ends."""
+        return Path(_scratch().name) / "run" if self.output is None else self.output
+
+
+@checked_dataclass(config=ConfigDict(arbitrary_types_allowed=True), frozen=True, kw_only=True)
+class EvalOptions(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, DataOptions, RecordOptions):
+    """Everything `stsbench eval` takes, by the same names. Lists of names may be one string, with commas as there."""
+
+    model: Annotated[Any, BeforeValidator(_model)]  # a name or folder, an Encoder, a function, an object with `encode`
+    fingerprint: str | None = None  # of a function: who it is, to be changed whenever its vectors change
+
+
+@cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """Of this process, which removes it at its end."""
+    return tempfile.TemporaryDirectory(prefix="stsbench-")

@@ -1,0 +1,78 @@
+"""Options that are made of the fields of dataclasses: each default and help stands once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from stsbench.cli.eval import evaluate
+from stsbench.cli.options import options_of
+from stsbench.evaluation.options import EvalOptions
+from stsbench.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    name: str = option("", "Who.", required=True)
+    size: int | None = option(None, "How many.", least=1)
+    folder: Path | None = option(None, "Where.", flag="--to")
+    kind: str = option("plain", "Of which kind.", choices=("plain", "other"))
+    parts: tuple[str, ...] = option(("one", "two"), "Parts.", metavar="A,B")
+    limit: float = option(2.5, "Most.")
+    whole: bool = option(False, "All.")
+    ends: bool | None = option(None, "With ends.")
+    values: Mapping[str, Any] = option(dict, "Values.", metavar="KEY=VALUE")
+    inner: int = 3  # no option
+
+
+@click.command()
+@options_of(Options)
+def command(**options):
+    click.echo(repr(sorted(options.items())))
+
+
+def called(*words):
+    return CliRunner().invoke(command, words)
+
+
+def test_every_type_of_field_has_its_option():
+    defaults = {"name": "a", "size": None, "folder": None, "kind": "plain", "parts": "one,two", "limit": 2.5, "whole": False,
+                "ends": None, "values": ()}
+    assert called("--name", "a").output == f"{sorted(defaults.items())!r}\n"
+    told = called("--name", "a", "--size", "2", "--to", "x", "--kind", "other", "--limit", "1", "--whole", "--no-ends",
+                  "--values", "a=1", "--values", "b=2", "--parts", "three").output
+    named = {"name": "a", "size": 2, "folder": Path("x"), "kind": "other", "parts": "three", "limit": 1.0, "whole": True,
+             "ends": False, "values": ("a=1", "b=2")}
+    assert told == f"{sorted(named.items())!r}\n"
+    assert Options(name="a").values == {} and Options(name="a").parts == ("one", "two")
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ((), "Missing option '--name'"), (("--name", "a", "--size", "0"), "0 is not in the range x>=1"),
+    (("--name", "a", "--kind", "third"), "'third' is not one of 'plain', 'other'"),
+    (("--name", "a", "--inner", "4"), "No such option"),
+])
+def test_what_no_field_may_be_is_wrong_usage(words, said):
+    done = called(*words)
+    assert done.exit_code == 2 and said in done.output
+
+
+def test_help_says_a_default_that_is_one():
+    lines = [line.split() for line in called("--help").output.splitlines() if line.lstrip().startswith("--")]
+    shown = {words[0]: " ".join(words) for words in lines}
+    assert "[default: 2.5]" in shown["--limit"] and "default" not in shown["--size"] + shown["--whole"]
+
+
+def test_eval_takes_what_its_options_are_and_no_other_default():
+    of_python = {"fingerprint", "command", "extra_provenance"}
+    made = {entry.name: entry for entry in fields(EvalOptions) if entry.name not in of_python}
+    parameters = {parameter.name: parameter for parameter in evaluate.params}
+    assert set(parameters) - set(made) == {"json_target", "form"} and set(made) <= set(parameters)
+    shown = {name: parameters[name].default for name in made if getattr(parameters[name], "show_default", None)}
+    assert shown == {"dtype": "float32", "cache_limit": 20.0, "protocols": "sts", "text_version": "senteval"}
