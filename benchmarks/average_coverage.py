@@ -29,7 +29,7 @@ def point(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def covers(values: np.ndarray, draws: np.ndarray, n: int, truth: float) -> np.ndarray:
     """(2,): how many of the simulations' percentile intervals, and of those on Fisher's z, hold the truth."""
-    both = [(interval(each), fisher_interval(each, float(value), n)) for value, each in zip(values, draws, strict=True)]
+    both = [(interval(row), fisher_interval(row, float(value), n)) for value, row in zip(values, draws, strict=True)]
     return np.array([sum(bounds[0] <= truth <= bounds[1] for bounds in way if bounds) for way in zip(*both, strict=True)])
 
 
@@ -43,18 +43,18 @@ def of_parts(sizes: tuple[int, ...], rounds: int) -> dict[str, np.ndarray]:
                   else resample_counts(n, DRAWS, (n, start)) for n in sizes]
         pairs = [drawn("grid", rho, BATCH, n, rng) for rho, n in zip(rhos, sizes, strict=True)]
         values = np.array([point(x, y) for x, y in pairs])
-        draws = np.array([pearson_draws(x, y, each) for (x, y), each in zip(pairs, counts, strict=True)])
+        draws = np.array([pearson_draws(x, y, resampled) for (x, y), resampled in zip(pairs, counts, strict=True)])
         now = {"mean": covers(values.mean(0), draws.mean(0), int(weights.mean()), truths.mean())}
         if len(sizes) != 7:
-            x, y = (np.concatenate(each, axis=1) for each in zip(*pairs, strict=True))
+            x, y = (np.concatenate(sides, axis=1) for sides in zip(*pairs, strict=True))
             of_all = pearson_draws(x, y, np.concatenate(counts, axis=1))
             weighted = float(np.average(truths, weights=weights))  # of all pairs, too: the parts have the same margins
-            two = [np.average(each, axis=0, weights=weights) for each in (values, draws)]
+            two = [np.average(array, axis=0, weights=weights) for array in (values, draws)]
             now["wmean"] = covers(two[0], two[1], int(weights.mean()), weighted)
             now["all"] = covers(point(x, y), of_all, sum(sizes), weighted)
-        for name, each in now.items():
-            hits[name] = hits.get(name, 0) + each
-    return {name: 100 * each / rounds for name, each in hits.items()}
+        for name, covered in now.items():
+            hits[name] = hits.get(name, 0) + covered
+    return {name: 100 * count / rounds for name, count in hits.items()}
 
 
 def of_seeds(n: int, rounds: int) -> float:
@@ -67,8 +67,8 @@ def of_seeds(n: int, rounds: int) -> float:
         rho = RHO + SPREAD * rng.standard_normal((3, BATCH, 1))
         noise = 0.8**0.5 * common + 0.2**0.5 * rng.standard_normal((3, BATCH, n))
         seeds = rho * gold + np.sqrt(1 - rho * rho) * noise
-        values = np.array([point(each, gold) for each in seeds])
-        draws = np.mean([pearson_draws(each, gold, counts) for each in seeds], axis=0)
+        values = np.array([point(row, gold) for row in seeds])
+        draws = np.mean([pearson_draws(row, gold, counts) for row in seeds], axis=0)
         draws += values.std(axis=0, ddof=1)[:, None] * wider * rng.standard_normal(DRAWS)
         hits += covers(values.mean(axis=0), draws, n, RHO)[0]
     return 100 * hits / rounds

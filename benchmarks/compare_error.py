@@ -61,7 +61,7 @@ def main() -> None:
                         significant(options.rounds, seeds, ratio, items, paired, 5 * options.power) for ratio in RATIOS
                     )
                     name = f"{seeds[0]}, {seeds[1]}{', paired' * paired}{', own' * (rule is own_of_two)}"
-                    line(name, items, *(f"{each:.1f}" for each in shares))
+                    line(name, items, *(f"{share:.1f}" for share in shares))
 
 
 if __name__ == "__main__":

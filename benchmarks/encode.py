@@ -58,7 +58,7 @@ def batches_of(tasks: list[list[Pair]], size: int = 128) -> list[list[str]]:
     ]
 
 
-def model_folder(name: str, place: Path) -> Path:
+def model_folder(name: str, folder: Path) -> Path:
     """A sentence-transformers folder: official or fp16 MiniLM, or a random BERT-base with MiniLM's tokenizer."""
     from stsbench.encoders.transformer.minilm import find_minilm
     from stsbench.errors import EncoderError
@@ -74,17 +74,17 @@ def model_folder(name: str, place: Path) -> Path:
     from transformers import AutoTokenizer, BertConfig, BertModel
 
     torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=30522, **BASE)).save_pretrained(place)
-    AutoTokenizer.from_pretrained(minilm).save_pretrained(place)
+    BertModel(BertConfig(vocab_size=30522, **BASE)).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
     kinds = {"": "Transformer", "1_Pooling": "Pooling"}
     modules = [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
                for i, (path, kind) in enumerate(kinds.items())]
-    (place / "modules.json").write_text(json.dumps(modules))
-    (place / "1_Pooling").mkdir()
-    (place / "1_Pooling" / "config.json").write_text(
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(
         json.dumps({"word_embedding_dimension": 768, "pooling_mode_mean_tokens": True})
     )
-    return place
+    return folder
 
 
 def product_rate(width: int, dtype: Any, seconds: float = 1.0) -> float:
@@ -162,7 +162,7 @@ def measure(name: str, fraction: float, args: argparse.Namespace) -> dict[str, A
             result = call()
             taken[key] = min(taken.get(key, 1e9), clock() - start)
             if key == "simcse":
-                theirs = result
+                reference = result
     padded = [max(lengths[t] for t in b) * len(b) for b in naive]
     scale_naive = sum(padded) / sum(max(lengths[t] for t in b) * len(b) for b in some_naive)
     scale = sum(lengths[t] for t in texts) / sum(lengths[t] for t in some)
@@ -175,7 +175,7 @@ def measure(name: str, fraction: float, args: argparse.Namespace) -> dict[str, A
     gaps = {}
     distinct = list(dict.fromkeys(t for batch in some_naive for t in batch))[:400]
     row: dict[str, Any] = {}
-    for batch, vectors in zip(some_naive, theirs, strict=True):
+    for batch, vectors in zip(some_naive, reference, strict=True):
         row.update(zip(batch, vectors, strict=True))
     want = np.stack([row[t] for t in distinct]).astype(np.float64)
     for dtype, encoder in encoders.items():

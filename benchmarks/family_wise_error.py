@@ -76,7 +76,7 @@ def errors(rounds: int, sds: np.ndarray, seeds: int, item_sd: float, common: flo
         wrong[1] += now(scores, number)
         if rows == 17:
             wrong[2] += significantly_different(scores, [number]).alone.any(axis=1).mean()
-    percent = [f"{100 * each / rounds:.1f}" for each in wrong]
+    percent = [f"{100 * share / rounds:.1f}" for share in wrong]
     return percent if rows == 17 else [*percent[:2], ""]
 
 
@@ -86,11 +86,11 @@ def unequal(rounds: int, sds: Sequence[float], counts: Sequence[int], item_sd: f
     for number in range(rounds):
         truth = rng.normal(0, item_sd, len(sds))
         seeds = [mean + sd * rng.normal(size=count) for mean, sd, count in zip(truth, sds, counts, strict=True)]
-        values = np.array([each.mean() for each in seeds])
+        values = np.array([row.mean() for row in seeds])
         draws = values[:, None] + rng.normal(0, item_sd, (len(sds), DRAWS))
         tested = significantly_different(Scores(values, draws, seeds), [number])
         wrong += tested.jointly.any(), tested.alone[0].any()
-    return [f"{100 * each / rounds:.1f}" for each in wrong]
+    return [f"{100 * share / rounds:.1f}" for share in wrong]
 
 
 def main() -> None:
@@ -131,10 +131,10 @@ def unequal_table(rounds: int) -> None:
         for sds in ((1.0, 1.0), (1.0, 0.3)):
             for item_sd in (0.3, 0.05):
                 line(2, f"{seeds[0]}, {seeds[1]}", f"{sds[0]}, {sds[1]}", item_sd, *unequal(rounds, sds, seeds, item_sd))
-    for first, others in ((3, 3), (2, 3), (2, 5)):
+    for first, rest in ((3, 3), (2, 3), (2, 5)):
         for sd in (0.3, 1.0, 3.0):
-            cells = unequal(rounds, [sd] + [0.3] * 16, [first] + [others] * 16, 0.3)
-            line(17, f"{first}, {others}", f"{sd}, 0.3", 0.3, *cells)
+            cells = unequal(rounds, [sd] + [0.3] * 16, [first] + [rest] * 16, 0.3)
+            line(17, f"{first}, {rest}", f"{sd}, 0.3", 0.3, *cells)
 
 
 if __name__ == "__main__":

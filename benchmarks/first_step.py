@@ -49,9 +49,9 @@ def first_step(text: Path, model: str, folder: Path, held_out: int) -> dict[str,
     began = time.perf_counter()
     log = run / "log.jsonl"
     anonymous = 0.0
-    with (folder / "said.txt").open("w") as said:
+    with (folder / "said.txt").open("w") as stdout:
         process = subprocess.Popen(
-            command, stdout=said, stderr=said, env={**os.environ, "STSBENCH_CACHE": str(folder / "cache")}
+            command, stdout=stdout, stderr=stdout, env={**os.environ, "STSBENCH_CACHE": str(folder / "cache")}
         )
         while not (log.exists() and '"train"' in log.read_text()):
             if os.wait4(process.pid, os.WNOHANG)[0]:

@@ -99,7 +99,7 @@ def run(jobs: list[Any], options: argparse.Namespace, start: Any, nodes: Nodes |
         ended.set()
         killer.join()
         pool.stop()
-    print(Counter(each.where for each in standings.values()))
+    print(Counter(standing.where for standing in standings.values()))
     return kills
 
 
@@ -147,14 +147,14 @@ class Nodes:
         """Kill every process of a node, not the one that this process speaks to Ray by, and start another node."""
         import ray
 
-        mine = ray.get_runtime_context().get_node_id()
-        others = [node for node in self.cluster.list_all_nodes()[1:] if node.node_id != mine]
-        self.cluster.remove_node(draw.choice(others), allow_graceful=False)
+        head = ray.get_runtime_context().get_node_id()
+        removable = [node for node in self.cluster.list_all_nodes()[1:] if node.node_id != head]
+        self.cluster.remove_node(draw.choice(removable), allow_graceful=False)
         self.cluster.add_node(num_cpus=1)
 
     def waiting(self) -> list[int]:
         """Process ids of Ray's workers that wait for a job."""
-        raylets = {each.process.pid for node in self.cluster.worker_nodes for each in node.all_processes["raylet"]}
+        raylets = {raylet.process.pid for node in self.cluster.worker_nodes for raylet in node.all_processes["raylet"]}
         pids = []
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):

@@ -323,26 +323,26 @@ def show(rows: list[dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]
     print(f"{'':18}{f's a {unit}':>10}{'ratio':>20}{'processor s':>13}{'ratio':>20}{'MiB':>8}{'ratio':>7}{'loss':>9}")
     summary: dict[str, Any] = {}
     for side in (side for side in _sides(args) if side in by_side):
-        mine, cells, summary[side] = by_side[side], [f"{side:18}"], {}
+        of_side, cells, summary[side] = by_side[side], [f"{side:18}"], {}
         for key, digits in (("seconds", 10), ("processor", 13)):
-            each = statistics.median(row[key] for row in mine) / args.steps
-            ratios = [row[key] / other[key] for row, other in zip(mine, by_side[first], strict=True)]
-            cells.append(f"{each:{digits}.3f}")
+            median = statistics.median(row[key] for row in of_side) / args.steps
+            ratios = [row[key] / other[key] for row, other in zip(of_side, by_side[first], strict=True)]
+            cells.append(f"{median:{digits}.3f}")
             cells.append(f"{f'{statistics.median(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f})':>20}")
-            summary[side] |= {f"{key} a {unit}": each, f"{key}, ratios": ratios}
-        summary[side]["mib"] = mib = statistics.median(row["mib"] for row in mine)
+            summary[side] |= {f"{key} a {unit}": median, f"{key}, ratios": ratios}
+        summary[side]["mib"] = mib = statistics.median(row["mib"] for row in of_side)
         share = mib / statistics.median(row["mib"] for row in by_side[first])
-        loss = f"{'-':>9}" if mine[-1].get("loss") is None else f"{mine[-1]['loss']:9.4f}"
+        loss = f"{'-':>9}" if of_side[-1].get("loss") is None else f"{of_side[-1]['loss']:9.4f}"
         print(*cells, f"{mib:8.0f}{share:7.2f}", loss, sep="")
     if args.what == "parts":
-        for side, mine in by_side.items():
-            total = statistics.median(row["seconds"] for row in mine)
+        for side, of_side in by_side.items():
+            total = statistics.median(row["seconds"] for row in of_side)
             print(f"\n{side}: seconds a step, share")
             summary[side]["parts"] = {
-                name: statistics.median(row["parts"][name] for row in mine) / args.steps for name in mine[0]["parts"]
+                name: statistics.median(row["parts"][name] for row in of_side) / args.steps for name in of_side[0]["parts"]
             }
-            for name, each in summary[side]["parts"].items():
-                print(f"  {name:50}{each:8.3f}{100 * each * args.steps / total:7.1f} %")
+            for name, seconds in summary[side]["parts"].items():
+                print(f"  {name:50}{seconds:8.3f}{100 * seconds * args.steps / total:7.1f} %")
     return summary
 
 

@@ -59,7 +59,7 @@ def served(folder: Path) -> Iterator[str]:
 def seconds(browser: Any) -> float:
     """Processor seconds of the page's main thread since it began."""
     metrics = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
-    return next(each["value"] for each in metrics if each["name"] == "TaskDuration")
+    return next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
 
 
 def measured(browser: Any, url: str) -> dict[str, float]:
@@ -104,8 +104,8 @@ def main() -> None:
     print("| rows | kB gzipped | of it rows | first paint | switch | sort | filter | open a row | elements |")
     print("|---|---|---|---|---|---|---|---|---|")
     for rows in args.rows:
-        with tempfile.TemporaryDirectory() as place, started(Path(place) / "profile") as browser:
-            folder = Path(place) / "site"
+        with tempfile.TemporaryDirectory() as temporary, started(Path(temporary) / "profile") as browser:
+            folder = Path(temporary) / "site"
             write_site(synthetic(rows), folder)
             sizes = [len(gzip.compress((folder / name).read_bytes(), 9)) / 1000 for name in FIRST]
             screen(browser, 1280, 1000)

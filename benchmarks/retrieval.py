@@ -48,12 +48,12 @@ def chunked(queries: Any, corpus: Any, k: int, block: int = 8192) -> Any:
     """torch: a product and a topk a block, merged with the best so far."""
     import torch
 
-    best, place = torch.topk(queries @ corpus[:block].T, k)
+    best, positions = torch.topk(queries @ corpus[:block].T, k)
     for start in range(block, len(corpus), block):
         score, column = torch.topk(queries @ corpus[start : start + block].T, k)
         best, order = torch.topk(torch.cat([best, score], 1), k)
-        place = torch.cat([place, column + start], 1).gather(1, order)
-    return place
+        positions = torch.cat([positions, column + start], 1).gather(1, order)
+    return positions
 
 
 def prepared(way: str, queries: Any, corpus: Any, k: int, threads: int) -> Callable[[], Any]:
@@ -90,10 +90,10 @@ def one(way: str, folder: Path, args: argparse.Namespace) -> None:
     wall, busy = [], []
     for _ in range(args.repeats):
         clock, start = time.perf_counter(), time.process_time()
-        places = search()
+        positions = search()
         wall.append(time.perf_counter() - clock)
         busy.append(time.process_time() - start)
-    np.save(folder / f"{way}.npy", places)
+    np.save(folder / f"{way}.npy", positions)
     print(json.dumps({"way": way, "wall": min(wall), "cpu": min(busy), "mib": _mib("VmHWM") - before}))
 
 
@@ -138,9 +138,9 @@ def main() -> None:
             command = [sys.executable, __file__, *sys.argv[1:], "--way", way, "--folder", str(folder)]
             done = subprocess.run(command, env=os.environ | threads, capture_output=True, text=True, check=True)
             results.append(json.loads(done.stdout.splitlines()[-1]))
-        ours = np.sort(np.load(folder / "ours.npy"))
+        reference = np.sort(np.load(folder / "ours.npy"))
         for row in results:
-            row["same"] = float((np.sort(np.load(folder / f"{row['way']}.npy")) == ours).all(axis=1).mean())
+            row["same"] = float((np.sort(np.load(folder / f"{row['way']}.npy")) == reference).all(axis=1).mean())
             print(f"{row['way']:8s} {row['wall']:6.2f} s wall {row['cpu']:6.2f} s processor {row['mib']:6.0f} MiB "
                   f"{row['same']:.4%} of queries find the same")
     if args.json:

@@ -76,7 +76,7 @@ class Clock:
             self.mib = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-def ours(folder: Path, data: Path, work: Path, args: argparse.Namespace, padded: bool) -> list[float]:
+def run_stsbench(folder: Path, data: Path, work: Path, args: argparse.Namespace, padded: bool) -> list[float]:
     """Our run; its losses, each the mean of 10 steps."""
     from stsbench.training.modules import backbone
     from stsbench.training.recipes.recipes import load_recipe
@@ -141,7 +141,7 @@ def one(side: str, folder: Path, data: Path, args: argparse.Namespace) -> None:
     clock = Clock(args.warm_up, args.warm_up + args.steps, args.device == "cuda")
     with tempfile.TemporaryDirectory() as temporary, contextlib.redirect_stdout(io.StringIO()):
         work = Path(temporary)
-        measure = library if side == "st" else functools.partial(ours, padded=side == "padded")
+        measure = library if side == "st" else functools.partial(run_stsbench, padded=side == "padded")
         losses = measure(folder, data, work, args=args)
     if not clock.seconds:
         raise SystemExit(f"{side}: {clock.step} steps were taken, {args.warm_up + args.steps} were asked for")
@@ -176,18 +176,18 @@ def show(rows: list[dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]
           f"{args.threads} thread(s), {args.steps} steps after {args.warm_up}; ratios: median (least, most) of "
           f"{args.rounds} round(s)")
     print(f"{'':8}{'sentences/s':>12}{'s a step':>10}{'ratio':>20}{'processor s':>13}{'ratio':>20}{'MiB':>8}{'loss':>9}")
-    for side, mine in by_side.items():
+    for side, of_side in by_side.items():
         cells = [f"{side:8}"]
         summary[side] = {}
         for key, digits in (("seconds", 10), ("processor", 13)):
-            a_step = statistics.median(row[key] for row in mine) / args.steps
-            ratios = [there[key] / row[key] for there, row in zip(by_side["st"], mine, strict=True)]
+            a_step = statistics.median(row[key] for row in of_side) / args.steps
+            ratios = [there[key] / row[key] for there, row in zip(by_side["st"], of_side, strict=True)]
             cells += [f"{args.batch / a_step:12.1f}"] if key == "seconds" else []
             cells += [f"{a_step:{digits}.3f}"]
             cells += [f"{f'{statistics.median(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f})':>20}"]
             summary[side] |= {f"{key} a step": a_step, f"{key}, ratios": ratios}
-        summary[side]["mib"] = statistics.median(row["mib"] for row in mine)
-        loss = f"{mine[-1]['losses'][-1]:9.4f}" if mine[-1]["losses"] else f"{'-':>9}"
+        summary[side]["mib"] = statistics.median(row["mib"] for row in of_side)
+        loss = f"{of_side[-1]['losses'][-1]:9.4f}" if of_side[-1]["losses"] else f"{'-':>9}"
         print(*cells, f"{summary[side]['mib']:8.0f}", loss, sep="")
     return summary
 

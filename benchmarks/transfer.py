@@ -94,7 +94,7 @@ def lockstep(x: Any, y: Any, training: int, args: argparse.Namespace) -> dict[st
 
     for dtype in args.dtypes.split(","):
         began = clock()
-        together = lockstep_solver(x, y, classes, dtype=dtype, device="cpu")(fits)
+        predictions = lockstep_solver(x, y, classes, dtype=dtype, device="cpu")(fits)
         seconds, alone, steps, moved, fits_moved = clock() - began, 0.0, 0, 0, 0
         for i in some:
             fit, began = fits[i], clock()
@@ -102,7 +102,7 @@ def lockstep(x: Any, y: Any, training: int, args: argparse.Namespace) -> dict[st
             probe.fit(x[fit.train], y[fit.train], (x[fit.stop], y[fit.stop]))
             predicted = probe.predict(x[fit.predict])
             alone, steps = alone + clock() - began, steps + probe.steps
-            differ = int((predicted != together[i]).sum())
+            differ = int((predicted != predictions[i]).sum())
             moved, fits_moved = moved + differ, fits_moved + bool(differ)
         result[dtype] = {
             "lockstep": seconds, "alone": alone * len(fits) / len(some), "ms a step": 1000 * alone / steps,

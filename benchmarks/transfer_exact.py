@@ -94,14 +94,14 @@ def measure(
     counts: dict[str, int] = {}
     classifiers = []
 
-    def ours(fits: Sequence[Fit]) -> list[Any]:
+    def run_exact(fits: Sequence[Fit]) -> list[Any]:
         fitted = exact.fitted(fits)
         classifiers.extend(fitted)
         return [one.predicted for one in fitted]
 
     start = time.process_time()
     exact = Exact(x, y, classes, tolerance, counts, "cpu")
-    run(ours)
+    run(run_exact)
     seconds = {"ours": time.process_time() - start}
     # The grid's fits are the same for all; the last ones depend on what was chosen, so they are not compared.
     grid = [i for i, fit in enumerate(kept) if fit.stop is not None]
@@ -111,7 +111,7 @@ def measure(
     for name, vectors in (("same", wide), ("default", x)):
         taken, unequal, tested, reached, missed = 0.0, 0, 0, 0.0, 0
         for number in chosen:
-            fit, mine = kept[number], classifiers[number]
+            fit, classifier = kept[number], classifiers[number]
             extra = {"tol": tolerance / (fit.reg * len(fit.train)), "max_iter": 100_000} if name == "same" else {}
             model = sklearn.linear_model.LogisticRegression(C=fit.reg, random_state=1111, **extra)
             with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
@@ -120,7 +120,7 @@ def measure(
                 predicted = model.fit(vectors[fit.train], y[fit.train]).predict(vectors[fit.predict])
                 taken += time.process_time() - start
             missed += bool(caught)
-            unequal, tested = unequal + int((predicted != mine.predicted).sum()), tested + len(predicted)
+            unequal, tested = unequal + int((predicted != classifier.predicted).sum()), tested + len(predicted)
             rows = wide[fit.train]
             reached = max(reached, _gradient(rows, y[fit.train], model.coef_.astype(float), model.intercept_, fit.reg))
         seconds[name] = taken * len(kept) / len(chosen)

@@ -39,24 +39,24 @@ def main() -> None:
 
     def told(name: str, power: float, of_20: float, errors: list[float]) -> None:
         sys.stdout.write(f"{name}: power {100 * power:.1f}, of 20: {100 * of_20:.1f}; errors at {RATIOS}: "
-                         f"{', '.join(f'{100 * each:.1f}' for each in errors)}\n")
+                         f"{', '.join(f'{100 * error:.1f}' for error in errors)}\n")
 
     df = np.linspace(1, 2, 201)
     quantiles = stats.t.ppf(0.975, df)
     for name, critical in (
-        ("pooled", lambda each: quantiles[-1]),
-        ("Welch", lambda each: np.interp(each[2], df, quantiles)),
+        ("pooled", lambda draws: quantiles[-1]),
+        ("Welch", lambda draws: np.interp(draws[2], df, quantiles)),
     ):
-        share = [float(np.mean(each[0] > critical(each))) for each in (equal, far, *null.values())]
+        share = [float(np.mean(draws[0] > critical(draws))) for draws in (equal, far, *null.values())]
         told(name, share[0], share[1], share[2:])
-    gain, gain_far, losses = above(*equal[:2]), above(*far[:2]), [above(*each[:2]) for each in null.values()]
+    gain, gain_far, losses = above(*equal[:2]), above(*far[:2]), [above(*draws[:2]) for draws in null.values()]
     one_each = np.kron(np.eye(BINS), np.ones(len(CRITICAL)))
     for limit in (0.05, 0.06):
         bounds = [limit] * len(losses)
-        best = linprog(-gain.ravel(), np.stack([each.ravel() for each in losses]), bounds, one_each, np.ones(BINS))
+        best = linprog(-gain.ravel(), np.stack([loss.ravel() for loss in losses]), bounds, one_each, np.ones(BINS))
         rule = best.x.reshape(gain.shape)
-        told(f"best within {limit}", *(float((rule * each).sum()) for each in (gain, gain_far)),
-             errors=[float((rule * each).sum()) for each in losses])
+        told(f"best within {limit}", *(float((rule * part).sum()) for part in (gain, gain_far)),
+             errors=[float((rule * loss).sum()) for loss in losses])
 
 
 if __name__ == "__main__":

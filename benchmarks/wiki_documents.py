@@ -25,7 +25,7 @@ def documents(lines: list[str]) -> list[list[str]]:
         if following is not None and is_title(line, following):
             split.append([])
         split[-1].append(line)
-    return [each for each in split if each]
+    return [document for document in split if document]
 
 
 def is_title(line: str, following: str) -> bool:
@@ -49,7 +49,7 @@ def main() -> None:
 
     split = documents(source.read_text("utf-8").split("\n")[:LINES])
     with atomic_write(options.output) as stream:
-        stream.write("\n\n".join("\n".join(each) for each in split) + "\n")
+        stream.write("\n\n".join("\n".join(document) for document in split) + "\n")
     sys.stdout.write(f"{options.output}: {len(split):,} documents\n")
 
 

@@ -120,7 +120,7 @@ class GeometryProtocol(Protocol):
             raise ScoreError(f"{task}: no pair is rated above {settings['positive_above']:g}: there is no alignment")
         spectrum = arrays["spectrum"]
         drawn = self._means(observations, data_id, settings["resamples"], settings["seed"])
-        bounds = {subset: interval(each) for (subset, _, _), each in drawn.items()}
+        bounds = {subset: interval(draws) for (subset, _, _), draws in drawn.items()}
         rows = [
             self._row(task, None, "alignment", geometry.alignment(distance, settings["alpha"]), len(distance),
                       bounds[None]),
@@ -151,11 +151,11 @@ class GeometryProtocol(Protocol):
         if not resamples:
             return [{} for _ in observed]
         self._remember_means(observed, data_id, resamples, seed)
-        drawn = [dict(self._means(each, data_id, resamples, seed)) for each in observed]
-        for each, mine in zip(observed, drawn, strict=True):
-            positive = np.count_nonzero(each.arrays["gold"] > self.settings["positive_above"])
-            if positive != len(each.arrays["distance"]):
-                mine.pop((None, None, "alignment"), None)
+        drawn = [dict(self._means(item, data_id, resamples, seed)) for item in observed]
+        for observations, draws in zip(observed, drawn, strict=True):
+            positive = np.count_nonzero(observations.arrays["gold"] > self.settings["positive_above"])
+            if positive != len(observations.arrays["distance"]):
+                draws.pop((None, None, "alignment"), None)
         return drawn
 
     def _means(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
@@ -170,11 +170,11 @@ class GeometryProtocol(Protocol):
     def _remember_means(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> None:
         """Compute the means of each of these that has none yet."""
         key = self._means_key(data_id, resamples, seed)
-        missing = [each for each in observed if key not in each.memo]
+        missing = [item for item in observed if key not in item.memo]
         remembered: list[Drawn] = [{} for _ in missing]
         by_n: dict[tuple[int, int], list[tuple[Drawn, str | None, str, NDArray[np.float64]]]] = {}
-        for each, means in zip(missing, remembered, strict=True):
-            for index, subset, metric, values in self._averaged(each):
+        for observations, means in zip(missing, remembered, strict=True):
+            for index, subset, metric, values in self._averaged(observations):
                 by_n.setdefault((index, len(values)), []).append((means, subset, metric, values))
         for (index, n), parts in by_n.items():
             # Seeded by the data, not by the encoder: two encoders meet the same resamples.
@@ -182,8 +182,8 @@ class GeometryProtocol(Protocol):
             drawn = np.stack([values for *_, values in parts]) @ counts.T / n
             for (means, subset, metric, _), each_drawn in zip(parts, drawn, strict=True):
                 means[subset, None, metric] = each_drawn
-        for each, means in zip(missing, remembered, strict=True):
-            each.memo[key] = means
+        for observations, means in zip(missing, remembered, strict=True):
+            observations.memo[key] = means
 
     def _averaged(self, observations: Observations) -> Iterator[tuple[int, str | None, str, NDArray[np.float64]]]:
         """(number in the seed, subset, metric, values that are averaged)."""

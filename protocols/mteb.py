@@ -116,9 +116,9 @@ class MtebProtocol(Protocol):
     @classmethod
     def variant(cls, word: str) -> dict[str, Any]:
         """The settings for mteb's task or benchmark `word`. Only names of tasks whose data are not held here load mteb."""
-        ours = RENAMED.get(word, word)
-        if ours in TASKS:
-            return {"tasks": {ours: TASKS[ours]}}
+        renamed = RENAMED.get(word, word)
+        if renamed in TASKS:
+            return {"tasks": {renamed: TASKS[renamed]}}
         with undisturbed() as mteb:
             try:
                 return {"tasks": _hub_tasks([mteb.get_task(word)])}
@@ -129,7 +129,7 @@ class MtebProtocol(Protocol):
             except KeyError:
                 from mteb.get_tasks import TASK_LIST
 
-                names = [each.metadata.name for each in TASK_LIST] + [each.name for each in mteb.get_benchmarks()]
+                names = [entry.metadata.name for entry in TASK_LIST] + [entry.name for entry in mteb.get_benchmarks()]
                 hint = did_you_mean(word, names)
                 hint = hint if hint.startswith("; did") else "; mteb.get_tasks() and mteb.get_benchmarks() list them"
                 raise StsbenchError(f"mteb has no task or benchmark '{word}'{hint}") from None
@@ -144,7 +144,7 @@ class MtebProtocol(Protocol):
             return None
         with undisturbed() as mteb:
             task = self._task(mteb, set_id.removeprefix(FROM_MTEB))
-            parts = tuple(_described(each) for each in _leaves(task))
+            parts = tuple(_described(leaf) for leaf in _leaves(task))
         return HubData(set_id, task.metadata.name, "own", parts, origin="the Hub, through mteb", known=False)
 
     def observe(self, embed: Embed, data: PairSet | HubData) -> Observations:
@@ -159,19 +159,19 @@ class MtebProtocol(Protocol):
             _fill(task, data)
             try:
                 result = _evaluated(mteb, encoder, task)
-                items = {(split, each["hf_subset"]): _items(task, split, each["hf_subset"])
-                         for split, scores in result.scores.items() for each in scores}
+                items = {(split, entry["hf_subset"]): _items(task, split, entry["hf_subset"])
+                         for split, scores in result.scores.items() for entry in scores}
             finally:
-                for each in _leaves(task):
-                    each.unload_data()
+                for leaf in _leaves(task):
+                    leaf.unload_data()
             main = task.metadata.main_score
         if isinstance(data, PairSet) and hub_revision(data.id, data.text_version, data.known, len(data)) is None:
             # Not the Hub's revision: mteb cannot know that these are other texts.
             result.dataset_revision = f"stsbench {data.id} {data.text_version} {data.digest}"
         scored = [
-            (metric, split, each["hf_subset"], each["main_score" if metric == main else metric])
-            for split, scores in result.scores.items() for each in scores
-            for metric in dict.fromkeys([main, *(name for name in STS_METRICS if name in each)])
+            (metric, split, entry["hf_subset"], entry["main_score" if metric == main else metric])
+            for split, scores in result.scores.items() for entry in scores
+            for metric in dict.fromkeys([main, *(name for name in STS_METRICS if name in entry)])
         ]
         metrics, splits, subsets, values = (list(column) for column in zip(*scored, strict=True))
         arrays = {"value": np.array(values, dtype=np.float64),
@@ -180,7 +180,7 @@ class MtebProtocol(Protocol):
                  "task_result": [result.model_dump_json()]}
         names["notes"] = [
             *(f"{role} read behind the stored prompt {prompt!r}" for role, prompt in sorted(encoder.prompted.items())),
-            *_notes({each: list(texts) for each, texts in encoder.texts.items()}, isinstance(data, HubData)),
+            *_notes({role: list(texts) for role, texts in encoder.texts.items()}, isinstance(data, HubData)),
         ]
         return Observations(arrays, names)
 
@@ -237,13 +237,13 @@ def _mteb_name(set_id: str) -> str:
     """mteb's name of the task that is measured on this set."""
     if set_id.startswith(FROM_MTEB):
         return set_id.removeprefix(FROM_MTEB)
-    ours = next(task for task, id in TASKS.items() if id == set_id)
-    return next((name for name, renamed in RENAMED.items() if renamed == ours), ours)
+    task_name = next(task for task, id in TASKS.items() if id == set_id)
+    return next((name for name, renamed in RENAMED.items() if renamed == task_name), task_name)
 
 
 def _leaves(task: Any) -> list[Any]:
     """The task, or those that an aggregated one is made of."""
-    return [leaf for each in task.metadata.tasks for leaf in _leaves(each)] if task.is_aggregate else [task]
+    return [leaf for part in task.metadata.tasks for leaf in _leaves(part)] if task.is_aggregate else [task]
 
 
 def _described(task: Any) -> tuple[str, ...]:
@@ -260,11 +260,11 @@ def _fill(task: Any, data: PairSet | HubData) -> None:
         columns = {"sentence1": list(data.first), "sentence2": list(data.second), "score": data.gold.tolist()}
         task.dataset, task.data_loaded = DatasetDict({task.eval_splits[0]: Dataset.from_dict(columns)}), True
         return
-    for each in _leaves(task):
+    for leaf in _leaves(task):
         try:
-            each.load_data()
+            leaf.load_data()
         except Exception as error:  # whatever datasets, the Hub's client and a task's own loader raise
-            raise ScoreError(f"mteb cannot load the data of {each.metadata.name} from the Hub: {_line(error)}") from error
+            raise ScoreError(f"mteb cannot load the data of {leaf.metadata.name} from the Hub: {_line(error)}") from error
 
 
 def _evaluated(mteb: Any, encoder: MtebEncoder, task: Any) -> Any:
@@ -285,7 +285,7 @@ def _evaluated(mteb: Any, encoder: MtebEncoder, task: Any) -> Any:
 def _items(task: Any, split: str, subset: str) -> int:
     """How many items a score is of: pairs, texts, or queries."""
     if task.is_aggregate:
-        return sum(_items(leaf, split, each) for leaf in _leaves(task) for each in leaf.hf_subsets)
+        return sum(_items(leaf, split, name) for leaf in _leaves(task) for name in leaf.hf_subsets)
     data = task.dataset.get(subset, task.dataset)[split]
     return len(data["queries"] if isinstance(data, Mapping) and "queries" in data else data)
 

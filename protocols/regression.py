@@ -152,24 +152,24 @@ class RegressionProtocol(Protocol):
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         """STS-B, SICK-R: pearson, spearman, mse (squared points, not x 100), dev spearman; SICK-E: accuracies."""
-        seen = observations.arrays
-        predicted, gold, resamples = seen["predicted"], seen["gold"], self.settings["resamples"]
-        _, dev, n = seen["sizes"].tolist()
-        if "dev_accuracy" in seen:
+        arrays = observations.arrays
+        predicted, gold, resamples = arrays["predicted"], arrays["gold"], self.settings["resamples"]
+        _, dev, n = arrays["sizes"].tolist()
+        if "dev_accuracy" in arrays:
             hits = int((predicted == gold).sum())
             low, high = wilson(hits, n)
             return [
                 self._row(task, "accuracy", 100 * hits / n, n, (100 * low, 100 * high)),
-                self._row(task, "dev accuracy", float(seen["dev_accuracy"].max()), dev),
+                self._row(task, "dev accuracy", float(arrays["dev_accuracy"].max()), dev),
             ]
         try:  # all of it whatever is reported: predictions without a correlation are a failure, not an MSE
             values = {metric: 100 * correlation(predicted, gold, metric) for metric in ("pearson", "spearman")}
         except ScoreError as error:
             raise ScoreError(f"{task}: {error}") from error
         drawn = self.drawn(observations, data_id, resamples, self.settings["bootstrap_seed"])
-        bounds = {metric: interval(each) for (_, _, metric), each in drawn.items() if metric != "mse"}
+        bounds = {metric: interval(draws) for (_, _, metric), draws in drawn.items() if metric != "mse"}
         values["mse"] = float(np.mean((predicted - gold) ** 2))
-        values["dev spearman"] = 100 * float(seen["dev_spearman"].max())
+        values["dev spearman"] = 100 * float(arrays["dev_spearman"].max())
         sizes = {"dev spearman": dev}
         return [
             self._row(task, metric, values[metric], sizes.get(metric, n), bounds.get(metric))
@@ -183,34 +183,34 @@ class RegressionProtocol(Protocol):
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
         """The counts and the gold scores' ranks are computed once for all encoders."""
         drawn: list[Drawn] = [{} for _ in observed]
-        kinds = ("row", "gold") if any("dev_accuracy" in each.arrays for each in observed) else ("gold",)
-        for places in alike(observed, kinds) if resamples else ():
-            members = [observed[at].arrays for at in places]
+        kinds = ("row", "gold") if any("dev_accuracy" in item.arrays for item in observed) else ("gold",)
+        for indices in alike(observed, kinds) if resamples else ():
+            members = [observed[at].arrays for at in indices]
             counts = _counts(len(members[0]["gold"]), data_id, resamples, seed)
-            for at, each in zip(places, self._redrawn(members, counts), strict=True):
-                drawn[at] = each
+            for at, draws in zip(indices, self._redrawn(members, counts), strict=True):
+                drawn[at] = draws
         return drawn
 
-    def _redrawn(self, seen: Sequence[Mapping[str, NDArray[Any]]], counts: NDArray[np.float64]) -> list[Drawn]:
+    def _redrawn(self, members: Sequence[Mapping[str, NDArray[Any]]], counts: NDArray[np.float64]) -> list[Drawn]:
         """The draws of encoders that met the same pairs, under (resamples, n) counts.
 
         Counts meet the pairs of relatedness in the stored order, which the data alone decide (`_split_rows`): sorting them
         by `row` would move the intervals of every record.
         """
-        gold, predicted = seen[0]["gold"], np.stack([each["predicted"] for each in seen])
+        gold, predicted = members[0]["gold"], np.stack([arrays["predicted"] for arrays in members])
         scores: dict[str, NDArray[np.float64]] = {}  # metric -> (e, resamples)
-        if "dev_accuracy" in seen[0]:
-            right = (predicted == gold)[:, np.argsort(seen[0]["row"], kind="stable")].astype(np.float64)  # by item
+        if "dev_accuracy" in members[0]:
+            right = (predicted == gold)[:, np.argsort(members[0]["row"], kind="stable")].astype(np.float64)  # by item
             scores["accuracy"] = right @ counts.T / len(gold)
         else:
             for metric in ("pearson", "spearman"):
                 if metric in self.settings["metrics"]:
                     scores[metric] = bootstrap_correlation(predicted, gold, counts, metric)
-        drawn: list[Drawn] = [{(None, None, metric): 100 * each[i] for metric, each in scores.items()}
-                              for i in range(len(seen))]
-        if "dev_accuracy" not in seen[0] and "mse" in self.settings["metrics"]:
-            for each, squares in zip(drawn, (predicted - gold) ** 2 @ counts.T / len(gold), strict=True):
-                each[None, None, "mse"] = squares
+        drawn: list[Drawn] = [{(None, None, metric): 100 * values[i] for metric, values in scores.items()}
+                              for i in range(len(members))]
+        if "dev_accuracy" not in members[0] and "mse" in self.settings["metrics"]:
+            for draws, squares in zip(drawn, (predicted - gold) ** 2 @ counts.T / len(gold), strict=True):
+                draws[None, None, "mse"] = squares
         return drawn
 
     def _row(self, task: str, metric: str, value: float, n: int, bounds: tuple[float, float] | None = None) -> ScoreRow:
@@ -232,10 +232,10 @@ def _split_rows(data: PairSet | LabelledSet) -> Rows:
     keys = [(len(a.split()), len(b.split()), y) for a, b, y in zip(data.first, data.second, gold.tolist(), strict=True)]
     rows = {}
     for split in SPLITS:
-        mine = sorted((i for i, name in enumerate(splits) if name == split), key=keys.__getitem__)
-        if not mine:
+        of_split = sorted((i for i, name in enumerate(splits) if name == split), key=keys.__getitem__)
+        if not of_split:
             raise ScoreError(f"{data.id}: the {split} split is empty: a trained protocol needs train, dev and test")
-        rows[split] = np.array(mine, dtype=np.int64)
+        rows[split] = np.array(of_split, dtype=np.int64)
     return rows
 
 

@@ -107,7 +107,7 @@ class RetrievalProtocol(Protocol):
             task, group = data, np.arange(len(data))
         hidden = task.hidden
         if self.settings["duplicates"] == "drop":
-            copies = _places(task.corpus)
+            copies = _positions(task.corpus)
             hidden = tuple(copies[text] for text in task.queries)
         # A pair's two sentences are alike; queries and documents of a user's folder may have prompts of their own.
         queries = corpus = embed
@@ -131,11 +131,11 @@ class RetrievalProtocol(Protocol):
         values, group = self._values(observations), observations.arrays["group"]
         drawn = _means(values, group, data_id, self.settings["resamples"], self.settings["seed"])
         rows = []
-        for metric, each in values.items():
+        for metric, per_query in values.items():
             bounds = interval(drawn[metric])
             low, high = (100 * bounds[0], 100 * bounds[1]) if bounds else (None, None)
             rows.append(ScoreRow(
-                protocol=self.label, task=task, metric=metric, value=100 * float(np.mean(each)), low=low, high=high,
+                protocol=self.label, task=task, metric=metric, value=100 * float(np.mean(per_query)), low=low, high=high,
                 n=len(group),
             ))
         return rows
@@ -145,7 +145,7 @@ class RetrievalProtocol(Protocol):
         if not resamples:
             return {}
         means = _means(self._values(observations), observations.arrays["group"], data_id, resamples, seed)
-        return {(None, None, metric): 100 * each for metric, each in means.items()}
+        return {(None, None, metric): 100 * draws for metric, draws in means.items()}
 
     def _values(self, observations: Observations) -> dict[str, NDArray[np.float64]]:
         """Metric -> (q,) shares and reciprocal ranks, one a query."""
@@ -162,7 +162,7 @@ def _means(
 ) -> dict[str, NDArray[np.float64]]:
     """Metric -> (resamples,) means of (q,) values over redrawn groups of queries."""
     groups = int(group.max()) + 1
-    sums = np.stack([np.bincount(group, each) for each in values.values()])
+    sums = np.stack([np.bincount(group, per_query) for per_query in values.values()])
     sizes = np.bincount(group).astype(np.float64)
     out = np.empty((len(values), resamples))
     step = max(1, 2**22 // groups)  # 32 MB of counts at a time
@@ -188,20 +188,20 @@ def from_pairs(data: PairSet, duplicates: str) -> RetrievalSet:
             raise ScoreError(f"{data.id}, pair {i + 1}: the two sentences are the same: there is nothing to look for")
     corpus = data.texts if duplicates == "merge" else (*data.first, *data.second)
     if duplicates == "merge":
-        place = {text: position for position, text in enumerate(corpus)}
-        one, other = [place[data.first[i]] for i in chosen], [place[data.second[i]] for i in chosen]
+        row_of = {text: position for position, text in enumerate(corpus)}
+        one, other = [row_of[data.first[i]] for i in chosen], [row_of[data.second[i]] for i in chosen]
     else:
         one, other = chosen, [i + len(data) for i in chosen]
-    places = (*one, *other)
+    positions = (*one, *other)
     return RetrievalSet(
         id=data.id, task=data.task, text_version=data.text_version, origin=data.origin, known=data.known,
-        queries=tuple(corpus[i] for i in places), corpus=corpus, relevant=tuple((i,) for i in (*other, *one)),
-        hidden=tuple((place,) for place in places),
+        queries=tuple(corpus[i] for i in positions), corpus=corpus, relevant=tuple((i,) for i in (*other, *one)),
+        hidden=tuple((position,) for position in positions),
     )
 
 
-def _places(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    places: dict[str, list[int]] = {}
+def _positions(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    positions: dict[str, list[int]] = {}
     for position, text in enumerate(texts):
-        places.setdefault(text, []).append(position)
-    return {text: tuple(copies) for text, copies in places.items()}
+        positions.setdefault(text, []).append(position)
+    return {text: tuple(copies) for text, copies in positions.items()}

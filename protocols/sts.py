@@ -185,11 +185,11 @@ class StsProtocol(Protocol):
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
         """The counts and the gold scores' ranks are computed once for all encoders."""
         drawn: list[Drawn] = [{} for _ in observed]
-        for places in alike(observed, ("gold", "subset"), ("subsets",)) if resamples else ():
-            members = [observed[at] for at in places]
+        for indices in alike(observed, ("gold", "subset"), ("subsets",)) if resamples else ():
+            members = [observed[at] for at in indices]
             blocks = _redrawn(members[0], resamples, (seed, data_id))
-            for at, each in zip(places, self._weighted(members, blocks), strict=True):
-                drawn[at] = each
+            for at, draws in zip(indices, self._weighted(members, blocks), strict=True):
+                drawn[at] = draws
         return drawn
 
     def _weighted(self, observed: Sequence[Observations], blocks: Iterable[NDArray[np.float64]]) -> list[Drawn]:
@@ -197,20 +197,20 @@ class StsProtocol(Protocol):
 
         observed: of encoders that met the same gold scores and subsets.
         """
-        similarity, gold = np.stack([each.arrays["similarity"] for each in observed]), observed[0].arrays["gold"]
+        similarity, gold = np.stack([item.arrays["similarity"] for item in observed]), observed[0].arrays["gold"]
         groups = {name: _as_slice(members) for name, members in _groups(observed[0]).items()}
-        places: dict[str | None, Any] = dict.fromkeys([None, *groups], slice(None))
+        slices: dict[str | None, Any] = dict.fromkeys([None, *groups], slice(None))
         if len(groups) > 1:  # else one is all there is
-            places.update(groups)
+            slices.update(groups)
         else:
-            del places[None]
+            del slices[None]
         correlate = {(name, metric): BootstrapCorrelation(similarity[:, at], gold[at], metric)
-                     for name, at in places.items() for metric in self.settings["metrics"]}
+                     for name, at in slices.items() for metric in self.settings["metrics"]}
         rows: dict[tuple[str | None, str], list[NDArray[np.float64]]] = {key: [] for key in correlate}
         for counts in blocks:
-            weights = {name: counts[:, at] for name, at in places.items()}
-            for (name, metric), each in correlate.items():
-                rows[name, metric].append(each(weights[name]))
+            weights = {name: counts[:, at] for name, at in slices.items()}
+            for (name, metric), bootstrap in correlate.items():
+                rows[name, metric].append(bootstrap(weights[name]))
         scores = {key: 100 * np.concatenate(parts, axis=1) for key, parts in rows.items()}
         sizes = [len(gold[at]) for at in groups.values()]
         return [self._combined({key: values[i] for key, values in scores.items()}, [*groups], sizes)
@@ -244,12 +244,12 @@ class StsProtocol(Protocol):
         for at, tasks in enumerate(observed):
             if set(AVERAGED) <= tasks.keys():
                 keys = (tasks[task][0].arrays["pair"] for task in AVERAGED)
-                by_pairs.setdefault(tuple(each.astype("<u8").tobytes() for each in keys), []).append(at)
-        for pairs, places in by_pairs.items():
+                by_pairs.setdefault(tuple(key.astype("<u8").tobytes() for key in keys), []).append(at)
+        for pairs, indices in by_pairs.items():
             counts = _pair_counts(pairs, resamples, seed)
-            members = [observed[at] for at in places]
-            for at, each in zip(places, self._averaged(members, counts), strict=True):
-                drawn[at] = each
+            members = [observed[at] for at in indices]
+            for at, draws in zip(indices, self._averaged(members, counts), strict=True):
+                drawn[at] = draws
         return drawn
 
     def _averaged(
@@ -259,10 +259,10 @@ class StsProtocol(Protocol):
         parts: list[dict[Any, list[NDArray[np.float64]]]] = [{} for _ in observed]
         for task, weights in zip(AVERAGED, counts, strict=True):
             of_task = [tasks[task][0] for tasks in observed]
-            for places in alike(of_task, ("gold", "subset"), ("subsets",)):
-                many = self._weighted([of_task[at] for at in places], blocks_of(weights))
-                for at, each in zip(places, many, strict=True):
-                    for key, values in each.items():
+            for indices in alike(of_task, ("gold", "subset"), ("subsets",)):
+                many = self._weighted([of_task[at] for at in indices], blocks_of(weights))
+                for at, draws in zip(indices, many, strict=True):
+                    for key, values in draws.items():
                         if key[0] is None:
                             parts[at].setdefault(key, []).append(values)
         return [{key: np.mean(values, axis=0) for key, values in part.items() if len(values) == len(AVERAGED)}
@@ -294,11 +294,11 @@ def _groups(observations: Observations) -> dict[str, NDArray[np.int64]]:
     return {name: np.flatnonzero(subset == i) for i, name in enumerate(observations.names["subsets"])}
 
 
-def _as_slice(places: NDArray[np.int64]) -> NDArray[np.int64] | slice:
-    """Ascending places, as a slice where they follow one another: what it takes from an array is not copied."""
-    if len(places) and places[-1] - places[0] == len(places) - 1:
-        return slice(int(places[0]), int(places[-1]) + 1)
-    return places
+def _as_slice(indices: NDArray[np.int64]) -> NDArray[np.int64] | slice:
+    """Ascending indices, as a slice where they follow one another: what it takes from an array is not copied."""
+    if len(indices) and indices[-1] - indices[0] == len(indices) - 1:
+        return slice(int(indices[0]), int(indices[-1]) + 1)
+    return indices
 
 
 def _redrawn(observations: Observations, resamples: int, seed: tuple[int, str]) -> Iterator[NDArray[np.float64]]:
@@ -310,13 +310,13 @@ def _redrawn(observations: Observations, resamples: int, seed: tuple[int, str]) 
     number, data_id = seed
     n = len(observations.arrays["gold"])
     drawn = [
-        resample_blocks(len(each), resamples, (number, at, *data_id.encode()), block_rows(n))
-        for at, each in enumerate(members)
+        resample_blocks(len(group), resamples, (number, at, *data_id.encode()), block_rows(n))
+        for at, group in enumerate(members)
     ]
     for blocks in zip(*drawn, strict=True):
         counts = np.empty((len(blocks[0]), n))
-        for places, block in zip(members, blocks, strict=True):
-            counts[:, places] = block
+        for indices, block in zip(members, blocks, strict=True):
+            counts[:, indices] = block
         yield counts
 
 
@@ -336,8 +336,8 @@ def _key(texts: Sequence[str]) -> int:
 @lru_cache(maxsize=1)  # a leaderboard asks for the same pairs with every run
 def _pair_counts(pairs: tuple[bytes, ...], resamples: int, seed: int) -> tuple[NDArray[np.uint8], ...]:
     """(resamples, n) of each task: how often each pair was drawn, equal keys (little-endian uint64) alike."""
-    keys = [np.frombuffer(each, dtype="<u8") for each in pairs]
+    keys = [np.frombuffer(packed, dtype="<u8") for packed in pairs]
     distinct, where = np.unique(np.concatenate(keys), return_inverse=True)
     # A Poisson(1) number above 255 does not occur; seeded alike for every encoder.
     counts = np.random.default_rng([seed, *b"average"]).poisson(1, (resamples, len(distinct))).astype(np.uint8)
-    return tuple(counts[:, at] for at in np.split(where, np.cumsum([len(each) for each in keys])[:-1]))
+    return tuple(counts[:, at] for at in np.split(where, np.cumsum([len(key) for key in keys])[:-1]))

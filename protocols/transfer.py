@@ -208,11 +208,11 @@ class TransferProtocol(Protocol):
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
         """The counts are drawn once for all encoders whose items are in the same folds."""
         drawn: list[Drawn] = [{} for _ in observed]
-        by_item = [_by_item(each) for each in observed]  # in whatever order an encoder's folds list them
-        for places in alike(by_item, ("fold",)) if resamples else ():
-            members = [by_item[at] for at in places]
-            for at, each in zip(places, _redrawn(members, data_id, resamples, seed), strict=True):
-                drawn[at] = each
+        by_item = [_by_item(item) for item in observed]  # in whatever order an encoder's folds list them
+        for indices in alike(by_item, ("fold",)) if resamples else ():
+            members = [by_item[at] for at in indices]
+            for at, draws in zip(indices, _redrawn(members, data_id, resamples, seed), strict=True):
+                drawn[at] = draws
         return drawn
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
@@ -267,7 +267,7 @@ def _redrawn(observed: Sequence[Observations], data_id: str, resamples: int, see
     n, order = len(fold), np.argsort(fold, kind="stable")  # the items of a fold side by side
     ends = np.flatnonzero(np.diff(fold[order], append=fold.max(initial=0) + 1)) + 1
     folds = [slice(int(start), int(end)) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-    predicted, gold = (np.stack([each.arrays[name][order] for each in observed], axis=1) for name in ("predicted", "gold"))
+    predicted, gold = (np.stack([item.arrays[name][order] for item in observed], axis=1) for name in ("predicted", "gold"))
     right = (predicted == gold).astype(np.float64)  # (n, e)
     hits = ((predicted == 1) & (gold == 1)).astype(np.float64)
     ones = (predicted == 1).astype(np.float64) + (gold == 1)
@@ -285,9 +285,9 @@ def _redrawn(observed: Sequence[Observations], data_id: str, resamples: int, see
                 if data_id == "mrpc":
                     f1s[many] = 200 * (counts @ hits) / (counts @ ones)
             first += len(counts)
-    drawn: list[Drawn] = [{(None, None, "accuracy"): each} for each in accuracy.T.copy()]
+    drawn: list[Drawn] = [{(None, None, "accuracy"): values} for values in accuracy.T.copy()]
     if data_id == "mrpc":
-        drawn = [{**each, (None, None, "f1"): f1} for each, f1 in zip(drawn, f1s.T.copy(), strict=True)]
+        drawn = [{**draws, (None, None, "f1"): f1} for draws, f1 in zip(drawn, f1s.T.copy(), strict=True)]
     return drawn
 
 

@@ -30,14 +30,14 @@ class _Loader(SafeLoader):
     """YAML that reads 1e-5 as a number and refuses a key given twice, where the plain loader keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
+        keys = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
+                if key.value in keys:
                     raise yaml.constructor.ConstructorError(
                         None, None, f"the key '{key.value}' is given twice", key.start_mark
                     )
-                seen.add(key.value)
+                keys.add(key.value)
         return dict(super().construct_mapping(node, deep))
 
 
@@ -48,14 +48,14 @@ class _Dumper(yaml.SafeDumper):
         return True
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        rare = any(each in data for each in "\x85\u2028\u2029")  # unescaped they would be folded to spaces
+        rare = any(character in data for character in "\x85\u2028\u2029")  # unescaped they would be folded to spaces
         return self.represent_scalar("tag:yaml.org,2002:str", data, style='"' if rare else None)
 
 
 _Dumper.add_representer(str, _Dumper.represent_str)
 
-for _each in (_Loader, _Dumper):
-    _each.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, _NUMBER_STARTS)
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, _NUMBER_STARTS)
 
 
 def dump_yaml(data: Mapping[str, Any]) -> str:
@@ -105,7 +105,7 @@ def load_config(path: Path, *, not_inherited: Iterable[str] = (), folders: Seque
 
 def _load(path: Path, not_inherited: frozenset[str], folders: tuple[Path, ...], above: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in above:
-        circle = " -> ".join(each.name for each in (*above[above.index(path.resolve()) :], path))
+        circle = " -> ".join(file.name for file in (*above[above.index(path.resolve()) :], path))
         raise StsbenchError(f"{path}: extends runs in a circle: {circle}")
     data = read_yaml(path)
     if "extends" not in data:
@@ -123,12 +123,12 @@ def parent_of(path: Path, name: Any, folders: tuple[Path, ...]) -> Path:
         if not parent.is_file():
             raise StsbenchError(f"{path}: extends {name}: there is no file {parent}")
         return parent
-    places = [folder / f"{name}.yaml" for folder in (path.parent, *folders)]
+    candidates = [folder / f"{name}.yaml" for folder in (path.parent, *folders)]
     if name == path.stem:  # a file may extend the shipped one of its own name; alone it is a circle
-        places = [place for place in places if place.resolve() != path.resolve()] or places
-    existing = next((place for place in places if place.is_file()), None)
+        candidates = [candidate for candidate in candidates if candidate.resolve() != path.resolve()] or candidates
+    existing = next((candidate for candidate in candidates if candidate.is_file()), None)
     if existing is None:
-        known = sorted({place.stem for folder in (path.parent, *folders) for place in folder.glob("*.yaml")} - {path.stem})
+        known = sorted({recipe.stem for folder in (path.parent, *folders) for recipe in folder.glob("*.yaml")} - {path.stem})
         hint = did_you_mean(name, known) if known else ""
         raise StsbenchError(f"{path}: extends {name}: no such recipe{hint if hint.startswith('; did') else ''}")
     return existing
@@ -181,7 +181,7 @@ def validate(model: type[ModelT], data: Mapping[str, Any], where: str, above: st
     try:
         made = model.model_validate_json(text, strict=True)  # JSON: strict about numbers, and yet a list may be a tuple
     except ValidationError as error:
-        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        first = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
         raise StsbenchError(f"{where}: {_in_words(model, first, above)}") from error
     for key, value in flatten(made.model_dump(), lists=True).items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -264,21 +264,21 @@ def _type_in_words(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(map(repr, inner))
     if origin in (Union, UnionType):
-        return " | ".join(_type_in_words(each) for each in inner)
+        return " | ".join(_type_in_words(argument) for argument in inner)
     if origin in (list, tuple):
-        return f"list of {', '.join(dict.fromkeys(_type_in_words(each) for each in inner if each is not ...))}"
+        return f"list of {', '.join(dict.fromkeys(_type_in_words(argument) for argument in inner if argument is not ...))}"
     if origin is dict:
         return f"mapping of {_type_in_words(inner[0])} to {_type_in_words(inner[1])}"
     return "None" if annotation is type(None) else getattr(annotation, "__name__", str(annotation))
 
 
 def _constraints(metadata: Iterable[Any]) -> list[Any]:
-    return [each for one in metadata for each in (one.metadata if isinstance(one, FieldInfo) else [one])]
+    return [constraint for one in metadata for constraint in (one.metadata if isinstance(one, FieldInfo) else [one])]
 
 
 def _bounds(metadata: Iterable[Any]) -> list[str]:
-    bounds = [(sign, getattr(each, name)) for each in metadata
-              for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<=")) if hasattr(each, name)]
+    bounds = [(sign, getattr(constraint, name)) for constraint in metadata
+              for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<=")) if hasattr(constraint, name)]
     return [f"{sign} {_bound(bound)}" for sign, bound in bounds]
 
 
@@ -291,7 +291,7 @@ def _model_in(annotation: Any) -> Any:
     """The model inside `X`, `X | None`, `list[X]`; None where there is none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((model for each in get_args(annotation) if (model := _model_in(each))), None)
+    return next((model for argument in get_args(annotation) if (model := _model_in(argument))), None)
 
 
 def shown(value: Any) -> str:

@@ -67,7 +67,7 @@ def parse_json(text: str, **options: Any) -> Any:
         raise _too_deep() from error
     level = [value]
     for _ in range(DEEPEST + 1):
-        level = [inner for each in level for inner in _inside(each) if isinstance(inner, dict | list | tuple)]
+        level = [inner for container in level for inner in _inside(container) if isinstance(inner, dict | list | tuple)]
         if not level:
             return value
     raise _too_deep()
@@ -128,8 +128,8 @@ def _check_aliases(node: Any, sizes: dict[int, int], above: set[int]) -> int:
         if isinstance(node, yaml.ScalarNode):
             size += len(node.value)
         else:
-            for each in node.value:
-                size += sum(_check_aliases(part, sizes, above) for part in (each if isinstance(each, tuple) else (each,)))
+            for child in node.value:
+                size += sum(_check_aliases(part, sizes, above) for part in (child if isinstance(child, tuple) else (child,)))
         above.remove(id(node))
         if size > MOST_YAML:
             raise TooLargeError(f"with its aliases written out it has over {MOST_YAML:,} characters")

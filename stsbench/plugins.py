@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 def where(kind: type, name: str = "") -> str:
     """CLASS (FILE), or CLASS.name (FILE:LINE) of one of its functions: for messages."""
-    said, place = f"{kind.__name__}.{name}" if name else kind.__name__, _place(kind, name)
-    return f"{said} ({place})" if place else said
+    qualified_name, location = f"{kind.__name__}.{name}" if name else kind.__name__, _location(kind, name)
+    return f"{qualified_name} ({location})" if location else qualified_name
 
 
 def calling(
@@ -33,10 +33,10 @@ def calling(
     except Exception as error:
         file = _source(kind) or "?"
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        place = f"{Path(file).name}:{lines[-1]}" if lines else _place(kind, name) or "?"
+        location = f"{Path(file).name}:{lines[-1]}" if lines else _location(kind, name) or "?"
         failed = " ".join(filter(None, (f"{kind.__name__}.{name} failed", during)))
         cause = " ".join(str(error).split())
-        raise raising(f"{failed} ({place}): {type(error).__name__}: {cause}") from error
+        raise raising(f"{failed} ({location}): {type(error).__name__}: {cause}") from error
 
 
 def check_written(kind: type, raising: type[StsbenchError] = StsbenchError) -> None:
@@ -45,7 +45,7 @@ def check_written(kind: type, raising: type[StsbenchError] = StsbenchError) -> N
         raise raising(f"{where(kind)} does not define {' and '.join(missing)}")
 
 
-def _place(kind: type, name: str) -> str:
+def _location(kind: type, name: str) -> str:
     """FILE:LINE of a function that the class defines, else FILE; "" for a class that was typed at a prompt."""
     function = vars(kind).get(name)
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)) if function else None, "__code__", None)

@@ -24,7 +24,7 @@ def did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
     close = [lower[match] for match in difflib.get_close_matches(name.lower(), lower, n=2, cutoff=0.6)]
     if not close and len(name) > 1:
         close = [lower[candidate] for candidate in lower if candidate.startswith(name.lower())][:2]
-    return f"; did you mean {' or '.join(before + each for each in close)}?" if close else f"; known: {', '.join(names)}"
+    return f"; did you mean {' or '.join(before + match for match in close)}?" if close else f"; known: {', '.join(names)}"
 
 
 def namesakes(name: str, meaning: str, before: str = "") -> tuple[str, ...]:

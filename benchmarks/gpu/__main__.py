@@ -22,7 +22,7 @@ from report import write_report
 from setting import PARTS, Setting
 
 LIMIT = {"cuda": 570, "cpu": 3600}  # seconds for all parts
-_PLACE = Path(__file__).resolve().parent
+_FOLDER = Path(__file__).resolve().parent
 
 
 def run_part(part: str, setting: Setting, left: float) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def run_part(part: str, setting: Setting, left: float) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     names, end = setting.names(part), time.monotonic() + left
     while names:
-        command = [sys.executable, str(_PLACE), "--part", part, "--setting", setting.to_json(), "--names", ",".join(names)]
+        command = [sys.executable, str(_FOLDER), "--part", part, "--setting", setting.to_json(), "--names", ",".join(names)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=max(1.0, end - time.monotonic()))
             out, why = done.stdout, _last(done.stderr)

@@ -31,7 +31,8 @@ def measure(name: str, setting: Setting) -> dict[str, Any]:
     sides: dict[str, Any] = {"ours": lambda: encoder.run(texts).vectors}
     for batch in BATCHES:
         sides[f"st {batch}"] = lambda batch=batch: library.encode(texts, batch_size=batch)
-    ours, theirs = (np.asarray(side(), np.float64) for side in (sides["ours"], sides[f"st {BATCHES[0]}"]))  # and warms up
+    compared = (sides["ours"], sides[f"st {BATCHES[0]}"])
+    vectors, reference = (np.asarray(side(), np.float64) for side in compared)  # and warms up
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     memory = 0
     for number in range(rounds):
@@ -45,7 +46,7 @@ def measure(name: str, setting: Setting) -> dict[str, Any]:
             seconds[side].append(time.perf_counter() - began)
             if side == "ours" and device == "cuda":
                 memory = max(memory, torch.cuda.max_memory_allocated())
-    cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
+    cosines = (vectors * reference).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(reference, axis=1)
     work = work_of(encoder.model.config, [len(ids) for ids in encoder.tokeniser(texts)[0]])
     best = min(seconds["ours"])
     began = time.perf_counter()

@@ -72,7 +72,7 @@ class Steps:
         self.loop, self.device, self.real = loop, device, loop._step
         self.seconds: list[float] = []
         self.waits: list[int] = []
-        self.places: set[str] = set()
+        self.wait_lines: set[str] = set()
         if device == "cuda":
             import torch
 
@@ -99,10 +99,10 @@ class Steps:
             finally:
                 torch.cuda.set_sync_debug_mode("default")
         torch.cuda.synchronize()
-        noticed = [each for each in caught if "synchronizing" in str(each.message)]
+        noticed = [warning for warning in caught if "synchronizing" in str(warning.message)]
         if number:  # the first step has checks of its own
             self.waits.append(len(noticed))
-            self.places |= {f"{Path(each.filename).name}:{each.lineno}" for each in noticed}
+            self.wait_lines |= {f"{Path(warning.filename).name}:{warning.lineno}" for warning in noticed}
         return None
 
     def stop(self) -> None:
@@ -116,15 +116,15 @@ class Steps:
         figures: dict[str, Any] = {"ms a step": round(1000 * float(np.median(self.seconds[2:])), 2)}
         if self.device == "cuda":
             figures["MiB"] = round(torch.cuda.max_memory_allocated() / 2**20)
-            figures |= {"waits a step": float(np.median(self.waits)), "waits at": sorted(self.places)}
+            figures |= {"waits a step": float(np.median(self.waits)), "waits at": sorted(self.wait_lines)}
         return figures
 
 
 def _compared(reference: dict[str, Any], here: dict[str, Any], tolerance: tuple[float, float]) -> dict[str, Any]:
-    ours, theirs = np.array(here["losses"]), np.array(reference["losses"])
-    if ours.shape != theirs.shape:
-        return {"beyond": f"{len(ours)} losses, and {len(theirs)} on the CPU"}
-    loss = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+    losses, expected = np.array(here["losses"]), np.array(reference["losses"])
+    if losses.shape != expected.shape:
+        return {"beyond": f"{len(losses)} losses, and {len(expected)} on the CPU"}
+    loss = float(np.abs(losses - expected).max() / np.abs(expected).max())
     one, other = here["vectors"].astype(np.float64), reference["vectors"].astype(np.float64)
     cosines = (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
     vector = float(np.abs(1 - cosines).max())

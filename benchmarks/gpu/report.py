@@ -38,8 +38,8 @@ def _page(whole: dict[str, Any]) -> list[str]:
     lines += ["" if failed else None, "| | |", "| --- | --- |"]
     lines += [f"| {key} | {value} |" for key, value in shown.items()]
     for part, title in _TITLES.items():
-        if mine := [row for row in rows if row["part"] == part]:
-            lines += ["", f"## {title}", "", *(_methods(mine) if part == "methods" else _plain(mine))]
+        if of_part := [row for row in rows if row["part"] == part]:
+            lines += ["", f"## {title}", "", *(_methods(of_part) if part == "methods" else _plain(of_part))]
     return [line for line in lines if line is not None]
 
 
@@ -48,9 +48,9 @@ def _methods(rows: list[dict[str, Any]]) -> list[str]:
     heads = ("losses differ", "vectors differ", "ms a step", "MiB", "skipped", "waits a step")
     lines = _heads(("method", "precision", *heads, "status"))
     for row in rows:
-        each = row.get("precisions") or {"": {}}
-        for number, (precision, figures) in enumerate(each.items()):
-            status = row["status"] if number == len(each) - 1 else ""
+        by_precision = row.get("precisions") or {"": {}}
+        for number, (precision, figures) in enumerate(by_precision.items()):
+            status = row["status"] if number == len(by_precision) - 1 else ""
             cells = [row["name"], precision, *(_cell(figures.get(key, "")) for key in heads), status]
             lines.append(f"| {' | '.join(cells)} |")
     from methods import TOLERANCES

@@ -16,13 +16,13 @@ def measure(name: str, setting: Setting) -> dict[str, Any]:
     kept = setting.folder / "scores-cpu.json"
     if not kept.is_file():
         kept.write_text(json.dumps(_scores("float32", "cpu", setting)), "utf-8")
-    theirs = json.loads(kept.read_text("utf-8"))
-    ours = _scores(name, setting.device, setting)
-    if ours.keys() != theirs.keys() or not ours:
-        return {"status": "failed", "why": f"{len(ours)} scores, and {len(theirs)} on the CPU"}
-    worst = max(ours, key=lambda key: abs(ours[key] - theirs[key]))
-    points = abs(ours[worst] - theirs[worst])
-    row = {"status": "ok", "scores": len(ours), "points": points, "at": worst}
+    expected = json.loads(kept.read_text("utf-8"))
+    scores = _scores(name, setting.device, setting)
+    if scores.keys() != expected.keys() or not scores:
+        return {"status": "failed", "why": f"{len(scores)} scores, and {len(expected)} on the CPU"}
+    worst = max(scores, key=lambda key: abs(scores[key] - expected[key]))
+    points = abs(scores[worst] - expected[worst])
+    row = {"status": "ok", "scores": len(scores), "points": points, "at": worst}
     if name == "float32" and not points <= POINTS:
         row |= {"status": "failed", "why": f"{worst} differs by {points:.1e} points, {POINTS:.0e} at most"}
     return row

@@ -67,18 +67,18 @@ def identify(
     folders = [folder for model in models for folder in runs_of[model] or [
         _measured(model, sources[model], pooler, published, data_dir, sample) for pooler in poolers or (None,)
     ]]
-    seen = observed(dict.fromkeys(folder.resolve() for folder in folders), log)
-    result = search(resolved(published, known_tasks(seen)), seen)
+    observations = observed(dict.fromkeys(folder.resolve() for folder in folders), log)
+    result = search(resolved(published, known_tasks(observations)), observations)
     if not result.matches:
-        for line in _first(unchecked(result, len(seen) > 1), top):
+        for line in _first(unchecked(result, len(observations) > 1), top):
             echo(line, err=True)
         raise StsbenchError(NOTHING)
     if json_target:
         from .report import as_json
 
-        write_json(as_json(result, len(seen) > 1), json_target)
+        write_json(as_json(result, len(observations) > 1), json_target)
     if json_target != "-":
-        _print(result, seen, top)
+        _print(result, observations, top)
     return 0
 
 
@@ -101,8 +101,8 @@ def _measured(
             f"{model} cannot be measured on {', '.join(other)} here: measure it with `stsbench eval` and name its run folder"
         )
     if "Avg" in tasks:
-        mine = "transfer" if tasks & set(protocols["transfer"].tasks()) else "sts"
-        tasks = (tasks - {"Avg"}) | set(protocols[mine].averaged)
+        protocol = "transfer" if tasks & set(protocols["transfer"].tasks()) else "sts"
+        tasks = (tasks - {"Avg"}) | set(protocols[protocol].averaged)
     if "SICK-R" in tasks:
         tasks.add("SICK-R-MTEB")
     chosen = [name for name, protocol in protocols.items() if tasks & set(protocol.tasks())]
@@ -119,27 +119,27 @@ def _measured(
     return result.folder
 
 
-def _print(result: SearchResult, seen: Sequence[Observed], top: int) -> None:
+def _print(result: SearchResult, observations: Sequence[Observed], top: int) -> None:
     from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
 
     from .report import further, heading, named, sentence, signed, unchecked
 
     console = console_of(markup=False)
-    about, items = len(seen) > 1, result.numbers.items
-    for text in heading(result, seen):
+    about, items = len(observations) > 1, result.numbers.items
+    for text in heading(result, observations):
         print_text(console, text)
     header = ("place", "setting", "mean\n|diff|", "largest\n|diff|", "to the\nlast digit", *items, "papers' presets")
     lines = []
     for match in result.matches[:top]:
-        place = f"{match.place}" + ("=" if sum(other.place == match.place for other in result.matches) > 1 else "")
+        rank = f"{match.rank}" + ("=" if sum(other.rank == match.rank for other in result.matches) > 1 else "")
         cells = [signed(match.differences[task]) for task in items]
         figures = [f"{match.mean:.2f}", f"{abs(match.largest[1]):.2f}", f"{match.exact} of {len(items)}"]
-        lines.append([place, named(match, about, ":"), *figures, *cells, ", ".join(match.papers)])
+        lines.append([rank, named(match, about, ":"), *figures, *cells, ", ".join(match.papers)])
     if result.matches:
         print_text(console, "Differences are measured minus published, in points (x 100).")
         words = ("setting", "papers' presets")
         named_cells = zip(header, zip(*lines, strict=True), strict=True)
-        columns = [Column(name, its, name in words, 50) for name, its in named_cells]
+        columns = [Column(name, column, name in words, 50) for name, column in named_cells]
         if console.width >= _WIDE:
             print_columns(console, columns, repeated=2)
         else:  # what the places are first, then their figures

@@ -111,8 +111,8 @@ def read_numbers(text: str) -> Numbers:
 def refuse_impossible(numbers: Numbers) -> None:
     """Raise StsbenchError for a number that is larger than any percentage."""
     for task in numbers.beyond:
-        said = f"{task}={numbers.items[task].printed:.{max(numbers.items[task].digits, 0)}f}"
-        raise StsbenchError(f"{said} is impossible: no correlation, accuracy or recall lies beyond {_LARGEST}")
+        figure = f"{task}={numbers.items[task].printed:.{max(numbers.items[task].digits, 0)}f}"
+        raise StsbenchError(f"{figure} is impossible: no correlation, accuracy or recall lies beyond {_LARGEST}")
 
 
 def resolved(numbers: Numbers, known: Iterable[str]) -> Numbers:

@@ -19,7 +19,7 @@ _COMMAS = re.compile(rf"{_CELL}(?:[,;&| ]{_CELL})*")
 def cells(text: str) -> list[str]:
     """The cells of a row, stripped; any dash is "-". LaTeX's end of a row and Markdown's borders belong to no cell."""
     text = _row(text)
-    separator = next((each for each in _SEPARATORS if each in text), None)
+    separator = next((candidate for candidate in _SEPARATORS if candidate in text), None)
     if separator == "|" and len(text) > 1 and text[0] == text[-1] == "|":
         text = text[1:-1]
     return [_cell(word) for word in text.split(separator)]

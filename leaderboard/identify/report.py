@@ -28,8 +28,8 @@ def described(setting: Merged, about: bool) -> str:
     for name, choices in setting:
         if name in ABOUT:
             continue
-        said = either(choices) if name in (*OPENING, *FOLLOWING) else f"{name} {either(choices)}"
-        text += (": " if before in OPENING else ", " if name in FOLLOWING else "; ") + said if text else said
+        phrase = either(choices) if name in (*OPENING, *FOLLOWING) else f"{name} {either(choices)}"
+        text += (": " if before in OPENING else ", " if name in FOLLOWING else "; ") + phrase if text else phrase
         before = name
     context = [f"{name} {either(choices)}" for name, choices in setting if about and name in ABOUT]
     return f"{text} ({', '.join(context)})" if context else text
@@ -61,24 +61,24 @@ def sentence(result: SearchResult, about: bool) -> str:
         if not rivals:
             return f"These numbers are reproduced by {named(first, True)} {figures}.{chance}"
         lines = [(1, named(first, True)), *((at, named(match, about)) for at, match in enumerate(rivals, 2))]
-        each = "; ".join(f"({at}) {text}" for at, text in lines)
-        agree = f"These numbers are reproduced by {len(lines)} settings, all within rounding: {each}"
+        listed = "; ".join(f"({at}) {text}" for at, text in lines)
+        agree = f"These numbers are reproduced by {len(lines)} settings, all within rounding: {listed}"
         return f"{agree}. They cannot be distinguished by these numbers.{chance}"
     task, worst = first.largest
     worst_of = f" on average and by {abs(worst):.2f} on {task}" if count > 1 else ""
     off = f"off by {first.mean:.2f}{worst_of}, {agree}"
     text = f"Nothing reproduces these numbers to the last digit: the nearest is {named(first, True)}, {off}."
     if rivals:
-        others = "; ".join(f"{named(match, about)}, off by {match.mean:.2f}" for match in rivals)
+        alternatives = "; ".join(f"{named(match, about)}, off by {match.mean:.2f}" for match in rivals)
         if len(rivals) > FEW:
-            others = f"{len(rivals)} other settings, off by up to {rivals[-1].mean:.2f}"
-        return f"{text} It cannot be distinguished from {others}: its lead is no larger than its own difference."
+            alternatives = f"{len(rivals)} other settings, off by up to {rivals[-1].mean:.2f}"
+        return f"{text} It cannot be distinguished from {alternatives}: its lead is no larger than its own difference."
     if len(result.matches) > 1:
         text += f" The next, {named(result.matches[1], about)}, is off by {result.matches[1].mean:.2f}."
     return text + chance
 
 
-def heading(result: SearchResult, seen: Sequence[Observed]) -> list[str]:
+def heading(result: SearchResult, observations: Sequence[Observed]) -> list[str]:
     """What was compared: the numbers, whose observations, and what must be known of both."""
     numbers = result.numbers
     cells = ", ".join(f"{task} {number.printed:.{number.digits}f}" for task, number in numbers.items.items())
@@ -89,11 +89,11 @@ def heading(result: SearchResult, seen: Sequence[Observed]) -> list[str]:
         lines.append("All lie between -1 and 1: read as shares and compared x 100.")
     if remark := numbers.average_remark():
         lines.append(f"Note: {remark}.")
-    lines += [f"observations: {each.encoder}; text version {each.text_version}" for each in seen]
-    unknown = sorted({id for each in seen for id in each.unknown if each.text_version != "own"})
+    lines += [f"observations: {observed.encoder}; text version {observed.text_version}" for observed in observations]
+    unknown = sorted({id for observed in observations for id in observed.unknown if observed.text_version != "own"})
     if unknown:
         lines.append(f"Data differ from the catalog: {', '.join(unknown)}. Not comparable with other results.")
-    if any(each.text_version == "sample" for each in seen):
+    if any(observed.text_version == "sample" for observed in observations):
         lines.append("sample data: not comparable with published numbers")
     return lines
 
@@ -127,7 +127,7 @@ def as_json(result: SearchResult, about: bool) -> dict[str, Any]:
         "indistinguishable": len(result.rivals) + 1 if result.matches else 0,
         "settings": [
             {
-                "place": match.place, "setting": [described(setting, True) for setting in match.settings],
+                "place": match.rank, "setting": [described(setting, True) for setting in match.settings],
                 "choices": [[[name, list(choices)] for name, choices in setting] for setting in match.settings],
                 "mean_absolute_difference": match.mean, "largest_difference": match.largest[1],
                 "largest_task": match.largest[0], "to_the_last_digit": match.exact, "tasks": len(match.differences),
@@ -137,5 +137,5 @@ def as_json(result: SearchResult, about: bool) -> dict[str, Any]:
             }
             for match in result.matches
         ],
-        "unchecked": [{"setting": described(each, True), "missing": list(missing)} for each, missing in result.unchecked],
+        "unchecked": [{"setting": described(slots, True), "missing": list(missing)} for slots, missing in result.unchecked],
     }

@@ -23,14 +23,14 @@ Merged = tuple[tuple[str, tuple[str, ...]], ...]  # slots, with every choice tha
 class Match:
     """Settings that give the same numbers on the tasks in question, and how far those are from the published ones.
 
-    differences: task -> score minus printed number, in points. place 1 is shared by all that reproduce the numbers.
+    differences: task -> score minus printed number, in points. rank 1 is shared by all that reproduce the numbers.
     """
 
     settings: tuple[Merged, ...]
     differences: Mapping[str, float]
     exact: int  # tasks that agree to the last printed digit
     papers: tuple[str, ...]
-    place: int = 0
+    rank: int = 0
 
     @property
     def mean(self) -> float:
@@ -70,31 +70,31 @@ class SearchResult:
         """
         if not self.matches:
             return ()
-        first, *others = self.matches
+        first, *rest = self.matches
         if first.reproduced:
-            return tuple(match for match in others if match.reproduced)
-        return tuple(match for match in others if match.mean <= 2 * first.mean)
+            return tuple(match for match in rest if match.reproduced)
+        return tuple(match for match in rest if match.mean <= 2 * first.mean)
 
 
-def search(numbers: Numbers, seen: Sequence[Observed]) -> SearchResult:
+def search(numbers: Numbers, observations: Sequence[Observed]) -> SearchResult:
     """Compare every candidate setting with `numbers`. A candidate that lacks a task is never ranked.
 
     A number beyond 100 is compared with what may be, and StsbenchError raised where no candidate has such a score.
     """
-    compared = candidates(seen, list(numbers.items))
+    compared = candidates(observations, list(numbers.items))
     if numbers.beyond:
-        compared = [each for each in compared if all(_unbounded(each, task) for task in numbers.beyond)]
+        compared = [item for item in compared if all(_unbounded(item, task) for task in numbers.beyond)]
         if not compared:
             refuse_impossible(numbers)
     unchecked: dict[tuple[str, ...], list[tuple[Slot, ...]]] = {}
     scored: list[_Scored] = []
-    for at, each in enumerate(compared):
-        if each.missing:
-            unchecked.setdefault(each.missing, []).append(each.slots)
+    for at, candidate in enumerate(compared):
+        if candidate.missing:
+            unchecked.setdefault(candidate.missing, []).append(candidate.slots)
         else:
             target = {task: numbers.points(task) for task in numbers.items}
-            values = {task: each.points(task, numbers.share, near) for task, near in target.items()}
-            scored.append((at, each, {task: value - target[task] for task, value in values.items()}))
+            values = {task: candidate.points(task, numbers.share, near) for task, near in target.items()}
+            scored.append((at, candidate, {task: value - target[task] for task, value in values.items()}))
     groups: list[list[_Scored]] = []
     for one in sorted(scored, key=lambda item: sum(map(abs, item[2].values()))):
         same = (group for group in groups if _same(group[0][2], one[2], numbers))
@@ -125,8 +125,8 @@ def _match(group: Sequence[_Scored], numbers: Numbers) -> Match:
     differences = group[0][2]  # the nearest one's
     exact = sum(abs(value) <= numbers.unit(task) / 2 + EPSILON for task, value in differences.items())
     members = [candidate for _, candidate, _ in sorted(group, key=lambda item: item[0])]
-    papers = dict.fromkeys(paper for each in members for paper in each.papers())
-    return Match(tuple(merged(each.slots for each in members)), differences, exact, tuple(papers))
+    papers = dict.fromkeys(paper for member in members for paper in member.papers())
+    return Match(tuple(merged(member.slots for member in members)), differences, exact, tuple(papers))
 
 
 def merged(settings: Iterable[tuple[Slot, ...]]) -> list[Merged]:
@@ -136,14 +136,14 @@ def merged(settings: Iterable[tuple[Slot, ...]]) -> list[Merged]:
         before = len(left)
         for at in range(max(map(len, left), default=0)):
             groups: dict[object, Merged] = {}
-            for each in left:
-                if at >= len(each):
-                    groups[each] = each
+            for setting in left:
+                if at >= len(setting):
+                    groups[setting] = setting
                     continue
-                name, choices = each[at]
-                key = (each[:at], name, each[at + 1 :])
+                name, choices = setting[at]
+                key = (setting[:at], name, setting[at + 1 :])
                 known = groups[key][at][1] if key in groups else ()
-                groups[key] = (*each[:at], (name, tuple(dict.fromkeys((*known, *choices)))), *each[at + 1 :])
+                groups[key] = (*setting[:at], (name, tuple(dict.fromkeys((*known, *choices)))), *setting[at + 1 :])
             left = list(groups.values())
         if len(left) == before:
             return left

@@ -46,7 +46,7 @@ class Candidate:
     def points(self, task: str, share: bool, near: float) -> float:
         """The score of `task` in points; Avg is the mean of full or of two-decimal scores, whichever is nearer `near`."""
         if task == AVERAGE:
-            values = [self.cells[each].value for each in self.averaged]
+            values = [self.cells[name].value for name in self.averaged]
             means = (average_of_printed(values), sum(values) / len(values))
             return min(means, key=lambda mean: abs(mean - near))
         cell = self.cells[task]
@@ -57,21 +57,21 @@ class Candidate:
         return [name for name, parts in _presets() if all(_agrees(task, cell, parts) for task, cell in self.cells.items())]
 
 
-def candidates(seen: Sequence[Observed], tasks: Sequence[str]) -> list[Candidate]:
+def candidates(observations: Sequence[Observed], tasks: Sequence[str]) -> list[Candidate]:
     """Every candidate for `tasks`, those that lack an observation included. Raises StsbenchError for two kinds of Avg."""
     groups: dict[str, list[str]] = {}
     for task in tasks:
         if task != AVERAGE:
-            groups.setdefault(_group(_base(task), seen), []).append(task)
+            groups.setdefault(_group(_base(task), observations), []).append(task)
     if AVERAGE in tasks:
         means = [name for name in groups if name in ("sts", "transfer")]
         if len(means) > 1:
             raise StsbenchError("Avg of which tasks? Give STS and transfer tasks in two calls, or leave Avg out")
         groups.setdefault(means[0] if means else AVERAGE, []).append(AVERAGE)
     combined = []
-    for each in seen:
-        about = (("encoder", each.encoder), ("text version", each.text_version))
-        for parts in product(*([*_mixes(each, group), *_plain(each, group)] for group in groups.values())):
+    for observed in observations:
+        about = (("encoder", observed.encoder), ("text version", observed.text_version))
+        for parts in product(*([*_mixes(observed, group), *_plain(observed, group)] for group in groups.values())):
             combined.append(Candidate(
                 (*about, *(slot for part in parts for slot in part.slots)),
                 {task: cell for part in parts for task, cell in part.cells.items()},
@@ -85,15 +85,15 @@ def _base(label: str) -> str:
     return label.partition("/")[0]
 
 
-def _group(task: str, seen: Sequence[Observed]) -> str:
+def _group(task: str, observations: Sequence[Observed]) -> str:
     """The protocol that decides how a task is scored; tasks of two are combined freely."""
     if task in _sts_tasks():
         return "sts"
     for name in ("regression", "transfer", "geometry", "retrieval", "mteb"):
-        forms = [form for each in seen for form in each.of(name)] or [empty(name)]
+        forms = [form for observed in observations for form in observed.of(name)] or [empty(name)]
         if any(task in form.tasks for form in forms):
             return name
-    return next(str(name) for each in seen for (name, _), form in each.forms.items() if task in form.tasks)
+    return next(str(name) for observed in observations for (name, _), form in observed.forms.items() if task in form.tasks)
 
 
 @cache
@@ -101,25 +101,25 @@ def _sts_tasks() -> tuple[str, ...]:
     return tuple(empty("sts").tasks)
 
 
-def _mixes(each: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
+def _mixes(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
     """The STS protocol: years x metric x where STS-B and SICK-R come from, all parts under one metric."""
-    forms = each.of("sts") or [empty("sts")]
+    forms = observed.of("sts") or [empty("sts")]
     averaged = forms[0].protocol.averaged if AVERAGE in wanted else ()
     tasks = tuple(dict.fromkeys([*(task for task in wanted if task != AVERAGE), *averaged]))
     if not {_base(task) for task in tasks} <= set(_sts_tasks()):
         return
-    heads = each.of("regression") or [empty("regression")]
+    heads = observed.of("regression") or [empty("regression")]
     for form, how, metric in product(forms, AGGREGATIONS, METRICS):
         stsb = [(form, STSB), *((head, STSB) for head in heads)] if STSB in tasks else [None]
         sick = [(form, SICK), (form, SICK_MTEB), *((head, SICK) for head in heads)] if SICK in tasks else [None]
         for one, two in product(stsb, sick):
             slots: list[Slot] = [("protocol", form.name), ("aggregation", how), ("metric", metric.capitalize())]
-            places = {task: (form, task) for task in tasks}
+            sources = {task: (form, task) for task in tasks}
             for task, source in ((STSB, one), (SICK, two)):
                 if source is not None:
-                    places[task] = source
+                    sources[task] = source
                     slots.append((f"{task} by", _source(*source, metric)))
-            yield _made(slots, places, how, {task: (metric,) for task in tasks}, averaged)
+            yield _made(slots, sources, how, {task: (metric,) for task in tasks}, averaged)
 
 
 def _source(form: Form, task: str, metric: str) -> str:
@@ -132,14 +132,14 @@ def _source(form: Form, task: str, metric: str) -> str:
     return str(form.protocol.settings["similarity"]) + whose
 
 
-def _plain(each: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
+def _plain(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
     """Every other protocol that has these tasks, as it stands: one aggregation and one metric for all of them."""
     bases = {_base(task) for task in wanted if task != AVERAGE}
-    forms = [form for (name, _), form in each.forms.items() if name != "sts"]
+    forms = [form for (name, _), form in observed.forms.items() if name != "sts"]
     if not bases or bases <= set(empty("transfer").tasks):
-        observed = {form.name for form in forms}
+        form_names = {form.name for form in forms}
         variants = load_protocol("transfer").variants
-        forms += [form for word in ("", *variants) if (form := empty("transfer", word)).name not in observed]
+        forms += [form for word in ("", *variants) if (form := empty("transfer", word)).name not in form_names]
     for form in forms:
         averaged = form.protocol.averaged if AVERAGE in wanted else ()
         if not bases <= form.tasks or (AVERAGE in wanted and not averaged):
@@ -151,37 +151,37 @@ def _plain(each: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
                 continue  # among the mixes
             yield from _if_defined(form, metric, how, {task: (metric,) for task in tasks}, averaged)
             if form.protocol.name == "transfer" and metric == "accuracy" and "MRPC" in tasks and len(tasks) > 1:
-                for said, those in MRPC.items():
+                for wording, those in MRPC.items():
                     chosen = {task: those if task == "MRPC" else (metric,) for task in tasks}
-                    yield from _if_defined(form, f"accuracy with {said}", how, chosen, averaged)
+                    yield from _if_defined(form, f"accuracy with {wording}", how, chosen, averaged)
         if form.protocol.name == "transfer" and tasks == ("MRPC",):
-            said, those = list(MRPC.items())[1]
-            yield from _if_defined(form, said, None, {"MRPC": those}, averaged)
+            wording, those = list(MRPC.items())[1]
+            yield from _if_defined(form, wording, None, {"MRPC": those}, averaged)
 
 
 def _if_defined(
-    form: Form, said: str, how: str | None, metrics: Mapping[str, tuple[str, ...]], averaged: tuple[str, ...]
+    form: Form, metric_name: str, how: str | None, metrics: Mapping[str, tuple[str, ...]], averaged: tuple[str, ...]
 ) -> Iterator[Candidate]:
     """The candidate, unless a task was observed and has no such score: SST2 has no F1."""
-    slots = [("protocol", form.name), *([("aggregation", how)] if how else []), ("metric", said)]
+    slots = [("protocol", form.name), *([("aggregation", how)] if how else []), ("metric", metric_name)]
     made = _made(slots, {task: (form, task) for task in metrics}, how, metrics, averaged)
     if all(task in made.cells or _base(task) not in form.sets for task in metrics):
         yield made
 
 
 def _made(
-    slots: Sequence[Slot], places: Mapping[str, tuple[Form, str]], how: str | None, metrics: Mapping[str, tuple[str, ...]],
+    slots: Sequence[Slot], sources: Mapping[str, tuple[Form, str]], how: str | None, metrics: Mapping[str, tuple[str, ...]],
     averaged: tuple[str, ...],
 ) -> Candidate:
     cells: dict[str, CandidateScore] = {}
-    for task, (form, label) in places.items():
+    for task, (form, label) in sources.items():
         aggregation = None if form.protocol.name == "regression" else how
         rows = [form.row(label, aggregation, metric) for metric in metrics[task]]
         values = [row.value for row in rows if row is not None]
         if len(values) == len(rows):
             mean, set_id = sum(values) / len(values), form.sets[_base(label)]
             cells[task] = CandidateScore(mean, form, set_id, aggregation, metrics[task])
-    missing = tuple(_lacking(*places[task]) for task in places if task not in cells)
+    missing = tuple(_lacking(*sources[task]) for task in sources if task not in cells)
     return Candidate(tuple(slots), cells, missing, averaged)
 
 
@@ -207,12 +207,12 @@ def _presets() -> list[tuple[str, list[tuple[Form, dict[str, str]]]]]:
 def _agrees(task: str, cell: CandidateScore, parts: Sequence[tuple[Form, dict[str, str]]]) -> bool:
     """Whether one of a paper's parts scores this task in this way."""
     for form, tasks in parts:
-        theirs = form.protocol
-        if theirs.name != cell.form.protocol.name or tasks.get(_base(task)) != cell.set_id:
+        protocol = form.protocol
+        if protocol.name != cell.form.protocol.name or tasks.get(_base(task)) != cell.set_id:
             continue
-        if kept(theirs) != kept(cell.form.protocol) or len(cell.metrics) > 1:
+        if kept(protocol) != kept(cell.form.protocol) or len(cell.metrics) > 1:
             continue
-        hows, metrics = theirs.settings.get("aggregations", [cell.how]), theirs.settings.get("metrics", cell.metrics)
+        hows, metrics = protocol.settings.get("aggregations", [cell.how]), protocol.settings.get("metrics", cell.metrics)
         if cell.metrics[0] in metrics and ("/" in task or cell.how is None or cell.how in hows):
             return True
     return False

@@ -77,6 +77,6 @@ def _read(path: Path) -> Imported:
         raise StsbenchError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from error
     if path.name != imported.file:
         raise StsbenchError(f"{path} holds results of {imported.model}: its name should be {imported.file}")
-    if len({each.task for each in imported.tasks}) < len(imported.tasks):
+    if len({task.task for task in imported.tasks}) < len(imported.tasks):
         raise StsbenchError(f"{path}: a task stands in it twice")
     return imported

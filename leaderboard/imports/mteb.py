@@ -66,7 +66,7 @@ def import_results(board: Path, source: str, name: str | None = None, revision: 
         made = [_imported(model, paths, address, left_out) for model, paths in groups.items()]
     written: list[Path] = []
     present: list[Path] = []
-    targets = [(board / FOLDER / each.file, as_yaml(each).encode()) for each in made if each is not None]
+    targets = [(board / FOLDER / imported.file, as_yaml(imported).encode()) for imported in made if imported is not None]
     if not targets:
         raise StsbenchError(f"{source}: nothing to import: {'; '.join(left_out)}")
     for path, content in targets:
@@ -90,12 +90,12 @@ def _located(source: str, revision: str | None) -> Iterator[tuple[Path, str]]:
         raise StsbenchError(f"{source} is neither a file or folder nor the name of a model, such as org/model")
 
 
-def _groups(place: Path, name: str | None, revision: str | None) -> dict[tuple[str, str], list[Path]]:
+def _groups(root: Path, name: str | None, revision: str | None) -> dict[tuple[str, str], list[Path]]:
     """(model, revision) -> its result files, in TASKS' order."""
-    if place.is_file():
-        paths = [place]
+    if root.is_file():
+        paths = [root]
     else:
-        paths = [path for task in TASKS for path in sorted(place.rglob(f"{task}.json")) if "experiments" not in path.parts]
+        paths = [path for task in TASKS for path in sorted(root.rglob(f"{task}.json")) if "experiments" not in path.parts]
     groups: dict[tuple[str, str], list[Path]] = {}
     for path in paths:
         whose = _whose(path, name)
@@ -104,11 +104,11 @@ def _groups(place: Path, name: str | None, revision: str | None) -> dict[tuple[s
     models = [model for model, _ in groups]
     for model in models:
         if models.count(model) > 1:
-            listed = ", ".join(sorted(each for other, each in groups if other == model))
-            raise StsbenchError(f"{place} has several revisions of {model}: choose one with --revision ({listed})")
+            listed = ", ".join(sorted(candidate for other, candidate in groups if other == model))
+            raise StsbenchError(f"{root} has several revisions of {model}: choose one with --revision ({listed})")
     for whose, files in groups.items():
         if len({path.name for path in files}) < len(files):
-            raise StsbenchError(f"{place} has two files of one task of {whose[0]}: name the folder of one revision")
+            raise StsbenchError(f"{root} has two files of one task of {whose[0]}: name the folder of one revision")
     return groups
 
 
@@ -147,7 +147,7 @@ def _task(path: Path, notes: list[str]) -> ImportedTask | None:
     if not re.fullmatch(r"[0-9a-f]{40}", result.dataset_revision):
         notes.append(f"{path.name} left out: it names no revision of MTEB's data ({result.dataset_revision})")
         return None
-    subsets = [each for each in result.scores.get("test", []) if each.get("hf_subset") == "default"]
+    subsets = [subset for subset in result.scores.get("test", []) if subset.get("hf_subset") == "default"]
     if len(subsets) != 1:
         notes.append(f"{path.name} left out: it has no scores of the test split")
         return None
@@ -186,18 +186,18 @@ def fetch_results(model: str, tasks: Sequence[str], revision: str | None, folder
     listed.unlink()
     if revision is not None and revision not in revisions:
         raise StsbenchError(f"the results repository has no revision {revision} of {model}; it has {', '.join(revisions)}")
-    for each in revisions if revision is None else [revision]:
+    for version in revisions if revision is None else [revision]:
         for task in tasks:
-            path = f"{name}/{each}/{task}.json"
+            path = f"{name}/{version}/{task}.json"
             _fetched(f"{FILES}/{quote(path)}", folder / path)
     return f"{REPOSITORY}/tree/main/results/{name}"
 
 
 def _folders(listing: Path) -> list[str]:
     answer = read_json(listing)
-    if not isinstance(answer, list) or not all(isinstance(each, dict) for each in answer):
+    if not isinstance(answer, list) or not all(isinstance(entry, dict) for entry in answer):
         raise StsbenchError(f"{LISTING} answered with something that is not a list of folders")
-    names = [str(each.get("name")) for each in answer if each.get("type") == "dir"]
+    names = [str(entry.get("name")) for entry in answer if entry.get("type") == "dir"]
     return sorted(name for name in names if "/" not in name and not name.startswith("."))
 
 

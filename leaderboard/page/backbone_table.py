@@ -32,7 +32,7 @@ def backbone_table(board: Board, backbones: Collection[str] = MINILM) -> str:
     grid = [["method", "pooler", headings[0], "published", *headings[1:]]]
     for row in tabs[STS].measured if STS in tabs else ():
         if row.backbone in backbones and row.best_of is None:
-            scores = [_shown(its.get(row.id), tabs.get(tab)) for its, (tab, _, _) in zip(cells, COLUMNS, strict=True)]
+            scores = [_shown(column.get(row.id), tabs.get(tab)) for column, (tab, _, _) in zip(cells, COLUMNS, strict=True)]
             grid.append([plain_markdown(row.method), _pooler(board, row), scores[0], _published(board, row), *scores[1:]])
     return pipes(grid, 2) + "\n"
 
@@ -58,8 +58,8 @@ def _published(board: Board, row: Row) -> str:
             recipe = shipped_recipe(twin)
         except StsbenchError:
             continue
-        averages = [each.scores["Avg"] for each in recipe.published
-                    if each.protocol == "sts:all" and each.metric == "spearman" and "Avg" in each.scores]
+        averages = [figures.scores["Avg"] for figures in recipe.published
+                    if figures.protocol == "sts:all" and figures.metric == "spearman" and "Avg" in figures.scores]
         if averages:
             model = recipe.backbone.model.rpartition("/")[2]
             return f"{averages[0]:.2f}" + ("" if model == USUAL else f" ({plain_markdown(model)})")

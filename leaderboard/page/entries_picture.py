@@ -48,24 +48,24 @@ def figure(
 
 def _label(entry: LoadedEntry) -> str:
     """The method, and what a reader must know before comparing: the labels of STS, test texts seen, the best of many."""
-    said = [FLAGS[flag][0] for flag in flags_of(entry) if flag in UNLIKE]
-    return entry.entry.method + (f" ({', '.join(said)})" if said else "")
+    labels = [FLAGS[flag][0] for flag in flags_of(entry) if flag in UNLIKE]
+    return entry.entry.method + (f" ({', '.join(labels)})" if labels else "")
 
 
 def seed_scores(entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]], tab: str, column: str) -> list[float]:
     """An entry's scores in a column of a tab, one a run, in the tab's unit; [] where it was not measured so."""
-    mine = [line for run in entry.runs for line in lines[run.folder] if slug(line) == tab]
-    return [line.cells[column].value for line in mine if column in line.cells]
+    measured = [line for run in entry.runs for line in lines[run.folder] if slug(line) == tab]
+    return [line.cells[column].value for line in measured if column in line.cells]
 
 
 def _drawn(rows: Sequence[tuple[str, list[float]]], title: str, digits: int) -> Any:
     drawing = new_figure(PAGE, 0.7 + ROW * len(rows))
     axes = drawing.subplots()
-    for place, (_, scores) in enumerate(rows):
+    for y, (_, scores) in enumerate(rows):
         mean = float(np.mean(scores))
-        axes.plot(scores, [place] * len(scores), "o", color=COLOURS[0], markersize=4, alpha=0.6, zorder=3, linestyle="")
-        axes.plot([mean, mean], [place - 0.3, place + 0.3], color=COLOURS[1], linewidth=1.6, zorder=4)
-        axes.annotate(f"{mean:.{digits}f}", (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=7)
+        axes.plot(scores, [y] * len(scores), "o", color=COLOURS[0], markersize=4, alpha=0.6, zorder=3, linestyle="")
+        axes.plot([mean, mean], [y - 0.3, y + 0.3], color=COLOURS[1], linewidth=1.6, zorder=4)
+        axes.annotate(f"{mean:.{digits}f}", (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=7)
     axes.set_yticks(range(len(rows)), [name for name, _ in rows])
     axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.grid(axis="x", color=GREY, alpha=0.25, linewidth=0.5)

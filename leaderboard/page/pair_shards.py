@@ -25,9 +25,9 @@ def pair_shards(tab: Tab) -> dict[str, dict[str, Any]]:
     """File name -> content. Rows stand in the tab's order; each has its pairs with the rows above it."""
     if tab.pairs is None:
         return {}
-    place = {row: at for at, row in enumerate(tab.pairs.rows)}
-    ranked = [row for row in tab.measured if row.id in place]
-    order = [place[row.id] for row in ranked]
+    index = {row: at for at, row in enumerate(tab.pairs.rows)}
+    ranked = [row for row in tab.measured if row.id in index]
+    order = [index[row.id] for row in ranked]
     different = tab.pairs.different[np.ix_(order, order)]
     values = np.array([row.cells[tab.lead].value for row in ranked])
     shown = whole_halves(values, tab.pairs.halves[np.ix_(order, order)], tab.digits)
@@ -36,8 +36,8 @@ def pair_shards(tab: Tab) -> dict[str, dict[str, Any]]:
         some = range(number * ROWS, min((number + 1) * ROWS, len(ranked)))
         shards[name] = {
             "schema_version": SCHEMA, "id": tab.id, "column": tab.lead, "first": some.start,
-            "rows": [{"id": ranked[at].id, "different": "".join("01"[each] for each in different[at, :at].tolist()),
-                      "half": [None if each < 0 else each for each in shown[at, :at].tolist()]} for at in some],
+            "rows": [{"id": ranked[at].id, "different": "".join("01"[value] for value in different[at, :at].tolist()),
+                      "half": [None if value < 0 else value for value in shown[at, :at].tolist()]} for at in some],
         }
     return shards
 

@@ -54,7 +54,7 @@ class _Plan:
     """Where everything stands: x of the settings, y of a value, and the labels, moved so that none overlap."""
 
     def __init__(self, sensitivity: Sensitivity) -> None:
-        self.settings, self.rows, self.place = sensitivity.settings, sensitivity.rows, sensitivity.place
+        self.settings, self.rows, self.rank = sensitivity.settings, sensitivity.rows, sensitivity.place
         self.average = sensitivity.average
         self.x = _across(self.settings)
         self.names = {row: wrapped(row) for row in self.rows}
@@ -184,7 +184,7 @@ def _words(plan: _Plan, row: str) -> list[str]:
     for setting, x in plan.x.items():
         parts.append(f'<text class="place" x="{_n(x + 5)}" y="{_n(plan.number[setting, row] + 3.5)}" font-size="{PLACE}" '
                      f'stroke="{PAPER}" stroke-width="3" stroke-linejoin="round" paint-order="stroke">'
-                     f"{plan.place[setting, row]}</text>")
+                     f"{plan.rank[setting, row]}</text>")
     lines = plan.names[row]
     for number, line in enumerate(lines):
         y = plan.label[row] + LINE * (number - (len(lines) - 1) / 2) + 4
@@ -201,11 +201,11 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def _described(sensitivity: Sensitivity) -> str:
-    parts, place = [], sensitivity.place
+    parts, rank = [], sensitivity.place
     for setting in sensitivity.settings:
-        ordered = sorted(sensitivity.rows, key=lambda row: place[setting, row])
-        said = ", ".join(f"{place[setting, row]} {row} {sensitivity.average[setting, row]:.2f}" for row in ordered)
-        parts.append(f"{setting}: {said}.")
+        ordered = sorted(sensitivity.rows, key=lambda row: rank[setting, row])
+        listed = ", ".join(f"{rank[setting, row]} {row} {sensitivity.average[setting, row]:.2f}" for row in ordered)
+        parts.append(f"{setting}: {listed}.")
     return " ".join(parts)
 
 

@@ -63,7 +63,7 @@ def _changes(sensitivity: Sensitivity) -> list[str]:
         values_of = {(setting, row): value for (name, setting, row), value in sensitivity.scores.items() if name == task}
         swapped = len(_swapping(sensitivity, values_of))
         changes = [_largest_change(sensitivity, task, fixed) for fixed in (1, 0)]
-        grid.append([plain_markdown(task), str(swapped), *(f"{each[0]:.2f}" if each else "" for each in changes)])
+        grid.append([plain_markdown(task), str(swapped), *(f"{change[0]:.2f}" if change else "" for change in changes)])
         largest += [change for change in changes if change]
     top = ""
     if largest:

@@ -150,8 +150,8 @@ def _parts(rows: Sequence[tuple[Tab, Row]]) -> list[dict[str, Any]]:
     parts: dict[str, dict[str, Any]] = {}
     for tab, row in rows:
         if row.subsets:
-            place = {column: i for i, column in enumerate(tab.columns)}
-            names = sorted(row.subsets, key=lambda name: (place.get(name[0], len(place)), name))
+            position = {column: i for i, column in enumerate(tab.columns)}
+            names = sorted(row.subsets, key=lambda name: (position.get(name[0], len(position)), name))
             lines = [[task, part, scores(row.subsets[task, part], tab.digits)] for task, part in names]
             parts.setdefault(repr((tab.metric, lines)), {"metric": tab.metric, "tabs": [], "scores": lines})["tabs"].append(
                 tab.id

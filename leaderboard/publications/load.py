@@ -34,7 +34,7 @@ def load_publications(folder: Path | None = None) -> list[Publication]:
 
 def find_row(text: str, folder: Path | None = None) -> PublishedRow:
     """The row with the id `text`, such as "simcse:5:7". Raises StsbenchError with the nearest papers, tables or rows."""
-    publications = {each.paper.id: each.rows for each in load_publications(folder)}
+    publications = {publication.paper.id: publication.rows for publication in load_publications(folder)}
     paper, table, number = (*text.strip().split(":", 2), "", "")[:3]
     if paper not in publications:
         raise StsbenchError(f"no publication '{paper}' (a row is PAPER:TABLE:ROW){did_you_mean(paper, publications)}")
@@ -54,7 +54,7 @@ def _read(path: Path) -> Publication:
     paper = _checked(Paper, raw["paper"], {}, f"{path}: paper")
     if paper.id != path.stem:
         raise StsbenchError(f"{path}: paper: the id '{paper.id}' is not the file's name '{path.stem}'")
-    tables = [_table(path, paper, each, at) for at, each in enumerate(_mappings(raw["tables"], f"{path}: tables"), 1)]
+    tables = [_table(path, paper, table, at) for at, table in enumerate(_mappings(raw["tables"], f"{path}: tables"), 1)]
     publication = Publication(paper=paper, tables=tuple(tables))
     if twice := [id for id, times in Counter(row.id for row in publication.rows).items() if times > 1]:
         raise StsbenchError(f"{path}: two rows are {twice[0]} (paper:table:row): number them apart, or name a part")
@@ -66,14 +66,14 @@ def _table(path: Path, paper: Paper, raw: dict[str, Any], position: int) -> Publ
     where = f"{path}: table {raw.get('table', f'number {position}')}{part}"
     heading = _checked(Heading, {key: value for key, value in raw.items() if key != "rows"}, {"paper": paper}, where)
     rows = tuple(
-        _checked(PublishedRow, each, {"heading": heading}, f"{where}, row {each.get('row', f'number {at}')}")
-        for at, each in enumerate(_mappings(raw.get("rows"), f"{where}: rows"), 1)
+        _checked(PublishedRow, row, {"heading": heading}, f"{where}, row {row.get('row', f'number {at}')}")
+        for at, row in enumerate(_mappings(raw.get("rows"), f"{where}: rows"), 1)
     )
     return PublishedTable(**dict(heading), rows=rows)
 
 
 def _mappings(raw: Any, where: str) -> list[dict[str, Any]]:
-    if not isinstance(raw, list) or not raw or not all(isinstance(each, dict) for each in raw):
+    if not isinstance(raw, list) or not raw or not all(isinstance(item, dict) for item in raw):
         raise StsbenchError(f"{where}: needs a list of mappings")
     return raw
 

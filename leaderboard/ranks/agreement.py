@@ -36,7 +36,8 @@ def agreement(tabs: Sequence[Tab]) -> Agreement | None:
         return None
     by_id: list[dict[str, Row]] = [{row.id: row for row in tab.measured} for tab in chosen]
     scores = tuple(
-        {row.id: round(its[row.id].cells[tab.lead].value, 6) for row in rows} for tab, its in zip(chosen, by_id, strict=True)
+        {row.id: round(of_tab[row.id].cells[tab.lead].value, 6) for row in rows}
+        for tab, of_tab in zip(chosen, by_id, strict=True)
     )
     tau = tuple(tuple(_tau(one, other) for other in scores) for one in scores)
     return Agreement(tuple(chosen), short_names(rows), scores, tau)

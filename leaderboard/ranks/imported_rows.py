@@ -36,16 +36,16 @@ def with_imported(tabs: Sequence[Tab], imported: Sequence[Imported]) -> list[Tab
 
 
 def _with_rows(tab: Tab, metric: str, imported: Sequence[Imported]) -> Tab:
-    rows = [_row(each, metric, () if tab.id.endswith(RAW) else (TEXT,)) for each in imported]
+    rows = [_row(result, metric, () if tab.id.endswith(RAW) else (TEXT,)) for result in imported]
     more = dict.fromkeys(column for row in rows for column in row.cells if column not in tab.columns)
     return replace(tab, columns=(*tab.columns, *more), published=by_lead((*tab.published, *rows), tab))
 
 
 def _row(imported: Imported, metric: str, marks: tuple[str, ...]) -> Row:
-    scores = {TASKS[each.task]: 100 * getattr(each, metric) for each in imported.tasks}
+    scores = {TASKS[task.task]: 100 * getattr(task, metric) for task in imported.tasks}
     cells: Mapping[str, Cell] = {column: Cell(scores[column]) for column in TASKS.values() if column in scores}
-    versions = sorted({each.mteb_version for each in imported.tasks if each.mteb_version})
-    if strange := [TASKS[each.task] for each in imported.tasks if each.dataset_revision != _pinned(each.task)]:
+    versions = sorted({task.mteb_version for task in imported.tasks if task.mteb_version})
+    if strange := [TASKS[task.task] for task in imported.tasks if task.dataset_revision != _pinned(task.task)]:
         marks = (*marks, f"{', '.join(strange)}: {OTHER}")
     source = " ".join(filter(None, ("results of mteb", " and ".join(versions))))
     return Row(
@@ -57,5 +57,5 @@ def _row(imported: Imported, metric: str, marks: tuple[str, ...]) -> Row:
 
 def _pinned(task: str) -> str:
     """The revision of the data that the catalog has of MTEB's task."""
-    ours = TASKS[task].removesuffix("-MTEB")
-    return next(each.hub.revision for each in entries() if each.hub and (each.task, each.text_version) == (ours, "raw"))
+    name = TASKS[task].removesuffix("-MTEB")
+    return next(entry.hub.revision for entry in entries() if entry.hub and (entry.task, entry.text_version) == (name, "raw"))

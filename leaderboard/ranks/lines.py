@@ -52,58 +52,59 @@ def lines_of(run: EntryRun) -> list[ScoreLine]:
 def lines_of_runs(runs: Sequence[EntryRun]) -> list[list[ScoreLine]]:
     """`lines_of` of several runs, in their order, whose averages are redrawn together."""
     filled = [_filled(run) for run in runs]
-    averages = [(line, mine) for lines in filled for line, parts in lines if (mine := _averaged_parts(line, parts))]
-    _draw_averages([(line.protocol, mine) for line, mine in averages])
-    for line, mine in averages:
-        _add_average(line, mine)
+    averages = [(line, averaged) for lines in filled for line, parts in lines if (averaged := _averaged_parts(line, parts))]
+    _draw_averages([(line.protocol, averaged) for line, averaged in averages])
+    for line, averaged in averages:
+        _add_average(line, averaged)
     return [[line for line, _ in lines] for lines in filled]
 
 
 def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
     """A run's lines without averages, and the records behind each."""
     lines: dict[tuple[Setting, bool], tuple[ScoreLine, Parts]] = {}
-    for each in run.records:
-        drawn = each.protocol.drawn(each.observed(), each.set_id, RESAMPLES, SEED)
-        known = proven(each.record)
-        for row in each.record.scores:
-            aside = each.protocol.main_metric and row.metric != each.record.scores[0].metric  # the main one comes first
-            if aside or each.protocol.metric(row.metric).development:
+    for measured in run.records:
+        drawn = measured.protocol.drawn(measured.observed(), measured.set_id, RESAMPLES, SEED)
+        known = proven(measured.record)
+        for row in measured.record.scores:
+            main = measured.record.scores[0].metric  # it comes first
+            aside = measured.protocol.main_metric and row.metric != main
+            if aside or measured.protocol.metric(row.metric).development:
                 continue
-            for setting in _settings(each, row):
-                line, parts = lines.setdefault((setting, known), (ScoreLine(setting, each.protocol, known=known), {}))
-                line.sample |= each.record.data.text_version == "sample"
+            for setting in _settings(measured, row):
+                line, parts = lines.setdefault((setting, known), (ScoreLine(setting, measured.protocol, known=known), {}))
+                line.sample |= measured.record.data.text_version == "sample"
                 key = (None, row.aggregation, row.metric)
                 if row.subset is not None:
-                    line.subsets.setdefault((each.task, row.subset), _cell(row))
+                    line.subsets.setdefault((measured.task, row.subset), _cell(row))
                 else:
-                    column = row.metric if each.protocol.metrics_across else each.task
-                    if _fill(line, column, each, _scored(row, each.protocol, drawn.get(key))) and key in drawn:
+                    column = row.metric if measured.protocol.metrics_across else measured.task
+                    if _fill(line, column, measured, _scored(row, measured.protocol, drawn.get(key))) and key in drawn:
                         line.draws[column] = drawn[key]
-                    parts.setdefault(each.task, each)
+                    parts.setdefault(measured.task, measured)
     return list(lines.values())
 
 
-def _fill(line: ScoreLine, column: str, each: Measured, cell: Cell) -> bool:
+def _fill(line: ScoreLine, column: str, measured: Measured, cell: Cell) -> bool:
     """Put a score into its column; False where the same was measured under two names, as `sts` and `simcse`.
 
     Raises StsbenchError where two records of a run contradict each other.
     """
     if column not in line.cells:
-        line.cells[column], line.digests[column] = cell, each.digest
-        line.cut[column] = each.record.counts.get("truncated", 0)
+        line.cells[column], line.digests[column] = cell, measured.digest
+        line.cut[column] = measured.record.counts.get("truncated", 0)
         return True
-    if line.digests[column] != each.digest or abs(line.cells[column].value - cell.value) > 1e-6:
-        raise StsbenchError(f"{each.path}: the run holds another score of {column} under the same setting")
+    if line.digests[column] != measured.digest or abs(line.cells[column].value - cell.value) > 1e-6:
+        raise StsbenchError(f"{measured.path}: the run holds another score of {column} under the same setting")
     return False
 
 
-def _settings(each: Measured, row: ScoreRow) -> Iterable[Setting]:
+def _settings(measured: Measured, row: ScoreRow) -> Iterable[Setting]:
     """The settings a row belongs to: that of the row; a subset's row to those of all aggregations."""
-    if each.protocol.metrics_across:
-        return [replace(each.setting(row), metric="", aggregation=None)]
+    if measured.protocol.metrics_across:
+        return [replace(measured.setting(row), metric="", aggregation=None)]
     if row.subset is None:
-        return [each.setting(row)]
-    return dict.fromkeys(each.setting(whole) for whole in each.whole() if whole.metric == row.metric)
+        return [measured.setting(row)]
+    return dict.fromkeys(measured.setting(whole) for whole in measured.whole() if whole.metric == row.metric)
 
 
 def _scored(row: ScoreRow, protocol: Protocol, drawn: Draws | None) -> Cell:
@@ -124,15 +125,15 @@ def _averaged_parts(line: ScoreLine, parts: Parts) -> Parts:
     return {task: parts[task] for task in averaged} if set(averaged) <= line.cells.keys() else {}
 
 
-def _add_average(line: ScoreLine, mine: Parts) -> None:
+def _add_average(line: ScoreLine, parts: Parts) -> None:
     """`Avg` as the protocol computes it."""
     label = line.protocol.label
     # A protocol averages rows of its own name; a paper's preset may have given some of these another.
-    records = [each.record.model_copy(update={"scores": [row.model_copy(update={"protocol": label})
-               for row in each.record.scores]}) for each in mine.values()]
+    records = [measured.record.model_copy(update={"scores": [row.model_copy(update={"protocol": label})
+               for row in measured.record.scores]}) for measured in parts.values()]
     for row in line.protocol.summarise(records):
         if (row.task, row.metric, row.aggregation) == (AVERAGE, line.setting.metric, line.setting.aggregation):
-            memo, key = _average_memo(line.protocol, mine)
+            memo, key = _average_memo(line.protocol, parts)
             drawn = memo[key].get((None, row.aggregation, row.metric))
             low, high = (interval(drawn) if drawn is not None else None) or (None, None)
             line.cells[AVERAGE] = Cell(row.value, low, high, n=row.n)
@@ -143,19 +144,20 @@ def _add_average(line: ScoreLine, mine: Parts) -> None:
 def _average_memo(protocol: Protocol, parts: Parts) -> tuple[dict[Any, Any], tuple[object, ...]]:
     """Where the average's draws are kept, once for all settings that are scored from the same records, and under what."""
     memo = parts[protocol.averaged[0]].observed().memo
-    return memo, ("average", repr(protocol.settings), tuple(each.path for each in parts.values()))
+    return memo, ("average", repr(protocol.settings), tuple(measured.path for measured in parts.values()))
 
 
 def _draw_averages(averaged: Sequence[tuple[Protocol, Parts]]) -> None:
     """Draw each average, those of several runs under one protocol together."""
-    together: dict[tuple[str, str], dict[tuple[object, ...], tuple[Protocol, Parts]]] = {}
+    groups: dict[tuple[str, str], dict[tuple[object, ...], tuple[Protocol, Parts]]] = {}
     for protocol, parts in averaged:
         memo, key = _average_memo(protocol, parts)
         if key not in memo:
-            together.setdefault((protocol.name, repr(protocol.settings)), {})[key] = protocol, parts
-    for members in together.values():
+            groups.setdefault((protocol.name, repr(protocol.settings)), {})[key] = protocol, parts
+    for members in groups.values():
         protocol = next(iter(members.values()))[0]
-        observed = [{task: (each.observed(), each.set_id) for task, each in parts.items()} for _, parts in members.values()]
+        observed = [{task: (measured.observed(), measured.set_id) for task, measured in parts.items()}
+                    for _, parts in members.values()]
         drawn = protocol.average_draws_of_many(observed, RESAMPLES, SEED)
         for (each_protocol, parts), draws in zip(members.values(), drawn, strict=True):
             memo, key = _average_memo(each_protocol, parts)

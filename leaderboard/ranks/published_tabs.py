@@ -69,8 +69,8 @@ def published_tabs(placed: tuple[list[Tab], Left], publications: Sequence[Public
     """All tabs, those of published tables without a measured peer behind the others of their protocol."""
     tabs, left = placed
     same: dict[tuple[object, ...], list[PublishedTable]] = {}
-    for each in left:
-        for table in each:
+    for remaining in left:
+        for table in remaining:
             metric = "" if table.wide else table.metric
             columns = () if table.wide else table.columns
             key = (table.protocol, table.task, metric, table.aggregation, table.split, columns, table.unit)
@@ -83,13 +83,13 @@ def published_tabs(placed: tuple[list[Tab], Left], publications: Sequence[Public
     order = [*kinds(), *PRINTED]
     hows = [*AGGREGATIONS, None]
 
-    def place(tab: Tab) -> tuple[int, bool, int, int]:
+    def sort_key(tab: Tab) -> tuple[int, bool, int, int]:
         group = order.index(tab.group) if tab.group in order else len(order)
         # Costs open with what most methods are compared in, not with variants of one.
         methods = len({row.method.partition(",")[0] for row in tab.published}) if tab.group == "cost" else 0
         return group, not tab.measured, 0 if tab.measured else hows.index(tab.aggregation), -methods
 
-    return sorted(tabs, key=place)
+    return sorted(tabs, key=sort_key)
 
 
 def _home(table: PublishedTable) -> str:
@@ -113,12 +113,13 @@ def _tab(tables: Sequence[PublishedTable], taken: Sequence[str]) -> Tab:
     what = [task, "" if wide else named(first.metric), how, split]
     if len(columns) < 4 and not wide and columns != (AVERAGE,):
         what.append(" and ".join(columns))
-    said = [group_about(first.protocol), AGGREGATIONS.get(first.aggregation or "", "")]
-    said += ["Scores on development data." if first.split == "dev" else "", f"Unit: {first.unit}." if first.unit else ""]
+    sentences = [group_about(first.protocol), AGGREGATIONS.get(first.aggregation or "", "")]
+    sentences.append("Scores on development data." if first.split == "dev" else "")
+    sentences.append(f"Unit: {first.unit}." if first.unit else "")
     name = plain("-".join(filter(None, (first.protocol, *what[:4]))))
     tab = Tab(
         id=_free(name, taken), notes=_notes(tables), group=first.protocol,
-        title=", ".join(filter(None, what)) or "STS-B", about=" ".join(filter(None, said)), metric=first.metric,
+        title=", ".join(filter(None, what)) or "STS-B", about=" ".join(filter(None, sentences)), metric=first.metric,
         aggregation=first.aggregation, columns=columns, lead=lead,
         lower_is_better=first.direction == "lower", better=_directions(tables, columns),
         digits=max(row.printed_decimals for table in tables for row in table.rows), measured=(), published=(),

@@ -113,12 +113,12 @@ def _source(protocol: str) -> str:
 
 def write(key: str, result: RunResult, run: EntryRun) -> None:
     """Keep the result of `run`."""
-    place = {id(each.protocol): at for at, each in enumerate(run.records)}
+    index_of = {id(measured.protocol): at for at, measured in enumerate(run.records)}
     rows: dict[int, tuple[int, np.ndarray[Any, Any]]] = {}  # draws that several columns share are written once
     lines = []
     for line in result.lines:
         kept = {
-            "setting": dataclasses.asdict(line.setting), "protocol": place[id(line.protocol)], "sample": line.sample,
+            "setting": dataclasses.asdict(line.setting), "protocol": index_of[id(line.protocol)], "sample": line.sample,
             "cells": {column: dataclasses.asdict(cell) for column, cell in line.cells.items()}, "known": line.known,
             "draws": {column: rows.setdefault(id(drawn), (len(rows), drawn))[0] for column, drawn in line.draws.items()},
             "subsets": [[*part, dataclasses.asdict(cell)] for part, cell in line.subsets.items()],
@@ -126,8 +126,8 @@ def write(key: str, result: RunResult, run: EntryRun) -> None:
         }
         lines.append(kept)
     decided = {name: dict(parts) for name, parts in result.decided.items()}
-    said = {"decided": decided, "sketches": dict(result.sketches), "rows": len(rows), "lines": lines}
-    head = json.dumps(said).encode()
+    header = {"decided": decided, "sketches": dict(result.sketches), "rows": len(rows), "lines": lines}
+    head = json.dumps(header).encode()
     head += b" " * (-(DIGEST + LENGTH + len(head)) % 64)
     matrix = np.array([drawn for _, drawn in rows.values()], dtype="<f8").reshape(len(rows), RESAMPLES)
     content = f"{len(head):<{LENGTH}}".encode() + head + matrix.tobytes()
@@ -154,13 +154,13 @@ def read(key: str, run: EntryRun) -> RunResult | None:
 
 
 def _lines(kept: list[dict[str, Any]], matrix: np.ndarray[Any, Any], run: EntryRun) -> Iterator[ScoreLine]:
-    for each in kept:
+    for stored in kept:
         yield ScoreLine(
-            Setting(**each["setting"]), run.records[each["protocol"]].protocol,
-            {column: Cell(**values) for column, values in each["cells"].items()},
-            {column: matrix[row] for column, row in each["draws"].items()}, each["digests"], each["cut"],
-            {(task, subset): Cell(**values) for task, subset, values in each["subsets"]},
-            sample=each["sample"], known=each["known"],
+            Setting(**stored["setting"]), run.records[stored["protocol"]].protocol,
+            {column: Cell(**values) for column, values in stored["cells"].items()},
+            {column: matrix[row] for column, row in stored["draws"].items()}, stored["digests"], stored["cut"],
+            {(task, subset): Cell(**values) for task, subset, values in stored["subsets"]},
+            sample=stored["sample"], known=stored["known"],
         )
 
 

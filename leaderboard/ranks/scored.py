@@ -45,11 +45,11 @@ def scored_entries(board: Path, records: str | None = None) -> tuple[list[Loaded
                 raise StsbenchError(f"{path} was changed while it was scored: run the command again")
             scored[path] = result
     check_seeds(entries)
-    twins = near_copies([(entry.id, each, scored[run.folder].sketches[each.path.name])
-                         for entry in entries for run in entry.runs for each in run.records])
+    twins = near_copies([(entry.id, measured, scored[run.folder].sketches[measured.path.name])
+                         for entry in entries for run in entry.runs for measured in run.records])
     entries = [replace(entry, twins=near_copy_notes(entry.id, twins.get(entry.id, {}))) for entry in entries]
-    check_decided((each.path, each.record, scored[run.folder].decided[each.path.name])
-                  for run in runs.values() for each in run.records)
+    check_decided((measured.path, measured.record, scored[run.folder].decided[measured.path.name])
+                  for run in runs.values() for measured in run.records)
     return entries, {path: result.lines for path, result in scored.items()}
 
 
@@ -75,7 +75,7 @@ def score_batch(folders: Sequence[Path]) -> list[str]:
             read.append((results.key_of(run), run))  # before it is scored: what is kept is of these bytes
         except StsbenchError as error:
             faults.append(str(error))
-    draw_many([each for _, run in read for each in run.records])
+    draw_many([measured for _, run in read for measured in run.records])
     for key, run in read:
         try:
             runs.append(checked_run(run))
@@ -86,8 +86,8 @@ def score_batch(folders: Sequence[Path]) -> list[str]:
         lines = lines_of_runs(runs)
     except StsbenchError as error:
         return [*faults, str(error)]
-    for key, run, mine in zip(keys, runs, lines, strict=True):
-        parts = {each.path.name: decided(each.protocol, each.observed()) for each in run.records}
-        sketches = {each.path.name: sketch(each) for each in run.records}
-        results.write(key, RunResult(mine, parts, sketches), run)
+    for key, run, run_lines in zip(keys, runs, lines, strict=True):
+        parts = {measured.path.name: decided(measured.protocol, measured.observed()) for measured in run.records}
+        sketches = {measured.path.name: sketch(measured) for measured in run.records}
+        results.write(key, RunResult(run_lines, parts, sketches), run)
     return faults

@@ -37,7 +37,7 @@ def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tupl
     rng = np.random.default_rng([SEED, *entry.id.encode()])  # an entry's seeds have nothing to do with another's
     wider = stats.t.ppf(0.975, len(runs) - 1) / stats.norm.ppf(0.975)
     deviate = rng.standard_normal(RESAMPLES) * wider / np.sqrt(len(runs))
-    joined = [_joined(entry, each, len(runs), deviate) for each in by_setting.values()]
+    joined = [_joined(entry, group, len(runs), deviate) for group in by_setting.values()]
     return [(line, marks) for line, marks in joined if line.cells]
 
 

@@ -57,14 +57,14 @@ def form(line: ScoreLine) -> str:
     protocol = line.protocol
     kind = type(protocol)
     # The form that needs the fewest words; one with a name before the same in settings.
-    said = min((_changes(protocol, kind, word) for word in (*kind.variants, "")), key=len)
+    parts = min((_changes(protocol, kind, word) for word in (*kind.variants, "")), key=len)
     if protocol.settings.get("without_overlap"):
-        said.append(f"without overlap with {', '.join(protocol.settings['without_overlap'])}")
+        parts.append(f"without overlap with {', '.join(protocol.settings['without_overlap'])}")
     if line.setting.text_version != "senteval":
-        said.append({"raw": "raw text", "own": "own files"}.get(line.setting.text_version, line.setting.text_version))
+        parts.append({"raw": "raw text", "own": "own files"}.get(line.setting.text_version, line.setting.text_version))
     if not line.known:
-        said.append("data not the catalog's")
-    return ", ".join(said)
+        parts.append("data not the catalog's")
+    return ", ".join(parts)
 
 
 def _changes(protocol: Protocol, kind: type[Protocol], word: str) -> list[str]:
@@ -102,6 +102,6 @@ def plain(text: str) -> str:
 def about(line: ScoreLine) -> str:
     """One or two sentences on what the numbers are."""
     setting = line.setting
-    said = [line.protocol.about, AGGREGATIONS.get(setting.aggregation or "", "")]
-    said.append(f"Text: {TEXT_VERSIONS.get(setting.text_version, setting.text_version)}.")
-    return " ".join(filter(None, said))
+    sentences = [line.protocol.about, AGGREGATIONS.get(setting.aggregation or "", "")]
+    sentences.append(f"Text: {TEXT_VERSIONS.get(setting.text_version, setting.text_version)}.")
+    return " ".join(filter(None, sentences))

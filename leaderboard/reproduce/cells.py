@@ -26,8 +26,8 @@ def grid(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
         row = line.row
         method = row.method + (f", {row.backbone}" if row.backbone else "")
         cells.append([str(row.row), method, "published", *(_published(row, column) for column in columns)])
-        for each in line.measured:
-            cells += _measured(row, each, columns)
+        for reproduction in line.measured:
+            cells += _measured(row, reproduction, columns)
     return header, cells
 
 
@@ -40,15 +40,15 @@ def _published(row: PublishedRow, column: str) -> str:
     return f"{figure:.{row.printed_decimals}f}" + ("" if sd is None else f" ± {sd:g}")
 
 
-def _measured(row: PublishedRow, each: Reproduction, columns: Sequence[str]) -> list[list[str]]:
+def _measured(row: PublishedRow, reproduction: Reproduction, columns: Sequence[str]) -> list[list[str]]:
     """The line of a measurement, and that of its differences."""
-    seeds = max(mean.n for mean in each.figures.values())
+    seeds = max(mean.n for mean in reproduction.figures.values())
     what = "measured" if seeds == 1 else f"measured, {seeds} seeds"
     digits = max(2, row.printed_decimals)
-    means = [each.figures.get(column) for column in columns]
+    means = [reproduction.figures.get(column) for column in columns]
     differences = [_difference(row, column, mean, digits) for column, mean in zip(columns, means, strict=True)]
     return [
-        ["", each.name, what, *("" if mean is None else _shown(mean, digits) for mean in means)],
+        ["", reproduction.name, what, *("" if mean is None else _shown(mean, digits) for mean in means)],
         ["", "", "difference", *differences],
     ]
 

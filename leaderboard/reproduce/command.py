@@ -67,23 +67,23 @@ def _list(paper: str | None) -> None:
 
     from .forms import about
 
-    publications, ways = rows_of.all_ways()
+    publications, resolved = rows_of.all_ways()
     grid = Table()
     grid.add_column("paper" if paper is None else "table", no_wrap=True)
     grid.add_column("what", overflow="fold")
     for name in ("rows", "by a\nrecipe", "by stsbench\neval", "not\nhere"):
         grid.add_column(name, justify="right", no_wrap=True)
     if paper is None:
-        groups = [(each.paper.id, each.paper.title, list(each.rows)) for each in publications]
+        groups = [(publication.paper.id, publication.paper.title, list(publication.rows)) for publication in publications]
     else:
         chosen = rows_of.find_paper(paper, publications)
         groups = [(f"{paper}:{heading.name}", about(heading), rows) for heading, rows in rows_of.headings(chosen.rows)]
     for name, what, rows in groups:
-        number = rows_of.count(rows, ways)
+        number = rows_of.count(rows, resolved)
         numbers = (number.rows, number.recipe, number.eval, number.without)
         grid.add_row(plain(name), plain(what), *map(str, numbers))
     if paper is None:
-        whole = rows_of.count([row for each in publications for row in each.rows], ways)
+        whole = rows_of.count([row for publication in publications for row in publication.rows], resolved)
         grid.add_row("all", "", *map(str, (whole.rows, whole.recipe, whole.eval, whole.without)))
     _console().print(grid)
 
@@ -100,15 +100,15 @@ def print_lines(lines: list[Line], form: str) -> None:
         echo({"latex": forms.latex, "markdown": forms.markdown, "csv": forms.as_csv}[form](lines), nl=False)
         return
     console = _console()
-    for heading, mine in by_heading(lines):
+    for heading, group in by_heading(lines):
         print_text(console, forms.title(heading))
         if heading.note:
             print_text(console, heading.note)
-        _table(console, *grid(mine))
-        for line in mine:
+        _table(console, *grid(group))
+        for line in group:
             _how(console, line)
-        for said in forms.missing(mine):
-            print_text(console, said)
+        for sentence in forms.missing(group):
+            print_text(console, sentence)
     print_text(console, FOOT)
 
 
@@ -116,7 +116,7 @@ def _table(console: Console, header: list[str], cells: list[list[str]]) -> None:
     from stsbench.cli.output.grid import Column, print_columns
 
     columns = zip(header, zip(*cells, strict=True), strict=True)
-    print_columns(console, [Column(name, its, at < 3, 30) for at, (name, its) in enumerate(columns)], repeated=3)
+    print_columns(console, [Column(name, column, at < 3, 30) for at, (name, column) in enumerate(columns)], repeated=3)
 
 
 def _how(console: Console, line: Line) -> None:
@@ -127,8 +127,8 @@ def _how(console: Console, line: Line) -> None:
     print_text(console, f"{row.row} {row.method}" + (f", {row.backbone}" if row.backbone else ""))
     for command in line.commands:
         console.print(plain(f"    {command}"), soft_wrap=True)
-    for said in forms.remarks(line):
-        print_text(console, f"    {said}")
+    for remark in forms.remarks(line):
+        print_text(console, f"    {remark}")
 
 
 def _console() -> Console:

@@ -30,7 +30,7 @@ def protocol_of(heading: Heading) -> str | None:
 def commands(row: PublishedRow, way: Way, data_dir: Path | None) -> list[str]:
     """The row's commands, in order. data_dir: is named in each that reads SentEval's data."""
     protocol = protocol_of(row.heading)
-    place = [] if data_dir is None else ["--data-dir", str(data_dir)]
+    data_options = [] if data_dir is None else ["--data-dir", str(data_dir)]
     lines = []
     for name in way.recipes:
         words = ["stsbench", "train", *_recipe(row, way, name)]
@@ -38,12 +38,12 @@ def commands(row: PublishedRow, way: Way, data_dir: Path | None) -> list[str]:
             words += ["--eval", protocol]
         if way.eval is not None:
             words += ["--output", "RUN"]
-        lines.append([*words, *place])
+        lines.append([*words, *data_options])
     if way.eval is not None:
         model = ["--model", "RUN"] if way.recipe else []
-        lines.append(["stsbench", "eval", *model, *shlex.split(way.eval), "--protocol", protocol or "all", *place])
+        lines.append(["stsbench", "eval", *model, *shlex.split(way.eval), "--protocol", protocol or "all", *data_options])
     if way.checkpoint is not None:
-        lines.append(["stsbench", "eval", *shlex.split(way.checkpoint), "--protocol", protocol or "all", *place])
+        lines.append(["stsbench", "eval", *shlex.split(way.checkpoint), "--protocol", protocol or "all", *data_options])
     return [shlex.join(words) for words in lines]
 
 

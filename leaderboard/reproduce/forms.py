@@ -34,40 +34,41 @@ def _rows(line: Line) -> Iterator[dict[str, Any]]:
              "aggregation": heading.aggregation, "metric": heading.metric, "split": heading.split}
     for column in columns_of(row):
         yield {**about, "column": column, "published": printed(row, column)}
-        for each in line.measured:
-            if mean := each.figures.get(column):
-                yield {**about, "column": column, "name": each.name, "measured": mean.mean, "sd": mean.sd, "n": mean.n}
+        for reproduction in line.measured:
+            if mean := reproduction.figures.get(column):
+                figures = {"measured": mean.mean, "sd": mean.sd, "n": mean.n}
+                yield {**about, "column": column, "name": reproduction.name, **figures}
 
 
 def markdown(lines: Sequence[Line]) -> str:
     """A table each heading, then its rows' commands."""
     parts = []
-    for heading, mine in by_heading(lines):
-        header, cells = grid(mine)
+    for heading, group in by_heading(lines):
+        header, cells = grid(group)
         rules = ["---" if at < 3 else "---:" for at in range(len(header))]
         parts += [f"**{heading.paper.id}:{heading.name}**: {about(heading)}\n"]
         parts += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (header, rules, *cells)]
         parts.append("")
-        for line in mine:
-            said = [*(f"`{each}`" for each in line.commands), *remarks(line)]
-            parts.append(f"- {line.row.row} {line.row.method}" + (f": {'; '.join(said)}" if said else ""))
-        parts += ["", *(f"- {each}" for each in missing(mine)), ""]
+        for line in group:
+            notes = [*(f"`{command}`" for command in line.commands), *remarks(line)]
+            parts.append(f"- {line.row.row} {line.row.method}" + (f": {'; '.join(notes)}" if notes else ""))
+        parts += ["", *(f"- {sentence}" for sentence in missing(group)), ""]
     return "\n".join(parts) + "\n"
 
 
 def latex(lines: Sequence[Line]) -> str:
     """A booktabs table each heading, as wide as both columns of a page, with its rows' commands as comments."""
     parts = ["% \\usepackage{booktabs}"]
-    for heading, mine in by_heading(lines):
-        header, cells = grid(mine)
+    for heading, group in by_heading(lines):
+        header, cells = grid(group)
         body = [f"    {' & '.join(map(_latex, line))} \\\\" for line in (header, *cells)]
         parts += [
             "", "\\begin{table*}", "  \\centering", "  \\small", f"  \\begin{{tabular}}{{lll{'r' * (len(header) - 3)}}}",
             "    \\toprule", body[0], "    \\midrule", *body[1:], "    \\bottomrule", "  \\end{tabular}",
             f"  \\caption{{{_latex(title(heading))}. {_latex(FOOT)}}}",
             f"  \\label{{tab:{re.sub('[^A-Za-z0-9.:]+', '-', f'{heading.paper.id}:{heading.name}')}}}", "\\end{table*}",
-            *(f"% {line.row.row} {line.row.method}: {each}" for line in mine for each in (*line.commands, *remarks(line))),
-            *(f"% {each}" for each in missing(mine)),
+            *(f"% {line.row.row} {line.row.method}: {text}" for line in group for text in (*line.commands, *remarks(line))),
+            *(f"% {sentence}" for sentence in missing(group)),
         ]
     return "\n".join(parts) + "\n"
 
@@ -89,8 +90,8 @@ def about(heading: Heading) -> str:
 
 def remarks(line: Line) -> list[str]:
     """What a reader must know of a row: its note, and what was measured and does not count."""
-    said = [f"note: {line.way.note}"] if line.way and line.way.note else []
-    return said + [f"no reproduction: {each}" for each in line.changed]
+    texts = [f"note: {line.way.note}"] if line.way and line.way.note else []
+    return texts + [f"no reproduction: {change}" for change in line.changed]
 
 
 def missing(lines: Sequence[Line]) -> list[str]:

@@ -26,23 +26,23 @@ def resolve(publications: Sequence[Publication], stated: Mapping[str, Way]) -> d
     other. Then the one recipe that holds all of the row's figures; with fewer than ENOUGH it has to cite the row's paper.
     Raises StsbenchError where a way is stated for a row that is not there.
     """
-    rows = {row.id: row for each in publications for row in each.rows}
+    rows = {row.id: row for publication in publications for row in publication.rows}
     if wrong := next((id for id in stated if id not in rows), None):
         raise StsbenchError(f"leaderboard/reproductions states how {wrong} is made, and there is no such published row")
-    ways = dict(stated)
+    resolved = dict(stated)
     same: dict[object, str] = {}
     for id in sorted(stated, key=lambda id: rows[id].copied_from is not None):  # an original before what copies it
         if key := _key(rows[id]):
             same.setdefault(key, id)
     holders = _holders()
     for id, row in rows.items():
-        if id in ways:
+        if id in resolved:
             continue
         if (other := same.get(_key(row))) is not None:
-            ways[id] = stated[other].model_copy(update={"note": f"the figures of {other}", "not_held": None})
+            resolved[id] = stated[other].model_copy(update={"note": f"the figures of {other}", "not_held": None})
         elif way := _by_figures(row, holders):
-            ways[id] = way
-    return ways
+            resolved[id] = way
+    return resolved
 
 
 def _key(row: PublishedRow) -> object:
@@ -87,9 +87,9 @@ def _one(row: PublishedRow, figures: Sequence[tuple[str, float]], holders: Holde
         return None
     common: set[tuple[str, str]] | None = None
     for column, score in figures:
-        protocols, metric, task = _place(row.heading, column)
-        mine = {one for protocol in protocols for one in holders.get((protocol, metric, task, score), ())}
-        common = mine if common is None else common & mine
+        protocols, metric, task = _names_of(row.heading, column)
+        matching = {one for protocol in protocols for one in holders.get((protocol, metric, task, score), ())}
+        common = matching if common is None else common & matching
     cited = {name for name, paper in common or () if _cites(paper, row.heading.paper)}
     candidates = cited or ({name for name, _ in common or ()} if len(figures) >= ENOUGH else set())
     return candidates.pop() if len(candidates) == 1 else None
@@ -100,7 +100,7 @@ def _cites(source: str, paper: Paper) -> bool:
     return source.startswith(" ".join(filter(None, (paper.authors, str(paper.year or "")))))
 
 
-def _place(heading: Heading, column: str) -> tuple[tuple[str, ...], str, str]:
+def _names_of(heading: Heading, column: str) -> tuple[tuple[str, ...], str, str]:
     """Protocols, metric and task as recipes name a column."""
     if heading.protocol == "dev":
         transfer = heading.task == "transfer"

@@ -44,8 +44,10 @@ class Line:
             "row": row.id, "method": row.method, "backbone": row.backbone, "protocol": heading.protocol,
             "metric": heading.metric, "aggregation": heading.aggregation, "split": heading.split,
             "published": {column: printed(row, column) for column in columns}, "published_runs": row.runs,
-            "measured": [{"name": each.name, "scores": {column: vars(mean) for column, mean in each.figures.items()}}
-                         for each in self.measured],
+            "measured": [
+                {"name": reproduction.name, "scores": {column: vars(mean) for column, mean in reproduction.figures.items()}}
+                for reproduction in self.measured
+            ],
             "recipe": way.recipe if way else None, "commands": list(self.commands), "missing": list(self.needs),
             "note": way.note if way else None, "changed": list(self.changed),
         }
@@ -59,14 +61,14 @@ def lines_of(
 
     Raises StsbenchError, naming the file, for records that were edited.
     """
-    ways = resolve(publications, load_ways())
-    mine = [ways[row.id] for row in rows if row.id in ways]
+    resolved = resolve(publications, load_ways())
+    made = [resolved[row.id] for row in rows if row.id in resolved]
     protocols = {(protocol_of(row.heading) or "").partition(":")[0] for row in rows}
     measured = local_runs(runs, protocols)
     if board is not None:
-        measured += board_runs(records_folder(board, None) / "measured", mine, protocols, measured)
+        measured += board_runs(records_folder(board, None) / "measured", made, protocols, measured)
     here = Surroundings(data_dir)
-    return [_line(row, ways.get(row.id), measured, here) for row in rows]
+    return [_line(row, resolved.get(row.id), measured, here) for row in rows]
 
 
 def _line(row: PublishedRow, way: Way | None, runs: Sequence[Run], here: Surroundings) -> Line:
@@ -104,7 +106,7 @@ def find_paper(name: str, publications: Sequence[Publication]) -> Publication:
     for publication in publications:
         if publication.paper.id == name:
             return publication
-    hint = did_you_mean(name, [each.paper.id for each in publications])
+    hint = did_you_mean(name, [item.paper.id for item in publications])
     raise StsbenchError(f"no published table is held of '{name}' (stsbench reproduce lists the papers){hint}")
 
 
@@ -138,20 +140,20 @@ class Count:
         return self.rows - self.recipe - self.eval
 
 
-def count(rows: Sequence[PublishedRow], ways: Mapping[str, Way]) -> Count:
+def count(rows: Sequence[PublishedRow], resolved: Mapping[str, Way]) -> Count:
     """`rows` by how they are made. A recipe that is stated and not there makes none."""
-    mine = [ways[row.id] for row in rows if row.id in ways]
+    made = [resolved[row.id] for row in rows if row.id in resolved]
     here = {f"{method}/{name}" for method in names(GROUP) for name in recipe_names(method)}
-    untrained = sum(way.eval is not None and not way.recipes for way in mine)
-    return Count(len(rows), sum(bool(way.recipes) and here.issuperset(way.recipes) for way in mine), untrained)
+    untrained = sum(way.eval is not None and not way.recipes for way in made)
+    return Count(len(rows), sum(bool(way.recipes) and here.issuperset(way.recipes) for way in made), untrained)
 
 
 def missing_of(lines: Sequence[Line]) -> dict[str, list[PublishedRow]]:
     """What is missing -> the rows that need it, in their order."""
     needed_by: dict[str, list[PublishedRow]] = {}
     for line in lines:
-        for each in line.needs:
-            needed_by.setdefault(each, []).append(line.row)
+        for need in line.needs:
+            needed_by.setdefault(need, []).append(line.row)
     return needed_by
 
 

@@ -72,7 +72,7 @@ def load_ways(folder: Path | None = None) -> dict[str, Way]:
 
     Raises StsbenchError naming file, table and row of the first mistake.
     """
-    ways: dict[str, Way] = {}
+    stated: dict[str, Way] = {}
     for path in sorted((folder or REPRODUCTIONS).glob("*.yaml")):
         try:
             tables = load_yaml(read_text(path, MOST_YAML))
@@ -80,8 +80,8 @@ def load_ways(folder: Path | None = None) -> dict[str, Way]:
             raise StsbenchError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
         for table, rows in _mapping(tables, str(path)).items():
             for row, raw in _mapping(rows, f"{path}: table {table}").items():
-                ways[f"{path.stem}:{table}:{row}"] = _way(raw, f"{path}: table {table}, row {row}")
-    return ways
+                stated[f"{path.stem}:{table}:{row}"] = _way(raw, f"{path}: table {table}, row {row}")
+    return stated
 
 
 def _mapping(raw: Any, where: str) -> Mapping[Any, Any]:

@@ -56,7 +56,7 @@ def packages(distribution: str = "stsbench") -> list[Package]:
         for extra in extras:
             if requirement.marker.evaluate({"extra": extra}):
                 optional[requirement.name] = _package(requirement, extra)
-    return [*needed, *(package for name, package in optional.items() if name not in {each.name for each in needed})]
+    return [*needed, *(package for name, package in optional.items() if name not in {required.name for required in needed})]
 
 
 def _package(requirement: Requirement, extra: str | None) -> Package:
@@ -117,9 +117,9 @@ def embedding_cache() -> Cache:
 
 def _not_writable(folder: Path) -> str | None:
     """Why no file can be made in the folder, or in the nearest one above that exists; None where one can."""
-    place = next(each for each in (folder, *folder.parents) if each.exists())
+    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     try:
-        with tempfile.TemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=nearest):
             return None
     except OSError as error:
         return f"{folder} cannot be written: {error.strerror or error}; $STSBENCH_CACHE names another folder"

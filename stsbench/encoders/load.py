@@ -33,8 +33,8 @@ def load_encoder(model: Any, options: EncoderOptions | None = None, **named: Any
             raise EncoderError(f"load_encoder: {idle} would have no effect on what is no name of a model: set it there")
         loaded: Encoder = model if isinstance(model, Encoder) else resolve(GROUP, "python").of(model)
         return loaded
-    if unknown := sorted(named.keys() - {each.name for each in fields(EncoderOptions)}):
-        known = [each.name for each in fields(EncoderOptions)]
+    if unknown := sorted(named.keys() - {option.name for option in fields(EncoderOptions)}):
+        known = [option.name for option in fields(EncoderOptions)]
         raise EncoderError(f"load_encoder has no option '{unknown[0]}'{did_you_mean(unknown[0], known)}")
     kind, colon, argument = model.partition(":")
     if model in kinds() and not Path(model).exists():

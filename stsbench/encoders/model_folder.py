@@ -159,8 +159,8 @@ def _parts(argument: Any) -> Iterator[Any]:
     if hasattr(argument, "data"):
         yield argument
     elif isinstance(argument, tuple | list):
-        for each in argument:
-            yield from _parts(each)
+        for part in argument:
+            yield from _parts(part)
 
 
 def _nested(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:

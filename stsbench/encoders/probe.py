@@ -59,15 +59,15 @@ def probed(encode: Callable[[list[str]], Any], name: str, code: str) -> Probe:
         first, second = _vectors(encode), _vectors(encode)
     except Exception as error:  # whatever it raises on texts that are not those it was written for
         return _unknown(name, f"it fails on texts of ours ({' '.join(f'{type(error).__name__}: {error}'.split())[:160]})")
-    if [each.tobytes() for each in first] != [each.tobytes() for each in second]:
+    if [array.tobytes() for array in first] != [array.tobytes() for array in second]:
         return _unknown(name, "it gives other vectors for the same texts the second time")
-    rows = {row.tobytes() for each in first for row in each}
+    rows = {row.tobytes() for array in first for row in array}
     if len(rows) < _DISTINCT:
         return _unknown(name, f"it gives {len(TEXTS)} different texts only {len(rows)} different vectors")
     digest = hashlib.sha256(f"{BY_PROBE} {code}".encode())
-    for each in first:
-        digest.update(f"{each.shape}".encode())
-        digest.update(np.ascontiguousarray(each, "<f4").tobytes())
+    for vectors in first:
+        digest.update(f"{vectors.shape}".encode())
+        digest.update(np.ascontiguousarray(vectors, "<f4").tobytes())
     note = (f"{name} is identified by its vectors of {len(TEXTS)} probe texts, and not cached; a fingerprint of your own "
             "(fingerprint=, or an attribute of that name) would do both")
     return Probe(digest.hexdigest(), BY_PROBE, note, first)
@@ -79,9 +79,9 @@ def has_identity(spec: Mapping[str, Any]) -> bool:
     return bool((spec.get("options") or {}).get(IDENTITY) != NONE and spec.get("weights") != "live")
 
 
-def alike(one: tuple[NDArray[np.float32], ...], other: tuple[NDArray[np.float32], ...]) -> bool:
+def equal_up_to_rounding(one: tuple[NDArray[np.float32], ...], other: tuple[NDArray[np.float32], ...]) -> bool:
     """Whether the vectors of two probes differ by rounding at most: another number of threads sums in another order."""
-    if not one or [each.shape for each in one] != [each.shape for each in other]:
+    if not one or [array.shape for array in one] != [array.shape for array in other]:
         return False
     return all(np.allclose(a, b, rtol=1e-4, atol=1e-5 * float(np.nanmax(np.abs(a), initial=1.0)), equal_nan=True)
                for a, b in zip(one, other, strict=True))
@@ -90,7 +90,7 @@ def alike(one: tuple[NDArray[np.float32], ...], other: tuple[NDArray[np.float32]
 def _vectors(encode: Callable[[list[str]], Any]) -> tuple[NDArray[np.float32], ...]:
     """Of all texts but the last, and of the last: padded to its length the others would take minutes."""
     made = [encode(list(part)) for part in (TEXTS[:-1], TEXTS[-1:])]
-    return tuple(np.asarray(each.toarray() if hasattr(each, "toarray") else each, np.float32) for each in made)
+    return tuple(np.asarray(array.toarray() if hasattr(array, "toarray") else array, np.float32) for array in made)
 
 
 def _unknown(name: str, why: str) -> Probe:

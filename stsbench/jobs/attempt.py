@@ -60,41 +60,41 @@ class Place:
 Start = Callable[[list[str], Path, int, Place], Process]  # words, log file, the lock's file, where
 
 
-def start(words: list[str], log: Path, lock: int, place: Place) -> Process:
+def start(words: list[str], log: Path, lock: int, workspace: Place) -> Process:
     """The command as a process of its own, which keeps the lock; what it prints goes to the log."""
-    threads = {name: str(place.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    threads = {name: str(workspace.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     fixed = {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as stream:
         return subprocess.Popen(
-            [*PROGRAM, *words], cwd=place.folder, stdin=subprocess.DEVNULL, stdout=stream,
+            [*PROGRAM, *words], cwd=workspace.folder, stdin=subprocess.DEVNULL, stdout=stream,
             stderr=stream, pass_fds=(lock,) if os.name == "posix" else (),
-            env={**os.environ, **threads, **fixed, **place.environment},
+            env={**os.environ, **threads, **fixed, **workspace.environment},
         )
 
 
-def attempt(job: Job, place: Place, start: Start = start, started: Callable[[Process], None] | None = None) -> Outcome:
+def attempt(job: Job, workspace: Place, start: Start = start, started: Callable[[Process], None] | None = None) -> Outcome:
     """Run the job unless its result is there or another worker has it. started: is told the process."""
-    with job_lock(place.there, job) as lock:
+    with job_lock(workspace.there, job) as lock:
         if lock is None:
             return Outcome("busy")
-        if is_done(job, place.there):
+        if is_done(job, workspace.there):
             return Outcome("done")
-        if is_pruned(job, place.there):
+        if is_pruned(job, workspace.there):
             return Outcome("pruned")
-        if (line := failure(place.there, job, place.since)) is not None:
+        if (line := failure(workspace.there, job, workspace.since)) is not None:
             return Outcome("failed", line)
-        note_of(place.there, job, "failed").unlink(missing_ok=True)
-        return _run(job, place, lock, start, started)
+        note_of(workspace.there, job, "failed").unlink(missing_ok=True)
+        return _run(job, workspace, lock, start, started)
 
 
-def _run(job: Job, place: Place, lock: int, start: Start, started: Callable[[Process], None] | None) -> Outcome:
-    words = job.command(place.output, *_going_on(job, job.folder(place.there)))
-    log = note_of(place.there, job, "log")
+def _run(job: Job, workspace: Place, lock: int, start: Start, started: Callable[[Process], None] | None) -> Outcome:
+    words = job.command(workspace.output, *_going_on(job, job.folder(workspace.there)))
+    log = note_of(workspace.there, job, "log")
     with log.open("ab") as stream:
         stream.write(TRY + f"{' '.join(words)}\n".encode())
         before = stream.tell()
     began = time.monotonic()
-    process = start(words, log, lock, place)
+    process = start(words, log, lock, workspace)
     if started is not None:
         started(process)
     try:
@@ -104,16 +104,16 @@ def _run(job: Job, place: Place, lock: int, start: Start, started: Callable[[Pro
         process.wait()
         raise
     seconds = time.monotonic() - began
-    if is_done(job, place.there):
+    if is_done(job, workspace.there):
         return Outcome("done", seconds=seconds, ran=True)
-    if is_pruned(job, place.there):
+    if is_pruned(job, workspace.there):
         return Outcome("pruned", seconds=seconds)
     if code < 0 or code in _STOPPED:
         return Outcome("lost", f"killed by {signal.Signals(-code).name}" if code < 0 else "stopped", seconds)
     line = _last_line(log, before) if code else "the command ended without its result"
-    if job.kind == "eval" and code in (0, 3) and (missing := missing_records(job, job.folder(place.there))):
-        line = f"{', '.join(missing)} not measured; see {note_of(place.output, job, 'log')}"
-    write_failure(place.there, job, line)
+    if job.kind == "eval" and code in (0, 3) and (missing := missing_records(job, job.folder(workspace.there))):
+        line = f"{', '.join(missing)} not measured; see {note_of(workspace.output, job, 'log')}"
+    write_failure(workspace.there, job, line)
     return Outcome("failed", line, seconds)
 
 

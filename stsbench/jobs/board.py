@@ -41,18 +41,18 @@ def entry_runs(plan: Plan, jobs: Sequence[Job]) -> list[EntryRuns]:
 def add_to_board(runs: Sequence[EntryRuns], output: Path, board: Path, log: Callable[[str], None]) -> int:
     """Add each entry whose evaluations are all done, by the command itself; how many could not be added."""
     refused = 0
-    for each in runs:
-        entry = each.entry
-        missing = [job for job in each.jobs if not is_done(job, output)]
+    for of_entry in runs:
+        entry = of_entry.entry
+        missing = [job for job in of_entry.jobs if not is_done(job, output)]
         if missing:
-            undone = f"{len(missing)} of {counted(len(each.jobs), 'evaluation')} not done: {missing[0].name}"
+            undone = f"{len(missing)} of {counted(len(of_entry.jobs), 'evaluation')} not done: {missing[0].name}"
             log(f"{entry.name}: not added, {undone}")
             refused += 1
             continue
         described = entry.model_dump(exclude={"name", "flags"})
         flags = [word for flag in entry.flags for word in ("--flag", flag)]
         words = [
-            "leaderboard", "add", *(str(job.folder(output)) for job in each.jobs), "--entry", entry.name,
+            "leaderboard", "add", *(str(job.folder(output)) for job in of_entry.jobs), "--entry", entry.name,
             "--board", str(board), *words_of(described), *flags,
         ]
         ended = subprocess.run([*PROGRAM, *words], capture_output=True, encoding="utf-8", errors="backslashreplace")

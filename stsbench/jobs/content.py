@@ -76,22 +76,22 @@ def dev_digests(by: str, defaults: Defaults) -> dict[str, str]:
     if by in ("held-out", "none"):
         return {}
     ids = ["stsb/dev"] if by == "sts-b dev" else load_protocol("transfer")({}).tasks().values()
-    place = _place(defaults)
+    location = _location(defaults)
     try:
-        sets = [sources.load(id, data_dir=place.data_dir, sample=place.sample, offline=place.offline) for id in ids]
+        sets = [sources.load(id, data_dir=location.data_dir, sample=location.sample, offline=location.offline) for id in ids]
     except DataError as error:
         raise StsbenchError(f"no dev data, by which trials are compared: {error}") from error
-    return {by: hashlib.sha256(" ".join(each.digest for each in sets).encode()).hexdigest()}
+    return {by: hashlib.sha256(" ".join(data_set.digest for data_set in sets).encode()).hexdigest()}
 
 
-def _place(defaults: Defaults) -> SetPlace:
+def _location(defaults: Defaults) -> SetPlace:
     data_dir = None if defaults.data_dir is None else Path(defaults.data_dir)
     return SetPlace(data_dir, defaults.sample, defaults.offline)
 
 
 def _text(name: str, defaults: Defaults) -> str | None:
     try:
-        return sha256_file(training_file(DataSettings(file=name), "data", replace(_place(defaults), offline=True)))
+        return sha256_file(training_file(DataSettings(file=name), "data", replace(_location(defaults), offline=True)))
     except StsbenchError:
         return None
 

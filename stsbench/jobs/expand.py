@@ -19,7 +19,7 @@ MOST_JOBS = 5_000  # of a plan or a sweep: those of benchmarks/zoo.yaml are some
 DEEPEST = 100  # groups of a plan that go on from one another
 FILES = ("data.file", "labelled.file")  # settings of a recipe that name training text
 PYTHON = "python:"  # before a callable that an evaluation imports
-_SAID = {"name", "description", "source", "published"}  # of a recipe: what changes no training
+_DESCRIPTIVE = {"name", "description", "source", "published"}  # of a recipe: what changes no training
 
 
 def expand(plan: Plan, where: str, allowed: Iterable[str] = ()) -> list[Job]:
@@ -34,9 +34,9 @@ def expand(plan: Plan, where: str, allowed: Iterable[str] = ()) -> list[Job]:
     if (count := job_count(plan, where)) > MOST_JOBS:
         raise StsbenchError(f"{where}: it has {count:,} jobs, and a plan may have {MOST_JOBS:,}: make several of it")
     jobs = _Expansion(plan, where).jobs()
-    seen: dict[str, Job] = {}
+    by_digest: dict[str, Job] = {}
     for job in jobs:
-        if (other := seen.setdefault(job.digest, job)) is not job:
+        if (other := by_digest.setdefault(job.digest, job)) is not job:
             raise StsbenchError(f"{where}: {other.name} and {job.name} are one command: leave one out")
     return jobs
 
@@ -48,8 +48,8 @@ def _refuse_code(plan: Plan, where: str, allowed: Iterable[str]) -> None:
     methods = [(f"train.{name}", method) for name, group in plan.train.items() for method in group.method]
     models = [(f"eval.{name}", model.replace(DATA_DIR, plan.defaults.data_dir or "", 1))
               for name, group in plan.eval.items() for model in group.model]
-    code = [each for each in methods if is_file_method(each[1])] + [each for each in models if each[1].startswith(PYTHON)]
-    known = {canonical(each) for each in allowed}
+    code = [pair for pair in methods if is_file_method(pair[1])] + [pair for pair in models if pair[1].startswith(PYTHON)]
+    known = {canonical(entry) for entry in allowed}
     for group, name in code:
         if canonical(name) not in known:
             raise StsbenchError(
@@ -70,7 +70,7 @@ def job_count(plan: Plan, where: str) -> int:
             raise StsbenchError(f"{where}: train.{name}: more than {DEEPEST} groups go on from one another")
         if name not in known:
             group, way = plan.train[name], (*above, name)
-            models = sum(variants(each, way) for each in group.backbone or (None,))
+            models = sum(variants(model, way) for model in group.backbone or (None,))
             known[name] = len(group.method) * len(group.recipe or (None,)) * models * variants(group.start_from, way)
         return known[name]
 
@@ -92,8 +92,8 @@ def words_of(options: Mapping[str, Any]) -> list[str]:
         if isinstance(value, bool):
             words.append(option if value else option.replace("--", "--no-", 1))
         elif isinstance(value, Mapping):
-            for name, each in value.items():
-                words += [option, f"{name}={as_text(each)}"]
+            for name, inner in value.items():
+                words += [option, f"{name}={as_text(inner)}"]
         elif isinstance(value, tuple):
             words += [option, ",".join(value)]
         else:
@@ -138,7 +138,7 @@ class _Expansion:
             raise StsbenchError(f"{self.where}: train.{name}: jobs run in a circle: {' -> '.join([*self._open, name])}")
         self._open.append(name)
         group = self.plan.train[name]
-        models = [pair for each in group.backbone or (None,) for pair in self._variants(name, "backbone", each)]
+        models = [pair for model_name in group.backbone or (None,) for pair in self._variants(name, "backbone", model_name)]
         starts = self._variants(name, "start_from", group.start_from)
         made = []
         for method, recipe, (model, of_model), (start, of_start) in product(
@@ -148,9 +148,9 @@ class _Expansion:
             label = self._label(name, parts)
             for seed in group.seeds or self.plan.defaults.seeds:
                 needs = [_of_seed(jobs, seed, f"{self.where}: train.{name}") for jobs in (of_model, of_start) if jobs]
-                places = [f"{JOB}{job.id}" for job in needs]
-                backbone = places[0] if of_model else self._path(model)
-                start_from = places[-1] if of_start else start
+                references = [f"{JOB}{job.id}" for job in needs]
+                backbone = references[0] if of_model else self._path(model)
+                start_from = references[-1] if of_start else start
                 made.append(self._training(name, group, label, seed, method, recipe, backbone, start_from, needs))
         self._open.pop()
         self._groups[name] = made
@@ -176,12 +176,12 @@ class _Expansion:
             "backbone.model": backbone, "data.file": data, "labelled.file": labelled, "seed": seed, "precision": dtype,
             "training.max_steps": group.max_steps,
         }
-        said = words_of({"set": sets})[1::2]
+        overrides = words_of({"set": sets})[1::2]
         start = backbone or sets.get("backbone.model")
-        files = [each for each in (data, labelled, *(sets.get(key) for key in FILES)) if isinstance(each, str)]
+        files = [file for file in (data, labelled, *(sets.get(key) for key in FILES)) if isinstance(file, str)]
         try:
-            resolved = load_recipe(method, self._path(recipe), said, {k: v for k, v in named.items() if v is not None})
-            values = resolved.model_dump(mode="json", exclude=_SAID)
+            resolved = load_recipe(method, self._path(recipe), overrides, {k: v for k, v in named.items() if v is not None})
+            values = resolved.model_dump(mode="json", exclude=_DESCRIPTIVE)
             values["backbone"]["model"] = None if needs else values["backbone"]["model"]  # in the words, by its digest
             values |= method_file(resolved.method)
         except StsbenchError as error:
@@ -198,9 +198,9 @@ class _Expansion:
         for model in group.model:
             tested = self._referred(f"eval.{name}.model", model) if model.startswith(JOB) else [None]
             for job, protocols in product(tested, group.protocols):
-                place = self._path(model) if job is None else f"{JOB}{job.id}"
+                tested_model = self._path(model) if job is None else f"{JOB}{job.id}"
                 words = ["eval", *words_of({
-                    "model": place, "protocol": protocols, **options, "set": group.set,
+                    "model": tested_model, "protocol": protocols, **options, "set": group.set,
                     "device": group.device or shared.device, **self._everywhere(),
                 })]
                 label = ".".join([name, plain(model) if job is None else job.name])
@@ -208,8 +208,8 @@ class _Expansion:
                     label += f".{plain(protocols)}"
                 needs = [] if job is None else [job]
                 yield Job(
-                    label, name, "eval", tuple(words), job_digest(words, None, {each.id: each.digest for each in needs}),
-                    tuple(each.id for each in needs), (), job.seed if job else None, _split(protocols), group.tasks,
+                    label, name, "eval", tuple(words), job_digest(words, None, {need.id: need.digest for need in needs}),
+                    tuple(need.id for need in needs), (), job.seed if job else None, _split(protocols), group.tasks,
                     group.text or "senteval",
                 )
 
@@ -219,7 +219,7 @@ class _Expansion:
 
         for protocols in group.protocols:
             # a user's folder or file may still be made
-            built_in = [each for each in _split(protocols) if not names_path(each)]
+            built_in = [protocol for protocol in _split(protocols) if not names_path(protocol)]
             try:
                 if built_in:
                     plan(built_in, group.tasks if built_in == list(_split(protocols)) else None, {})
@@ -253,7 +253,7 @@ class _Expansion:
         name = text.removeprefix(JOB)
         if name in self.plan.train:
             return self._trainings(name)
-        group = max((each for each in self.plan.train if name.startswith(each)), key=len, default=None)
+        group = max((candidate for candidate in self.plan.train if name.startswith(candidate)), key=len, default=None)
         jobs = [job for job in self._trainings(group) if job.name == name] if group else []
         if not jobs:
             known = [*self.plan.train, *(job.name for job in self._groups.get(group or "", []))]

@@ -62,5 +62,5 @@ def job_digest(words: Sequence[str], recipe: Mapping[str, Any] | None, needs: Ma
     Where run folders lie does not enter: a plan's output may be moved. Nor does --offline, which changes no result.
     """
     known = {f"{JOB}{id}": f"{JOB}{digest}" for id, digest in needs.items()}
-    said = [[known.get(word, word) for word in words if word != "--offline"], recipe]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    hashed = [[known.get(word, word) for word in words if word != "--offline"], recipe]
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()

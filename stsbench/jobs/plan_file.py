@@ -105,7 +105,7 @@ class EvalGroup(Section):
 
     @model_validator(mode="after")
     def _names_protocols(self) -> EvalGroup:
-        if "all" in {name.strip() for each in self.protocols for name in each.split(",")}:
+        if "all" in {name.strip() for listed in self.protocols for name in listed.split(",")}:
             raise ValueError("'all' measures what data are at hand: name the protocols, so that it is known what is missing")
         return self
 
@@ -147,8 +147,8 @@ def read_plan(path: Path, overrides: dict[str, Any] | None = None, output: str |
 def _overridden(plan: Plan, chosen: dict[str, Any]) -> Plan:
     """The plan with the command line's values in the place of those of defaults and groups."""
     defaults = plan.defaults.model_copy(update={**chosen, **({"sample": False} if "data_dir" in chosen else {})})
-    place = {key: value for key, value in chosen.items() if key in ("device", "dtype")}
-    train = {name: group.model_copy(update=place) for name, group in plan.train.items()}
-    device = {key: value for key, value in place.items() if key == "device"}
+    options = {key: value for key, value in chosen.items() if key in ("device", "dtype")}
+    train = {name: group.model_copy(update=options) for name, group in plan.train.items()}
+    device = {key: value for key, value in options.items() if key == "device"}
     evals = {name: group.model_copy(update=device) for name, group in plan.eval.items()}
     return plan.model_copy(update={"defaults": defaults, "train": train, "eval": evals})

@@ -37,8 +37,8 @@ class LocalPool:
     """So many jobs at once on this machine. A thread waits for each; where $CUDA_VISIBLE_DEVICES lists several devices,
     each worker has one of them at a time."""
 
-    def __init__(self, workers: int, place: Place, start: Start = start) -> None:
-        self.workers, self._place, self._start = workers, place, start
+    def __init__(self, workers: int, workspace: Place, start: Start = start) -> None:
+        self.workers, self._workspace, self._start = workers, workspace, start
         self._threads = ThreadPoolExecutor(workers)
         self._tries: dict[Future[Outcome], Job] = {}
         self._processes: dict[str, Process] = {}  # by the job's id
@@ -50,7 +50,7 @@ class LocalPool:
 
     def wait(self, seconds: float) -> list[tuple[Job, Outcome]]:
         ended, _ = wait(self._tries, seconds, FIRST_COMPLETED)
-        return [(self._tries.pop(each), each.result()) for each in ended]
+        return [(self._tries.pop(future), future.result()) for future in ended]
 
     def cancel(self, job: Job) -> None:
         with self._lock:
@@ -73,11 +73,11 @@ class LocalPool:
 
         with self._lock:
             device = self._devices.pop(0) if self._devices else None
-        place = self._place
+        workspace = self._workspace
         if device is not None:
-            place = replace(place, environment={**place.environment, "CUDA_VISIBLE_DEVICES": device})
+            workspace = replace(workspace, environment={**workspace.environment, "CUDA_VISIBLE_DEVICES": device})
         try:
-            return attempt(job, place, self._start, started)
+            return attempt(job, workspace, self._start, started)
         finally:
             with self._lock:
                 self._processes.pop(job.id, None)
@@ -86,11 +86,11 @@ class LocalPool:
 
 def devices(listed: str) -> list[str]:
     """Several devices of a list such as 0,1; [] of one or none, which all workers share."""
-    names = [each.strip() for each in listed.split(",") if each.strip()]
+    names = [name.strip() for name in listed.split(",") if name.strip()]
     return names if len(names) > 1 else []
 
 
 def threads_of(workers: int) -> int:
     """Threads of each of so many processes: $OMP_NUM_THREADS, else an equal share of the processors."""
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    return int(said) if said.isdecimal() and int(said) else max(1, cores() // workers)
+    configured = os.environ.get("OMP_NUM_THREADS", "")
+    return int(configured) if configured.isdecimal() and int(configured) else max(1, cores() // workers)

@@ -26,7 +26,7 @@ class RayPool:
     """
 
     def __init__(
-        self, address: str, workers: int | None, place: Place, gpu: bool | None = False, start: Start = start
+        self, address: str, workers: int | None, workspace: Place, gpu: bool | None = False, start: Start = start
     ) -> None:
         """address: `local` starts a Ray that ends with this process; workers: tasks at once, None: as many as Ray has
         places for; gpu: a GPU for each, None: where Ray has some.
@@ -36,7 +36,7 @@ class RayPool:
         self._ray = _ray()
         options: dict[str, Any] = {"log_to_driver": False, "address": address}
         if address == LOCAL:
-            processors = (workers or 1) * place.threads if gpu is False else None  # None: Ray counts them
+            processors = (workers or 1) * workspace.threads if gpu is False else None  # None: Ray counts them
             options |= {"configure_logging": False, "include_dashboard": False, "num_cpus": processors}
         try:
             with chdir(Path.cwd().anchor):  # Ray puts the working folder first where its workers look for modules
@@ -46,19 +46,19 @@ class RayPool:
         resources = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         nodes = [(node.get("CPU", 0), node.get("GPU", 0)) for node in resources]
         gpu = any(gpus >= 1 for _, gpus in nodes) if gpu is None else gpu
-        threads, places = shares(nodes, place.threads, gpu)
-        if not places:
+        threads, slots = shares(nodes, workspace.threads, gpu)
+        if not slots:
             self._ray.shutdown()
             raise StsbenchError(f"--ray {address}: no node has a {'GPU' if gpu else 'processor'} for a job")
-        self.workers = workers or places
-        self._place, self._start = replace(place, threads=threads), start
+        self.workers = workers or slots
+        self._workspace, self._start = replace(workspace, threads=threads), start
         self._tasks: dict[Any, Job] = {}
         # A lost task is tried again by the schedule, which first looks what it has left.
         needs = {"num_cpus": threads, "num_gpus": 1 if gpu else 0, "max_retries": 0}
         self._attempt = self._ray.remote(**needs)(attempt)
 
     def submit(self, job: Job) -> None:
-        self._tasks[self._attempt.remote(job, self._place, self._start)] = job
+        self._tasks[self._attempt.remote(job, self._workspace, self._start)] = job
 
     def wait(self, seconds: float) -> list[tuple[Job, Outcome]]:
         ended, _ = self._ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
@@ -91,7 +91,7 @@ class RayPool:
             return Outcome("lost", f"Ray lost its worker ({type(error).__name__})")
 
     def _stopped(self, job: Job) -> Outcome:
-        return Outcome("pruned") if is_pruned(job, self._place.there) else Outcome("lost", "stopped")
+        return Outcome("pruned") if is_pruned(job, self._workspace.there) else Outcome("lost", "stopped")
 
 
 def shares(nodes: Sequence[tuple[float, float]], threads: int, gpu: bool) -> tuple[int, int]:

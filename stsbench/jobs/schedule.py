@@ -111,15 +111,15 @@ class _Schedule:
                 time.sleep(self._until_next_look())
         return self.ended
 
-    def _next(self, places: int) -> list[Job]:
+    def _next(self, free: int) -> list[Job]:
         """What the free workers start now."""
         ready = self._ready()
-        while len(ready) < places and self.feed is not None and not self.exhausted:
+        while len(ready) < free and self.feed is not None and not self.exhausted:
             new = [job for job in self.feed.more() if job.id not in self.jobs]
             self.exhausted = not new
             self.jobs |= {job.id: job for job in new}
             ready = self._ready()
-        return ready[:places]
+        return ready[:free]
 
     def _ready(self) -> list[Job]:
         now = time.monotonic()

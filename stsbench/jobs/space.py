@@ -83,7 +83,7 @@ def read_space(method: str, name: str) -> Space:
     if shipped.is_file():
         path = shipped
     elif not path.is_file():
-        known = sorted(each.stem for each in folder.glob("*.yaml"))
+        known = sorted(file.stem for file in folder.glob("*.yaml"))
         hint = did_you_mean(name, known) if known else f"; the method {method} brings none by name"
         raise StsbenchError(f"--space {name}: there is no such file{hint}")
     return validate(Space, read_yaml(path), str(path))
@@ -94,7 +94,7 @@ def space_of_grid(words: Sequence[str]) -> Space:
     space: dict[str, Any] = {}
     for word in words:
         key, equals, listed = word.partition("=")
-        values = [each.strip() for each in listed.split(",")]
+        values = [value.strip() for value in listed.split(",")]
         if not equals or not all(values):
             raise StsbenchError(f"--grid {word}: write it as KEY=VALUE,VALUE")
         if key in space:

@@ -50,28 +50,28 @@ class Study:
         self.space, self.sampler, self._output, self._prune = space, sampler, output, prune
         self._trials, self._locks = trials, dict[int, ExitStack]()
         (output / BESIDE).mkdir(parents=True, exist_ok=True)
-        place: Any = storage
+        location: Any = storage
         journal = output / BESIDE / "study.journal"
         if storage is None:
             lock = optuna.storages.journal.JournalFileSymlinkLock(str(journal))
             _mend(journal, lock, log)
         try:
             if storage is None:
-                place = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal), lock))
+                location = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal), lock))
             with alone(output):
                 self._study = optuna.create_study(
-                    storage=place, study_name=name, direction="maximize", load_if_exists=True,
+                    storage=location, study_name=name, direction="maximize", load_if_exists=True,
                     pruner=optuna.pruners.MedianPruner(n_startup_trials=4) if prune else optuna.pruners.NopPruner(),
                 )
                 before = self._study.get_trials(deepcopy=False)
                 kind = optuna.samplers.TPESampler if sampler == "tpe" else optuna.samplers.RandomSampler
                 self._study.sampler = kind(seed=seed + len(before))  # not the same draws again after a restart
-                self._failed = {each.number for each in before if each.state.name == "FAIL"}  # points to be tried again
+                self._failed = {trial.number for trial in before if trial.state.name == "FAIL"}  # points to be tried again
         except Exception as error:
             if isinstance(error, StsbenchError):
                 raise
-            place = str(journal) if storage is None else f"--storage {storage}"
-            raise StsbenchError(f"{place}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+            location = str(journal) if storage is None else f"--storage {storage}"
+            raise StsbenchError(f"{location}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
     def ask(self, most: int) -> list[Trial]:
         """At most so many trials to work on, locked: those that somebody left unfinished, then new ones; [] at the end."""
@@ -114,9 +114,9 @@ class Study:
         """Every trial that was begun, in order."""
         frozen = self._study.get_trials(deepcopy=False)
         return [
-            Trial(each.number, dict(each.params), each.state.name.lower(),
-                  each.value if each.state.name == "COMPLETE" else None, dict(each.user_attrs))
-            for each in frozen if each.state.name != "WAITING"
+            Trial(trial.number, dict(trial.params), trial.state.name.lower(),
+                  trial.value if trial.state.name == "COMPLETE" else None, dict(trial.user_attrs))
+            for trial in frozen if trial.state.name != "WAITING"
         ]
 
     def _live(self, trial: Trial) -> Any:
@@ -128,12 +128,12 @@ class Study:
         states = self._optuna.trial.TrialState
         everything = self._study.get_trials(deepcopy=False)
         if self._trials is not None:
-            started: int = sum(each.state != states.WAITING for each in everything)
+            started: int = sum(trial.state != states.WAITING for trial in everything)
             return started < self._trials
-        if any(each.state == states.WAITING for each in everything):
+        if any(trial.state == states.WAITING for trial in everything):
             return True
-        tried = (each for each in everything if each.number not in self._failed)
-        there = {_as_text(each.params or each.system_attrs.get("fixed_params", {})) for each in tried}
+        tried = (trial for trial in everything if trial.number not in self._failed)
+        there = {_as_text(trial.params or trial.system_attrs.get("fixed_params", {})) for trial in tried}
         point = next((values for values in self.space.grid() if _as_text(values) not in there), None)
         if point is not None:
             self._study.enqueue_trial(point)

@@ -61,8 +61,8 @@ class Sweep:
     def recipe(self) -> Recipe:
         """That of the trainings, without what is searched and what has options of its own."""
         group = self.group
-        said = [f"{key}={value}" for key, value in zip(group.set, map(as_text, group.set.values()), strict=True)]
-        return load_recipe(group.method[0], group.recipe[0] if group.recipe else None, said)
+        overrides = [f"{key}={value}" for key, value in zip(group.set, map(as_text, group.set.values()), strict=True)]
+        return load_recipe(group.method[0], group.recipe[0] if group.recipe else None, overrides)
 
     def read(self) -> dict[str, str]:
         """What the trainings read on this machine: name -> digest (content.py). Raises StsbenchError without dev data."""
@@ -70,7 +70,7 @@ class Sweep:
         stages = [recipe.stage_data(name).file for name in recipe.stages]
         labelled = recipe.labelled.file if recipe.labelled else None
         texts = [group.data or recipe.data.file, group.labelled or labelled, *stages]
-        texts += [each for key in FILES for each in _listed(self.space, key)]
+        texts += [text for key in FILES for text in _listed(self.space, key)]
         models = [*(group.backbone or [recipe.backbone.model]), *_listed(self.space, "backbone.model")]
         dev = {} if "selection.by" in self.space.space else dev_digests(by, self.defaults)
         return {**digests(filter(None, texts), models, self.defaults), **dev}
@@ -80,7 +80,7 @@ class Sweep:
         """Whatever makes scores that cannot be compared, by what a user calls it: options, the recipe's values, the content
         of files. How many trials there are, and how they are run, is no part of it."""
         group, recipe = self.group, self.recipe
-        listed = [each for key in FILES for each in _listed(self.space, key)]
+        listed = [name for key in FILES for name in _listed(self.space, key)]
         files = {name: sha256_file(path) for name in (group.data, group.labelled, *map(group.set.get, FILES), *listed)
                  if isinstance(name, str) and (path := Path(name).expanduser()).is_file()}
         values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed"})
@@ -103,7 +103,7 @@ class Sweep:
         """Trainings that between them name every file and every backbone that trials name."""
         first = {key: among[0] if isinstance(among, list) else among.low for key, among in self.space.space.items()}
         named = [(key, value) for key in (*FILES, "backbone.model") for value in _listed(self.space, key)]
-        return [self.jobs(Trial(0, {**first, **dict([each])}, ""))[0] for each in named or [*first.items()][:1]]
+        return [self.jobs(Trial(0, {**first, **dict([pair])}, ""))[0] for pair in named or [*first.items()][:1]]
 
     def jobs(self, trial: Trial) -> list[Job]:
         """The trainings of a trial, a seed each. Trials of equal values have the same."""
@@ -144,7 +144,7 @@ def sweep(
     run_jobs([], pool, search.output, log, feed)
     results = sorted(_results(search, study), key=_rank)
     _write(search, results, command)
-    if not any(each.trial.score is not None for each in results):
+    if not any(result.trial.score is not None for result in results):
         why = f": {feed.reason}" if feed.reason else ""
         raise StsbenchError(f"no trial is complete; the last failed{why}; see the logs in {search.output / BESIDE}")
     if feed.failures >= feed.most_failures:
@@ -162,7 +162,7 @@ def _claim(search: Sweep) -> None:
     path, trials = search.output / BESIDE / STUDY, search.output / TRIALS
     with alone(search.output):
         if path.is_file():
-            before, now = (flatten(each, lists=True) for each in (read_json_object(path), search.identity))
+            before, now = (flatten(content, lists=True) for content in (read_json_object(path), search.identity))
             for key in {**before, **now}:
                 if before.get(key) != now.get(key):
                     was, now_is = shown(before.get(key)), shown(now.get(key))
@@ -226,7 +226,7 @@ class _Feed:
         return []
 
     def name(self, job: Job) -> str:
-        numbers = [str(number) for number, (_, jobs) in self.jobs.items() if any(each.id == job.id for each in jobs)]
+        numbers = [str(number) for number, (_, jobs) in self.jobs.items() if any(other.id == job.id for other in jobs)]
         return f"trial {' and '.join(numbers)}, seed {job.seed}" if numbers else job.name
 
     def ended(self, job: Job, standing: Standing) -> None:
@@ -252,10 +252,10 @@ class _Feed:
             new = any(self._bad(trial, *point) for point in self._curve(trial, jobs[0]))
             if new or (trial.number in self.reported and self.study.falls_behind(trial)):
                 self.log(f"trial {trial.number}: given up after step {self.reported[trial.number]}")
-                mine = [job for job in jobs if not is_done(job, self.search.output)]
-                for job in mine:
+                unfinished = [job for job in jobs if not is_done(job, self.search.output)]
+                for job in unfinished:
                     prune(self.search.output, job)
-                stopped += mine
+                stopped += unfinished
         return stopped
 
     def _steps(self) -> Iterator[str]:
@@ -292,15 +292,15 @@ class _Feed:
             if not all(ends):
                 continue
             del self.jobs[number]
-            where = {each.where for each in ends if each}
+            where = {end.where for end in ends if end}
             score, facts = None, {}
-            if all(each == "done" for each in where):
+            if all(end == "done" for end in where):
                 scores, by = _scores(self.search, jobs)
                 score = spread(scores)["mean"]
                 recipe = (jobs[0].folder(self.search.output) / "recipe.yaml").read_text("utf-8")
-                facts = {"scores": {str(seed): each for seed, each in scores.items()}, "by": by, "recipe": recipe}
+                facts = {"scores": {str(seed): value for seed, value in scores.items()}, "by": by, "recipe": recipe}
             self.study.tell(trial, score, pruned="pruned" in where, facts=facts)
-            failed = [each.said for each in ends if each and each.where not in ("done", "pruned")]
+            failed = [end.said for end in ends if end and end.where not in ("done", "pruned")]
             self.failures = self.failures + 1 if failed else 0
             self.reason = failed[-1] if failed else self.reason
             values = ", ".join(f"{key} {value}" for key, value in trial.values.items())
@@ -311,13 +311,13 @@ class _Feed:
 def _scores(search: Sweep, jobs: Sequence[Job]) -> tuple[dict[int, float], str]:
     """Seed -> best development score of finished trainings, and what score it is."""
     best = {job.seed or 0: summary(job.folder(search.output))["best"] for job in jobs}
-    if missing := [seed for seed, each in best.items() if each is None]:
+    if missing := [seed for seed, record in best.items() if record is None]:
         raise StsbenchError(
             f"seed {missing[0]} of {jobs[0].folder(search.output)} has no development score: its last step is before "
             "selection.every (lower that or set selection.at_end=true), or the development data are not on this machine "
             "(`stsbench data fetch`), or none of its scores is defined"
         )
-    return {seed: each["score"] for seed, each in best.items()}, next(each["name"] for each in best.values())
+    return {seed: record["score"] for seed, record in best.items()}, next(record["name"] for record in best.values())
 
 
 def _results(search: Sweep, study: Study) -> Iterator[TrialResult]:
@@ -327,7 +327,7 @@ def _results(search: Sweep, study: Study) -> Iterator[TrialResult]:
             continue
         jobs, facts = search.jobs(trial), trial.facts
         if "scores" in facts:
-            yield TrialResult(trial, tuple(jobs), {int(seed): each for seed, each in facts["scores"].items()}, facts["by"])
+            yield TrialResult(trial, tuple(jobs), {int(seed): score for seed, score in facts["scores"].items()}, facts["by"])
         elif all(is_done(job, search.output) for job in jobs):  # the storage of an older version
             yield TrialResult(trial, tuple(jobs), *_scores(search, jobs))
         else:
@@ -337,11 +337,11 @@ def _results(search: Sweep, study: Study) -> Iterator[TrialResult]:
 def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]) -> None:
     """The table of trials, the best's recipe, and in run folders what they were chosen among."""
     rows = [
-        {"number": each.trial.number, "state": each.trial.state, "values": each.trial.values, "score": each.trial.score,
-         "seeds": each.scores, "runs": [job.id for job in each.jobs]}
-        for each in results
+        {"number": result.trial.number, "state": result.trial.state, "values": result.trial.values,
+         "score": result.trial.score, "seeds": result.scores, "runs": [job.id for job in result.jobs]}
+        for result in results
     ]
-    by = next((each.by for each in results if each.by), "")
+    by = next((result.by for result in results if result.by), "")
     with atomic_write(search.output / TRIALS) as stream:
         stream.write(json.dumps({"study": search.name, "command": list(command), "by": by, "trials": rows}, indent=1) + "\n")
     if not results or results[0].trial.score is None:
@@ -351,8 +351,8 @@ def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]
         trials=len(results), seeds=len(search.seeds), by=best.by, score=results[0].trial.score, sampler=search.sampler,
         space=search.space.model_dump(mode="json")["space"],
     )
-    for each in results:
-        for job in each.jobs:
+    for tried in results:
+        for job in tried.jobs:
             if not is_done(job, search.output):  # tidied up, or in another folder of the same storage
                 continue
             with atomic_write(job.folder(search.output) / SEARCH) as stream:
@@ -371,6 +371,6 @@ def _recipe(search: Sweep, best: TrialResult, facts: SearchSettings) -> Recipe:
     else:
         raise StsbenchError(f"{path} is gone, and the storage, of an older version, has no recipe: choose another --output")
     values = ", ".join(f"{key} {value}" for key, value in best.trial.values.items())
-    said = f"the best of {facts.trials} trials by {facts.by}, {facts.score:.2f} over {facts.seeds} seed(s): {values}"
-    return recipe.model_copy(update={"name": f"{recipe.name.removesuffix('-changed')}-swept", "description": said,
+    description = f"the best of {facts.trials} trials by {facts.by}, {facts.score:.2f} over {facts.seeds} seed(s): {values}"
+    return recipe.model_copy(update={"name": f"{recipe.name.removesuffix('-changed')}-swept", "description": description,
                                      "published": [], "search": facts})

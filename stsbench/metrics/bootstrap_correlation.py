@@ -53,7 +53,7 @@ class _Spearman:
     """
 
     def __init__(self, predicted: Floats, gold: Floats) -> None:
-        self._predicted, self._gold = [_Ranker(each) for each in predicted], _Ranker(gold)
+        self._predicted, self._gold = [_Ranker(row) for row in predicted], _Ranker(gold)
 
     def __call__(self, counts: Floats) -> Floats:
         total = counts.sum(axis=1)

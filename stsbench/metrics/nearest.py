@@ -76,8 +76,8 @@ def _exact(
                 memory = np.empty(asked.shape[0] * rows.shape[0], np.float32)
             products = _products(asked, rows, memory)
             hidden = exclude[part] - start
-            mine = np.flatnonzero((hidden >= 0) & (hidden < rows.shape[0]))
-            products[mine, hidden[mine]] = -np.inf
+            inside = np.flatnonzero((hidden >= 0) & (hidden < rows.shape[0]))
+            products[inside, hidden[inside]] = -np.inf
             # What a float32 sum may be off by (Higham 2002, section 3.1), with room for the scaling and the last rounding.
             margin = np.float32((_terms(rows) + 16) * 2.0**-23 * size * asked_size)
             at, column = _candidates(products, scores[part, -1], k, margin)
@@ -130,8 +130,8 @@ def _candidates(products: Floats, worst: Floats, k: int, margin: np.float32) -> 
     floor = worst - margin
     empty = np.flatnonzero(np.isneginf(worst))  # fewer than k are kept: this block's own k-th decides
     if len(empty) and products.shape[1] > k:
-        place = products.shape[1] - k
-        floor[empty] = np.partition(products[empty], place, axis=1)[:, place] - 2 * margin
+        kth = products.shape[1] - k
+        floor[empty] = np.partition(products[empty], kth, axis=1)[:, kth] - 2 * margin
     hits = np.flatnonzero(products >= floor[:, None])
     hits = hits[~np.isneginf(products.ravel()[hits])]
     at, column = np.divmod(hits, products.shape[1])

@@ -51,7 +51,7 @@ class Noise:
         largest = float(np.abs(draws).max()) if draws.size else 0.0
         self.size = max(float(np.abs(scores.values).max(initial=0.0)), largest) * ROUNDING
         self._items = self._both = draws - scores.values[:, None]  # deviations of items; of items and seeds together
-        counts = np.array([len(each) for each in scores.seeds] or [0] * len(scores.values))
+        counts = np.array([len(seeds) for seeds in scores.seeds] or [0] * len(scores.values))
         self._groups = np.where(counts > 1, -1 if scores.groups is None else scores.groups, -1)
         between, doubt = (np.zeros((len(counts), len(counts))) for _ in range(2))  # variances; over their df
         several = np.flatnonzero(counts > 1)
@@ -153,10 +153,10 @@ class _PairedSeeds:
         """
         self._normal = normal
         self._variances, self._df, self._prior_df = (np.zeros((len(groups), len(groups))) for _ in range(3))
-        alike = [np.flatnonzero(groups == group) for group in np.unique(groups[groups >= 0])]
-        self._blocks = [np.ix_(each, each) for each in alike if len(each) > 1]
-        for each, block in zip([each for each in alike if len(each) > 1], self._blocks, strict=True):
-            scores = np.stack([seeds[int(i)] for i in each])
+        by_group = [np.flatnonzero(groups == group) for group in np.unique(groups[groups >= 0])]
+        self._blocks = [np.ix_(members, members) for members in by_group if len(members) > 1]
+        for rows, block in zip([members for members in by_group if len(members) > 1], self._blocks, strict=True):
+            scores = np.stack([seeds[int(i)] for i in rows])
             centred = scores - scores.mean(axis=1, keepdims=True)
             squares = np.sum([(column[:, None] - column) ** 2 for column in centred.T], axis=0)
             self._df[block] = scores.shape[1] - 1
@@ -164,7 +164,7 @@ class _PairedSeeds:
         usual = np.triu(self._df > 0, 1)
         usual[single] = usual[:, single] = False
         # Pairs outnumber what is independent among them: of each group a row less than it has.
-        free = [len(set(each) - set(single)) for each in alike]
+        free = [len(set(members) - set(single)) for members in by_group]
         independent = sum(max(count - 1, 0) for count in free)
         self._prior = variance_prior(self._variances[usual], self._df[usual], independent if independent >= 4 else 0)
         self._prior_df[usual | usual.T] = self._prior.df

@@ -46,8 +46,8 @@ def ranks_of(
         raise ValueError(f"unknown ties '{ties}'; known: {', '.join(TIES)}")
     exclude = [()] * len(relevant) if exclude is None else exclude
     _check(relevant, exclude, corpus.shape[0])
-    every = np.repeat(np.arange(len(relevant)), [len(each) for each in relevant])
-    position = np.array([place for each in relevant for place in each], dtype=np.int64)
+    every = np.repeat(np.arange(len(relevant)), [len(texts) for texts in relevant])
+    position = np.array([index for texts in relevant for index in texts], dtype=np.int64)
     ranks, present = np.full(len(every), np.inf), position >= 0
     if not present.any():
         return ranks, every
@@ -56,15 +56,15 @@ def ranks_of(
         paired_similarity(queries[query[low : low + _PAIRS]], corpus[position[low : low + _PAIRS]])
         for low in range(0, len(query), _PAIRS)
     ])
-    hidden = np.array([(i, place) for i, each in enumerate(exclude) for place in each], np.int64).reshape(-1, 2)
+    hidden = np.array([(i, index) for i, texts in enumerate(exclude) for index in texts], np.int64).reshape(-1, 2)
     larger, tied = np.zeros(len(query)), np.zeros(len(query))
     for start in range(0, corpus.shape[0], block):
         rows = _unit(corpus[start : start + block], "corpus row", start)
         here = hidden[(hidden[:, 1] >= start) & (hidden[:, 1] < start + block)]
         for low in range(0, len(relevant), _QUERIES):
             cosines = _products(_unit(queries[low : low + _QUERIES], "query", low), rows)
-            mine = here[(here[:, 0] >= low) & (here[:, 0] < low + _QUERIES)]
-            cosines[mine[:, 0] - low, mine[:, 1] - start] = -np.inf
+            excluded = here[(here[:, 0] >= low) & (here[:, 0] < low + _QUERIES)]
+            cosines[excluded[:, 0] - low, excluded[:, 1] - start] = -np.inf
             first, last = np.searchsorted(query, [low, low + _QUERIES])
             for some in range(first, last, _QUERIES):
                 these = slice(some, min(some + _QUERIES, last))
@@ -109,13 +109,13 @@ def _best(ranks: Floats, query: Index) -> Floats:
 def _check(relevant: Sequence[Sequence[int]], exclude: Sequence[Sequence[int]], n: int) -> None:
     if not len(relevant):
         raise ScoreError("there are no queries")
-    for number, (wanted, mine) in enumerate(zip(relevant, exclude, strict=True)):
+    for number, (wanted, excluded) in enumerate(zip(relevant, exclude, strict=True)):
         if not wanted:
             raise ScoreError(f"query {number} (from 0) has no relevant text")
-        known = [place for place in wanted if place != -1]
-        if len(set(known)) < len(known) or not all(0 <= place < n for place in known):
+        known = [index for index in wanted if index != -1]
+        if len(set(known)) < len(known) or not all(0 <= index < n for index in known):
             raise ScoreError(f"query {number} (from 0): relevant positions must be distinct and below {n}")
-        if set(wanted) & set(mine):
+        if set(wanted) & set(excluded):
             raise ScoreError(f"query {number} (from 0): its relevant text is the query itself, which is never counted")
 
 

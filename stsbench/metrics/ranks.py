@@ -96,9 +96,9 @@ def significant_in_all(tests: Sequence[Significance], level: float = LEVEL) -> l
 
     The tests are of scores that share their resamples, as those of one set of items under several settings do.
     """
-    draws = min((len(each.largest) for each in tests), default=0)
-    critical = critical_value(np.max([each.largest[:draws] for each in tests], axis=0), level) if draws else inf
-    return [each.statistics > critical for each in tests]
+    draws = min((len(test.largest) for test in tests), default=0)
+    critical = critical_value(np.max([test.largest[:draws] for test in tests], axis=0), level) if draws else inf
+    return [test.statistics > critical for test in tests]
 
 
 def _of_row(noise: Noise, row: Ints, others: Ints, some: Ints) -> Floats:
@@ -113,10 +113,10 @@ def rank_intervals(values: Floats, different: Bools, lower_is_better: bool = Fal
     those of each row alone (`different` need not be symmetric), each interval covers its row's true rank.
     """
     better = values[None, :] < values[:, None] if lower_is_better else values[None, :] > values[:, None]  # column than row
-    place = 1 + better.sum(axis=1)
+    rank = 1 + better.sum(axis=1)
     first = 1 + (better & different).sum(axis=1)
     last = len(values) - (better.T & different).sum(axis=1)
-    return place.astype(np.int64), first.astype(np.int64), last.astype(np.int64)
+    return rank.astype(np.int64), first.astype(np.int64), last.astype(np.int64)
 
 
 def letters(values: Floats, different: Bools, lower_is_better: bool = False) -> list[str]:

@@ -67,8 +67,8 @@ def _stage(run: Trained) -> str:
 def _draw(panel: Any, run: Trained, stage: str, key: str, colour: str) -> None:
     """A run's curve and its reference, over seeds the mean and a band."""
     reference = _PANELS[key][2] if key in _PANELS else None
-    for each, look in ((reference, {"linestyle": "--", "linewidth": 0.9}), (key, {"marker": "o", "markersize": 2})):
-        curves: list[Curve] = run.curves(stage, each) if each else []
+    for drawn_key, look in ((reference, {"linestyle": "--", "linewidth": 0.9}), (key, {"marker": "o", "markersize": 2})):
+        curves: list[Curve] = run.curves(stage, drawn_key) if drawn_key else []
         if not curves:
             continue
         steps, rows = curves[0][0], np.array([values for _, values in curves])
@@ -76,7 +76,7 @@ def _draw(panel: Any, run: Trained, stage: str, key: str, colour: str) -> None:
         if len(rows) > 1:
             sd = rows.std(axis=0, ddof=1)
             panel.fill_between(steps, mean - sd, mean + sd, label="_band", color=colour, alpha=0.2, linewidth=0)
-        panel.plot(steps, mean, label="_reference" if each == reference else "_curve", color=colour, **look)
+        panel.plot(steps, mean, label="_reference" if drawn_key == reference else "_curve", color=colour, **look)
     if key.startswith("dev:"):
         kept = [best for best in run.bests(key[4:]) if best["stage"] == stage]
         panel.plot(
@@ -112,7 +112,7 @@ def _peak(run: Trained, stage: str, key: str) -> str:
 
 def _note(measured: Sequence[tuple[Trained, str]]) -> str:
     """How the picture is to be read."""
-    referenced = any(run.curves(stage, each[2]) for run, stage in measured for each in _PANELS.values() if each[2])
+    referenced = any(run.curves(stage, panel[2]) for run, stage in measured for panel in _PANELS.values() if panel[2])
     kept = any(best["stage"] == stage for run, stage in measured for log in run.logs for best in run.bests(_dev(log)))
     parts = [
         "δ: between the views; dashed: between two dropout masks, without prefix" if referenced else "",

@@ -11,7 +11,7 @@ from stsbench.plots.style import COLOURS, COLUMN, new_figure
 
 ARRAYS = ("uniformity",)
 # Where a label may stand, best first: (horizontal, vertical, alignment of the text), in points from the marker.
-_PLACES = [
+_OFFSETS = [
     (reach * x, reach * y + drop, side, level)
     for reach in (5, 11, 18, 26)
     for x, y, drop, side, level in (
@@ -65,7 +65,7 @@ def _place_labels(drawing: Any, axes: Any, points: Sequence[tuple[float, float]]
     inside = axes.get_window_extent(renderer)
     for point, label in zip(points, labels, strict=True):
         best: tuple[float, Any, Any] | None = None
-        for x, y, side, level in _PLACES:
+        for x, y, side, level in _OFFSETS:
             note = axes.annotate(
                 label, point, xytext=(x, y), textcoords="offset points", ha=side, va=level, fontsize=7,
                 annotation_clip=False,

@@ -72,11 +72,11 @@ def _record(folder: Path, arrays: Sequence[str]) -> Record:
     protocols = [name for array in arrays for name, kind in kinds().items() if array in kind.arrays]
     records = [record for _, record in load_records(folder)]
     for name in protocols:
-        mine = [record for record in records if record.protocol.name == name and record.data.id.startswith("stsb/")]
+        of_protocol = [record for record in records if record.protocol.name == name and record.data.id.startswith("stsb/")]
         # Cosines are drawn: a run scored by dot product has none.
-        mine = [record for record in mine if record.protocol.settings.get("similarity", "cosine") == "cosine"]
-        if mine:
-            return min(mine, key=lambda record: record.data.id != "stsb/test")
+        of_protocol = [record for record in of_protocol if record.protocol.settings.get("similarity", "cosine") == "cosine"]
+        if of_protocol:
+            return min(of_protocol, key=lambda record: record.data.id != "stsb/test")
     wanted = " or ".join(protocols[:2])
     raise StsbenchError(
         f"{folder} has no {wanted} record of STS-B: run `stsbench eval --protocol {protocols[0]}` with this model first"

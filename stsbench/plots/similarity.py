@@ -27,9 +27,9 @@ def figure(folders: Sequence[Path]) -> Any:
     rows = -(-len(runs) // columns)
     drawing = new_figure(COLUMN if columns == 1 else PAGE, 2.3 * rows + 0.2)
     panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-    grid = np.linspace(left_edge([cosine for each in groups for cosine in each.values()]), 1.0, 400)
-    for panel, run, each in zip(panels, runs, groups, strict=False):
-        _ridges(panel, each, grid)
+    grid = np.linspace(left_edge([cosine for group in groups for cosine in group.values()]), 1.0, 400)
+    for panel, run, cosines in zip(panels, runs, groups, strict=False):
+        _ridges(panel, cosines, grid)
         panel.tick_params(labelbottom=True)
         if len(runs) > 1:
             panel.set_title(run.label)

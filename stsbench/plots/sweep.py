@@ -80,7 +80,7 @@ def _stored(folder: Path) -> dict[str, Any]:
 
 def _ordered(values: set[Any]) -> list[Any]:
     """Numbers by size, then words."""
-    numbers = [each for each in values if not isinstance(each, str | None)]
+    numbers = [value for value in values if not isinstance(value, str | None)]
     return sorted(numbers) + sorted(values - set(numbers), key=str)
 
 
@@ -92,8 +92,8 @@ def _map(scored: Sequence[Mapping[str, Any]], among: Mapping[str, list[Any]], by
     for trial in scored:
         cells[rows.index(trial["values"][down]), columns.index(trial["values"][across])].append(trial["score"])
     scores = np.full((len(rows), len(columns)), np.nan)
-    for place, each in cells.items():
-        scores[place] = fmean(each)
+    for cell, cell_scores in cells.items():
+        scores[cell] = fmean(cell_scores)
     drawing = new_figure(COLUMN, max(1.8, 0.9 + 0.3 * len(rows)))
     panel = drawing.subplots()
     image = panel.imshow(scores, cmap="cividis", aspect="auto")
@@ -121,8 +121,8 @@ def _points(scored: Sequence[Mapping[str, Any]], among: Mapping[str, list[Any]],
     panels = drawing.subplots(lines, across, squeeze=False, sharey=True).ravel()
     for panel, (key, values) in zip(panels, among.items(), strict=False):
         numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-        places = [trial["values"][key] if numbers else values.index(trial["values"][key]) for trial in scored]
-        panel.plot(places, [trial["score"] for trial in scored], "o", markersize=3, color=COLOURS[0])
+        positions = [trial["values"][key] if numbers else values.index(trial["values"][key]) for trial in scored]
+        panel.plot(positions, [trial["score"] for trial in scored], "o", markersize=3, color=COLOURS[0])
         if not numbers:
             panel.set_xticks(range(len(values)), [_text(value) for value in values])
         elif values[0] > 0 and values[-1] / values[0] >= _DECADES:

@@ -37,7 +37,7 @@ def draw(texts: Sequence[str], losses: Sequence[TokenLosses]) -> Any:
             raise StsbenchError(f"the text '{text}' has no token with a loss")
     most = max(map(len, losses))
     labels = [[spelling for spelling, _, _ in tokens] for tokens in losses]
-    longest = max(len(label) for each in labels for label in each)
+    longest = max(len(label) for row in labels for label in row)
     upright = longest * _LETTER < (PAGE - 0.7) / most  # else the labels are rotated
     height = 1.5 + (0 if upright else longest * _LETTER)
     drawing = new_figure(PAGE, height * len(texts) + 0.3)
@@ -54,10 +54,10 @@ def draw(texts: Sequence[str], losses: Sequence[TokenLosses]) -> Any:
 
 
 def _panel(panel: Any, names: Sequence[str], tokens: TokenLosses) -> None:
-    places = range(len(names))
+    positions = range(len(names))
     whole, counted = _heights(tokens)
-    panel.bar(places, whole, width=0.8, color=LOSS, label="loss")
-    panel.bar(places, counted, width=0.4, color=WEIGHTED, label="loss × weight")
+    panel.bar(positions, whole, width=0.8, color=LOSS, label="loss")
+    panel.bar(positions, counted, width=0.4, color=WEIGHTED, label="loss × weight")
     panel.tick_params(axis="x", length=0)
     panel.grid(axis="y", linewidth=0.3, color="#dddddd")
     panel.set_axisbelow(True)

@@ -115,25 +115,25 @@ def _mark_stages(
 
     Returns lines that say what the stages are where the panels do not: a divider then has its run's colour.
     """
-    places = runs[0].stages()
-    alike = all(run.stages() == places for run in runs)
-    whole = max(end for _, end in places.values())
-    named = alike and all(len(name) + 2 <= _LETTERS * (end - begin) / whole for name, (begin, end) in places.items())
+    stages = runs[0].stages()
+    shared = all(run.stages() == stages for run in runs)
+    whole = max(end for _, end in stages.values())
+    named = shared and all(len(name) + 2 <= _LETTERS * (end - begin) / whole for name, (begin, end) in stages.items())
     if all(len(run.stages()) == 1 for run in runs):
         return []
     for panel in panels:
         panel.set_xlabel("step, counted over all stages")
-        for run, look in zip(runs[:1] if alike else runs, looks, strict=False):
+        for run, look in zip(runs[:1] if shared else runs, looks, strict=False):
             for _, end in list(run.stages().values())[:-1]:
-                panel.axvline(end, color=GREY if alike else look["color"], linewidth=0.6, linestyle=":", label="_divider")
+                panel.axvline(end, color=GREY if shared else look["color"], linewidth=0.6, linestyle=":", label="_divider")
         if named:
             panel.set_title(panel.get_title(loc="left"), loc="left", pad=13)
-            for name, (begin, end) in places.items():
+            for name, (begin, end) in stages.items():
                 panel.text((begin + end) / 2, 1.02, name, transform=panel.get_xaxis_transform(), ha="center", va="bottom",
                            fontsize=6, color=GREY)
     if named:
         return []
-    told = [("stages", runs[0])] if alike else [
+    told = [("stages", runs[0])] if shared else [
         (f"stages of {name.partition(':')[0]}", run) for name, run in zip(names, runs, strict=True) if len(run.stages()) > 1
     ]
     return [f"{name}: {', then '.join(run.stages())}" for name, run in told]

@@ -54,7 +54,7 @@ class Trained:
         if not common:
             raise StsbenchError(f"{self.folder}: its seeds have no common step with {key}: draw each seed alone")
         at = np.array(sorted(common))
-        return [(at, np.array([dict(zip(*each, strict=True))[step] for step in at.tolist()])) for each in curves]
+        return [(at, np.array([dict(zip(*points, strict=True))[step] for step in at.tolist()])) for points in curves]
 
     def bests(self, name: str) -> list[dict[str, Any]]:
         """Each seed's dev line whose weights were kept, where it is of this name and of a stage that this run trained."""
@@ -83,8 +83,8 @@ def panel_keys(runs: Sequence[Trained]) -> list[str]:
     lines = [line for run in runs for log in run.logs for line in log]
     train = [line for line in lines if line["kind"] == "train"]
     terms = list(dict.fromkeys(f"terms.{name}" for line in train for name in line["terms"]))
-    others = [(key, value) for line in train for key, value in line.items() if key not in _COMMON]
-    more = dict.fromkeys(key for key, value in others if isinstance(value, int | float) and not isinstance(value, bool))
+    pairs = [(key, value) for line in train for key, value in line.items() if key not in _COMMON]
+    more = dict.fromkeys(key for key, value in pairs if isinstance(value, int | float) and not isinstance(value, bool))
     dev = dict.fromkeys(f"dev:{line['name']}" for line in lines if line["kind"] == "dev")
     rest = [key for key in ("learning_rate", "gradient_norm") if any(line.get(key) is not None for line in train)]
     return [*(["loss"] if train and len(terms) != 1 else []), *terms, *more, *dev, *rest]

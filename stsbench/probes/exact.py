@@ -17,7 +17,7 @@ from stsbench.probes.sklearn_solver import checked
 TOLERANCE = 1e-5
 WIDEST = 10_000  # features: the eigenvectors of a wider matrix take minutes and gigabytes
 LOOSE = 0.1  # the tolerance of a start
-ALIKE = 3  # fits of one strength: fewer do not repay the cost of a shared start
+SHARED = 3  # fits of one strength: fewer do not repay the cost of a shared start
 ENOUGH = 8  # fits that fill a product: fits of another strength do not join them
 BLOCK = 2**20  # rows x outputs x fits at a time: about ten arrays of 8 MiB
 
@@ -117,7 +117,7 @@ class Exact:
         start = None
         for reg in sorted(set(regs)):
             key = (*present.tolist(), reg)
-            if key not in self.starts and regs.count(reg) >= ALIKE:
+            if key not in self.starts and regs.count(reg) >= SHARED:
                 self.starts[key] = self._solve([Fit(union, None, union[:0], reg)], present, [start], LOOSE).coef[0]
             start = self.starts.get(key, start)
 

@@ -75,21 +75,21 @@ def lockstep_solver(
         raise ScoreError(f"labels run from {y.min()} to {y.max()}, not from 0 to {classes - 1}")
     name = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        place = torch.device(name)
-        table = FeatureTable(x, y, classes, getattr(torch, dtype), place)
+        torch_device = torch.device(name)
+        table = FeatureTable(x, y, classes, getattr(torch, dtype), torch_device)
     except (TypeError, RuntimeError, AssertionError) as error:  # no such device, or one without float64 (Apple's)
         raise StsbenchError(f"the probe cannot compute in {dtype} on device {name}: use the cpu") from error
     start = initial_weight(x.shape[1], classes, seed)
-    most = _CACHE * torch.get_num_threads() if place.type == "cpu" else _MEMORY
+    most = _CACHE * torch.get_num_threads() if torch_device.type == "cpu" else _MEMORY
 
     def solve(fits: Sequence[Fit]) -> list[Rows]:
         predicted: list[Rows] = [fit.predict for fit in fits]
-        alike: dict[tuple[int, int], list[_Stack]] = {}
+        by_size: dict[tuple[int, int], list[_Stack]] = {}
         for stack in _stacks(fits, seed, validation):
-            alike.setdefault((ceil(len(stack.train) / batch), len(stack.fits)), []).append(stack)
-        for (_, together), stacks in alike.items():
+            by_size.setdefault((ceil(len(stack.train) / batch), len(stack.fits)), []).append(stack)
+        for (_, fit_count), stacks in by_size.items():
             # A step touches the batches, and the weights, gradients and moments, of all its stacks.
-            touched = start.shape[1] * (batch + 4 * together * classes) * table.features.element_size()
+            touched = start.shape[1] * (batch + 4 * fit_count * classes) * table.features.element_size()
             size = max(1, most // touched)
             for first in range(0, len(stacks), size):
                 run = _Run(table, stacks[first : first + size], start, optimizer, batch, seed)

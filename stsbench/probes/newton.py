@@ -46,10 +46,10 @@ class Problems:
 
         if len(self.target) == 1:
             # Not softplus: torch replaces it by a straight line beyond 20.
-            each = -torch.nn.functional.logsigmoid(margin[:, 0]) + (1 - self.target) * margin[:, 0]
+            losses = -torch.nn.functional.logsigmoid(margin[:, 0]) + (1 - self.target) * margin[:, 0]
         else:
-            each = torch.logsumexp(margin, dim=1) - (self.target * margin).sum(1)
-        return self.reg * (self.weight * each).sum(1)
+            losses = torch.logsumexp(margin, dim=1) - (self.target * margin).sum(1)
+        return self.reg * (self.weight * losses).sum(1)
 
     def probability(self, margin: Any) -> Any:
         """(f, k, n)."""

@@ -85,7 +85,7 @@ def _encoder(result: Result) -> str:
     """What decides a vector, as a table of two columns."""
     first = result.records[0].encoder
     spec = {**first.spec, "name": encoder_name(result)}
-    fitted = _one((each.encoder.spec.get("fitted_on") for each in result.records), "each test set's own texts")
+    fitted = _one((record.encoder.spec.get("fitted_on") for record in result.records), "each test set's own texts")
     options = spec.get("options") or {}
     known = {
         "name": spec["name"], "kind": spec["kind"], "pooler": spec.get("pooler"), "template": _quoted(spec.get("template")),
@@ -94,9 +94,13 @@ def _encoder(result: Result) -> str:
         "post-processing": spec.get("post"), "fitted on": fitted,
         **{name: without_paths(str(value)) for name, value in options.items() if name not in ("prompt", "full_stop")},
         "around the text": "; ".join(described(options)),
-        "width of the vectors": _one((each.encoder.dimension for each in result.records), "depends on the texts fitted on"),
+        "width of the vectors": _one(
+            (record.encoder.dimension for record in result.records), "depends on the texts fitted on"
+        ),
         "sha256 of the weights": spec.get("weights"), "sha256 of the tokenizer": spec.get("tokenizer"),
-        "fingerprint of all this": _one((each.encoder.fingerprint for each in result.records), "one a set, in the metadata"),
+        "fingerprint of all this": _one(
+            (record.encoder.fingerprint for record in result.records), "one a set, in the metadata"
+        ),
     }
     return _table([("what", "value"), *((key, value) for key, value in known.items() if value not in (None, ""))], texts=2)
 
@@ -144,12 +148,12 @@ def _scores(rows: Sequence[ScoreRow]) -> str:
     names = list(dict.fromkeys(_named(row) for row in kept))
     grid: list[list[str]] = [["", *tasks]]
     for name in names:
-        mine = [cells.get((task, name)) for task in tasks]
-        grid.append([name, *(shown(row) if row else "" for row in mine)])
+        of_metric = [cells.get((task, name)) for task in tasks]
+        grid.append([name, *(shown(row) if row else "" for row in of_metric)])
         if name == names[0]:
-            if any(row and row.low is not None for row in mine):
-                grid.append(["its interval", *(_interval(row) if row else "" for row in mine)])
-            grid.append(["items", *(str(row.n) if row else "" for row in mine)])
+            if any(row and row.low is not None for row in of_metric):
+                grid.append(["its interval", *(_interval(row) if row else "" for row in of_metric)])
+            grid.append(["items", *(str(row.n) if row else "" for row in of_metric)])
     return _table(grid)
 
 
@@ -177,10 +181,10 @@ def _limits(result: Result, groups: Sequence[Group]) -> Iterable[str]:
     if strange := _ids(record for record in records if not record.data.known and record.data.text_version != "own"):
         yield f"Any other result: the files of {strange} are not those that the catalog knows."
     unlisted = (record for record in records if record.data.text_version == "own")
-    if theirs := _ids(record for record in unlisted if not record.data.id.startswith(FROM_MTEB)):
-        yield f"Anything not measured on the same data: {theirs} is the user's own."
-    if others := {str(other) for record in records for other in record.protocol.settings.get("without_overlap") or ()}:
-        yield f"The published STS tasks: pairs that share a sentence with {plain(', '.join(sorted(others)))} were left out."
+    if ids := _ids(record for record in unlisted if not record.data.id.startswith(FROM_MTEB)):
+        yield f"Anything not measured on the same data: {ids} is the user's own."
+    if sets := {str(other) for record in records for other in record.protocol.settings.get("without_overlap") or ()}:
+        yield f"The published STS tasks: pairs that share a sentence with {plain(', '.join(sorted(sets)))} were left out."
     if hows := sorted({row.aggregation for record in records for row in record.scores if row.aggregation in HOW} - {None}):
         yield "Each other, across aggregations: " + "; ".join(f"{how} is {HOW[how]}" for how in map(str, hows)) + "."
     if {"SICK-R", "SICK-R-MTEB"} <= tasks:
@@ -190,7 +194,7 @@ def _limits(result: Result, groups: Sequence[Group]) -> Iterable[str]:
         yield "Encoders that never saw the test sets: this one was fitted on the very texts it is tested on (transductive)."
     if any(was_trained_on(record.provenance.get("trained_on", ()), record.data.id) for record in records):
         yield "Encoders that never saw the test sets: this one was trained on sentences of them (transductive)."
-    for title in dict.fromkeys(each.protocol.title for each in groups if each.protocol.averaged and not each.summaries):
+    for title in dict.fromkeys(group.protocol.title for group in groups if group.protocol.averaged and not group.summaries):
         yield f"The {title} average: it is the mean of all its tasks, and not all of them were measured here."
 
 
@@ -211,8 +215,8 @@ def _repeat(result: Result) -> str:
     keys = ("python", "device", "git", "versions")
     used = dict.fromkeys(json.dumps([record.provenance.get(key) for key in keys]) for record in result.records)
     for python, device, git, versions in map(json.loads, used):
-        said = [f"Python {python}", *(f"{name} {number}" for name, number in (versions or {}).items()), f"on {device}"]
-        parts.append(f"Measured with {plain(', '.join(said))}{f'; stsbench at commit {plain(git)}' if git else ''}.\n")
+        setup = [f"Python {python}", *(f"{name} {number}" for name, number in (versions or {}).items()), f"on {device}"]
+        parts.append(f"Measured with {plain(', '.join(setup))}{f'; stsbench at commit {plain(git)}' if git else ''}.\n")
     return "\n".join(parts)
 
 

@@ -55,8 +55,8 @@ class Group:
         kind, word = type(self.protocol), self.identity.label.partition(":")[2]
         usual = kind(kind.variants.get(word, {})).settings
         unsaid = {*kind.cosmetic, "tasks", "resamples", "bootstrap_seed"}
-        mine = self.identity.settings
-        return {key: mine[key] for key in mine if key not in unsaid and (key not in usual or usual[key] != mine[key])}
+        chosen = self.identity.settings
+        return {key: chosen[key] for key in chosen if key not in unsaid and (key not in usual or usual[key] != chosen[key])}
 
 
 def groups_of(result: Result) -> list[Group]:
@@ -68,7 +68,7 @@ def groups_of(result: Result) -> list[Group]:
             key = (record.protocol.model_dump_json(), record.data.text_version, number)
             if key not in groups:
                 groups[key] = Group(protocol_of_record(result.folder, record), record.protocol, record.data.text_version)
-            if record.data.id not in {each.data.id for each in groups[key].records}:
+            if record.data.id not in {earlier.data.id for earlier in groups[key].records}:
                 break
             number += 1
         groups[key].records.append(record)
@@ -163,15 +163,15 @@ def _of_mteb(names: dict[str, list[str]]) -> dict[str, Any]:
     """The Hub's data set that mteb loaded, if the installed mteb still describes that very revision."""
     from stsbench.publish.mteb_adapter import undisturbed
 
-    said = json.loads(names["task_result"][0])
+    task_result = json.loads(names["task_result"][0])
     with undisturbed() as mteb:
         try:
-            about = mteb.get_task(said["task_name"]).metadata
+            about = mteb.get_task(task_result["task_name"]).metadata
         except KeyError:  # another version of mteb
             return {}
     where = {"task_type": MTEB_TASKS.get(about.type, "feature-extraction"), "task_name": about.type}
     path, revision = about.dataset.get("path"), about.dataset.get("revision")
-    if not DATASET_TYPE.fullmatch(str(path)) or revision != said["dataset_revision"]:
+    if not DATASET_TYPE.fullmatch(str(path)) or revision != task_result["dataset_revision"]:
         return where
     splits = dict.fromkeys(names["split"])
     return {**where, "dataset_type": path, "dataset_revision": revision, "dataset_split": "+".join(splits)}
@@ -200,8 +200,8 @@ def parts_of(record: Record) -> list[str]:
         parts = ["raw text, the Hub's file"]
     if not data.known:
         parts.append("files differ from the catalog")
-    if others := record.protocol.settings.get("without_overlap"):
-        parts.append(f"without the pairs that share a sentence with {', '.join(others)}")
+    if sets := record.protocol.settings.get("without_overlap"):
+        parts.append(f"without the pairs that share a sentence with {', '.join(sets)}")
     if is_transductive(fitted, data.id):
         parts.append("the encoder was fitted on these very texts")
     if was_trained_on(record.provenance.get("trained_on", ()), data.id):

@@ -11,7 +11,7 @@ from live_models import inference
 from stsbench import evaluate, load_records
 from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.probe import IDENTITY, NONE, TEXTS, alike, has_identity, probed
+from stsbench.encoders.probe import IDENTITY, NONE, TEXTS, equal_up_to_rounding, has_identity, probed
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import SeedPairs, same_encoder
 from stsbench.evaluation.compare import compare
@@ -120,8 +120,8 @@ def test_the_texts_are_many_and_different():
 def test_rounding_is_not_another_encoder_and_weights_are():
     exact = Model(1).encode
     one = probed(exact, "x", "c").vectors
-    assert alike(one, probed(lambda texts: exact(texts) * (1 + 1e-7), "x", "c").vectors)
-    assert not alike(one, probed(Model(2).encode, "x", "c").vectors) and not alike((), ())
+    assert equal_up_to_rounding(one, probed(lambda texts: exact(texts) * (1 + 1e-7), "x", "c").vectors)
+    assert not equal_up_to_rounding(one, probed(Model(2).encode, "x", "c").vectors) and not equal_up_to_rounding((), ())
 
 
 @pytest.fixture(scope="module")

@@ -142,7 +142,7 @@ def test_order_and_company_do_not_matter(classes):
         assert np.array_equal(a.predicted, b.predicted) and np.array_equal(a.predicted, c.predicted)
 
 
-@pytest.mark.parametrize("name, value", [("BLOCK", 1), ("ENOUGH", 1), ("ENOUGH", 100), ("ALIKE", 100), ("LOOSE", 1e-8)])
+@pytest.mark.parametrize("name, value", [("BLOCK", 1), ("ENOUGH", 1), ("ENOUGH", 100), ("SHARED", 100), ("LOOSE", 1e-8)])
 def test_how_the_fits_are_split_up_changes_nothing(monkeypatch, name, value):
     x, y = clouds(70, 5, 3, seed=6)
     fits = [*some_fits(70), *some_fits(70, regs=(3.0,), k=10), Fit(np.arange(60), None, np.arange(70), 100.0)]

@@ -75,17 +75,17 @@ def locate(
             raise MissingDataError(f"--data-dir {data_dir}: no such folder")
         _complete(item, data_dir, "--data-dir")
         return Location(data_dir, str(data_dir))
-    places: list[tuple[Path, str]] = []
+    folders: list[tuple[Path, str]] = []
     if configured := os.environ.get("STSBENCH_DATA"):
         if not Path(configured).is_dir():
             raise DataError(f"$STSBENCH_DATA names {configured}, which is not a folder")
-        places.append((Path(configured), configured))
-    places.append((data_root(), "user cache"))
-    for root, origin in places:
+        folders.append((Path(configured), configured))
+    folders.append((data_root(), "user cache"))
+    for root, origin in folders:
         if len(missing(item, root)) < len(item.files):
             _complete(item, root, origin)
             return Location(root, origin)
-    return _fetched(item, offline, [str(root) for root, _ in places])
+    return _fetched(item, offline, [str(root) for root, _ in folders])
 
 
 def training_text(name: str, *, data_dir: Path | None = None, offline: bool = False) -> tuple[Path | None, str]:
@@ -97,8 +97,8 @@ def training_text(name: str, *, data_dir: Path | None = None, offline: bool = Fa
     if not name or Path(name).name != name:
         return None, ""
     configured = os.environ.get("STSBENCH_DATA")
-    places = [*filter(None, (data_dir, Path(configured) if configured else None)), data_root()]
-    for root in places:
+    folders = [*filter(None, (data_dir, Path(configured) if configured else None)), data_root()]
+    for root in folders:
         if (path := root / "train" / name).is_file():
             return path, ""
     text = catalog().training.get(name)
@@ -113,7 +113,7 @@ def training_text(name: str, *, data_dir: Path | None = None, offline: bool = Fa
             return data_root() / text.path, ""
         except NoConnectionError:
             pass
-    looked = f"nor are they in train/ of {' or '.join(map(str, places))}"
+    looked = f"nor are they in train/ of {' or '.join(map(str, folders))}"
     return None, f", or fetch the published file by `stsbench data fetch {name}` ({looked})"
 
 
@@ -188,11 +188,11 @@ def _labelled(item: Entry, files: Iterable[tuple[Path, str]], text_version: str)
     )
 
 
-def _complete(item: Entry, root: Path, place: str) -> None:
+def _complete(item: Entry, root: Path, origin: str) -> None:
     absent = missing(item, root)
     if absent:
         more = f" ({len(absent)} of {len(item.files)} files of {item.id} are absent)" if len(item.files) > 1 else ""
-        raise MissingDataError(f"{path_in(root, absent[0])} is missing{more}: {place} must hold all of {item.id}")
+        raise MissingDataError(f"{path_in(root, absent[0])} is missing{more}: {origin} must hold all of {item.id}")
 
 
 def _miscounted(item: Entry, data: PairSet | LabelledSet) -> list[str]:
@@ -211,10 +211,10 @@ def downloads_are_off(offline: bool) -> bool:
     return offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
 
 
-def _fetched(item: Entry, offline: bool, places: list[str]) -> Location:
+def _fetched(item: Entry, offline: bool, folders: list[str]) -> Location:
     from stsbench.data.fetch import fetch
 
-    looked = f"{item.id} ({item.text_version} text) is not in {' or '.join(places)}"
+    looked = f"{item.id} ({item.text_version} text) is not in {' or '.join(folders)}"
     if downloads_are_off(offline):
         raise MissingDataError(f"{looked} and downloads are off (offline): {WAYS}")
     root = data_root()

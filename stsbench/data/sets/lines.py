@@ -89,14 +89,14 @@ def without_end(line: str) -> str:
     return line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
 
 
-def check_text(text: str, place: str, what: str) -> None:
-    """Raises DataError, beginning with `place`, for half a surrogate pair, which JSON can name and no encoder can read."""
+def check_text(text: str, location: str, what: str) -> None:
+    """DataError, beginning with `location`, for half a surrogate pair, which JSON can name and no encoder can read."""
     if text.isascii():
         return
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise DataError(f"{place}: {what} holds half a surrogate pair (\\u{ord(text[error.start]):x})") from error
+        raise DataError(f"{location}: {what} holds half a surrogate pair (\\u{ord(text[error.start]):x})") from error
 
 
 def _text_of_start(raw: bytes, path: Path | str) -> bytes:

@@ -188,15 +188,15 @@ def pair_of(first: str, second: str, path: Path, number: int) -> tuple[str, str]
     return pair
 
 
-def number_of(value: object, place: str) -> float:
-    """A score, in a text or as JSON and Parquet have it, perhaps infinite or NaN. DataError, with `place`: no number."""
+def number_of(value: object, location: str) -> float:
+    """A score, in a text or as JSON and Parquet have it, perhaps infinite or NaN. DataError, with `location`: no number."""
     try:
         if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal) or "_" in str(value):
             raise ValueError  # Python reads "1_0" as ten
         return float(value)
     except (ValueError, OverflowError):
         comma = "; write it with a decimal point" if re.fullmatch(r"\s*-?\d+,\d+\s*", str(value)) else ""
-        raise DataError(f"{place}: the score {value!r} is not a number{comma}") from None
+        raise DataError(f"{location}: the score {value!r} is not a number{comma}") from None
 
 
 def _score(value: object, path: Path, number: int, low: float, high: float) -> float:

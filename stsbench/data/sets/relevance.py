@@ -38,7 +38,7 @@ def read_relevance(folder: Path) -> RetrievalSet:
     queries, _ = texts(folder / f"queries{layouts[0]}", False)
     corpus, untitled = texts(_unpacked(folder / f"corpus{layouts[0]}"), True)
     judged = _judgements(folder) if beir else folder / "relevance.tsv"
-    position = {key: place for place, key in enumerate(corpus)}
+    position = {key: index for index, key in enumerate(corpus)}
     relevant, warnings = _relevance(judged, queries, position)
     kept = [key for key in queries if relevant[key]]
     if not kept:
@@ -66,8 +66,8 @@ def _hidden(
     hidden: list[tuple[int, ...]] = []
     by_id = by_text = 0
     for key, text in queries.items():
-        places = [position[key]] if key in position else same.get(text, [])
-        hidden.append(tuple(place for place in places if place not in relevant[key]))
+        indices = [position[key]] if key in position else same.get(text, [])
+        hidden.append(tuple(index for index in indices if index not in relevant[key]))
         if key in position:
             by_id += len(hidden[-1])
         else:
@@ -127,10 +127,10 @@ def _judgements(folder: Path) -> Path:
     files = [folder / name for name in _JUDGEMENTS if _unpacked(folder / name).is_file()]
     if len(files) != 1:
         which = f"both {files[0].name} and {files[1].name}" if files else "neither"
-        others = sorted(f"qrels/{path.name}" for path in (folder / "qrels").glob("*"))
-        hint = f"; of {', '.join(others)} copy the split to measure, as tab-separated text, to {folder / 'qrels.tsv'}"
+        splits = sorted(f"qrels/{path.name}" for path in (folder / "qrels").glob("*"))
+        hint = f"; of {', '.join(splits)} copy the split to measure, as tab-separated text, to {folder / 'qrels.tsv'}"
         raise DataError(f"{folder} must hold one of {' and '.join(_JUDGEMENTS[:2])}: it has {which}"
-                        + (hint if others and not files else ""))
+                        + (hint if splits and not files else ""))
     return files[0]
 
 
@@ -170,7 +170,7 @@ def _relevance(path: Path, queries: Texts, position: dict[str, int]) -> tuple[di
     warnings = [f"{lines[0]} ({len(lines)} such judgements): {meaning}" for lines, meaning in
                 ((strangers, "left out, as by trec_eval"), (absent, "counted as not found, as by trec_eval"),
                  (again, "counted once")) if lines]
-    return {key: sorted(places) for key, places in relevant.items()}, warnings
+    return {key: sorted(indices) for key, indices in relevant.items()}, warnings
 
 
 def _judgement(line: str, path: Path, number: int) -> list[str]:

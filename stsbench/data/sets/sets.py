@@ -65,7 +65,7 @@ class DataSet(ABC):
         return sha.hexdigest()
 
 
-Own = TypeVar("Own", bound=DataSet)
+DataSetT = TypeVar("DataSetT", bound=DataSet)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class RetrievalSet(DataSet):
         yield from self.corpus
 
 
-def named_by_content(data: Own) -> Own:
+def named_by_content(data: DataSetT) -> DataSetT:
     """A user's set with the digest of its items as id: equal data are one set, whatever the files are called."""
     sha = hashlib.sha256()
     for row in data.rows():

@@ -42,14 +42,14 @@ def synonym(words: Sequence[str], thesaurus: Thesaurus, rng: np.random.Generator
 
     Punctuation around the word stays. A word that starts with a capital gets a synonym that does.
     """
-    split = [(place, *_split(word)) for place, word in enumerate(words)]
+    split = [(i, *_split(word)) for i, word in enumerate(words)]
     candidates = [entry for entry in split if entry[2].lower() in thesaurus]
     changed = list(words)
     if candidates:
-        place, before, word, after = candidates[int(rng.integers(len(candidates)))]
-        others = thesaurus[word.lower()]
-        other = others[int(rng.integers(len(others)))]
-        changed[place] = before + (other[0].upper() + other[1:] if word[0].isupper() else other) + after
+        index, before, word, after = candidates[int(rng.integers(len(candidates)))]
+        synonyms = thesaurus[word.lower()]
+        other = synonyms[int(rng.integers(len(synonyms)))]
+        changed[index] = before + (other[0].upper() + other[1:] if word[0].isupper() else other) + after
     return changed
 
 
@@ -67,23 +67,23 @@ def read_thesaurus(path: Path) -> Thesaurus:
     for number, line in enumerate(lines_of(path), start=1):
         if not line.strip():
             continue
-        word, *others = (cell.strip() for cell in line.split("\t"))
-        if not word or not all(others):
+        word, *alternatives = (cell.strip() for cell in line.split("\t"))
+        if not word or not all(alternatives):
             raise DataError(f"{path}:{number}: an empty cell; expected word TAB synonym TAB synonym ...")
-        others = [other for other in others if other.lower() != word.lower()]
-        if not others:
+        alternatives = [other for other in alternatives if other.lower() != word.lower()]
+        if not alternatives:
             raise DataError(f"{path}:{number}: no synonym of '{word}'; expected word TAB synonym TAB synonym ...")
-        synonyms.setdefault(word.lower(), {}).update(dict.fromkeys(others))
+        synonyms.setdefault(word.lower(), {}).update(dict.fromkeys(alternatives))
     if not synonyms:
         raise DataError(f"{path} contains no synonyms; expected rows of word TAB synonym TAB synonym ...")
-    return {word: tuple(others) for word, others in synonyms.items()}
+    return {word: tuple(alternatives) for word, alternatives in synonyms.items()}
 
 
 def _without(words: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
     if count < 1:
         return list(words)
     dropped = set(rng.choice(len(words), count, replace=False).tolist())
-    return [word for place, word in enumerate(words) if place not in dropped]
+    return [word for index, word in enumerate(words) if index not in dropped]
 
 
 def _split(word: str) -> tuple[str, str, str]:

@@ -25,23 +25,23 @@ _KNOWN: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
 )
 
 
-def roles_of(header: Sequence[str], columns: Mapping[str, str], where: Mapping[str, str], place: str) -> dict[str, str]:
+def roles_of(header: Sequence[str], columns: Mapping[str, str], where: Mapping[str, str], location: str) -> dict[str, str]:
     """Role -> column, in the order of ROLES, other roles after them by name.
 
     header: the file's columns; columns: the user's choice, or empty for a known header; where: columns that must also be
     present; place: `file:line` of the header. Raises DataError, with what to set, for a column that is missing or occurs
     twice, and for a header that is not known.
     """
-    roles = dict(columns) or _known(header, place)
+    roles = dict(columns) or _known(header, location)
     needed = dict.fromkeys((*roles.values(), *where))
     if twice := next((column for column in needed if header.count(column) > 1), None):
-        raise DataError(f"{place}: the column {twice!r} occurs twice; see data.columns and data.where")
+        raise DataError(f"{location}: the column {twice!r} occurs twice; see data.columns and data.where")
     if missing := [column for column in needed if column not in header]:
         which = f"column {missing[0]!r} is" if len(missing) == 1 else f"columns {', '.join(map(repr, missing))} are"
         remedy = _remedy(header, roles, where)
-        raise DataError(f"{place}: the {which} missing (the file has {', '.join(header)}); give {remedy}")
+        raise DataError(f"{location}: the {which} missing (the file has {', '.join(header)}); give {remedy}")
     if set(roles) <= VALUES:
-        raise DataError(f"{place}: data.columns names no text column")
+        raise DataError(f"{location}: data.columns names no text column")
     return dict(sorted(roles.items(), key=lambda item: (_rank(item[0]), item[0])))
 
 
@@ -58,12 +58,12 @@ def optional_columns(roles: Mapping[str, str]) -> set[str]:
     }
 
 
-def _known(header: Sequence[str], place: str) -> dict[str, str]:
+def _known(header: Sequence[str], location: str) -> dict[str, str]:
     fitting = [{**must, **may} for must, may in _KNOWN if set(must.values()) <= set(header)]
     if len(fitting) != 1:
         which = "more than one known header fits" if fitting else "no known header"
         raise DataError(
-            f"{place}: {which}; say with --set 'data.columns={{sentence: ...}}' or --set 'data.columns={{anchor: ..., "
+            f"{location}: {which}; say with --set 'data.columns={{sentence: ...}}' or --set 'data.columns={{anchor: ..., "
             f"positive: ...}}' which of the columns is what: {', '.join(header)}"
         )
     return {role: column for role, column in fitting[0].items() if column in header}

@@ -44,10 +44,10 @@ class EarlierRows:
 def _holds(run: _Halves, halves: _Halves) -> NDArray[np.bool_]:
     """bool (n,): which of n hashes a run holds. Those that share the first half stand side by side in it."""
     known = np.zeros(halves.shape[1], dtype=np.bool_)
-    place = np.searchsorted(run[0], halves[0])
+    positions = np.searchsorted(run[0], halves[0])
     left = np.arange(halves.shape[1])
-    while len(left := left[place[left] < run.shape[1]]):
-        left = left[run[0, place[left]] == halves[0, left]]
-        known[left] |= run[1, place[left]] == halves[1, left]
-        place[left] += 1
+    while len(left := left[positions[left] < run.shape[1]]):
+        left = left[run[0, positions[left]] == halves[0, left]]
+        known[left] |= run[1, positions[left]] == halves[1, left]
+        positions[left] += 1
     return known

@@ -30,8 +30,8 @@ def file_format(path: Path, format: str = "auto") -> str:
     if format == "auto" and path.suffix.lower() in _PACKED:
         raise DataError(f"{path} is compressed ({path.suffix}): decompress it first")
     if name not in _EXTENSIONS.values():
-        said = f"extension {path.suffix!r}" if format == "auto" else f"data.format {format!r}"
-        raise DataError(f"{path}: the {said} is not a known format; set data.format to text, csv, tsv or jsonl")
+        subject = f"extension {path.suffix!r}" if format == "auto" else f"data.format {format!r}"
+        raise DataError(f"{path}: the {subject} is not a known format; set data.format to text, csv, tsv or jsonl")
     return name
 
 
@@ -66,9 +66,9 @@ class RowReader:
             self.roles: tuple[str, ...] = ("sentence",)
             self._pick: Callable[[int, Any], list[str]] = lambda line, text: [text]
             return
-        place = f"{path}:{header[0] if header else first[0]}"
+        location = f"{path}:{header[0] if header else first[0]}"
         names = list(header[1] or [""]) if header else list(first[1])
-        chosen = roles_of(names, columns, where, place)
+        chosen = roles_of(names, columns, where, location)
         self.roles = tuple(chosen)
         self._pick = self._from_fields(names, [*chosen.values(), *where]) if header else self._from_object(
             [*chosen.values(), *where], set() if columns else optional_columns(chosen))
@@ -86,12 +86,12 @@ class RowReader:
                 self.left_out += 1
 
     def _from_fields(self, names: list[str], columns: list[str]) -> Callable[[int, Any], list[str]]:
-        places = [names.index(column) for column in columns]
+        indices = [names.index(column) for column in columns]
 
         def pick(line: int, record: list[str]) -> list[str]:
             if len(record) != len(names):
                 raise DataError(f"{self.path}:{line}: {len(record)} fields, but the header names {len(names)}")
-            return [record[i] for i in places]
+            return [record[i] for i in indices]
 
         return pick
 
@@ -185,13 +185,13 @@ READERS: dict[str, Callable[[Lines, Path], Iterator[tuple[int, Any]]]] = {
 }
 
 
-def _text(record: dict[str, Any], key: str, place: str, number: bool = False) -> str:
+def _text(record: dict[str, Any], key: str, location: str, number: bool = False) -> str:
     if key not in record:
-        raise DataError(f"{place}: the key {key!r} is missing")
+        raise DataError(f"{location}: the key {key!r} is missing")
     value = record[key]
     if number and isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
     if not isinstance(value, str):
-        raise DataError(f"{place}: the value of {key!r} is not text but {json.dumps(value)[:40]}")
-    check_text(value, place, repr(key))
+        raise DataError(f"{location}: the value of {key!r} is not text but {json.dumps(value)[:40]}")
+    check_text(value, location, repr(key))
     return value

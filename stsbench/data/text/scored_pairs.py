@@ -42,23 +42,23 @@ def read_scored_pairs(path: Path) -> PairSet:
     warnings: list[str] = []
     first, second, gold, subsets = list[str](), list[str](), list[float](), list[str]()
     names: dict[str, str] | None = None
-    for place, fields in _rows(path, warnings):
+    for location, fields in _rows(path, warnings):
         if names is None:
-            names = _names(list(fields), place)
+            names = _names(list(fields), location)
             if changed := [f"{column} is {name!r}" for column, name in names.items() if column != name]:
                 warnings.append(f"{path_name(path)}: {', '.join(changed)}")
-        _check(fields, names, place)
+        _check(fields, names, location)
         for texts, column in ((first, "sentence1"), (second, "sentence2"), (subsets, SUBSET)):
             text = fields.get(names.get(column, column), _ALL if column == SUBSET else None)
             if not isinstance(text, str) or not text.strip():
-                raise DataError(f"{place}: {column} {'is empty' if isinstance(text, str) else 'must be a text'}")
-            check_text(text, place, column)
+                raise DataError(f"{location}: {column} {'is empty' if isinstance(text, str) else 'must be a text'}")
+            check_text(text, location, column)
             texts.append(text.strip())
         score = fields[names["score"]]
         if names["score"].lower() == "label" and isinstance(score, str) and not _is_number(score):
-            raise DataError(f"{place}: the label {score!r} is not a number: {_UNSUPPORTED}")
-        if not math.isfinite(value := number_of(score, place)):
-            raise DataError(f"{place}: the score {score!r} is not a finite number")
+            raise DataError(f"{location}: the label {score!r} is not a number: {_UNSUPPORTED}")
+        if not math.isfinite(value := number_of(score, location)):
+            raise DataError(f"{location}: the score {score!r} is not a finite number")
         gold.append(value)
     if not gold:
         raise DataError(f"{path} holds no pair")
@@ -76,7 +76,7 @@ def _plain(name: str) -> str:
     return "".join(letter for letter in name.strip().lower() if letter not in "_- ")
 
 
-def _names(header: Sequence[str], place: str, strict: bool = True) -> dict[str, str]:
+def _names(header: Sequence[str], location: str, strict: bool = True) -> dict[str, str]:
     """sentence1, sentence2, score (and subset) -> the columns that hold them; {} where there are none and not `strict`."""
     plain = {_plain(name): name for name in header}
     columns = {column: column for column in (*COLUMNS, SUBSET) if column in header}
@@ -90,23 +90,23 @@ def _names(header: Sequence[str], place: str, strict: bool = True) -> dict[str, 
             columns["score"] = plain[scores[0]]
         elif scores and strict:
             columns_of_scores = " and ".join(repr(plain[name]) for name in scores)
-            raise DataError(f"{place}: which column holds the scores, {columns_of_scores}? call it score")
+            raise DataError(f"{location}: which column holds the scores, {columns_of_scores}? call it score")
     lacking = [column for column in COLUMNS if column not in columns]
     if lacking and not strict:
         return {}
     if lacking:
         labelled = "score" in columns and set(lacking) == {"sentence1", "sentence2"} and {"text", "sentence"} & set(plain)
         raise DataError(
-            f"{place}: no column {' or '.join(lacking)} (there are {', '.join(map(repr, header))}): "
+            f"{location}: no column {' or '.join(lacking)} (there are {', '.join(map(repr, header))}): "
             + (_UNSUPPORTED if labelled else f"own pairs need {_USUAL}")
         )
     return columns
 
 
-def _check(fields: dict[str, Any], names: dict[str, str], place: str) -> None:
+def _check(fields: dict[str, Any], names: dict[str, str], location: str) -> None:
     for column in COLUMNS:
         if names[column] not in fields:
-            raise DataError(f"{place}: no column {names[column]} (there are {', '.join(map(repr, fields))})")
+            raise DataError(f"{location}: no column {names[column]} (there are {', '.join(map(repr, fields))})")
 
 
 def _rows(path: Path, warnings: list[str]) -> Rows:
@@ -140,21 +140,21 @@ def _table(path: Path, usual: str, warnings: list[str]) -> Rows:
         )
     header: list[str] | None = None
     for number, record in _records(path, mark):
-        place = f"{path}:{number}"
+        location = f"{path}:{number}"
         if record is None:
             continue
         if header is None:
             header = [name.strip() for name in record]
             if len(set(header)) < len(header) and not _is_row(header):
-                raise DataError(f"{place}: the header names a column twice")
+                raise DataError(f"{location}: the header names a column twice")
             if not _is_row(header):
-                _names(header, place)
+                _names(header, location)
                 continue
             header = list(COLUMNS)
             warnings.append(f"{path_name(path)}: it has no header; its columns are taken for {', '.join(COLUMNS)}")
         if len(record) != len(header):
-            raise DataError(f"{place}: {len(record)} fields, but the header names {len(header)}")
-        yield place, dict(zip(header, record, strict=True))
+            raise DataError(f"{location}: {len(record)} fields, but the header names {len(header)}")
+        yield location, dict(zip(header, record, strict=True))
 
 
 def _records(path: Path, mark: str) -> Iterator[tuple[int, list[str] | None]]:

@@ -61,8 +61,8 @@ class StoreMeta:
 def write_store(path: Path, folder: Path, settings: ReadSettings, on_bytes: OnBytes) -> StoreMeta:
     """Read `path` once and fill `folder`. Raises DataError for any fault of the file, and where no row is left."""
     plain = settings.format == "text" and settings.lines_per_row == 1  # line_blocks gives the same, sooner
-    seen = None if plain else on_bytes
-    reader = read_rows(path, settings.format, settings.columns, settings.where, seen, settings.lines_per_row)
+    on_read = None if plain else on_bytes
+    reader = read_rows(path, settings.format, settings.columns, settings.where, on_read, settings.lines_per_row)
     with ExitStack() as stack:
         writer = _Writer(path, folder, settings, reader.roles, stack)
         if plain:
@@ -85,12 +85,12 @@ def write_store(path: Path, folder: Path, settings: ReadSettings, on_bytes: OnBy
 class _Writer:
     def __init__(self, path: Path, folder: Path, settings: ReadSettings, roles: tuple[str, ...], stack: ExitStack) -> None:
         self.path, self.settings, self.roles = path, settings, roles
-        self.blank = self.duplicates = self.empty_lines = self.kept = self.seen_rows = 0
+        self.blank = self.duplicates = self.empty_lines = self.kept = self.rows_read = 0
         self.documents = 0  # with a row that is kept
         self._part, self._last_part = 0, -1  # of the file, between empty lines: being read; of the last row kept
         self.classes: dict[str, int] = {}  # label -> number, in order of appearance
         self.sha = hashlib.sha256(json.dumps([roles, settings.contiguous]).encode())
-        self._seen = EarlierRows()
+        self._earlier = EarlierRows()
         self._texts = {
             i: stack.enter_context(RaggedWriter(folder, f"text{i}", "u1"))
             for i, role in enumerate(roles) if role not in VALUES
@@ -155,8 +155,8 @@ class _Writer:
 
     def flush(self) -> None:
         """Write the buffered rows that are kept."""
-        fresh = self._seen.fresh([blake2b(record, digest_size=SIZE).digest() for record in self._records])
-        self.seen_rows += len(fresh)
+        fresh = self._earlier.fresh([blake2b(record, digest_size=SIZE).digest() for record in self._records])
+        self.rows_read += len(fresh)
         self.blank += sum(self._blank)
         self.duplicates += len(fresh) - int(fresh.sum())
         kept = np.ones(len(fresh), dtype=np.bool_)
@@ -167,7 +167,7 @@ class _Writer:
         if not kept.all():
             chosen = kept.tolist()
             self._numbers, self._parts = list(compress(self._numbers, chosen)), list(compress(self._parts, chosen))
-            self._records, *self._fields = (list(compress(each, chosen)) for each in (self._records, *self._fields))
+            self._records, *self._fields = (list(compress(column, chosen)) for column in (self._records, *self._fields))
         if self.settings.contiguous:
             self._documents.add(self._in_documents())
         else:
@@ -194,7 +194,7 @@ class _Writer:
 
     def meta(self, reader: RowReader) -> StoreMeta:
         return StoreMeta(
-            self.roles, self.seen_rows + reader.left_out, reader.left_out, self.blank, self.duplicates, self.empty_lines,
+            self.roles, self.rows_read + reader.left_out, reader.left_out, self.blank, self.duplicates, self.empty_lines,
             self.kept, self.documents if self.settings.contiguous else None, tuple(sorted(self.classes)),
             self.sha.hexdigest(),
         )

@@ -118,7 +118,7 @@ class TokenStore:
     def highest(self) -> NDArray[np.int32]:
         """int32 (roles,): the highest id of each role's texts, of those that have any."""
         values = (self._ids[role].values for role in self.roles)
-        return np.array([each.max() for each in values if len(each)], dtype=np.int32)
+        return np.array([array.max() for array in values if len(array)], dtype=np.int32)
 
 
 Encode = Callable[[list[str]], tuple[list[list[int]], int]]  # texts -> their ids, and how many were cut
@@ -189,7 +189,7 @@ def whole(tokenizer: Any) -> Iterator[Encode]:
     with settings_kept(tokenizer):
         backend.no_padding()
         backend.no_truncation()
-        yield lambda texts: ([each.ids for each in encode_batch(_spaced(texts), add_special_tokens=False)], 0)
+        yield lambda texts: ([encoding.ids for encoding in encode_batch(_spaced(texts), add_special_tokens=False)], 0)
 
 
 def _spaced(texts: list[str]) -> list[str]:

@@ -31,9 +31,9 @@ def depends_on_batch(encode: Callable[[list[str]], Any], dtype: str) -> bool:
 
     encode: texts, all in one batch, to (n, d) vectors.
     """
-    alone, together = np.asarray(encode([SHORT]))[0], np.asarray(encode([SHORT, LONG]))[0]
+    alone, batched = np.asarray(encode([SHORT]))[0], np.asarray(encode([SHORT, LONG]))[0]
     size = max(1.0, float(np.abs(alone).max(initial=0)))
-    return not float(np.abs(alone - together).max(initial=0)) <= _ROUNDING[dtype] * size
+    return not float(np.abs(alone - batched).max(initial=0)) <= _ROUNDING[dtype] * size
 
 
 def sharing_limit(model: Any) -> int:
@@ -72,5 +72,5 @@ def _rotary_settings(config: Any) -> list[Mapping[str, Any]]:
     settings = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     if not isinstance(settings, Mapping):
         return []
-    kinds = [each for each in settings.values() if isinstance(each, Mapping)]
+    kinds = [kind for kind in settings.values() if isinstance(kind, Mapping)]
     return kinds or [settings]

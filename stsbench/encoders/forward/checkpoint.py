@@ -228,11 +228,11 @@ def _check_adapter(folder: Path, name: str) -> None:
         return
     weight_files(folder)  # an error names this folder, not the temporary one
     # what from_pretrained reports is the adapter's part alone: the model's is asked for without it
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as temporary:
         for path in folder.iterdir():
             if not path.name.startswith("adapter_"):
-                (Path(place) / path.name).symlink_to(path.resolve())
-        check_weights(Path(place), name)
+                (Path(temporary) / path.name).symlink_to(path.resolve())
+        check_weights(Path(temporary), name)
 
 
 def check_code(folder: Path, name: str, trusted: bool) -> None:

@@ -24,10 +24,10 @@ def model_files(folder: Path) -> list[Path]:
     return sorted(path for path in files if not _besides(path.relative_to(folder), named))
 
 
-def folder_digest(folder: Path, others: Iterable[Path] = ()) -> str:
+def folder_digest(folder: Path, bases: Iterable[Path] = ()) -> str:
     """sha256 over the paths and contents of model_files(folder), and of the folders that it builds on."""
     sha = hashlib.sha256()
-    for root in (folder, *others):
+    for root in (folder, *bases):
         sha.update(b"folder\n")
         for path in model_files(root):
             sha.update(f"{path.relative_to(root).as_posix()} {sha256_file(path)}\n".encode("utf-8", "surrogateescape"))
@@ -36,14 +36,14 @@ def folder_digest(folder: Path, others: Iterable[Path] = ()) -> str:
 
 def walk(folder: Path) -> Iterable[Path]:
     """Every file below `folder`, through links too."""
-    seen: set[str] = set()
-    for place, folders, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        if real in seen:  # a link that leads back up
+    visited: set[str] = set()
+    for root, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(root)
+        if real in visited:  # a link that leads back up
             folders.clear()
             continue
-        seen.add(real)
-        yield from (Path(place, name) for name in names)
+        visited.add(real)
+        yield from (Path(root, name) for name in names)
 
 
 def _besides(path: Path, named: str) -> bool:

@@ -128,12 +128,12 @@ class PackedForward:
         parts = []
         for group in views(ids, groups):
             if self.pad is None:
-                places = module.position_embeddings.weight[: group.shape[1]]
+                positional = module.position_embeddings.weight[: group.shape[1]]
             else:  # as transformers counts them: a padding token inside a text keeps the padding position
                 real = group.ne(self.pad).long()
-                places = module.position_embeddings(real.cumsum(1) * real + self.pad)
+                positional = module.position_embeddings(real.cumsum(1) * real + self.pad)
             words = module.word_embeddings(group) + module.token_type_embeddings.weight[0]
-            parts.append((words + places).flatten(0, 1))
+            parts.append((words + positional).flatten(0, 1))
         summed = parts[0] if len(parts) == 1 else torch.cat(parts)
         hidden: Tensor = module.LayerNorm(summed)
         return hidden

@@ -137,7 +137,8 @@ def _cache(model: Any, slots: Sequence[tuple[Tensor, Tensor]]) -> Any:
 
 def _wide_mask(model: Any, real: Tensor, slots: int) -> Tensor:
     """(n, 1, L, P + L): true or 0 where a token may look, at every slot and at real tokens, as the attention reads it."""
-    seen = torch.cat([real.new_ones(len(real), slots), real], 1)[:, None, None].expand(-1, -1, real.shape[1], -1)
+    visible = torch.cat([real.new_ones(len(real), slots), real], 1)[:, None, None].expand(-1, -1, real.shape[1], -1)
     if model.config._attn_implementation == "sdpa":
-        return seen
-    return torch.zeros(seen.shape, dtype=model.dtype, device=real.device).masked_fill(~seen, torch.finfo(model.dtype).min)
+        return visible
+    open_mask = torch.zeros(visible.shape, dtype=model.dtype, device=real.device)
+    return open_mask.masked_fill(~visible, torch.finfo(model.dtype).min)

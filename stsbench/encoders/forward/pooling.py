@@ -79,25 +79,25 @@ def pool(
             raise ValueError("the mask pooler needs marks")
         return states[0].index_select(0, marks).float()
     if name == "cls":
-        return _each(states[0], groups, lambda group: group[:, 0]).float()
+        return _map(states[0], groups, lambda group: group[:, 0]).float()
     if name == "cls+dense":
         if dense is None:
             raise ValueError("the cls+dense pooler needs dense")
-        return dense(_each(states[0], groups, lambda group: group[:, 0])).float()
+        return dense(_map(states[0], groups, lambda group: group[:, 0])).float()
     if name in KINDS:
         if token_pooler is None:
             raise ValueError(f"the {name} pooler needs token_pooler")
         import torch
 
         head = token_pooler  # whole texts of one length: nothing is padded
-        return _each(states[0], groups, lambda group: head(group, group.new_ones(group.shape[:2], dtype=torch.long))).float()
+        return _map(states[0], groups, lambda group: head(group, group.new_ones(group.shape[:2], dtype=torch.long))).float()
     if name == "last":
-        return _each(states[0], groups, lambda group: group[:, -1]).float()
+        return _map(states[0], groups, lambda group: group[:, -1]).float()
     if name == "weighted_mean":
-        return _each(states[0], groups, _weighted)
+        return _map(states[0], groups, _weighted)
     if name == "max":
-        return _each(states[0], groups, lambda group: group.amax(1)).float()
-    means = [_each(state, groups, lambda group: group.float().mean(1)) for state in states]
+        return _map(states[0], groups, lambda group: group.amax(1)).float()
+    means = [_map(state, groups, lambda group: group.float().mean(1)) for state in states]
     return means[0] if len(means) == 1 else (means[0] + means[1]) / 2  # the mean of averages is the average's mean
 
 
@@ -107,7 +107,7 @@ def _weighted(group: Tensor) -> Tensor:
     return (group.float() * weights[:, None]).sum(1) / weights.sum()
 
 
-def _each(state: Tensor, groups: Groups, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+def _map(state: Tensor, groups: Groups, reduce: Callable[[Tensor], Tensor]) -> Tensor:
     """`reduce` over every (texts, length, d) part of the packed (tokens, d) state, concatenated to (n, d)."""
     parts = [reduce(part) for part in views(state, groups)]
     if len(parts) == 1:

@@ -71,10 +71,10 @@ class TextCNN(TokenPooler):
     def features(self, states: Tensor, mask: Tensor) -> Features:
         """The vectors and all that they were made of. states: (n, L, d); mask: (n, L), 1 on real tokens, padding right."""
         inner = states[:, 1:-1]  # the last real token of a shorter text is still there: `real` leaves it out
-        places = max(inner.shape[1], *self.kernels)
+        length = max(inner.shape[1], *self.kernels)
         counts = (mask.sum(1) - 2).clamp(min=0)
-        real = torch.arange(places, device=states.device) < counts.unsqueeze(1)
-        inner = nn.functional.pad(inner, (0, 0, 0, places - inner.shape[1]))
+        real = torch.arange(length, device=states.device) < counts.unsqueeze(1)
+        inner = nn.functional.pad(inner, (0, 0, 0, length - inner.shape[1]))
         tokens = inner.masked_fill(~real.unsqueeze(-1), 0)
         maxima = [self._maxima(conv, tokens, counts) for conv in self.convs]
         pooled = [values for values, _ in maxima]
@@ -87,5 +87,5 @@ class TextCNN(TokenPooler):
         windows = convolve(tokens.transpose(1, 2), conv.weight, conv.bias)
         last = (counts - conv.kernel_size[0]).clamp(min=0)  # window 0 always counts: of a short text it is the only one
         beyond = torch.arange(windows.shape[2], device=windows.device) > last.unsqueeze(1)
-        values, places = windows.masked_fill(beyond.unsqueeze(1), -torch.inf).max(2)
-        return _ACTIVATIONS[self.activation](values), places
+        values, argmax = windows.masked_fill(beyond.unsqueeze(1), -torch.inf).max(2)
+        return _ACTIVATIONS[self.activation](values), argmax

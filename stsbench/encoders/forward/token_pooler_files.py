@@ -32,9 +32,9 @@ KINDS = {
 FILES = ("config.json", "model.safetensors")
 
 
-def is_own(kind: str, ours: str) -> bool:
-    """Whether a type in modules.json is this package's class `ours`, in whichever module a version kept it."""
-    return kind.startswith("stsbench.") and kind.rpartition(".")[2] == ours.rpartition(".")[2]
+def is_own(kind: str, name: str) -> bool:
+    """Whether a type in modules.json is this package's class `name`, in whichever module a version kept it."""
+    return kind.startswith("stsbench.") and kind.rpartition(".")[2] == name.rpartition(".")[2]
 
 
 def kind_of_module(module: str) -> TokenPoolerKind | None:

@@ -38,7 +38,7 @@ class CallableEncoder(Encoder):
         owner = getattr(fn, "__self__", None)
         stated = (fingerprint, getattr(fn, "fingerprint", None), getattr(owner, "fingerprint", None))
         self._fn, self._name = fn, name or f"python:{_qualified(fn)}{_of_model(owner)}"
-        self._stated = next((each for each in stated if isinstance(each, str) and each), None)
+        self._stated = next((candidate for candidate in stated if isinstance(candidate, str) and candidate), None)
         self.cacheable = self._stated is not None
 
     @classmethod

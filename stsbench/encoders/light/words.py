@@ -45,7 +45,7 @@ class WordAverage(Encoder):
         self._stop = stop_words(stop or VARIANTS[variant])
         self._state = self._stat()
         self._vectors: dict[str, Vector] = {}
-        self._seen: set[str] = set()  # words looked for already, found or not
+        self._looked_up: set[str] = set()  # words looked for already, found or not
         self.spec = EncoderSpec(
             name=name or f"words:{path}",
             kind="words",
@@ -71,7 +71,7 @@ class WordAverage(Encoder):
 
     def prepare(self, texts: Sequence[str]) -> None:
         """Read the vectors that `texts` need in one pass over the file, so that later calls need none."""
-        wanted = {word for text in texts for form in self._forms(text) for word in form} - self._seen
+        wanted = {word for text in texts for form in self._forms(text) for word in form} - self._looked_up
         if not wanted:
             return
         if self._stat() != self._state:
@@ -79,7 +79,7 @@ class WordAverage(Encoder):
         # A lone surrogate cannot be in a UTF-8 file; surrogatepass turns it into bytes that match nothing.
         vectors, again = read_words(self.path, {word.encode("utf-8", "surrogatepass") for word in wanted}, self.dimension)
         self._vectors.update((word.decode("utf-8", "surrogatepass"), vector) for word, vector in vectors.items())
-        self._seen |= wanted
+        self._looked_up |= wanted
         self.notes = (*self.notes, self._coverage(texts), *self._doubles(again))
 
     def _coverage(self, texts: Sequence[str]) -> str:

@@ -43,16 +43,16 @@ class ParallelEncoder(Encoder):
         order = np.array(sorted(range(len(texts)), key=lambda row: -len(texts[row])), dtype=np.int64)
         parts = max(1, min(len(texts), max(self.processes, -(-len(texts) // _PART))))
         rows = [order[start::parts] for start in range(parts)]  # of every length, so that each takes as long
-        jobs = [_Part(each, [texts[row] for row in each.tolist()], self._role, self._prompt) for each in rows]
+        jobs = [_Part(share, [texts[row] for row in share.tolist()], self._role, self._prompt) for share in rows]
         vectors: Any = None
         truncated = np.zeros(len(texts), dtype=bool)
-        for mine, encoded, apart_lengths in self._workers.run(encode_part, jobs, progress):
+        for indices, encoded, apart_lengths in self._workers.run(encode_part, jobs, progress):
             if issparse(encoded.vectors):
                 raise EncoderError(f"{self.spec.name} gives sparse vectors, which one process computes: leave --processes "
                                    "and --devices out")
             if vectors is None:
                 vectors = np.zeros((len(texts), encoded.vectors.shape[1]), encoded.vectors.dtype)
-            vectors[mine], truncated[mine] = encoded.vectors, encoded.truncated
+            vectors[indices], truncated[indices] = encoded.vectors, encoded.truncated
             if apart_lengths:
                 self.keep_lengths_apart()
         return Encoded(vectors, truncated)

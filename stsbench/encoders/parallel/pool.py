@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.probe import Probe, alike, has_identity
+from stsbench.encoders.probe import Probe, equal_up_to_rounding, has_identity
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.processes import GUARD, without_main
 from stsbench.threads import cores, threads_each
@@ -26,7 +26,7 @@ J = TypeVar("J")
 R = TypeVar("R")
 Task = Callable[[Encoder, J, Progress], R]  # a function of a module: it travels to a worker by its name
 
-_SAID_EVERY = 0.5  # seconds between two reports of a worker
+_REPORT_SECONDS = 0.5  # seconds between two reports of a worker
 _END_SECONDS = 5
 
 
@@ -60,7 +60,7 @@ class Workers:
                                "leave --processes and --devices out")
         self.count = len(devices)
         same = _Same(encoder.spec.fingerprint(), _probe(encoder))
-        self._each = [(model, replace(options, device=device), same) for device in devices]
+        self._arguments = [(model, replace(options, device=device), same) for device in devices]
         self._workers: list[_Worker] = []
 
     def run(self, task: Task[J, R], jobs: Iterable[J], progress: Progress | None = None) -> Iterator[R]:
@@ -106,9 +106,9 @@ class Workers:
     def _started(self) -> list[_Worker]:
         if not self._workers:
             # A function of the main program is found only where this is run again, and then it needs its guard.
-            alone = nullcontext() if self._each[0][0].startswith("python:__main__:") else without_main()
+            alone = nullcontext() if self._arguments[0][0].startswith("python:__main__:") else without_main()
             with threads_each(max(1, cores() // self.count)), alone:
-                self._workers = [_Worker(*each) for each in self._each]
+                self._workers = [_Worker(*arguments) for arguments in self._arguments]
         return list(self._workers)
 
 
@@ -120,7 +120,7 @@ class _Same:
     probe: tuple[Any, ...]
 
     def as_in(self, encoder: Encoder) -> bool:
-        return encoder.spec.fingerprint() == self.fingerprint or alike(self.probe, _probe(encoder))
+        return encoder.spec.fingerprint() == self.fingerprint or equal_up_to_rounding(self.probe, _probe(encoder))
 
 
 def _probe(encoder: Encoder) -> tuple[Any, ...]:
@@ -199,7 +199,7 @@ class _Reports:
 
     def __call__(self, count: int) -> None:
         self._count += count
-        if time.monotonic() - self._sent > _SAID_EVERY:
+        if time.monotonic() - self._sent > _REPORT_SECONDS:
             self._connection.send(("progress", self._count))
             self._count, self._sent = 0, time.monotonic()
 

@@ -19,10 +19,10 @@ def write_post(folder: Path, chain: Chain, fitted_on: str) -> None:
     """Write both files into `folder`. The arrays keep their types; those of step I, from 0, are called I.NAME."""
     from safetensors.numpy import save_file
 
-    arrays = {f"{place}.{name}": array for place, step in enumerate(chain.steps) for name, array in step.state().items()}
+    arrays = {f"{index}.{name}": array for index, step in enumerate(chain.steps) for name, array in step.state().items()}
     save_file(arrays, folder / TENSORS)
-    said = {"format": 1, "post": chain.spelled(), "fitted_on": fitted_on, "digest": chain.digest()}
-    (folder / SETTINGS).write_text(json.dumps(said, indent=2) + "\n", "utf-8")
+    settings = {"format": 1, "post": chain.spelled(), "fitted_on": fitted_on, "digest": chain.digest()}
+    (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
 
 
 def read_post(folder: Path) -> tuple[Chain, str]:
@@ -31,15 +31,15 @@ def read_post(folder: Path) -> tuple[Chain, str]:
     from safetensors.numpy import load_file
 
     try:
-        said: Mapping[str, Any] = read_json(folder / SETTINGS, EncoderError)
-        if said["format"] != 1:
-            raise EncoderError(f"{folder / SETTINGS} was written by a newer stsbench (format {said['format']}): update it")
-        chain = Chain.parse(said["post"])
+        stored: Mapping[str, Any] = read_json(folder / SETTINGS, EncoderError)
+        if stored["format"] != 1:
+            raise EncoderError(f"{folder / SETTINGS} was written by a newer stsbench (format {stored['format']}): update it")
+        chain = Chain.parse(stored["post"])
         arrays = load_file(folder / TENSORS)
-        for place, step in enumerate(chain.steps):
-            start = f"{place}."
+        for index, step in enumerate(chain.steps):
+            start = f"{index}."
             step.restore({name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)})
-        digest, fitted_on = said["digest"], str(said["fitted_on"])
+        digest, fitted_on = stored["digest"], str(stored["fitted_on"])
         same = chain.digest() == digest
     except EncoderError:
         raise

@@ -21,7 +21,7 @@ class Bottlenecks(nn.Module):
 
     Houlsby et al. (2019), without biases: 4 layers d r weights a set. DiffAug's Adapter (Wang and Lu 2022, Table 3) has two
     sets, one a view. down: (sets, layers, 2, d, r), from N(0, std^2) by torch's global generator, std the config's
-    initializer_range; up: (sets, layers, 2, r, d), zero, so that training starts from the model alone. Place 0 of the third
+    initializer_range; up: (sets, layers, 2, r, d), zero, so that training starts from the model alone. Index 0 of the third
     dimension is self-attention's.
 
     A file holds `tensors()` ("down" and "up") beside `settings()`; `load` reads them back.
@@ -49,12 +49,12 @@ class Bottlenecks(nn.Module):
         """r, the width of each bottleneck."""
         return int(self.down.shape[-1])
 
-    def forward(self, hidden: Tensor, layer: int, place: int, which: Tensor | Literal["sum"] | int) -> Tensor:
+    def forward(self, hidden: Tensor, layer: int, sublayer: int, which: Tensor | Literal["sum"] | int) -> Tensor:
         """hidden plus the adapter's output, of the same shape: (..., d), with a tensor `which` (n, ..., d).
 
-        layer: from 0; place: 0 behind self-attention, 1 behind the feed-forward layer; which: see `attached`.
+        layer: from 0; sublayer: 0 behind self-attention, 1 behind the feed-forward layer; which: see `attached`.
         """
-        down, up = self.down[:, layer, place], self.up[:, layer, place]
+        down, up = self.down[:, layer, sublayer], self.up[:, layer, sublayer]
         if isinstance(which, int):
             down, up = down[which : which + 1], up[which : which + 1]
         # the sets side by side in one bottleneck; a row closes those that are not its own
@@ -111,28 +111,28 @@ def attached(model: Any, bottlenecks: Bottlenecks, which: Tensor | Literal["sum"
     which: (n,) the set of each row of the padded batch of n rows; "sum": all sets' outputs are added; a number: this set.
     They stand between the dense layer and the dropout before the residual's LayerNorm, so dropout acts on their output, too.
     """
-    places = _denses(model)
-    if len(places) != bottlenecks.down.shape[1]:
-        raise ValueError(f"adapters of {bottlenecks.down.shape[1]} layers for a model of {len(places)}")
+    denses = _denses(model)
+    if len(denses) != bottlenecks.down.shape[1]:
+        raise ValueError(f"adapters of {bottlenecks.down.shape[1]} layers for a model of {len(denses)}")
     if isinstance(which, Tensor):
         if len(which) and not 0 <= int(which.min()) <= int(which.max()) < bottlenecks.sets:
             raise ValueError(f"sets {which.unique().tolist()} asked for, and there are {bottlenecks.sets}")
     elif which != "sum":
         _check_set(which, bottlenecks.sets)
 
-    def hook(layer: int, place: int) -> Any:
+    def hook(layer: int, sublayer: int) -> Any:
         def add(module: nn.Module, inputs: Any, hidden: Tensor) -> Tensor:
             if isinstance(which, Tensor) and (hidden.ndim < 3 or len(hidden) != len(which)):
                 raise ValueError(f"sets of {len(which)} rows for hidden states {tuple(hidden.shape)}")
-            changed: Tensor = bottlenecks(hidden, layer, place, which)
+            changed: Tensor = bottlenecks(hidden, layer, sublayer, which)
             return changed
 
         return add
 
     handles: list[Any] = []
     try:
-        for layer, pair in enumerate(places):
-            handles += [dense.register_forward_hook(hook(layer, place)) for place, dense in enumerate(pair)]
+        for layer, pair in enumerate(denses):
+            handles += [dense.register_forward_hook(hook(layer, sublayer)) for sublayer, dense in enumerate(pair)]
         yield
     finally:
         for handle in handles:

@@ -123,8 +123,8 @@ class Prompt:
     def digest(self) -> str | None:
         """sha256 over the values of all tensors; None without any."""
         tensors = [] if self.words is None else [("words", self.words)]
-        for place, prefix in enumerate(self.prefixes):
-            tensors += [(f"{place} keys", prefix.keys), (f"{place} values", prefix.values)]
+        for index, prefix in enumerate(self.prefixes):
+            tensors += [(f"{index} keys", prefix.keys), (f"{index} values", prefix.values)]
         for part in self.modules():
             # an LMTransform's choices that settings() does not name
             about = [type(part).__name__, *(str(getattr(part, key)) for key in ("activation", "eps") if hasattr(part, key))]
@@ -153,20 +153,20 @@ def _unusual(word_places: str) -> dict[str, str]:
 def described(options: Mapping[str, Any]) -> list[str]:
     """What an encoder's spec.options say of a prompt and of a final full stop, for people; the template left out."""
     prompt = options.get("prompt") or {}
-    said = ["full stop added"] if options.get("full_stop") or prompt.get("full_stop") else []
+    parts = ["full stop added"] if options.get("full_stop") or prompt.get("full_stop") else []
     if prompt.get("text") == "pieces":
         cut = "" if prompt["pieces"] is None else f", cut at {prompt['pieces']} tokens"
-        said.append(f"sentence tokenised alone{cut}")
+        parts.append(f"sentence tokenised alone{cut}")
     if prompt.get("denoise"):
         other = [name for name in (prompt["positions"], prompt["start"]) if name not in ("matched", "own")]
-        said.append("denoised" + (f" ({', '.join(other)})" if other else ""))
+        parts.append("denoised" + (f" ({', '.join(other)})" if other else ""))
     if prompt.get("head"):
-        said.append(f"{prompt['head']} head" + (" on each" if prompt["each"] and prompt["denoise"] else ""))
+        parts.append(f"{prompt['head']} head" + (" on each" if prompt["each"] and prompt["denoise"] else ""))
     if prompt.get("words") is not None:
-        said.append(f"{prompt['words']} learned words" + (" at rightmost matches" if "word_places" in prompt else ""))
+        parts.append(f"{prompt['words']} learned words" + (" at rightmost matches" if "word_places" in prompt else ""))
     if prompt.get("prefixes"):
         lengths = " and ".join(map(str, prompt["prefixes"]))
-        said.append(f"prefix {lengths}, averaged" if len(prompt["prefixes"]) > 1 else f"prefix {lengths}")
+        parts.append(f"prefix {lengths}, averaged" if len(prompt["prefixes"]) > 1 else f"prefix {lengths}")
     if prompt.get("bottlenecks"):
-        said.append(f"adapters of rank {prompt['bottlenecks']['rank']}")
-    return said
+        parts.append(f"adapters of rank {prompt['bottlenecks']['rank']}")
+    return parts

@@ -60,8 +60,8 @@ def write_prompt(folder: Path, prompt: Prompt) -> None:
     from safetensors.torch import save_file
 
     tensors: dict[str, Tensor] = {}
-    for place, prefix in enumerate(prompt.prefixes):
-        tensors |= {f"prefix.{place}.keys": prefix.keys, f"prefix.{place}.values": prefix.values}
+    for index, prefix in enumerate(prompt.prefixes):
+        tensors |= {f"prefix.{index}.keys": prefix.keys, f"prefix.{index}.values": prefix.values}
     if prompt.words is not None:
         tensors["words"] = prompt.words
     for name, part in (("head", prompt.head), ("bottlenecks", prompt.bottlenecks)):
@@ -96,7 +96,7 @@ def read_prompt(folder: Path, settings: Mapping[str, Any]) -> Prompt:
             **kept,
             head=_head(settings["head"], head, _below(tensors, "head."), sizes[1]),
             words=_words(tensors, settings["words"], sizes[1]),
-            prefixes=tuple(_prefix(tensors, place, length, sizes) for place, length in enumerate(settings["prefixes"])),
+            prefixes=tuple(_prefix(tensors, index, length, sizes) for index, length in enumerate(settings["prefixes"])),
             bottlenecks=_bottlenecks(settings["bottlenecks"], _below(tensors, "bottlenecks."), sizes),
         )
         if tensors:
@@ -117,10 +117,10 @@ def _below(tensors: dict[str, Tensor], start: str) -> dict[str, Tensor]:
     return {key.removeprefix(start): tensors.pop(key) for key in sorted(tensors) if key.startswith(start)}
 
 
-def _prefix(tensors: dict[str, Tensor], place: int, length: int, sizes: tuple[int, int]) -> KeyValues:
-    both = [tensors.pop(f"prefix.{place}.{name}") for name in ("keys", "values")]
+def _prefix(tensors: dict[str, Tensor], index: int, length: int, sizes: tuple[int, int]) -> KeyValues:
+    both = [tensors.pop(f"prefix.{index}.{name}") for name in ("keys", "values")]
     for tensor in both:
-        _shaped(f"prefix {place}", tensor, (sizes[0], length, sizes[1]))
+        _shaped(f"prefix {index}", tensor, (sizes[0], length, sizes[1]))
     return KeyValues(*both)
 
 

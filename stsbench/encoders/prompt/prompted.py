@@ -75,13 +75,13 @@ class PromptedVectors:
         """float32 (n, d) vectors of a packed batch. ids: (tokens,); groups: runs of equal length; marks: (n,) the masks."""
         prompt, rows = self.prompt, self._rows(ids, groups)
         soft = rows is not None or bool(prompt.prefixes) or prompt.shift > 0
-        each = []
+        by_prefix = []
         for prefix, table in zip(self.prefixes, self.tables, strict=True):
             more = (Soft(rows=rows, vectors=prompt.words, prefix=prefix, shift=prompt.shift),) if soft else ()
             vectors = self.forward(ids, groups, (-1,), *more)[0].index_select(0, marks).float()
             alone = self._alone(groups, prefix, table) if prompt.denoise else None
-            each.append(self._headed(vectors, alone))
-        return each[0] if len(each) == 1 else torch.stack(each).mean(0)
+            by_prefix.append(self._headed(vectors, alone))
+        return by_prefix[0] if len(by_prefix) == 1 else torch.stack(by_prefix).mean(0)
 
     def _headed(self, vectors: Tensor, alone: Tensor | None) -> Tensor:
         head: Callable[[Tensor], Tensor] = self.prompt.head or torch.nn.Identity()
@@ -114,7 +114,7 @@ class PromptedVectors:
             return None
         runs = ids.split([texts * tokens for texts, tokens in groups])
         rows = (run.view(size) for run, size in zip(runs, groups, strict=True))
-        return torch.cat([self.template.words(each, torch.ones_like(each)).flatten() for each in rows])
+        return torch.cat([self.template.words(block, torch.ones_like(block)).flatten() for block in rows])
 
 
 def placed(prompt: Prompt, model: Any, name: str) -> Prompt:
@@ -134,7 +134,7 @@ def placed(prompt: Prompt, model: Any, name: str) -> Prompt:
         prompt,
         head=None if prompt.head is None else prompt.head.to(weight.device),
         words=None if prompt.words is None else prompt.words.to(weight),
-        prefixes=tuple(KeyValues(each.keys.to(weight), each.values.to(weight)) for each in prompt.prefixes),
+        prefixes=tuple(KeyValues(pair.keys.to(weight), pair.values.to(weight)) for pair in prompt.prefixes),
         bottlenecks=None if prompt.bottlenecks is None else prompt.bottlenecks.to(weight.device, weight.dtype),
     )
 

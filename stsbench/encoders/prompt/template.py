@@ -48,10 +48,10 @@ def parse_template(
         if needs_mask:
             raise EncoderError("--pooler mask needs --template, e.g. 'This sentence : \"{}\" means [MASK] .'")
         return Template(before=text_prompt)
-    places = [(template.find(mark), mark) for mark in _SENTENCE if mark in template]
-    if len(places) != 1 or template.count(places[0][1]) != 1:
+    matches = [(template.find(mark), mark) for mark in _SENTENCE if mark in template]
+    if len(matches) != 1 or template.count(matches[0][1]) != 1:
         raise EncoderError(f"{option} {template!r} must hold {{}} or [X] for the sentence exactly once")
-    at, mark = places[0]
+    at, mark = matches[0]
     before, after = template[:at], template[at + len(mark):]
     masks = [sum(side.count(mask) for mask in _MASK) for side in (before, after)]
     if needs_mask and sum(masks) != 1:
@@ -154,14 +154,14 @@ class TokenTemplate:
         rows = torch.full(mask.shape, -1, dtype=torch.long, device=mask.device)
         rows[:, : len(before)] = torch.as_tensor(before, device=mask.device)
         starts = mask.sum(1).long() - len(after)
-        places = starts.unsqueeze(1) + torch.arange(len(after), device=mask.device)
-        return rows.scatter(1, places, torch.as_tensor(after, device=mask.device).expand(len(mask), -1))
+        positions = starts.unsqueeze(1) + torch.arange(len(after), device=mask.device)
+        return rows.scatter(1, positions, torch.as_tensor(after, device=mask.device).expand(len(mask), -1))
 
     def _rightmost(self, ids: Tensor, mask: Tensor) -> Tensor:
         rows = torch.full_like(ids, -1)
-        places = torch.arange(ids.shape[1], device=ids.device) * mask.long()
+        positions = torch.arange(ids.shape[1], device=ids.device) * mask.long()
         for number, token in enumerate(self.word_ids):
-            last = (places * (ids == token)).amax(1, keepdim=True)
+            last = (positions * (ids == token)).amax(1, keepdim=True)
             rows.scatter_(1, last, number)
         return rows
 
@@ -170,8 +170,8 @@ class TokenTemplate:
         tokens = [*self.before, *self.after]
         special = {0, len(tokens) - 1}
         number, numbers = 0, []
-        for place, token in enumerate(tokens):
-            word = place not in special and token != self.mask_id
+        for index, token in enumerate(tokens):
+            word = index not in special and token != self.mask_id
             numbers.append(number if word else -1)
             number += word
         return numbers[: len(self.before)], numbers[len(self.before):]
@@ -199,8 +199,8 @@ def template_positions(counts: Any, split: int, length: int, base: int, position
     counts: (m,) int64 tensor, how many tokens the sentence would have that stands before token `split`; positions "matched":
     what follows stands as behind them, "empty": as behind none. base: the first token's position.
     """
-    places = torch.arange(length, device=counts.device)
-    plain = (places + base).expand(len(counts), -1)
+    offsets = torch.arange(length, device=counts.device)
+    plain = (offsets + base).expand(len(counts), -1)
     if positions == "empty":
         return plain.contiguous()
-    return plain + (places >= split) * counts.unsqueeze(1)
+    return plain + (offsets >= split) * counts.unsqueeze(1)

@@ -61,9 +61,9 @@ class Tokeniser:
         mask, last = self.tokenizer.mask_token_id, self.template.mask_last
         side = self.tail if last else self.head
         if mask in side:
-            place = len(ids) - len(side) + side.index(mask) if last else side.index(mask)
-            if 0 <= place < len(ids) and ids[place] == mask:
-                return place
+            position = len(ids) - len(side) + side.index(mask) if last else side.index(mask)
+            if 0 <= position < len(ids) and ids[position] == mask:
+                return position
         raise EncoderError(f"the tokenizer lost the template's mask token in {text[:60]!r}")
 
     def _one(self, filled: str) -> list[int]:

@@ -81,7 +81,7 @@ class _Building:
     ) -> None:
         self.texts, self.folder, self.manifest, self.log = texts, folder, manifest, log
         self.notes: dict[int, ShardNote] = {}
-        self.said = set(encoder.notes)
+        self.logged = set(encoder.notes)
         self.scales: tuple[float, ...] | None = None
         self.finished = self.kept = 0
         self._progress = progress
@@ -106,8 +106,8 @@ class _Building:
         for done in runner.run(encode_shard, jobs, self._count):
             self._add(done.number, done.note)
             for line in done.notes:
-                if line not in self.said:
-                    self.said.add(line)
+                if line not in self.logged:
+                    self.logged.add(line)
                     self.log(line)
 
     def _jobs(self) -> Iterator[ShardJob]:
@@ -135,12 +135,12 @@ class _Building:
         if problem:
             self.log(f"{problem}: the shard is encoded again")
             return None
-        theirs, mine = np.load(folder / DIGESTS, allow_pickle=False), text_digests(chunk)
-        size = min(len(theirs), len(mine))
-        if len(differ := np.flatnonzero((theirs[:size] != mine[:size]).any(axis=1))):
+        stored, digests = np.load(folder / DIGESTS, allow_pickle=False), text_digests(chunk)
+        size = min(len(stored), len(digests))
+        if len(differ := np.flatnonzero((stored[:size] != digests[:size]).any(axis=1))):
             raise self._other(f"line {line + int(differ[0]):,} is another text")
-        if len(theirs) != len(mine):
-            raise self._other(f"it has {'more' if len(mine) > size else 'fewer'} than {line - 1 + size:,} lines")
+        if len(stored) != len(digests):
+            raise self._other(f"it has {'more' if len(digests) > size else 'fewer'} than {line - 1 + size:,} lines")
         return note
 
     def _check_end(self) -> None:
@@ -181,8 +181,8 @@ def _manifest(encoder: Encoder, texts: Texts, folder: Path, dtype: str, shard_ro
     """The manifest of a store that was begun with these settings, or that begins now."""
     _sweep(folder)
     if not (folder / MANIFEST).exists():
-        if others := [path.name for path in folder.iterdir() if path.name != _LOCK]:
-            raise StsbenchError(f"{folder} holds other things ({sorted(others)[0]}): choose a new folder for the vectors")
+        if foreign := [path.name for path in folder.iterdir() if path.name != _LOCK]:
+            raise StsbenchError(f"{folder} holds other things ({sorted(foreign)[0]}): choose a new folder for the vectors")
         new = Manifest.model_validate({
             "dtype": dtype, "shard_rows": shard_rows or SHARD_ROWS, "column": texts.column, "encoder": asdict(encoder.spec),
             "fingerprint": encoder.spec.fingerprint(), "libraries": versions(encoder.libraries),
@@ -193,9 +193,9 @@ def _manifest(encoder: Encoder, texts: Texts, folder: Path, dtype: str, shard_ro
         return new
     manifest = read_manifest(folder)
     if manifest.fingerprint != encoder.spec.fingerprint():
-        theirs, mine = manifest.encoder, asdict(encoder.spec)
-        differ = [key for key in mine if key != "name" and mine[key] != theirs.get(key)]
-        raise EncoderError(f"{folder} was made by another encoder ({theirs.get('name')}; other {', '.join(differ)}): choose "
+        former, current = manifest.encoder, asdict(encoder.spec)
+        differ = [key for key in current if key != "name" and current[key] != former.get(key)]
+        raise EncoderError(f"{folder} was made by another encoder ({former.get('name')}; other {', '.join(differ)}): choose "
                            "another --output")
     if newer := changed(manifest.libraries):
         raise EncoderError(f"{folder} was made by other versions ({', '.join(newer)}): choose another --output")

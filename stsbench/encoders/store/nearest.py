@@ -33,29 +33,29 @@ def neighbours_in(
     many = top
     while True:
         many = min(many, len(store))
-        scores, places = nearest(queries, store.blocks(), many, cosine=True, backend=backend)
-        texts = store.texts(places.ravel())
+        scores, indices = nearest(queries, store.blocks(), many, cosine=True, backend=backend)
+        texts = store.texts(indices.ravel())
         rows = [texts[i * many : (i + 1) * many] for i in range(len(queries))]
         if many == len(store) or all(len(set(row) - {""}) >= top for row in rows):
             break
         many *= _MORE
     distinct = list(dict.fromkeys(texts))
-    place = {text: i for i, text in enumerate(distinct)}
+    index = {text: i for i, text in enumerate(distinct)}
     first, copies = store.copies(distinct)
     lists = []
     for row, cosines in zip(rows, scores, strict=True):
         best = {text: float(cosine) for text, cosine in reversed(list(zip(row, cosines, strict=True)))}
         names = [text for text in dict.fromkeys(row) if text][:top]
-        lists.append([Neighbour(int(first[place[text]]), best[text], int(copies[place[text]]), text) for text in names])
+        lists.append([Neighbour(int(first[index[text]]), best[text], int(copies[index[text]]), text) for text in names])
     return lists
 
 
 def check_same_encoder(store: VectorStore, encoder: Encoder) -> None:
     """EncoderError unless `encoder` made the store, or differs from what made it in the prompt before a text alone: queries
     may have another one than documents."""
-    theirs, mine = vars(store.encoder), vars(encoder.spec)
-    differ = [key for key in mine if key not in ("name", "prefix", "options") and mine[key] != theirs[key]]
-    roles = [{key: value for key, value in each["options"].items() if key != "role"} for each in (theirs, mine)]
+    stored, current = vars(store.encoder), vars(encoder.spec)
+    differ = [key for key in current if key not in ("name", "prefix", "options") and current[key] != stored[key]]
+    roles = [{key: value for key, value in spec["options"].items() if key != "role"} for spec in (stored, current)]
     differ += ["options"] if roles[0] != roles[1] else []
     if differ:
         raise EncoderError(

@@ -68,8 +68,8 @@ class VectorStore:
         texts = [""] * len(rows)
         for number, at, inside in self._by_shard(rows):
             stored = self._text(number)
-            for place, row in zip(at.tolist(), inside.tolist(), strict=True):
-                texts[place] = stored[row].tobytes().decode("utf-8", "surrogatepass")
+            for position, row in zip(at.tolist(), inside.tolist(), strict=True):
+                texts[position] = stored[row].tobytes().decode("utf-8", "surrogatepass")
         return texts
 
     def truncated(self, rows: Sequence[int] | Rows) -> NDArray[np.bool_]:
@@ -95,8 +95,8 @@ class VectorStore:
         rows, counts = np.full(len(texts), -1, np.int64), np.zeros(len(texts), np.int64)
         for first, at, inside in self._matches(texts):
             np.add.at(counts, at, 1)
-            for place, row in zip(at.tolist(), inside.tolist(), strict=True):
-                rows[place] = first + row if rows[place] < 0 else rows[place]
+            for position, row in zip(at.tolist(), inside.tolist(), strict=True):
+                rows[position] = first + row if rows[position] < 0 else rows[position]
         return rows, counts
 
     def _matches(self, texts: Sequence[str]) -> Iterator[tuple[int, Rows, Rows]]:
@@ -106,10 +106,10 @@ class VectorStore:
         ordered = wanted[order]
         for number in range(len(self.manifest.shards) if len(texts) else 0):
             digests = self._load(number, DIGESTS)
-            place = np.minimum(np.searchsorted(ordered[:, 0], digests[:, 0]), len(ordered) - 1)
-            inside = np.flatnonzero((ordered[place] == digests).all(axis=1))
+            position = np.minimum(np.searchsorted(ordered[:, 0], digests[:, 0]), len(ordered) - 1)
+            inside = np.flatnonzero((ordered[position] == digests).all(axis=1))
             if len(inside):
-                yield int(self._starts[number]), order[place[inside]], inside
+                yield int(self._starts[number]), order[position[inside]], inside
 
     def _by_shard(self, rows: Sequence[int] | Rows) -> Iterator[tuple[int, Rows, Rows]]:
         """Shard, positions among `rows`, rows inside the shard."""

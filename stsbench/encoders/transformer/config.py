@@ -128,8 +128,8 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
                  "(--trust-remote-code runs the folder's)")
     trained_on = trained_on_of(folder)
     if trained_on:
-        said = f"trained on sentences of {', '.join(trained_on)}, test sets included: scores there are transductive"
-        notes = (*notes, f"{name} was {said}")
+        remark = f"trained on sentences of {', '.join(trained_on)}, test sets included: scores there are transductive"
+        notes = (*notes, f"{name} was {remark}")
     normalize, cut = declared.normalize and options.normalize is not False, options.truncate_dim or declared.truncate_dim
     config = EncoderConfig(
         name, declared.transformer, options.pooler or declared.pooler, prompt=prompt, prompts=prompts,
@@ -148,8 +148,8 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         )
     if declared.modules and declared.pooler is None:
         aside = ", ".join(declared.modules[1:])
-        said = f"--pooler sets the modules of {name} aside ({aside}): it is measured without them"
-        config = replace(config, normalize=False, rescale=options.normalize is True, notes=(*config.notes, said))
+        note = f"--pooler sets the modules of {name} aside ({aside}): it is measured without them"
+        config = replace(config, normalize=False, rescale=options.normalize is True, notes=(*config.notes, note))
     return _identified(_native(config), folder, options)
 
 

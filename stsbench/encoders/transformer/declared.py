@@ -120,14 +120,14 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
         raise EncoderError(f"cannot read {path}: each entry needs a type and a path ({error!r})") from error
     if not modules:
         raise EncoderError(f"{path} names no module")
-    for _, place in modules:
-        check_inside(folder, place, "modules.json")
-    for kind, place in modules:
+    for _, module in modules:
+        check_inside(folder, module, "modules.json")
+    for kind, module in modules:
         library = kind.startswith("sentence_transformers.") and not kind.endswith((".Normalize", ".Transformer"))
-        if place and library and not _stored(folder / place):
-            lacking = folder / place / "config.json"
+        if module and library and not _stored(folder / module):
+            lacking = folder / module / "config.json"
             raise EncoderError(f"{lacking} is missing, and {path} names its module ({kind}): fetch the whole model")
-    return [(kind, folder / place) for kind, place in modules]
+    return [(kind, folder / subfolder) for kind, subfolder in modules]
 
 
 def _stored(module: Path) -> bool:
@@ -139,10 +139,10 @@ def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[
     config = read_settings(folder / "config.json")
     architectures = config.get("architectures") or []
     architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
-    others = [kind for kind in kinds if kind in _OTHER_MODULES]
+    refused = [kind for kind in kinds if kind in _OTHER_MODULES]
     declared = {
         f"model_type {settings.get('model_type')}": _OTHER_KINDS.get(str(settings.get("model_type"))),
-        f"the modules {', '.join(others)}": _OTHER_MODULES[others[-1]] if others else None,
+        f"the modules {', '.join(refused)}": _OTHER_MODULES[refused[-1]] if refused else None,
     }
     if not kinds and (architecture.endswith("ForSequenceClassification") or "sentence_transformers" in config):
         declared[f"architecture {architecture}"] = "a cross-encoder or another classifier"
@@ -172,10 +172,10 @@ def _native(folder: Path, modules: list[tuple[str, Path]], declared: Declared) -
         return declared
     declared = replace(declared, max_length=_length(transformer))
     learned = kind_of_module(modules[1][0]) if len(modules) > 1 and transformer == folder else None
-    ours = (learned or kinds[1:2] == ("Pooling",)) and kinds[2:] in ((), ("Normalize",)) and not declared.foreign
+    native = (learned or kinds[1:2] == ("Pooling",)) and kinds[2:] in ((), ("Normalize",)) and not declared.foreign
     family = read_settings(transformer / "config.json").get("model_type") in _FAMILIES
     declared = replace(declared, unusual=tuple(_unusual(transformer)))
-    if not ours or declared.unusual or not (family or learned) or (transformer / "adapter_config.json").is_file():
+    if not native or declared.unusual or not (family or learned) or (transformer / "adapter_config.json").is_file():
         return declared
     return replace(declared, pooler=learned.pooler if learned else _pooler(modules[1][1]))
 

@@ -64,15 +64,15 @@ def write_exported(folder: Path, exported: Exported) -> None:
     A prompted encoder has format 2: stsbench before prompts would ask for a template, and read it as if that were all. A
     post-processed one has format 3: stsbench before those would leave it out.
     """
-    said = asdict(exported)
+    settings = asdict(exported)
     number = 3 if exported.post else 1 if exported.prompt is None else 2
     if number == 1:
-        del said["prompt"]
+        del settings["prompt"]
     if number < 3:
-        del said["normalize"], said["post"]
+        del settings["normalize"], settings["post"]
     if not exported.trained_on:
-        del said["trained_on"]
-    stored = {"format": number, **said, "layout": _layout_of(folder, exported)}
+        del settings["trained_on"]
+    stored = {"format": number, **settings, "layout": _layout_of(folder, exported)}
     (folder / FILE).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
 
 

@@ -91,7 +91,7 @@ def _check_same(folder: Path, base: Any, revision: Any) -> None:
         other = _base(base, revision, offline=True) if isinstance(base, str) and base else folder
     except EncoderError:
         return
-    one, two = (_that_matter(read_settings(place / "config.json")) for place in (folder, other))
+    one, two = (_that_matter(read_settings(root / "config.json")) for root in (folder, other))
     if differs := sorted(key for key in one.keys() | two.keys() if one.get(key) != two.get(key)):
         raise EncoderError(
             f"{folder / 'adapter_config.json'}: the config.json of its base_model_name_or_path {base} differs from the one "
@@ -147,10 +147,10 @@ def _download(name: str, offline: bool, revision: str | None, patterns: list[str
     )
 
     def fetch(patterns: list[str]) -> Path:
-        place = snapshot_download(
+        path = snapshot_download(
             name, revision=revision, allow_patterns=patterns, ignore_patterns=_OTHERS, local_files_only=offline
         )
-        return Path(place)
+        return Path(path)
 
     try:
         folder = fetch(patterns)

@@ -31,7 +31,7 @@ class LiveEncoder(TransformerEncoder):
         learned = None if parts.token_pooler is None else parts.token_pooler.kind
         for kind, part, called in (
             ("cls+dense", parts.dense, "dense layer"),
-            *((each.pooler, each if learned == each else None, each.title) for each in KINDS.values()),
+            *((item.pooler, item if learned == item else None, item.title) for item in KINDS.values()),
         ):
             if (part is None) == (pooler == kind):
                 raise EncoderError(f"{name}: pooler {kind} and a {called} go together")

@@ -37,5 +37,5 @@ def _candidates() -> Iterator[Path]:
     if isinstance(cached, str):
         yield Path(cached).parent
     spec = find_spec(_PACKAGE)  # finds a top-level package without importing it
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        yield Path(place) / "model"
+    for package in (spec.submodule_search_locations or ()) if spec else ():
+        yield Path(package) / "model"

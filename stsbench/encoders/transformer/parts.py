@@ -33,11 +33,11 @@ class Parts:
 def load_parts(config: EncoderConfig, device: str | None = None) -> Parts:
     """What `config` describes. EncoderError, one line: a file is missing or broken, or there is no such device."""
     assert config.folder is not None
-    place = choose_device(device)
+    torch_device = choose_device(device)
     trust = config.trust_remote_code
     check_bases(config)
     model, missing = load_model(config.folder, config.name, config.dtype, trust_remote_code=trust, base=config.base)
-    model, tokenizer = model.to(place), load_tokenizer(config.folder, config.name, trust, config.base)
+    model, tokenizer = model.to(torch_device), load_tokenizer(config.folder, config.name, trust, config.base)
     return Parts(
         model, tokenizer,
         dense=choose_dense(model, missing, config.folder, config.name) if config.pooler == "cls+dense" else None,

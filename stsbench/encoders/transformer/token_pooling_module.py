@@ -29,10 +29,10 @@ class TokenPooling(Module):
     def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
         """`features` with "sentence_embedding", from "token_embeddings" and "attention_mask"; padding at either side."""
         states, mask = features["token_embeddings"], features["attention_mask"]
-        places = mask.argmax(1, keepdim=True) + torch.arange(mask.shape[1], device=mask.device)
-        places = places.clamp(max=mask.shape[1] - 1)  # a tokenizer that pads left: each text moved to the front
+        positions = mask.argmax(1, keepdim=True) + torch.arange(mask.shape[1], device=mask.device)
+        positions = positions.clamp(max=mask.shape[1] - 1)  # a tokenizer that pads left: each text moved to the front
         real = torch.arange(mask.shape[1], device=mask.device) < mask.sum(1, keepdim=True)
-        moved = states.gather(1, places.unsqueeze(-1).expand_as(states)).to(next(self.head.parameters()).dtype)
+        moved = states.gather(1, positions.unsqueeze(-1).expand_as(states)).to(next(self.head.parameters()).dtype)
         features["sentence_embedding"] = self.head(moved, real.long())
         return features
 

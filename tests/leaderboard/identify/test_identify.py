@@ -92,7 +92,7 @@ def find_themselves(seen, tasks):
             written = {task: f"{value if plain else value / 100:.6f}" for task, value in values.items()}
         printed = {task: Number.of(text, task) for task, text in written.items()}
         found = search(Numbers(printed), seen)
-        first = [setting for match in found.matches if match.place == 1 for setting in match.settings]
+        first = [setting for match in found.matches if match.rank == 1 for setting in match.settings]
         own = [all(choice in choices for (_, choice), (_, choices) in zip(each.slots, setting, strict=True))
                for setting in first if len(setting) == len(each.slots)]
         assert any(own), (each.slots, first)
@@ -150,9 +150,9 @@ def test_settings_within_rounding_of_each_other_are_all_first(sample):
     [value] = [each.points("STS-B", False, 0) for each in candidates(sample, ["STS-B"])
                if chosen(each) == ["sts", "all", "Spearman", "cosine"]]
     found = search(Numbers({"STS-B": Number(round(value / 10) * 10, -1)}), sample)  # known to the tens only
-    tied = [match for match in found.matches if match.place == 1]
+    tied = [match for match in found.matches if match.rank == 1]
     assert len(tied) > 1 and all(match.reproduced for match in tied) and len(found.rivals) == len(tied) - 1
-    assert all(match.place > len(tied) for match in found.matches[len(tied) :])
+    assert all(match.rank > len(tied) for match in found.matches[len(tied) :])
 
 
 def test_half_a_unit_of_the_last_digit_is_the_threshold(runs):
@@ -178,7 +178,7 @@ def test_what_reproduces_the_numbers_stands_before_what_is_nearer_on_average(mon
     monkeypatch.setattr(identify, "candidates", lambda seen, tasks: two)
     found = search(Numbers({"a": Number(50.0, 2), "b": Number(60.0, 2)}), [])
     assert [match.settings[0][0][1] for match in found.matches] == [("rounded",), ("nearer",)]
-    assert [(match.place, match.exact, match.reproduced) for match in found.matches] == [(1, 2, True), (2, 1, False)]
+    assert [(match.rank, match.exact, match.reproduced) for match in found.matches] == [(1, 2, True), (2, 1, False)]
     assert found.matches[1].mean < found.matches[0].mean
 
 

@@ -25,14 +25,14 @@ class BertAdam:
 
     def __init__(self, parameters: list[nn.Parameter], rate: float) -> None:
         self.parameters, self.rate = parameters, rate
-        self._first = [torch.zeros_like(each) for each in parameters]
-        self._second = [torch.zeros_like(each) for each in parameters]
+        self._first = [torch.zeros_like(parameter) for parameter in parameters]
+        self._second = [torch.zeros_like(parameter) for parameter in parameters]
 
     @torch.no_grad()
     def step(self) -> None:
         """One update by the gradients, which are scaled down to a common norm of at most 1 and cleared."""
-        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in self.parameters]
-        norm = torch.stack([each.norm() for each in gradients]).norm()
+        gradients = [torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in self.parameters]
+        norm = torch.stack([tensor.norm() for tensor in gradients]).norm()
         scale = _CLIP / norm.clamp(min=_CLIP)
         for parameter, gradient, first, second in zip(self.parameters, gradients, self._first, self._second, strict=True):
             gradient = gradient * scale
