@@ -78,8 +78,8 @@ def main() -> None:
         figures += [timed(board, args.what, environment) for _ in range(2)]
         size = sum(path.stat().st_size for path in (args.folder / "cache").rglob("*") if path.is_file())
         print(json.dumps({"entries": count, "records": len(items) * count, "cache MB": round(size / 1e6), **{
-            name: dict(zip(("CPU s", "seconds", "MB"), each, strict=True))
-            for name, each in zip(("cold", f"{NEW} new", "nothing new"), figures, strict=True)}}), flush=True)
+            name: dict(zip(("CPU s", "seconds", "MB"), figure, strict=True))
+            for name, figure in zip(("cold", f"{NEW} new", "nothing new"), figures, strict=True)}}), flush=True)
 
 
 def timed(board: Path, what: str, environment: dict[str, str]) -> tuple[float, float, int]:
@@ -96,13 +96,13 @@ def timed(board: Path, what: str, environment: dict[str, str]) -> tuple[float, f
 
 def add_entries(board: Path, items: list[tuple[Record, Observations]], numbers: range) -> None:
     """Entries of these numbers, which are not there yet."""
-    invented = [each for number in numbers if not (board / "measured" / f"entry-{number:04}").exists()
-                for each in invented_records(items, number)]
-    draw_many(each for each in invented)
-    for each in invented:
-        each.record.scores = each.protocol.score(each.observed(), each.set_id, each.task)
+    invented = [item for number in numbers if not (board / "measured" / f"entry-{number:04}").exists()
+                for item in invented_records(items, number)]
+    draw_many(item for item in invented)
+    for one in invented:
+        one.record.scores = one.protocol.score(one.observed(), one.set_id, one.task)
     runs: dict[Path, list[BoardRecord]] = {}
-    for made in board_forms([(each.path, each.record, each.observed()) for each in invented]):
+    for made in board_forms([(item.path, item.record, item.observed()) for item in invented]):
         runs.setdefault(board / "measured" / made.path.parent.name / run_name(made.record), []).append(made)
     for folder, records in runs.items():
         for made in records:

@@ -49,13 +49,13 @@ def changes_since(revision: str, folder: Path) -> tuple[EntryChange, ...]:
     before = set(_git(folder, "ls-tree", "--name-only", "-z", base, "./").split("\0"))
     changes = []
     for entry, files in sorted(kinds.items()):
-        each = list(files.values())
-        added, deleted = each.count("A"), each.count("D")
+        letters = list(files.values())
+        added, deleted = letters.count("A"), letters.count("D")
         texts = None
         if files.get(DESCRIPTION, "A") not in "AD":
             old = _git(folder, "show", f"{base}:./{entry}/{DESCRIPTION}")
             texts = old, (folder / entry / DESCRIPTION).read_text("utf-8")
-        changes.append(EntryChange(entry, entry not in before, added, len(each) - added - deleted, deleted, texts))
+        changes.append(EntryChange(entry, entry not in before, added, len(letters) - added - deleted, deleted, texts))
     return tuple(changes)
 
 
@@ -122,6 +122,6 @@ def _git(folder: Path, *arguments: str, environment: Mapping[str, str] | None = 
     except OSError as error:
         raise StsbenchError(f"cannot run git in {folder}: {error.strerror or error}") from error
     if done.returncode:
-        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise StsbenchError(f"git {arguments[0]}: {said}")
+        problem = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise StsbenchError(f"git {arguments[0]}: {problem}")
     return done.stdout

@@ -57,8 +57,8 @@ def submit(runs: tuple[Path, ...], board: Path | None, slug: str, commit: bool, 
 
     root = find_board(board)
     made = submitting(root, runs, slug, described(stated), commit)
-    for place in made.standings:
-        echo(f"would {headline(place)}")
+    for standing in made.standings:
+        echo(f"would {headline(standing)}")
     echo(f"{'on the branch ' + made.branch if commit else 'to be committed'}: {counted(len(made.files), 'file')}, "
                f"{sized(made.size)}")
     for path in made.files:

@@ -42,8 +42,8 @@ def as_arguments(runs: tuple[Path, ...], board: Path | None, slug: str, stated: 
     words = [*map(str, runs), *([] if board is None else ["--board", str(board)]), "--entry", slug]
     for name, value in stated.items():
         option = "--flag" if name == "flags" else f"--{name.replace('_', '-')}"
-        for each in value if isinstance(value, tuple) else [value]:
-            words += [option, str(each)] if each not in (None, "") else []
+        for word in value if isinstance(value, tuple) else [value]:
+            words += [option, str(word)] if word not in (None, "") else []
     return words
 
 

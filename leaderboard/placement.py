@@ -28,7 +28,7 @@ def headline(standing: Standing) -> str:
     """"rank 4-7 of 35 under sts:all (Spearman, all; Avg 75.97, 95 % interval 74.54 to 77.40)"."""
     tab, row = standing
     where = f"under {protocol_of(tab)} ({tab.title}; {_score(tab, row)})"
-    return f"rank {_place(tab, row)} {where}" if row.rank else f"not be ranked {where}: {_reason(row)}"
+    return f"rank {_rank(tab, row)} {where}" if row.rank else f"not be ranked {where}: {_reason(row)}"
 
 
 def protocol_of(tab: Tab) -> str:
@@ -39,7 +39,7 @@ def protocol_of(tab: Tab) -> str:
 def report(board: Board, changes: Sequence[EntryChange], others: Sequence[str] = ()) -> str:
     """Markdown, for the summary of a pull request: where each new or changed entry would stand, how its description differs,
     and which `others` files change, on which the board may depend."""
-    parts = [_section(board, each) for each in changes] or ["No measured entry is new or changed."]
+    parts = [_section(board, change) for change in changes] or ["No measured entry is new or changed."]
     if others:
         files = ", ".join(map(plain_markdown, others[:_LISTED]))
         rest = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
@@ -59,7 +59,7 @@ def _section(board: Board, change: EntryChange) -> str:
     if placed[1:]:
         grid = [["Protocol", "Tab", "Score", "Rank"]]
         grid += [[protocol_of(tab), plain_markdown(tab.title), plain_markdown(_score(tab, row)),
-                  plain_markdown(_place(tab, row) if row.rank else _reason(row))] for tab, row in placed[1:]]
+                  plain_markdown(_rank(tab, row) if row.rank else _reason(row))] for tab, row in placed[1:]]
         lines.append(pipes(grid, 4))
     if notes := list(dict.fromkeys(mark for _, row in placed for mark in row.marks)):
         lines.append("\n".join(f"- {plain_markdown(note)}" for note in notes))
@@ -94,7 +94,7 @@ def _described(change: EntryChange) -> str:
     return "on the board already; " + ", ".join(f"{counted(n, 'file')} {what}" for what, n in counts.items() if n)
 
 
-def _place(tab: Tab, row: Row) -> str:
+def _rank(tab: Tab, row: Row) -> str:
     assert row.rank is not None
     ranked = sum(other.rank is not None for other in tab.measured)
     first, last = row.rank.first, row.rank.last

@@ -100,14 +100,14 @@ def _copied(board: Path, slug: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / board.resolve().name
         (trial / "measured").mkdir(parents=True)
-        for each in board.iterdir():
-            if each.is_dir() and each.name not in ("measured", SITE):
-                shutil.copytree(each, trial / each.name, copy_function=_link)
-        for each in (board / "measured").iterdir() if (board / "measured").is_dir() else ():
-            if each.name == slug:
-                shutil.copytree(each, trial / "measured" / slug)
+        for path in board.iterdir():
+            if path.is_dir() and path.name not in ("measured", SITE):
+                shutil.copytree(path, trial / path.name, copy_function=_link)
+        for path in (board / "measured").iterdir() if (board / "measured").is_dir() else ():
+            if path.name == slug:
+                shutil.copytree(path, trial / "measured" / slug)
             else:
-                (trial / "measured" / each.name).symlink_to(each.resolve())
+                (trial / "measured" / path.name).symlink_to(path.resolve())
         yield trial
 
 

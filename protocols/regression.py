@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stsbench.data.sets.sets import LabelledSet, PairSet, fed
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import CORRELATION, DEV_CORRELATION, DEV_SHARE, SHARE, Array, Metric
 from stsbench.evaluation.settings import Count, Factor, Settings, SettingsModel, SomeOf, Whole, setting
@@ -76,7 +76,7 @@ class RegressionProtocol(Protocol):
         "dev spearman": DEV_CORRELATION, "accuracy": SHARE, "dev accuracy": DEV_SHARE,
     }
     arrays: ClassVar[Mapping[str, Array]] = {
-        "row": Array("int", "m", shared=True, places=True), "gold": Array("number", "m", shared=True),
+        "row": Array("int", "m", shared=True, indices=True), "gold": Array("number", "m", shared=True),
         "predicted": Array("number", "m", rounded=True, per_item=True), "sizes": Array("int", "3", shared=True),
         "dev_spearman": Array("float", "t", optional=True), "epochs": Array("int", "1", optional=True),
         "dev_accuracy": Array("float", "r", optional=True),
@@ -184,7 +184,7 @@ class RegressionProtocol(Protocol):
         """The counts and the gold scores' ranks are computed once for all encoders."""
         drawn: list[Drawn] = [{} for _ in observed]
         kinds = ("row", "gold") if any("dev_accuracy" in item.arrays for item in observed) else ("gold",)
-        for indices in alike(observed, kinds) if resamples else ():
+        for indices in grouped(observed, kinds) if resamples else ():
             members = [observed[at].arrays for at in indices]
             counts = _counts(len(members[0]["gold"]), data_id, resamples, seed)
             for at, draws in zip(indices, self._redrawn(members, counts), strict=True):

@@ -19,7 +19,7 @@ from stsbench.data.sets.sets import DataSet, PairSet, path_name
 from stsbench.data.text.scored_pairs import read_scored_pairs
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import CORRELATION, Array, Metric, Names
 from stsbench.evaluation.settings import AnyOf, Settings, SettingsModel, SomeOf, Text, Whole, setting
@@ -185,7 +185,7 @@ class StsProtocol(Protocol):
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
         """The counts and the gold scores' ranks are computed once for all encoders."""
         drawn: list[Drawn] = [{} for _ in observed]
-        for indices in alike(observed, ("gold", "subset"), ("subsets",)) if resamples else ():
+        for indices in grouped(observed, ("gold", "subset"), ("subsets",)) if resamples else ():
             members = [observed[at] for at in indices]
             blocks = _redrawn(members[0], resamples, (seed, data_id))
             for at, draws in zip(indices, self._weighted(members, blocks), strict=True):
@@ -259,7 +259,7 @@ class StsProtocol(Protocol):
         parts: list[dict[Any, list[NDArray[np.float64]]]] = [{} for _ in observed]
         for task, weights in zip(AVERAGED, counts, strict=True):
             of_task = [tasks[task][0] for tasks in observed]
-            for indices in alike(of_task, ("gold", "subset"), ("subsets",)):
+            for indices in grouped(of_task, ("gold", "subset"), ("subsets",)):
                 many = self._weighted([of_task[at] for at in indices], blocks_of(weights))
                 for at, draws in zip(indices, many, strict=True):
                     for key, values in draws.items():

@@ -16,7 +16,7 @@ from pydantic import Field
 from stsbench.data.sets.sets import BLANK, DataSet, LabelledSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import DEV_SHARE, SHARE, Array, Metric, Names
 from stsbench.evaluation.settings import LARGEST, Count, Factor, Fraction, Settings, SettingsModel, SomeOf, Whole, setting
@@ -94,7 +94,7 @@ class TransferProtocol(Protocol):
         "accuracy": SHARE, "f1": Metric(range=SHARE.range, title="F1"), "dev accuracy": DEV_SHARE,
     }
     arrays: ClassVar[Mapping[str, Array]] = {
-        "rows": Array("int", "m", shared=True, places=True), "predicted": Array("int", "m", per_item=True),
+        "rows": Array("int", "m", shared=True, indices=True), "predicted": Array("int", "m", per_item=True),
         "gold": Array("int", "m", shared=True), "fold": Array("int", "m", shared=("k", "seed")),
         "grid": Array("float", "or"), "chosen": Array("int", "o"),
         "regs": Array("float", "r", shared=("grid", "grid_kfold")), "counts": Array("int", "3"),
@@ -209,7 +209,7 @@ class TransferProtocol(Protocol):
         """The counts are drawn once for all encoders whose items are in the same folds."""
         drawn: list[Drawn] = [{} for _ in observed]
         by_item = [_by_item(item) for item in observed]  # in whatever order an encoder's folds list them
-        for indices in alike(by_item, ("fold",)) if resamples else ():
+        for indices in grouped(by_item, ("fold",)) if resamples else ():
             members = [by_item[at] for at in indices]
             for at, draws in zip(indices, _redrawn(members, data_id, resamples, seed), strict=True):
                 drawn[at] = draws

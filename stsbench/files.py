@@ -79,7 +79,7 @@ def leftover(path: Path) -> bool:
 
 def clear_leftovers(folder: Path) -> None:
     """Delete them from a folder that no other process writes into."""
-    for path in [each for each in folder.iterdir() if leftover(each)] if folder.is_dir() else ():
+    for path in [entry for entry in folder.iterdir() if leftover(entry)] if folder.is_dir() else ():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -126,13 +126,13 @@ def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
 
 def _sweep(folder: Path, every: bool) -> None:
     """Delete what dead processes of this machine were building in the same place; `every`: whatever is of this name."""
-    mine = set(folder.parent.glob(f".{glob.escape(folder.name)}.*.part")) if every else set()
-    for left in {*mine, *folder.parent.glob(f".*.{machine()}.part")}:
-        if left not in mine and left.name.endswith(".old.part"):
+    leftovers = set(folder.parent.glob(f".{glob.escape(folder.name)}.*.part")) if every else set()
+    for left in {*leftovers, *folder.parent.glob(f".*.{machine()}.part")}:
+        if left not in leftovers and left.name.endswith(".old.part"):
             continue  # what gave way to a folder that may not have come
-        lock = None if left in mine else _lock(left)
-        if left in mine or lock is not None:
-            shutil.rmtree(left, ignore_errors=left not in mine)
+        lock = None if left in leftovers else _lock(left)
+        if left in leftovers or lock is not None:
+            shutil.rmtree(left, ignore_errors=left not in leftovers)
         if lock is not None:
             os.close(lock)
 

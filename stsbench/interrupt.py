@@ -27,4 +27,4 @@ def stop_on_sigterm() -> None:
 def exit_code(error: BaseException) -> int:
     """128 plus the signal's number, as shells have it: 143 for SIGTERM, 130 for Ctrl-C."""
     causes = (error, error.__cause__, error.__context__)  # click wraps what it catches
-    return 128 + (signal.SIGTERM if any(isinstance(each, Terminated) for each in causes) else signal.SIGINT)
+    return 128 + (signal.SIGTERM if any(isinstance(cause, Terminated) for cause in causes) else signal.SIGINT)

@@ -15,8 +15,8 @@ _ENDS = (
 def pages() -> dict[str, tuple[str, str]]:
     """Site path -> (title, Markdown)."""
     made, rows = {}, ""
-    for name, (place, line) in _COMMANDS.items():
-        module, _, attribute = place.partition(":")
+    for name, (target, line) in _COMMANDS.items():
+        module, _, attribute = target.partition(":")
         settings = {"module": module, "command": attribute, "prog_name": f"stsbench {name}", "style": "table", "depth": 0}
         block = "".join(f"    :{key}: {value}\n" for key, value in settings.items())
         made[f"cli/{name}.md"] = (name, f"::: mkdocs-click\n{block}")

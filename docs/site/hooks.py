@@ -53,27 +53,27 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     if readme is not None:
         files.remove(readme)
     elsewhere, books = _elsewhere(), notebooks.pages(ROOT)
-    config.extra["elsewhere"] = {**elsewhere, **{f"docs/{place[:-3]}.ipynb": place for place in books}}
-    for name, place in elsewhere.items():
-        files.append(File.generated(config, place, abs_src_path=str(ROOT / name)))
-        _SOURCES[place] = ROOT / name
+    config.extra["elsewhere"] = {**elsewhere, **{f"docs/{uri[:-3]}.ipynb": uri for uri in books}}
+    for name, uri in elsewhere.items():
+        files.append(File.generated(config, uri, abs_src_path=str(ROOT / name)))
+        _SOURCES[uri] = ROOT / name
     made = {
         "methods": {p: (p[8:-3], "") for p in elsewhere.values() if p.startswith("methods/")},
         "post": {p: (p[5:-3].replace("_", "-"), "") for p in elsewhere.values() if p.startswith("post/")},
         "cli": commands.pages(),
         "api": api.pages(ROOT),
-        "notebooks": {place: (book.title, book.text) for place, book in books.items()},
+        "notebooks": {uri: (book.title, book.text) for uri, book in books.items()},
         "recipes": tables.recipe_pages(ROOT),
         "settings": {"reference/settings.md": ("", tables.settings_page())},
         "presets": {"reference/presets.md": ("", tables.presets_page())},
         "schema": {"reference/record-schema.md": ("", tables.schema_page(ROOT))},
     }
     for pages in made.values():
-        for place, (_, text) in pages.items():
+        for uri, (_, text) in pages.items():
             if text:
-                files.append(File.generated(config, place, content=text))
-    for place, content in (item for book in books.values() for item in book.pictures.items()):
-        files.append(File.generated(config, place, content=content))
+                files.append(File.generated(config, uri, content=text))
+    for uri, content in (item for book in books.values() for item in book.pictures.items()):
+        files.append(File.generated(config, uri, content=content))
     config.nav = _filled(config.nav, made)
     return files
 
@@ -81,13 +81,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def _filled(nav: Any, made: dict[str, Any]) -> Any:
     """The navigation with `+ NAME` replaced by that kind's pages."""
     if isinstance(nav, list):
-        return [_filled(each, made) for each in nav]
+        return [_filled(item, made) for item in nav]
     if isinstance(nav, dict):
-        return {title: _filled(each, made) for title, each in nav.items()}
+        return {title: _filled(item, made) for title, item in nav.items()}
     if not nav.startswith("+ "):
         return nav
     pages = made[nav[2:]]
-    entries = [{title: place} if title else place for place, (title, _) in pages.items()]
+    entries = [{title: uri} if title else uri for uri, (title, _) in pages.items()]
     return entries if len(entries) > 1 else entries[0]
 
 
@@ -100,13 +100,13 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links to files of the repository become links of the site."""
-    place = page.file.src_uri
-    if place == "index.md":
+    uri = page.file.src_uri
+    if uri == "index.md":
         page.meta["hide"] = ["navigation"]  # a column with one line
-    source = _SOURCES.get(place) or ROOT / "docs" / place
+    source = _SOURCES.get(uri) or ROOT / "docs" / uri
     if not source.is_file():
         return markdown  # made here, with links of the site
-    return four_columns(rewrite(markdown, source, place, ROOT, config.extra["elsewhere"], config.extra["repository"]))
+    return four_columns(rewrite(markdown, source, uri, ROOT, config.extra["elsewhere"], config.extra["repository"]))
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:

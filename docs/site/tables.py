@@ -103,9 +103,9 @@ def _type(field: dict[str, Any]) -> str:
         name = field["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
     if "anyOf" in field:
-        return " or ".join(_type(each) for each in field["anyOf"])
+        return " or ".join(_type(part) for part in field["anyOf"])
     if "enum" in field or "const" in field:
-        return ", ".join(code(each) for each in field.get("enum", [field.get("const")]))
+        return ", ".join(code(part) for part in field.get("enum", [field.get("const")]))
     if field.get("type") == "array":
         return f"list of {_type(field.get('items', {}))}"
     if field.get("type") == "object" and isinstance(field.get("additionalProperties"), dict):

@@ -76,8 +76,8 @@ def observed(folders: Iterable[Path], log: Callable[[str], None]) -> list[Observ
                 log(f"left out: {path.name}: {error}")
                 continue
             key = (encoder_key(record), record.data.text_version)
-            mine = encoders.setdefault(key, Observed(_encoder_name(record), record.data.text_version))
-            _add(mine, one, rows)
+            of_encoder = encoders.setdefault(key, Observed(_encoder_name(record), record.data.text_version))
+            _add(of_encoder, one, rows)
     return _numbered(list(encoders.values()))
 
 
@@ -87,10 +87,10 @@ def empty(protocol: str, word: str = "") -> Form:
     return Form(f"{protocol}:{word}" if word else protocol, kind(kind.variants[word] if word else {}), "")
 
 
-def known_tasks(seen: Sequence[Observed]) -> list[str]:
+def known_tasks(observed: Sequence[Observed]) -> list[str]:
     """The tasks of all protocols, then what the runs hold beside them, subsets included."""
     names = [task for kind in kinds().values() for task in kind({}).tasks()]
-    observed_labels = [label for each in seen for form in each.forms.values() for label, _, _ in form.rows]
+    observed_labels = [label for encoder in observed for form in encoder.forms.values() for label, _, _ in form.rows]
     return list(dict.fromkeys([*names, *observed_labels]))
 
 
@@ -99,17 +99,16 @@ def kept(protocol: Protocol) -> dict[str, Any]:
     return {key: value for key, value in protocol.settings.items() if key not in protocol.cosmetic}
 
 
-def _add(mine: Observed, one: Measured, rows: list[ScoreRow]) -> None:
+def _add(encoder: Observed, one: Measured, rows: list[ScoreRow]) -> None:
     settings = json.dumps(kept(one.protocol), sort_keys=True)
     key = (one.protocol.name, settings if one.protocol.name != "mteb" else one.record.protocol.label)
-    form = mine.forms.setdefault(key, Form(_name(one), one.protocol, settings))
+    form = encoder.forms.setdefault(key, Form(_name(one), one.protocol, settings))
     digest, path = form.measured_on.setdefault(one.task, (one.digest, one.path))
     if digest != one.digest:
-        raise StsbenchError(
-            f"{one.path} and {path} measured {mine.encoder} on different data, both named {one.set_id}: give one of the runs"
-        )
-    if not one.record.data.known and one.set_id not in mine.unknown:
-        mine.unknown.append(one.set_id)
+        both = f"{one.path} and {path} measured {encoder.encoder} on different data"
+        raise StsbenchError(f"{both}, both named {one.set_id}: give one of the runs")
+    if not one.record.data.known and one.set_id not in encoder.unknown:
+        encoder.unknown.append(one.set_id)
     form.sets[one.task] = one.set_id
     for row in rows:
         label = one.task if row.subset is None else f"{one.task}/{row.subset}"
@@ -133,11 +132,11 @@ def _name(one: Measured) -> str:
     protocol = one.protocol
     if protocol.name == "mteb" or protocol.user_path:
         return one.record.protocol.label
-    kind, mine = type(protocol), kept(protocol)
+    kind, settings = type(protocol), kept(protocol)
     nearest: tuple[str, list[str]] | None = None
     for word in ("", *kind.variants):
         defaults = kept(kind(kind.variants[word] if word else {}))
-        changes = [f"{key} {_spelled(value)}" for key, value in mine.items() if defaults.get(key) != value]
+        changes = [f"{key} {_spelled(value)}" for key, value in settings.items() if defaults.get(key) != value]
         if nearest is None or len(changes) < len(nearest[1]):
             nearest = (f"{protocol.name}:{word}" if word else protocol.name, changes)
     assert nearest is not None
@@ -158,9 +157,9 @@ def _encoder_name(record: Record) -> str:
 
 def _numbered(encoders: list[Observed]) -> list[Observed]:
     """Encoders of one name get a number each."""
-    for each in encoders:
+    for encoder in encoders:
         same = [other for other in encoders
-                if (other.encoder, other.text_version) == (each.encoder, each.text_version)]
+                if (other.encoder, other.text_version) == (encoder.encoder, encoder.text_version)]
         if len(same) > 1:
             for number, other in enumerate(same, 1):
                 other.encoder += f" (number {number})"

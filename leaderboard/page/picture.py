@@ -54,7 +54,7 @@ class _Plan:
     """Where everything stands: x of the settings, y of a value, and the labels, moved so that none overlap."""
 
     def __init__(self, sensitivity: Sensitivity) -> None:
-        self.settings, self.rows, self.rank = sensitivity.settings, sensitivity.rows, sensitivity.place
+        self.settings, self.rows, self.rank = sensitivity.settings, sensitivity.rows, sensitivity.position
         self.average = sensitivity.average
         self.x = _across(self.settings)
         self.names = {row: wrapped(row) for row in self.rows}
@@ -201,7 +201,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def _described(sensitivity: Sensitivity) -> str:
-    parts, rank = [], sensitivity.place
+    parts, rank = [], sensitivity.position
     for setting in sensitivity.settings:
         ordered = sorted(sensitivity.rows, key=lambda row: rank[setting, row])
         listed = ", ".join(f"{rank[setting, row]} {row} {sensitivity.average[setting, row]:.2f}" for row in ordered)

@@ -100,7 +100,7 @@ def _best_first(tab: Tab) -> list[Row]:
 
 def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
     """A row without its empty fields; kind: what a comparable row was trained with."""
-    rank = row.rank and {"place": row.rank.place, "first": row.rank.first, "last": row.rank.last, "ties": row.rank.ties,
+    rank = row.rank and {"place": row.rank.position, "first": row.rank.first, "last": row.rank.last, "ties": row.rank.ties,
                          "alone": list(row.rank.alone) if any(row.rank.alone) else None}
     fields = {
         "id": row.id, "method": row.method, "backbone": row.backbone, "setting": row.setting, "flags": list(row.flags),

@@ -98,7 +98,7 @@ def csv_table(board: Board) -> str:
                 "tab": tab.id, "kind": row.kind, "id": _cell(row.id), "method": _cell(row.method),
                 "backbone": _cell(row.backbone), "setting": row.setting, "flags": " ".join(row.flags),
                 "seeds": row.seeds, "best_of": row.best_of,
-                "place": rank and rank.place, "first": rank and rank.first, "last": rank and rank.last,
+                "place": rank and rank.position, "first": rank and rank.first, "last": rank and rank.last,
                 "ties": rank and rank.ties, "source": _cell(row.source), "printed": _number(row.average_printed),
                 "notes": _cell("; ".join([*notes, *_sentences(row)])),
             }
@@ -184,7 +184,7 @@ def _grid(
 def _standing(row: Row) -> str:
     """"2 (1-3) ab": place, its interval and the letters of ties; what stands there instead; nothing for a published row."""
     if row.rank:
-        return f"{row.rank.place} ({_rank_interval(row)}) {row.rank.ties}".strip()
+        return f"{row.rank.position} ({_rank_interval(row)}) {row.rank.ties}".strip()
     return f"best of {row.best_of}" if row.best_of else "not ranked" if row.unranked else ""
 
 

@@ -27,11 +27,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Rank:
-    """place: 1 + rows with a higher score; first, last: 95 % interval of the rank, jointly with those of all other rows;
+    """position: 1 + rows with a higher score; first, last: 95 % interval of the rank, jointly with those of all other rows;
     ties: letters, rows that share one do not differ significantly, "" on a tab of more than 20 ranked rows; alone: the
     narrower interval that covers this row's rank in 95 %, by itself."""
 
-    place: int
+    position: int
     first: int
     last: int
     ties: str
@@ -135,7 +135,7 @@ class Sensitivity:
     """How the ranking of the same measured rows changes between settings (of STS).
 
     settings: names such as "all Spearman"; rows: names, best first under the first setting; average: (setting, row) -> Avg;
-    place: (setting, row) -> 1..; tau: (setting, setting) -> Kendall's tau-b, both ways round, absent where every row ties.
+    position: (setting, row) -> 1..; tau: (setting, setting) -> Kendall's tau-b, both ways round, absent where all rows tie.
     swaps: (setting, later setting) -> pairs of rows in strictly opposite order, each (ahead, behind) under the first.
     scores and task_swaps are the same of each single task, because the average hides most of it.
     """
@@ -143,7 +143,7 @@ class Sensitivity:
     settings: tuple[str, ...]
     rows: tuple[str, ...]
     average: Mapping[tuple[str, str], float]
-    place: Mapping[tuple[str, str], int]
+    position: Mapping[tuple[str, str], int]
     tau: Mapping[tuple[str, str], float]
     swaps: Mapping[tuple[str, str], tuple[tuple[str, str], ...]]
     significant: Mapping[tuple[str, str, str], bool] = field(default_factory=dict)  # (setting, row, row)

@@ -50,24 +50,24 @@ def gather(root: Path, records: str | None = None) -> Board:
     shipped = root / "published"
     publications = load_publications(shipped if shipped.is_dir() else None)
     tests: dict[str, Tested] = {}
-    tabs = _tabs(_alike(placed), tests)
+    tabs = _tabs(_grouped(placed), tests)
     tabs = published_tabs(published_rows(tabs, publications), publications)
     tabs = with_imported(tabs, load_imported(root / FOLDER))
     return Board(tuple(tabs), {entry.id: _provenance(entry) for entry in entries}, sensitivity(tabs, tests))
 
 
-def _alike(placed: Sequence[Placed]) -> list[list[Placed]]:
+def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:
     """Lines that may stand in one tab: of one setting, and on the same data in every column that two of them share.
 
     Defaults on the catalog's data come first: they have the plain name of a tab, and the published rows beside them.
     """
     groups: list[tuple[dict[str, str], list[Placed]]] = []
 
-    def place(item: Placed) -> tuple[int, bool, bool, bool]:
+    def order(item: Placed) -> tuple[int, bool, bool, bool]:
         line = item[1]
         return line.protocol.position, not line.known, line.sample, bool(form(line))
 
-    for item in sorted(placed, key=place):
+    for item in sorted(placed, key=order):
         line = item[1]
         for digests, members in groups:
             same = (members[0][1].setting, members[0][1].known) == (line.setting, line.known)
@@ -150,9 +150,9 @@ def _plans(groups: Sequence[Sequence[Placed]]) -> list[_Plan]:
 
 def _unscored(draws: Sequence[tuple[int, Values]]) -> list[int]:
     """The rows without a score in many resamples in which others have one: the test leaves such a resample out for all."""
-    missing = {i: np.isnan(each) for i, each in draws}
+    missing = {i: np.isnan(draw) for i, draw in draws}
     by_all = np.all(list(missing.values()), axis=0)
-    return [i for i, each in missing.items() if (each & ~by_all).mean() > MOST_UNSCORED]
+    return [i for i, draw in missing.items() if (draw & ~by_all).mean() > MOST_UNSCORED]
 
 
 def _about(line: ScoreLine, lead: str, columns: Sequence[str]) -> str:
@@ -184,12 +184,12 @@ def _tested(plans: Sequence[_Plan]) -> dict[str, Tested]:
     workers = min(cores(), sum(len(plan.able) > MANY_ROWS for plan in plans))
     tests = across(_test, scores, workers)
     rows = [tuple(plan.members[i][0].id for i in plan.able) for plan in plans]
-    return {plan.name: each for plan, each in zip(plans, zip(rows, tests, strict=True), strict=True)}
+    return {plan.name: tested for plan, tested in zip(plans, zip(rows, tests, strict=True), strict=True)}
 
 
 def _scores(members: Sequence[Placed], lead: str) -> Scores:
     entries, lines = [entry for entry, _, _ in members], [line for _, line, _ in members]
-    pairs = SeedPairs([[[each.record for each in run.records] for run in entry.runs] for entry in entries])
+    pairs = SeedPairs([[[item.record for item in run.records] for run in entry.runs] for entry in entries])
     seeds = [line.seeds[lead][pairs.order(i)] if lead in line.seeds else np.empty(0) for i, line in enumerate(lines)]
     values = np.array([line.cells[lead].value for line in lines])
     return Scores(values, np.stack([line.draws[lead] for line in lines]), seeds, np.array(pairs.groups))
@@ -208,11 +208,11 @@ def _pairs(tested: Tested) -> PairTests | None:
 
 def _ranks(values: Values, tested: Tested, lower: bool) -> list[Rank]:
     significance = tested[1]
-    place, first, last = (each.tolist() for each in rank_intervals(values, significance.jointly, lower))
-    _, *alone = (each.tolist() for each in rank_intervals(values, significance.alone, lower))
+    position, first, last = (bound.tolist() for bound in rank_intervals(values, significance.jointly, lower))
+    _, *alone = (bound.tolist() for bound in rank_intervals(values, significance.alone, lower))
     few = len(values) <= MOST_LETTERS
     ties = letters(values, significance.jointly, lower) if few else [""] * len(values)
-    return [Rank(*each) for each in zip(place, first, last, ties, zip(*alone, strict=True), strict=True)]
+    return [Rank(*fields) for fields in zip(position, first, last, ties, zip(*alone, strict=True), strict=True)]
 
 
 def _sorted(
@@ -259,16 +259,16 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
     runs = []
     for run in loaded.runs:
         first = run.records[0].record
-        provenances = [each.record.provenance for each in run.records]
-        times = [each.record.created for each in run.records]
+        provenances = [item.record.provenance for item in run.records]
+        times = [item.record.created for item in run.records]
         runs.append({
             "fingerprint": first.encoder.fingerprint, "encoder": dict(first.encoder.spec),
-            "width": _one(each.record.encoder.dimension for each in run.records),
-            "seed": next((each["seed"] for each in provenances if "seed" in each), None),
+            "width": _one(item.record.encoder.dimension for item in run.records),
+            "seed": next((about["seed"] for about in provenances if "seed" in about), None),
             "versions": dict(provenances[0].get("versions", {})), "python": provenances[0].get("python"),
-            "revision": _distinct(each.get("git") for each in provenances),
-            "device": _distinct(each.get("device") for each in provenances),
-            "command": _distinct(" ".join(each["command"]) if each.get("command") else None for each in provenances),
+            "revision": _distinct(about.get("git") for about in provenances),
+            "device": _distinct(about.get("device") for about in provenances),
+            "command": _distinct(" ".join(about["command"]) if about.get("command") else None for about in provenances),
             "measured": [end.astimezone(UTC).isoformat() for end in (min(times), max(times))],
             "records": f"{len(run.records)} in leaderboard/measured/{loaded.id}/{run.folder.name}/{RUN}",
         })
@@ -279,7 +279,7 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
 def flags_of(loaded: LoadedEntry) -> tuple[str, ...]:
     """Keys of FLAGS: what an entry states, and what its records show."""
     flags: set[str] = {*loaded.entry.flags}
-    if any(_transductive(each.record, each.set_id) for run in loaded.runs for each in run.records):
+    if any(_transductive(item.record, item.set_id) for run in loaded.runs for item in run.records):
         flags.add("transductive")
     if loaded.changed:
         flags.add("changed-recipe")
@@ -308,4 +308,4 @@ def _one(numbers: Iterable[int]) -> int | None:
 
 
 def _distinct(values: Iterable[object]) -> list[str]:
-    return [str(each) for each in dict.fromkeys(values) if each is not None]
+    return [str(value) for value in dict.fromkeys(values) if value is not None]

@@ -48,7 +48,7 @@ def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyT
         settings=settings,
         rows=rows,
         average={(setting, row): averages[setting][row] for setting in settings for row in rows},
-        place={(setting, row): 1 + sum(value > values[row] for value in values.values())
+        position={(setting, row): 1 + sum(value > values[row] for value in values.values())
                for setting, values in averages.items() for row in rows},
         tau=_taus(rows, averages),
         swaps={(a, b): _swapped(rows, averages[a], averages[b]) for a, b in pairs},

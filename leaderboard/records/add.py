@@ -150,9 +150,9 @@ def _check_decided(made: Sequence[BoardRecord], there: Sequence[tuple[Path, Reco
 
 def _refuse_twins(measured: Path, slug: str, records: Sequence[tuple[Path, Record]]) -> None:
     """One encoder is one entry: the same row twice would widen every rank interval."""
-    mine = {run_name(record) for _, record in records if has_identity(record.encoder.spec)}
+    added = {run_name(record) for _, record in records if has_identity(record.encoder.spec)}
     for other in sorted(measured.iterdir()) if measured.is_dir() else []:
-        if other.name != slug and (same := mine & {run.name for run in run_folders(other)}):
+        if other.name != slug and (same := added & {run.name for run in run_folders(other)}):
             raise StsbenchError(f"{other / min(same)} holds this encoder already: add the records to the entry {other.name}")
 
 
@@ -209,7 +209,7 @@ def _doubts(records: Sequence[tuple[Path, Record]]) -> list[str]:
     """What the submitter should think about before publishing: data off the catalog, the sample, paths of this machine."""
     doubts = []
     data = [record.data for _, record in records]
-    unknown = sorted({each.id for each in data if not each.known and each.text_version != "own"})
+    unknown = sorted({part.id for part in data if not part.known and part.text_version != "own"})
     if unknown:
         doubts.append(f"{', '.join(unknown)}: not the catalog's data; ranked separately from it")
     if any(record.data.text_version == "sample" for _, record in records):

@@ -79,9 +79,9 @@ def _check_provenance(path: Path, record: Record) -> None:
     if record.created.tzinfo is None:
         raise StsbenchError(f"{path}: created: the time has no zone")
     if not FIRST < record.created < datetime.now(UTC) + timedelta(hours=1):
-        said = "is long past" if record.created < FIRST else "has not come yet"
+        problem = "is long past" if record.created < FIRST else "has not come yet"
         moment = f"{record.created:%Y-%m-%d %H:%M %Z}"
-        raise StsbenchError(f"{path}: created: {moment} {said}: was the clock of the machine right?")
+        raise StsbenchError(f"{path}: created: {moment} {problem}: was the clock of the machine right?")
     seed = provenance.get("seed")
     if seed is not None and (type(seed) is not int or seed < 0):
         raise StsbenchError(f"{path} was edited: seed of its provenance is {seed!r}, not a whole number")
@@ -109,10 +109,11 @@ def hidden_in(text: str, kept: str = "") -> str:
     shows all it holds."""
     if text.isascii() and text.isprintable():
         return ""
-    for is_mark, marks in groupby(text, lambda each: unicodedata.category(each) in ("Mn", "Me")):
+    for is_mark, marks in groupby(text, lambda letter: unicodedata.category(letter) in ("Mn", "Me")):
         if is_mark and len(over := list(marks)) > MOST_MARKS:
             return f"U+{ord(over[0]):04X} and {len(over) - 1} more over one letter"
-    return next((f"U+{ord(each):04X}" for each in text if each not in kept and (visible(each) != each or each in BLANK)), "")
+    hidden = (letter for letter in text if letter not in kept and (visible(letter) != letter or letter in BLANK))
+    return next((f"U+{ord(letter):04X}" for letter in hidden), "")
 
 
 def _check_encoder(path: Path, record: Record) -> None:
@@ -145,8 +146,8 @@ def _check_names(path: Path, observations: Observations) -> None:
     """Observations are numbers and a few names. Raises StsbenchError where one could be a sentence of the data."""
     for name in (*observations.arrays, *observations.names, *chain.from_iterable(observations.names.values())):
         if hidden := hidden_in(name, kept="\n\t" + EMOJI):
-            said = f"a character that is not seen ({hidden}): {visible(name)[:80]}"
-            raise StsbenchError(f"{path}: the observations hold {said}")
+            problem = f"a character that is not seen ({hidden}): {visible(name)[:80]}"
+            raise StsbenchError(f"{path}: the observations hold {problem}")
     for key, array in observations.arrays.items():
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise StsbenchError(f"{path}: its observations hold something that is not a number: {key}")
@@ -163,12 +164,12 @@ def _check_result(path: Path, text: str) -> None:
     try:
         result = json.loads(text)
         scores = result["scores"].values() if isinstance(result["task_name"], str) else ()
-        good = bool(scores) and all(isinstance(each, dict) and "main_score" in each for part in scores for each in part)
+        good = bool(scores) and all(isinstance(row, dict) and "main_score" in row for part in scores for row in part)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         good = False
     if not good:
         raise StsbenchError(f"{path}: task_result of the observations is not a result of mteb")
-    if any(len(each) > LONGEST for each in _strings(result)):
+    if any(len(string) > LONGEST for string in _strings(result)):
         raise StsbenchError(f"{path}: the observations hold texts (task_result): only numbers and a few names belong")
 
 
@@ -176,11 +177,11 @@ def _strings(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for each in (*value, *value.values()):
-            yield from _strings(each)
+        for inner in (*value, *value.values()):
+            yield from _strings(inner)
     elif isinstance(value, list):
-        for each in value:
-            yield from _strings(each)
+        for inner in value:
+            yield from _strings(inner)
 
 
 def check_widths(records: Iterable[tuple[Path, Record]]) -> None:

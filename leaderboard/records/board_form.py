@@ -36,7 +36,7 @@ def board_forms(items: list[tuple[Path, Record, Observations]]) -> list[BoardRec
     """The records in the board's form; the draws that tell whether their scores stay are computed together."""
     rounded = [measured(path, record, _rounded(record, observations)) for path, record, observations in items]
     draw_many(rounded)
-    return [_form(each, observations) for each, (_, _, observations) in zip(rounded, items, strict=True)]
+    return [_form(coarse, observations) for coarse, (_, _, observations) in zip(rounded, items, strict=True)]
 
 
 def _rounded(record: Record, observations: Observations) -> Observations:

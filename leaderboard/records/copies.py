@@ -35,26 +35,26 @@ def refuse_equal(records: Iterable[Owned]) -> None:
     """Raises StsbenchError where two owners, an entry's runs or a board's entries by their folders, have the same
     observations: those of two encoders, or of two seeds, never are."""
     owners: dict[str, str] = {}
-    for owner, each in records:
-        if (key := _never_equal(each)) and (other := owners.setdefault(key, owner)) != owner:
-            record, what = each.record, _per_item(each) or "scores"
-            said = f"has the {what} of {other} on {record.data.id}: one run, measured twice"
-            raise StsbenchError(f"{owner} {said}; leave one out")
+    for owner, measured in records:
+        if (key := _never_equal(measured)) and (other := owners.setdefault(key, owner)) != owner:
+            record, what = measured.record, _per_item(measured) or "scores"
+            problem = f"has the {what} of {other} on {record.data.id}: one run, measured twice"
+            raise StsbenchError(f"{owner} {problem}; leave one out")
 
 
-def _never_equal(each: Measured) -> str:
+def _never_equal(measured: Measured) -> str:
     """What no two encoders have in common, on whichever data; "" of a record that holds nothing of the kind."""
-    record, values = each.record, [row.value for row in each.record.scores]
-    if each.protocol.main_metric:  # what is observed beside the scores may tell how long it took
+    record, values = measured.record, [row.value for row in measured.record.scores]
+    if measured.protocol.main_metric:  # what is observed beside the scores may tell how long it took
         return repr(values) if len(values) >= FEWEST_SCORES else ""
-    classes = any(each.protocol.metric(row.metric).range == SHARE.range for row in record.scores)
+    classes = any(measured.protocol.metric(row.metric).range == SHARE.range for row in record.scores)
     few = classes and (record.data.n < CLASSES or set(values) == {100.0})
-    return record.observations.sha256 if _per_item(each) and not few else ""
+    return record.observations.sha256 if _per_item(measured) and not few else ""
 
 
 def refuse_near(runs: Sequence[tuple[str, Sequence[Measured]]]) -> None:
     """Raises StsbenchError where two runs of an entry differ by less than two seeds ever do. runs: path and records."""
-    measured = [(name, [(each.set_id, values) for each in records if (values := values_of(each)) is not None])
+    measured = [(name, [(record.set_id, values) for record in records if (values := values_of(record)) is not None])
                 for name, records in runs]
     for (one, its), (other, others) in combinations(measured, 2):
         for (set_id, a), (_, b) in product(its, others):
@@ -87,16 +87,16 @@ def _distance(one: Floats, other: Floats) -> Any:
     return np.where(a.any(axis=-1) & b.any(axis=-1), nearest, 1.0)
 
 
-def values_of(each: Measured) -> Floats | None:
+def values_of(measured: Measured) -> Floats | None:
     """(n,) what is compared of a record: numbers of many digits; None where there are none."""
-    name = _per_item(each)
-    values = each.observed().arrays[name] if name else None
+    name = _per_item(measured)
+    values = measured.observed().arrays[name] if name else None
     return None if values is None or values.dtype.kind != "f" else np.asarray(values, dtype=np.float64)
 
 
-def _per_item(each: Measured) -> str:
+def _per_item(measured: Measured) -> str:
     """The array with the encoder's own value of each item, "" for none."""
-    return next((key for key, array in each.protocol.arrays.items() if array.per_item), "")
+    return next((key for key, array in measured.protocol.arrays.items() if array.per_item), "")
 
 
 def _parts(values: Floats) -> Floats:
@@ -127,10 +127,10 @@ def _directions(n: int, most: int) -> NDArray[Any]:
     return rows
 
 
-def sketch(each: Measured) -> list[float]:
+def sketch(measured: Measured) -> list[float]:
     """The number of values; these, their ranks, both of their parts, and the sorted values along fixed directions, in which
     no two are further apart than they are. [] for none."""
-    values = values_of(each)
+    values = values_of(measured)
     if values is None or len(values) < FEWEST:
         return []
     parts = _parts(values)
@@ -144,9 +144,9 @@ def near_copies(records: Sequence[tuple[str, Measured, Sequence[float]]]) -> dic
     """Entry -> the others that it is a copy of but for tiny noise, itself where two of its runs are -> why. records: entry,
     record and its sketch."""
     groups: dict[float, list[tuple[str, Measured, Sequence[float]]]] = {}
-    for each in records:
-        if each[2]:
-            groups.setdefault(each[2][0], []).append(each)
+    for record in records:
+        if record[2]:
+            groups.setdefault(record[2][0], []).append(record)
     copies: dict[str, dict[str, str]] = {}
     for members in groups.values():
         for i, j in _candidates(np.array([part for _, _, part in members])):

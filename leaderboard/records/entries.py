@@ -131,8 +131,8 @@ def read_entries(folder: Path, runs: Path | None = None) -> list[LoadedEntry]:
     if not folder.is_dir():
         return []
     described = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    held = {path.parents[1].name for path in runs.glob(f"*/*/{RUN}")} if runs is not None else set()
-    if unknown := held - {path.name for path in described}:
+    with_runs = {path.parents[1].name for path in runs.glob(f"*/*/{RUN}")} if runs is not None else set()
+    if unknown := with_runs - {path.name for path in described}:
         raise StsbenchError(f"{folder / min(unknown) / DESCRIPTION} is missing, of which there are runs")
     entries = [_read(path, (runs or folder) / path.name) for path in described]
     weights = {run.spec.get("weights") for entry in entries for run in entry.runs if _by_changed_recipe(run)} - {None, ""}
@@ -141,7 +141,7 @@ def read_entries(folder: Path, runs: Path | None = None) -> list[LoadedEntry]:
 
 
 def _by_changed_recipe(run: EntryRun) -> bool:
-    return any(str(each.record.provenance.get("recipe", "")).endswith(CHANGED) for each in run.records)
+    return any(str(item.record.provenance.get("recipe", "")).endswith(CHANGED) for item in run.records)
 
 
 def _read(folder: Path, runs: Path) -> LoadedEntry:
@@ -165,13 +165,13 @@ def check_seeds(entries: Sequence[LoadedEntry]) -> None:
     for entry in entries:
         for run in entry.runs:
             if (other := holders.setdefault(run.folder.name, entry)) is not entry:
-                said = f"the entry {other.id} holds this encoder already: one encoder is one entry"
-                raise StsbenchError(f"{run.folder}: {said}")
+                problem = f"the entry {other.id} holds this encoder already: one encoder is one entry"
+                raise StsbenchError(f"{run.folder}: {problem}")
         folder = entry.runs[0].folder.parent
         check_runs(folder, {run.folder.name: run.records[0].record for run in entry.runs})
         check_copies([(str(run.folder), run.records) for run in entry.runs])
-    refuse_equal((str(entry.runs[0].folder.parent), each) for entry in entries for run in entry.runs
-                 for each in run.records)
+    refuse_equal((str(entry.runs[0].folder.parent), item) for entry in entries for run in entry.runs
+                 for item in run.records)
     refuse_equal_names((str(entry.runs[0].folder.parent), entry.entry) for entry in entries)
 
 
@@ -182,20 +182,21 @@ def refuse_equal_names(entries: Iterable[tuple[str, Entry]]) -> None:
     for folder, entry in entries:
         key = _looks(entry.method), _looks(entry.backbone), entry.setting
         if (other := folders.setdefault(key, folder)) != folder:
-            said = f"have one method, backbone and setting ({entry.method}; {entry.backbone}; {entry.setting})"
-            raise StsbenchError(f"{folder} and {other} {said}: say in the method how they differ, or add to the one entry")
+            same = f"one method, backbone and setting ({entry.method}; {entry.backbone}; {entry.setting})"
+            advice = "say in the method how they differ, or add to the one entry"
+            raise StsbenchError(f"{folder} and {other} have {same}: {advice}")
 
 
 def _looks(text: str) -> str:
     """One text for all that look nearly alike: by case, blanks, dashes, width, and letters of other alphabets."""
     plain = unicodedata.normalize("NFKC", text).casefold().translate(LIKE)
-    return " ".join("".join("-" if unicodedata.category(each) == "Pd" else each for each in plain).split())
+    return " ".join("".join("-" if unicodedata.category(letter) == "Pd" else letter for letter in plain).split())
 
 
 def check_copies(runs: Sequence[tuple[str, Sequence[Measured]]]) -> None:
     """Raises StsbenchError where two runs of an entry, by their folders, are one run measured twice: it would count as a
     second seed."""
-    refuse_equal((folder, each) for folder, records in runs for each in records)
+    refuse_equal((folder, record) for folder, records in runs for record in records)
     if len(runs) > 1:
         refuse_near(runs)
 
@@ -216,35 +217,35 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
     for name, record in records.items():
         if name != (right := run_name(record)):
             raise StsbenchError(f"{folder / name} holds an encoder whose folder `leaderboard add` would call {right}")
-    if len(records) > 1 and not all(has_identity(each.encoder.spec) for each in records.values()):
+    if len(records) > 1 and not all(has_identity(record.encoder.spec) for record in records.values()):
         raise StsbenchError(f"{folder}: nobody knows whether encoders without an identity are several seeds: measure them "
                             "with a fingerprint (fingerprint=), or use separate entries")
-    specs = [_without(each, "name", "weights") for each in records.values()]
-    differing = [key for key in specs[0] if any(each[key] != specs[0][key] for each in specs)]
-    if len({each.encoder.dimension for each in records.values()}) > 1 and specs[0]["kind"] != "lexical":
+    specs = [_without(record, "name", "weights") for record in records.values()]
+    differing = [key for key in specs[0] if any(spec[key] != specs[0][key] for spec in specs)]
+    if len({record.encoder.dimension for record in records.values()}) > 1 and specs[0]["kind"] != "lexical":
         differing.append("dimension")
     if differing:
         raise StsbenchError(
             f"{folder}: its encoders differ in more than their seed ({', '.join(differing)}): put each into a separate entry"
         )
-    provenances = {name: each.provenance for name, each in records.items()}
+    provenances = {name: record.provenance for name, record in records.items()}
     for key in ("recipe", "settings", "stage"):
-        if len(values := {json.dumps(each.get(key)) for each in provenances.values()}) > 1:
+        if len(values := {json.dumps(about.get(key)) for about in provenances.values()}) > 1:
             listed = ", ".join(sorted(values))
             kind = key.removesuffix("s") + "s"
             raise StsbenchError(f"{folder}: its encoders have different {kind} of training ({listed}): use separate entries")
     for key in ("backbone", "method_file", "data"):  # digests; records of what was fitted behind lack them
-        stated = {json.dumps(each[key], sort_keys=True) for each in provenances.values()
-                  if each.get(key) and not each.get("from") and each.get("subset") is None}
+        stated = {json.dumps(about[key], sort_keys=True) for about in provenances.values()
+                  if about.get(key) and not about.get("from") and about.get("subset") is None}
         if len(stated) > 1:
             what = {"backbone": "start from different backbones", "data": "were trained on different data",
                     "method_file": "were trained by different code"}[key]
             raise StsbenchError(f"{folder}: its encoders {what}: they are not seeds of one method; use separate entries")
-    seen: dict[tuple[Any, Any], str] = {}
+    of_seed: dict[tuple[Any, Any], str] = {}
     starts: dict[str, str] = {}
     for name, provenance in provenances.items():
         seed = provenance.get("seed"), provenance.get("subset")
-        if seed[0] is not None and (other := seen.setdefault(seed, name)) != name:
+        if seed[0] is not None and (other := of_seed.setdefault(seed, name)) != name:
             raise StsbenchError(f"{folder}: {other} and {name} are both of seed {seed[0]}: leave one out")
         weights = (provenance.get("from") or {}).get("weights")
         if weights is not None and (other := starts.setdefault(weights, name)) != name:
@@ -267,7 +268,7 @@ def read_run(folder: Path) -> EntryRun:
 def checked_run(run: EntryRun) -> EntryRun:
     """The run, each record checked against its observations, which it then holds."""
     records = tuple(
-        measured(each.path, each.record, check_record(each.path, each.record, each.read)) for each in run.records
+        measured(item.path, item.record, check_record(item.path, item.record, item.read)) for item in run.records
     )
-    refuse_doubles([(each.path, each.protocol, each.record) for each in records])
+    refuse_doubles([(item.path, item.protocol, item.record) for item in records])
     return EntryRun(run.folder, records)

@@ -79,11 +79,11 @@ def learn(runs: Iterable[str | Path], path: Path = EXPECTED) -> None:
 def _sha(values: Iterable[NDArray[Any] | Sequence[str]]) -> str:
     """sha256 over arrays, each with its shape, as little-endian numbers of eight bytes, and lists of names."""
     digest = hashlib.sha256()
-    for each in values:
-        if isinstance(each, np.ndarray):
-            fixed = np.ascontiguousarray(each, dtype=f"<{each.dtype.kind}8")
+    for part in values:
+        if isinstance(part, np.ndarray):
+            fixed = np.ascontiguousarray(part, dtype=f"<{part.dtype.kind}8")
             digest.update(f"{fixed.dtype.str}{fixed.shape}".encode())
             digest.update(fixed.tobytes())
         else:
-            digest.update("\0".join(each).encode())
+            digest.update("\0".join(part).encode())
     return digest.hexdigest()

@@ -57,11 +57,11 @@ def reproductions(row: PublishedRow, way: Way, runs: Sequence[Run]) -> list[Repr
 
 def changed(way: Way, runs: Sequence[Run]) -> list[str]:
     """"runs/x: simcse/unsup-bert-base with other training.batch_size": runs that are no reproductions, and why."""
-    mine = [run for run in runs if run.recipe is not None and run.recipe in way.recipes]
-    lines = [f"{run.group}: {run.recipe}, {', '.join(run.changed)}" for run in mine if run.changed]
+    by_recipe = [run for run in runs if run.recipe is not None and run.recipe in way.recipes]
+    lines = [f"{run.group}: {run.recipe}, {', '.join(run.changed)}" for run in by_recipe if run.changed]
     if way.eval is not None:
         done = {run.weights for run in _tests_of(way.eval, runs)}
-        lines += [f"{run.group}: {run.recipe}, not tested with {way.eval}" for run in mine
+        lines += [f"{run.group}: {run.recipe}, not tested with {way.eval}" for run in by_recipe
                   if not run.changed and run.weights not in done]
     return list(dict.fromkeys(lines))
 

@@ -80,12 +80,14 @@ def local_runs(folder: Path, protocols: Collection[str]) -> list[Run]:
     return runs
 
 
-def board_runs(folder: Path, ways: Collection[Way], protocols: Collection[str], local: Collection[Run] = ()) -> list[Run]:
-    """The runs of a board's entries (`folder`: its measured/) that were trained by a recipe of `ways`, or one changed from
-    it, or that measured a model of theirs: of the name in the command, or with the weights of such a run here, in `local` or
-    of such a training by the very recipe. Errors as of `local_runs`."""
-    recipes, models = {name for way in ways for name in way.recipes}, {way.model for way in ways if way.model}
-    tested = {name for way in ways if way.eval is not None for name in way.recipes}
+def board_runs(
+    folder: Path, resolved: Collection[Way], protocols: Collection[str], local: Collection[Run] = ()
+) -> list[Run]:
+    """The runs of a board's entries (`folder`: its measured/) that were trained by a recipe of `resolved`, or one changed
+    from it, or that measured a model of theirs: of the name in the command, or with the weights of such a run here, in
+    `local` or of such a training by the very recipe. Errors as of `local_runs`."""
+    recipes, models = {name for way in resolved for name in way.recipes}, {way.model for way in resolved if way.model}
+    tested = {name for way in resolved if way.eval is not None for name in way.recipes}
     first = {run: load_records(run)[0][1] for run in runs_below(folder, "*/*")}
     wanted = {run for run, record in first.items()
               if _base(record) in recipes or models.intersection(record.provenance.get("command") or ())}
@@ -147,14 +149,14 @@ def _trained(root: Path, run: Path, protocols: Collection[str]) -> Iterator[Run]
 
 def _differing(recipe: Recipe, shipped: Recipe) -> list[str]:
     """The keys in which two recipes differ, beside seeds, the folders of files and what is only said of them."""
-    mine, theirs = (flatten(each.model_dump(mode="json", exclude=_SAID)) for each in (recipe, shipped))
+    trained, as_shipped = (flatten(settings.model_dump(mode="json", exclude=_SAID)) for settings in (recipe, shipped))
 
     def value(values: Mapping[str, Any], key: str) -> Any:
         setting = values.get(key)
         return Path(setting).name if key.endswith(".file") and setting and not known_data(setting) else setting
 
-    return sorted(key for key in {**mine, **theirs}
-                  if value(mine, key) != value(theirs, key) and not key.endswith(".sample_seed"))
+    return sorted(key for key in {**trained, **as_shipped}
+                  if value(trained, key) != value(as_shipped, key) and not key.endswith(".sample_seed"))
 
 
 def _changed_on_board(record: Record) -> tuple[str, ...]:
@@ -197,8 +199,8 @@ def _scored(folder: Path, protocols: Collection[str]) -> tuple[list[Record], dic
             protocol, record.scores = rescored(path, record, intervals=False)
             groups.setdefault(record.protocol.model_dump_json(), (protocol, []))[1].append(record)
     scores = {}
-    for protocol, mine in groups.values():
-        for row in [*(row for record in mine for row in record.scores), *protocol.summarise(mine)]:
+    for protocol, of_protocol in groups.values():
+        for row in [*(row for record in of_protocol for row in record.scores), *protocol.summarise(of_protocol)]:
             if row.subset is None:
                 scores[protocol.name, row.aggregation, row.metric, row.task] = row.value
     return [record for _, record in records], scores
@@ -207,9 +209,9 @@ def _scored(folder: Path, protocols: Collection[str]) -> tuple[list[Record], dic
 def _plain(record: Record) -> bool:
     """Whether a record is at its protocol's defaults, on the catalog's data in SentEval's text."""
     kind = load_protocol(record.protocol.name)
-    mine, default = ({key: value for key, value in settings.items() if key not in kind.cosmetic}
+    kept, default = ({key: value for key, value in settings.items() if key not in kind.cosmetic}
                      for settings in (record.protocol.settings, kind({}).settings))
-    return mine == default and record.data.text_version == "senteval" and proven(record)
+    return kept == default and record.data.text_version == "senteval" and proven(record)
 
 
 def _command(records: list[Record]) -> tuple[str, ...]:

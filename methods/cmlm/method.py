@@ -174,7 +174,7 @@ def states_behind(backbone: Backbone, vectors: Tensor, ids: Tensor, mask: Tensor
     count = vectors.shape[1]
     positions = own_positions(backbone.model.embeddings, ids)
     # what stands at the first N places is overwritten: any real token serves
-    places = [torch.cat([part[:, :1].expand(-1, count), part], 1) for part in (ids, mask, positions)]
-    soft = SoftPrompt(places[2], change=EmbeddingChange(leading=vectors))
-    states: Tensor = backbone(places[0], places[1], soft=soft)[0]
+    indices = [torch.cat([part[:, :1].expand(-1, count), part], 1) for part in (ids, mask, positions)]
+    soft = SoftPrompt(indices[2], change=EmbeddingChange(leading=vectors))
+    states: Tensor = backbone(indices[0], indices[1], soft=soft)[0]
     return states[:, count:]

@@ -41,12 +41,12 @@ def convergence(backbone: Backbone, modules: ViewModules, ids: Tensor, mask: Ten
     return total / (2 * len(layers))
 
 
-def by_dropout(backbone: Backbone, ids: Tensor, mask: Tensor, places: Tensor) -> tuple[float, float]:
+def by_dropout(backbone: Backbone, ids: Tensor, mask: Tensor, indices: Tensor) -> tuple[float, float]:
     """`divergence` of two passes that differ by dropout alone, without prefix: the reference. Modes are put back."""
     training = backbone.training
     backbone.train()
     try:
-        first, second = backbone.at(ids.repeat(2, 1), mask.repeat(2, 1), places.repeat(2)).split(len(ids))
+        first, second = backbone.at(ids.repeat(2, 1), mask.repeat(2, 1), indices.repeat(2)).split(len(ids))
         return divergence(first, second)
     finally:
         backbone.train(training)

@@ -177,8 +177,8 @@ class DiffAug(Method):
         twice, masks = ids.repeat(2, 1), mask.repeat(2, 1)
         first, second = self._hidden(twice, masks, which).split(n)
         names = ("delta", "delta_normalised", "delta_dropout", "delta_dropout_normalised")
-        places = self.template.places(mask)
-        values = [*divergence(first, second), *by_dropout(self.backbone, ids, mask, places)]
+        indices = self.template.mask_indices(mask)
+        values = [*divergence(first, second), *by_dropout(self.backbone, ids, mask, indices)]
         measures = dict(zip(names, values, strict=True))
         if modules.prefix is not None:
             measures["kappa"] = convergence(self.backbone, modules, twice, masks, which)
@@ -191,7 +191,7 @@ class DiffAug(Method):
 
     def _hidden(self, ids: Tensor, mask: Tensor, which: Tensor) -> Tensor:
         """(n, d) last states at the template's mask, each row under its own set."""
-        return self.modules_of_views.at(self.backbone, ids, mask, self.template.places(mask), which)
+        return self.modules_of_views.at(self.backbone, ids, mask, self.template.mask_indices(mask), which)
 
     def _nli(self, batch: Batch) -> Term:
         """Eq. 4: the mean over two pairs a triplet, entailed and contradicted."""

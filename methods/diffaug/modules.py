@@ -44,19 +44,19 @@ class ViewModules(nn.Module):
         """The set of a view, counted from 0."""
         return min(view, self.sets - 1)
 
-    def at(self, backbone: Backbone, ids: Tensor, mask: Tensor, places: Tensor, which: Tensor) -> Tensor:
+    def at(self, backbone: Backbone, ids: Tensor, mask: Tensor, indices: Tensor, which: Tensor) -> Tensor:
         """(n, d) last states at `places` (n,), each row under its own set. ids, mask: (n, L); which: (n,) set numbers."""
         if self.prefix is not None:
             soft = SoftPrompt(prefix=self.prefix(self.visible(which)))
-            return backbone.at(ids, mask, places, soft)
+            return backbone.at(ids, mask, indices, soft)
         if self.bottlenecks is not None:
             with attached(backbone.model, self.bottlenecks, which):
-                return backbone.at(ids, mask, places)
+                return backbone.at(ids, mask, indices)
         parts, rows = [], []
         for number in which.unique().tolist():  # peft has one set act at a time
             chosen = (which == number).nonzero().squeeze(1)
             with using(backbone.model, number):
-                parts.append(backbone.at(ids[chosen], mask[chosen], places[chosen]))
+                parts.append(backbone.at(ids[chosen], mask[chosen], indices[chosen]))
             rows.append(chosen)
         states = torch.cat(parts)
         return torch.empty_like(states).index_copy(0, torch.cat(rows), states)

@@ -50,8 +50,8 @@ class ISBERT(Method):
         if len(sentences) < 2:
             raise StsbenchError("is-bert needs two sentences in a batch at least: one has no other to be unlike")
         first = batch.shares.start if self.gather_mode == "exact" else 0
-        owners, places = features.real.nonzero(as_tuple=True)  # a GPU is waited for once
-        negative, positive = jensen_shannon(features.tokens[owners, places], owners + first, sentences)
+        owners, indices = features.real.nonzero(as_tuple=True)  # a GPU is waited for once
+        negative, positive = jensen_shannon(features.tokens[owners, indices], owners + first, sentences)
         tokens = len(owners)
         return {"negative": Term(negative, tokens * (len(sentences) - 1)), "positive": Term(positive, tokens)}
 

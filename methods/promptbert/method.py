@@ -125,9 +125,9 @@ class PromptBERT(Method):
         parts = [(self.first, mask)]
         if self.second is not self.first and first < len(mask):
             parts = [(self.first, mask[:first]), (self.second, mask[first:])]
-        places = torch.cat([template.places(rows) for template, rows in parts])
+        indices = torch.cat([template.mask_indices(rows) for template, rows in parts])
         soft = None if self.words is None else SoftPrompt(rows=self.first.words(ids, mask), vectors=self.words)
-        states = self.backbone.at(ids, mask, places, soft)
+        states = self.backbone.at(ids, mask, indices, soft)
         head: Callable[[Tensor], Tensor] = self.head or nn.Identity()
         if not self.options.denoise:
             return head(states)

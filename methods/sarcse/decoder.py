@@ -43,10 +43,10 @@ class Decoder(nn.Module):
         counts = features.real.sum(1)
         parts = []
         channels_of = self._channels(features.vectors)
-        for conv, kernel, channels, places in zip(self.convs, self.kernels, channels_of, features.places, strict=True):
+        for conv, kernel, channels, indices in zip(self.convs, self.kernels, channels_of, features.offsets, strict=True):
             windows = total - kernel + 1
             last = (counts - kernel).clamp(min=0)  # a text shorter than the kernel has one window
-            parts.append(conv(self._unpooled(channels, places, last, windows)))
+            parts.append(conv(self._unpooled(channels, indices, last, windows)))
         rebuilt: Tensor = torch.stack(parts).mean(0) if len(parts) > 1 else parts[0]
         return rebuilt.transpose(1, 2)
 
@@ -57,14 +57,14 @@ class Decoder(nn.Module):
             return list(self.fusions[0](maps)[:, 0].unbind(1))
         return [fusion(maps)[:, 0, row] for row, fusion in enumerate(self.fusions)]
 
-    def _unpooled(self, channels: Tensor, places: Tensor, last: Tensor, windows: int) -> Tensor:
+    def _unpooled(self, channels: Tensor, indices: Tensor, last: Tensor, windows: int) -> Tensor:
         """(n, channels, windows), zero in the windows after a text's last one, which hold padding.
 
         channels, places: (n, channels), the latter windows in the encoder, no gradient; last: (n,).
         """
         if self.unpool == "max":
             empty = channels.new_zeros(*channels.shape, windows)
-            return empty.scatter(2, places.unsqueeze(2), channels.unsqueeze(2))
+            return empty.scatter(2, indices.unsqueeze(2), channels.unsqueeze(2))
         spread = channels.unsqueeze(2).expand(-1, -1, windows)
         if self.positions is not None:
             known = self.positions[:, :windows]

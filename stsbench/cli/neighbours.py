@@ -136,7 +136,7 @@ def read_lines(path: Path, column: int | None) -> dict[str, list[int]]:
     """
     from stsbench.data.sets.lines import numbered_lines
 
-    places: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for number, line in numbered_lines(path):
         if not line.strip():
             continue
@@ -147,10 +147,10 @@ def read_lines(path: Path, column: int | None) -> dict[str, list[int]]:
             columns = counted(len(cells), "column")
             raise DataError(f"{path}:{number} has {columns}: there is no --column {column}")
         if text := " ".join(cells[(column or 1) - 1].split()):
-            places.setdefault(text, []).append(number)
-    if not places:
+            numbers.setdefault(text, []).append(number)
+    if not numbers:
         raise DataError(f"{path} contains no text")
-    return places
+    return numbers
 
 
 def _named(name: str, texts: Sequence[str]) -> str:
@@ -165,11 +165,11 @@ def _rows(
 ) -> list[dict[str, Any]]:
     from stsbench.metrics.nearest import nearest
 
-    scores, places = nearest(embed(asked), embed(texts), min(top, len(texts)), cosine=True, backend=backend)
+    scores, indices = nearest(embed(asked), embed(texts), min(top, len(texts)), cosine=True, backend=backend)
     return [
         {"query": query, "rank": rank + 1, "cosine": float(scores[i, rank]), unit: lines[texts[index]][0],
          "copies": len(lines[texts[index]]), "text": texts[index]}
-        for i, query in enumerate(asked) for rank, index in enumerate(places[i].tolist())
+        for i, query in enumerate(asked) for rank, index in enumerate(indices[i].tolist())
     ]
 
 
@@ -191,9 +191,9 @@ def _print(rows: Sequence[dict[str, Any]], unit: str) -> None:
     console = console_of()
     for query in dict.fromkeys(row["query"] for row in rows):
         its = [row for row in rows if row["query"] == query]
-        places = [str(row[unit]) + (f" (+{row['copies'] - 1} more)" if row["copies"] > 1 else "") for row in its]
+        units = [str(row[unit]) + (f" (+{row['copies'] - 1} more)" if row["copies"] > 1 else "") for row in its]
         print_text(console, f"query: {query}")
         print_columns(console, [
             Column("rank", [str(row["rank"]) for row in its]), Column("cosine", [f"{row['cosine']:.4f}" for row in its]),
-            Column(unit, places), Column("text", [row["text"] for row in its], True, max(20, console.width - 45)),
+            Column(unit, units), Column("text", [row["text"] for row in its], True, max(20, console.width - 45)),
         ])

@@ -23,7 +23,7 @@ class DataFolder:
     problem: str | None = None
 
 
-def places(data_dir: Path | None = None) -> list[DataFolder]:
+def folders(data_dir: Path | None = None) -> list[DataFolder]:
     """In the order in which they are looked into; an explicit folder is the only one."""
     if data_dir is not None:
         return [DataFolder(data_dir, "--data-dir", None if data_dir.is_dir() else f"--data-dir {data_dir}: no such folder")]

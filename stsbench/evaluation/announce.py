@@ -57,10 +57,10 @@ def announcement(encoder: Encoder, data: Sequence[DataSet]) -> Iterator[str]:
     if encoder.similarity:
         declared = f"{encoder.spec.name} declares the similarity {encoder.similarity}"
         yield f"{declared}; a protocol compares by its own (--similarity)"
-    sets = list({each.id: each for each in data}.values())
-    text_versions = ", ".join(dict.fromkeys(each.text_version for each in sets))
-    items = ", ".join(f"{each.shown} {len(each)}" for each in sets)
-    origins = ", ".join(dict.fromkeys(each.origin for each in sets if each.origin))
+    sets = list({item.id: item for item in data}.values())
+    text_versions = ", ".join(dict.fromkeys(item.text_version for item in sets))
+    items = ", ".join(f"{item.shown} {len(item)}" for item in sets)
+    origins = ", ".join(dict.fromkeys(item.origin for item in sets if item.origin))
     yield f"text version {text_versions}; items: {items}; from {origins}"
 
 
@@ -87,7 +87,7 @@ class EncodingTime:
         self._log, self._step, self._clock = log, step, clock
         self._done = self._reports = self._cached = self._shown = 0
         self._began = self._before = 0.0
-        self._said = False
+        self._reported = False
 
     def __call__(self, done: int) -> None:
         self._done += done
@@ -101,12 +101,12 @@ class EncodingTime:
             shown = every if self._done == every else int(every * self._worked())
             self._step(shown - self._shown)
             self._shown = shown
-        if self._said or self._reports == 1:
+        if self._reported or self._reports == 1:
             return
         if self._reports == 2:
             self._began, self._before = self._clock(), self._worked()
         elif (seconds := self._clock() - self._began) >= WATCHED:
-            self._said = True
+            self._reported = True
             worked = self._worked()
             left = seconds / (worked - self._before) * (1 - worked)
             if left >= WORTH_SAYING:

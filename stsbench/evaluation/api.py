@@ -71,13 +71,13 @@ def _run(
         encoder = post_processed(encoder, options.post, options.fit_on, cache, log, progress)
     set_by_set = isinstance(encoder, PostProcessed) and encoder.fitted_per_set
     targets = Targets(lambda id: _load(id, options)) if set_by_set else None
-    everything = [data for _, mine in chosen for data in mine.values()]
+    everything = [data for _, sets in chosen for data in sets.values()]
     for line in announcement(encoder, everything):
         log(line)
     embed, failed = _encoded(encoder, cache, everything, targets, options, log, progress)
     with kept(result, log):
-        for each, mine in chosen:
-            _measure(each, mine, embed, result, options, log, len(chosen) > 1, targets, doing)
+        for part, part_sets in chosen:
+            _measure(part, part_sets, embed, result, options, log, len(chosen) > 1, targets, doing)
     if failed is not None and not result.records:
         raise failed  # the encoder, not a task
 
@@ -90,19 +90,19 @@ def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, C
     """
     planned, left_out = plan(options.protocols, options.tasks, _settings(options))
     if not options.sample:
-        planned = [_with_text_version(each, options.text_version, left_out) for each in planned]
+        planned = [_with_text_version(part, options.text_version, left_out) for part in planned]
     sets, missing = _load_sets(planned, options)
     result = Result(options.folder, left_out=left_out)
-    for each in planned:
-        if each.note:
-            left_out[each.label] = each.note
-        for task, id in each.tasks.items():
+    for item in planned:
+        if item.note:
+            left_out[item.label] = item.note
+        for task, id in item.tasks.items():
             if id in missing:
                 optional = isinstance(missing[id], MissingDataError) and "all" in options.protocols and not options.tasks
-                (left_out if optional else result.failures)[f"{each.label} {task}"] = str(missing[id])
+                (left_out if optional else result.failures)[f"{item.label} {task}"] = str(missing[id])
     for line in dict.fromkeys(line for data in sets.values() for line in warnings_of(data)):
         log(f"warning: {line}")
-    chosen = [(each, {task: sets[id] for task, id in each.tasks.items() if id in sets}) for each in planned]
+    chosen = [(part, {task: sets[id] for task, id in part.tasks.items() if id in sets}) for part in planned]
     return result, _without_overlap(chosen, options, log) if options.without_overlap else chosen
 
 
@@ -112,7 +112,7 @@ def _encoded(
 ) -> tuple[Embed, StsbenchError | None]:
     """Every distinct text encoded, unless the encoder has to be fitted on each set first; or why they were not, where there
     are several sets: each task then encodes its own texts, and what fails in one does not cost the others."""
-    began, said = time.monotonic(), len(encoder.notes)
+    began, noted = time.monotonic(), len(encoder.notes)
     texts = targets.all(sets) if targets else list(dict.fromkeys(text for data in sets for text in data.texts))
     step = EncodingTime(texts, log, progress(len(texts)) if progress else None)
     embed = Embed(encoder, cache, None if targets else step)
@@ -133,30 +133,30 @@ def _encoded(
         log(f"warning: {error}; each task now encodes its own texts")
         return Embed(encoder, cache, None), error
     log(f"{counted(len(texts), 'distinct text')} encoded or read from the cache in {time.monotonic() - began:.1f} s")
-    for line in encoder.notes[said:]:
+    for line in encoder.notes[noted:]:
         log(line)
     return embed, None
 
 
 def _measure(
-    each: Planned, sets: dict[str, DataSet], embed: Embed, result: Result, options: EvalOptions,
+    part: Planned, sets: dict[str, DataSet], embed: Embed, result: Result, options: EvalOptions,
     log: Callable[[str], None], announced: bool, targets: Targets | None, doing: Callable[[str], None],
 ) -> None:
     """One protocol on its sets, with a line before and after where there are several protocols."""
     start = time.monotonic()
     if announced:
-        log(f"{each.label}: measuring {', '.join(sets)}")
+        log(f"{part.label}: measuring {', '.join(sets)}")
     extra = {"command": list(options.command), "batch_tokens": options.batch_tokens, **options.extra_provenance}
     if embed.encoder.equal_lengths:
         extra["batches"] = EQUAL_LENGTHS
     if embed.encoder.trained_on:
         extra["trained_on"] = list(embed.encoder.trained_on)
     measure(
-        result, embed, each.protocol, sets, strict=options.strict, log=log, extra_provenance=extra, targets=targets,
+        result, embed, part.protocol, sets, strict=options.strict, log=log, extra_provenance=extra, targets=targets,
         doing=doing,
     )
     if announced:
-        log(f"{each.label}: measured in {time.monotonic() - start:.1f} s")
+        log(f"{part.label}: measured in {time.monotonic() - start:.1f} s")
 
 
 def _settings(options: EvalOptions) -> dict[str, dict[str, Any]]:
@@ -216,12 +216,12 @@ def _load_sets(planned: list[Planned], options: EvalOptions) -> tuple[dict[str, 
     """Set id -> data, and set id -> why there are none. Raises the first such DataError when no set can be read."""
     sets: dict[str, DataSet] = {}
     missing: dict[str, DataError] = {}
-    for each in planned:
-        for id in each.tasks.values():
+    for part in planned:
+        for id in part.tasks.values():
             if id in sets or id in missing:
                 continue
             try:
-                loaded = each.protocol.load(id)
+                loaded = part.protocol.load(id)
                 sets[id] = _load(id, options) if loaded is None else loaded
             except DataError as error:
                 missing[id] = error
@@ -251,13 +251,13 @@ def _without_overlap(chosen: Chosen, options: EvalOptions, log: Callable[[str], 
         if not isinstance(other, PairSet):
             raise DataError(f"--without-overlap {id}: it holds labelled texts, not scored pairs")
         others[id] = other
-    if whole := [each.label for each, _ in chosen if "without_overlap" not in each.protocol.settings]:
+    if whole := [part.label for part, _ in chosen if "without_overlap" not in part.protocol.settings]:
         log(f"--without-overlap does not apply to {', '.join(whole)}: measured on the whole sets")
     filtered: Chosen = []
-    said: set[str] = set()
-    for each, sets in chosen:
+    announced: set[str] = set()
+    for planned, sets in chosen:
         kept = dict(sets)
-        if "without_overlap" in each.protocol.settings:
+        if "without_overlap" in planned.protocol.settings:
             for task, data in sets.items():
                 if data.id in others:
                     raise DataError(
@@ -266,13 +266,13 @@ def _without_overlap(chosen: Chosen, options: EvalOptions, log: Callable[[str], 
                 assert isinstance(data, PairSet)
                 shared = overlapping_pairs(data, list(others.values()))
                 kept[task] = data.keep(~shared)
-                if data.id not in said:
+                if data.id not in announced:
                     count = f"{int(shared.sum())} of {len(data)} pairs"
                     log(f"{data.id}: {count} share a sentence with {', '.join(others)}: left out")
-                said.add(data.id)
+                announced.add(data.id)
                 if not len(kept[task]):
                     raise DataError(f"{data.id}: no pair is left without those that overlap with {', '.join(others)}")
-        filtered.append((each, kept))
+        filtered.append((planned, kept))
     return filtered
 
 
@@ -306,9 +306,9 @@ def evaluate(model: Any, *, output: str | Path | None = None, **options: Any) ->
     progress = start_bar if in_notebook() else None
     heard: list[str] = []
     result = run(_options(model, output, options), log=heard.append, progress=progress)
-    said = [line.removeprefix("warning: ") for line in heard if line.startswith("warning: ")]
+    warned = [line.removeprefix("warning: ") for line in heard if line.startswith("warning: ")]
     caller = sys._getframe(1)
-    for line in dict.fromkeys([*said, *result.failed_lines()]):
+    for line in dict.fromkeys([*warned, *result.failed_lines()]):
         # of no registry: Python would keep to itself what a loop over models says of the second one in the same words
         warnings.warn_explicit(line, StsbenchWarning, caller.f_code.co_filename, caller.f_lineno)
     return result
@@ -316,7 +316,7 @@ def evaluate(model: Any, *, output: str | Path | None = None, **options: Any) ->
 
 def _options(model: Any, output: str | Path | None, options: Mapping[str, Any]) -> EvalOptions:
     """EvalOptions of what a user of Python wrote. StsbenchError, one line: an unknown option, or a wrong value of one."""
-    known = [each.name for each in fields(EvalOptions)]
+    known = [option.name for option in fields(EvalOptions)]
     named: dict[str, Any] = {"model": model, "output": output}
     for name, value in options.items():
         if (name := _SYNONYMS.get(name, name)) not in known:

@@ -146,8 +146,8 @@ def check_columns(table: Any) -> None:
 
 
 def _column(table: Any, key: str, dtype: np.dtype[Any]) -> str:
-    typed = f"{ARRAY}{key}:{dtype.name}"
-    return typed if typed in table.column_names else ARRAY + key
+    name = f"{ARRAY}{key}:{dtype.name}"
+    return name if name in table.column_names else ARRAY + key
 
 
 def unpacked(table: Any, row: int) -> Observations:

@@ -119,7 +119,7 @@ class SeedPairs:
         every = [run for runs in encoders for run in runs]
         proofs = [next(filter(None, map(_training, run)), "") for run in every]
         trained = {_weights(run[0]): proof for run, proof in zip(every, proofs, strict=True) if proof}
-        self._keys = [[trained.get(each) or str(each or "") for each in runs] for runs in weights]
+        self._keys = [[trained.get(digest) or str(digest or "") for digest in runs] for runs in weights]
         distinct: dict[tuple[str, ...], int] = {}
         # The same number for encoders that are paired, -1 for one whose runs share too much to tell which is which.
         self.groups = [

@@ -59,18 +59,18 @@ def compare(
     _check_sides(folders, first)
     orders, paired = _paired([[[record for _, record in stored] for stored in side] for side in loaded], by_seed)
     result = Comparison((first[0][0], first[1][0]), (len(first[0]), len(first[1])), paired)
-    mine, theirs = (
+    of_a, of_b = (
         _of_all([_verified(letter, loaded[side][i], chosen, result) for i in orders[side]], letter, result)
         for side, letter in enumerate("AB")
     )
-    tables = _tables(_matched(mine, theirs, result), chosen, metric, result)
+    tables = _tables(_matched(of_a, of_b, result), chosen, metric, result)
     pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))  # numpy lets go of the interpreter; each needs 300 MB
     try:
         drawing = {
             key: [pool.submit(_draws, pair, row, resamples, seed) for pair, row, _ in items] for key, items in tables.items()
         }
         for (setting, aside), items in tables.items():
-            draws = [each.result() for each in drawing[setting, aside]]
+            draws = [future.result() for future in drawing[setting, aside]]
             average = _average_draws(items, resamples, seed)
             result.tables.append(_table(setting, aside, items, draws, average, paired))
     finally:
@@ -116,14 +116,14 @@ def _loaded(folder: Path) -> list[tuple[Path, Record]]:
 
 def _check_seeds(folders: Sequence[Path], records: Sequence[Record]) -> None:
     """Raises StsbenchError unless the runs of a side are of one encoder, trained with different seeds."""
-    seen: dict[str, Path] = {}
+    holders: dict[str, Path] = {}
     for folder, record in zip(folders, records, strict=True):
         if len(records) > 1 and not has_identity(record.encoder.spec):
             raise StsbenchError(f"{folder} is of an encoder without an identity, so that nobody knows whether it is another "
                                 "seed: measure it again with a fingerprint of its own (fingerprint=)")
         if _trained_as(record) != _trained_as(records[0]):
             raise StsbenchError(f"{folders[0]} and {folder} differ in more than their seed: their scores have no mean")
-        if (other := seen.setdefault(record.encoder.fingerprint, folder)) is not folder:
+        if (other := holders.setdefault(record.encoder.fingerprint, folder)) is not folder:
             raise StsbenchError(f"{other} and {folder} are of the same encoder: one run does not count twice")
 
 
@@ -131,9 +131,9 @@ def _check_sides(folders: Sequence[Sequence[Path]], runs: Sequence[Sequence[Reco
     """Raises StsbenchError where a run of several seeds stands on both sides, which then are not independent."""
     if max(map(len, runs)) == 1:
         return  # the same encoder twice: said with the result
-    mine = {record.encoder.fingerprint: folder for folder, record in zip(folders[0], runs[0], strict=True)}
+    of_a = {record.encoder.fingerprint: folder for folder, record in zip(folders[0], runs[0], strict=True)}
     for folder, record in zip(folders[1], runs[1], strict=True):
-        if (other := mine.get(record.encoder.fingerprint)) is not None:
+        if (other := of_a.get(record.encoder.fingerprint)) is not None:
             raise StsbenchError(f"{other} of A and {folder} of B are of the same encoder: a run can stand on one side only")
 
 
@@ -223,33 +223,33 @@ def _verified(
     return items
 
 
-def _matched(mine: dict[Key, list[Measured]], theirs: dict[Key, list[Measured]], result: Comparison) -> list[Sides]:
-    only_b = {key: items[0] for key, items in theirs.items() if key not in mine}
-    for key, (item, *_) in mine.items():
-        if key in theirs:
+def _matched(of_a: dict[Key, list[Measured]], of_b: dict[Key, list[Measured]], result: Comparison) -> list[Sides]:
+    only_b = {key: items[0] for key, items in of_b.items() if key not in of_a}
+    for key, (item, *_) in of_a.items():
+        if key in of_b:
             continue
-        alike = [other for other, its in only_b.items() if other[0] == key[0] and
+        candidates = [other for other, its in only_b.items() if other[0] == key[0] and
                  (other[4] == key[4] or (its.task == item.task and "own" == other[3] == key[3]))]
         # Where several forms were run, the one of the same name is what was meant.
-        alike.sort(key=lambda other: only_b[other].record.protocol.label != item.record.protocol.label)
-        reason = _why(item, only_b.pop(alike[0])) if alike else "only A has it"
+        candidates.sort(key=lambda other: only_b[other].record.protocol.label != item.record.protocol.label)
+        reason = _why(item, only_b.pop(candidates[0])) if candidates else "only A has it"
         result.left_out.append((item.record.protocol.label, item.task, reason))
     result.left_out += [(item.record.protocol.label, item.task, "only B has it") for item in only_b.values()]
-    return [(items, theirs[key]) for key, items in mine.items() if key in theirs]
+    return [(items, of_b[key]) for key, items in of_a.items() if key in of_b]
 
 
 def _why(a: Measured, b: Measured) -> str:
     """What two records of one protocol on data of one name differ in."""
     reasons = []
-    ours, others = a.record.data, b.record.data
-    if ours.text_version != others.text_version:
-        reasons.append(f"the text version is {ours.text_version} in A and {others.text_version} in B")
-    elif ours.digest != others.digest:
-        reasons.append(f"the data differ (digest {ours.digest[:12]} in A, {others.digest[:12]} in B)")
+    data, other_data = a.record.data, b.record.data
+    if data.text_version != other_data.text_version:
+        reasons.append(f"the text version is {data.text_version} in A and {other_data.text_version} in B")
+    elif data.digest != other_data.digest:
+        reasons.append(f"the data differ (digest {data.digest[:12]} in A, {other_data.digest[:12]} in B)")
     one, other = (json.loads(_kept(item.protocol)) for item in (a, b))
     for key in sorted({*one, *other}):
-        if (value := one.get(key)) != (theirs := other.get(key)):
-            reasons.append(f"{key} is {json.dumps(value)} in A and {json.dumps(theirs)} in B")
+        if (value := one.get(key)) != (other_value := other.get(key)):
+            reasons.append(f"{key} is {json.dumps(value)} in A and {json.dumps(other_value)} in B")
     return "; ".join(reasons[:3] + ["..."] * (len(reasons) > 3))
 
 
@@ -257,8 +257,8 @@ def _shown(pair: Sides, form: Protocol, metric: str | None) -> list[tuple[ScoreR
     """The rows of one metric and aggregation: `metric`, else the first one of `form` that all runs have; A's first run's
     and B's. Rows over subsets only where there is none over the whole set.
     """
-    others = [{_place(row): row for row in item.record.scores} for item in (*pair[1], *pair[0][1:])]
-    rows = [row for row in pair[0][0].record.scores if all(_place(row) in each for each in others)]
+    others = [{_row_key(row): row for row in item.record.scores} for item in (*pair[1], *pair[0][1:])]
+    rows = [row for row in pair[0][0].record.scores if all(_row_key(row) in scores for scores in others)]
     whole = {row.metric for row in rows if row.subset is None}
     rows = [row for row in rows if row.subset is None or row.metric not in whole]
     hows, metrics = form.settings.get("aggregations", []), form.settings.get("metrics", [])
@@ -266,16 +266,16 @@ def _shown(pair: Sides, form: Protocol, metric: str | None) -> list[tuple[ScoreR
     if not rows:
         return []
 
-    def place(row: ScoreRow) -> tuple[int, int]:
+    def preference(row: ScoreRow) -> tuple[int, int]:
         return (metrics.index(row.metric) if row.metric in metrics else len(metrics),
                 hows.index(row.aggregation) if row.aggregation in hows else 0)
 
-    first = min(rows, key=place)
+    first = min(rows, key=preference)
     rows = [row for row in rows if (row.metric, row.aggregation) == (first.metric, first.aggregation)]
-    return [(row, others[0][_place(row)]) for row in rows]
+    return [(row, others[0][_row_key(row)]) for row in rows]
 
 
-def _place(row: ScoreRow) -> tuple[str | None, str | None, str]:
+def _row_key(row: ScoreRow) -> tuple[str | None, str | None, str]:
     return row.subset, row.aggregation, row.metric
 
 
@@ -283,18 +283,18 @@ def _draws(pair: Sides, row: ScoreRow, resamples: int, seed: int) -> Drawn | Non
     """(resamples,) of both sides' `row`, the mean over their runs, over the same resamples; None where the protocol draws
     none of it."""
     items = [*pair[0], *pair[1]]
-    seen = [item.observed() for item in items]
+    observed = [item.observed() for item in items]
     for name in ("row", "rows", "gold", "pair"):  # equal, as the data's digest promises: the draws are paired by place
-        for item, each in zip(items, seen, strict=True):
-            one, other = seen[0].arrays.get(name), each.arrays.get(name)
+        for item, observations in zip(items, observed, strict=True):
+            one, other = observed[0].arrays.get(name), observations.arrays.get(name)
             if one is not None and other is not None and not np.array_equal(one, other):
                 raise StsbenchError(
                     f"{item.path} and {items[0].path} name the same data, but their items differ ({name} of the "
                     "observations): one was not measured on it"
                 )
     protocol, set_id = _narrowed(items[0].protocol, row), items[0].set_id
-    drawn = [lambda many, start, each=each: protocol.draws(each, set_id, many, start) for each in seen]
-    return _means(drawn, len(pair[0]), _place(row), resamples, seed)
+    drawn = [lambda many, start, run=run: protocol.draws(run, set_id, many, start) for run in observed]
+    return _means(drawn, len(pair[0]), _row_key(row), resamples, seed)
 
 
 def _means(
@@ -306,9 +306,9 @@ def _means(
     for block, start in enumerate(range(0, resamples, _BLOCK)):
         many = min(_BLOCK, resamples - start)
         drawn = [run(many, seed * _SEEDS + block) for run in runs]
-        if any(key not in each for each in drawn):
+        if any(key not in draws for draws in drawn):
             return None
-        values = [each[key] for each in drawn]
+        values = [draws[key] for draws in drawn]
         parts.append([np.mean(side, axis=0) for side in (values[:of_a], values[of_a:])])
     a, b = (np.concatenate([part[i] for part in parts]) for i in range(2))
     return a, b
@@ -319,7 +319,7 @@ def _average_draws(items: Sequence[tuple[Sides, ScoreRow, ScoreRow]], resamples:
     pair, row, _ = items[0]
     protocol = _narrowed(pair[0][0].protocol, row)
     runs: list[dict[str, tuple[Observations, str]]] = [
-        {each[side][i].task: (each[side][i].observed(), each[side][i].set_id) for each, _, _ in items}
+        {sides[side][i].task: (sides[side][i].observed(), sides[side][i].set_id) for sides, _, _ in items}
         for side in range(2) for i in range(len(pair[side]))
     ]
     drawn = [lambda many, start, run=run: protocol.average_draws(run, many, start) for run in runs]
@@ -341,8 +341,8 @@ def _table(
 ) -> ComparisonTable:
     scores = [tuple(_values(side, one) for side in pair) for pair, one, _ in items]
     rows = [
-        Compared(pair[0][0].task, one.subset, one.n, float(a.mean()), float(b.mean()), _difference(a, b, each, paired))
-        for (pair, one, _), (a, b), each in zip(items, scores, draws, strict=True)
+        Compared(pair[0][0].task, one.subset, one.n, float(a.mean()), float(b.mean()), _difference(a, b, draw, paired))
+        for (pair, one, _), (a, b), draw in zip(items, scores, draws, strict=True)
     ]
     tested = [i for i, row in enumerate(rows) if row.difference.p is not None]
     noisy = [] if paired else [i for i in tested if uneven(*scores[i])]
@@ -353,14 +353,14 @@ def _table(
     averaged = first.protocol.averaged
     average = None
     if averaged and set(averaged) <= set(whole):
-        places = [whole[task] for task in averaged]
-        a, b = (np.mean([scores[i][side] for i in places], axis=0) for side in range(2))
-        count = sum(rows[i].n for i in places)
+        indices = [whole[task] for task in averaged]
+        a, b = (np.mean([scores[i][side] for i in indices], axis=0) for side in range(2))
+        count = sum(rows[i].n for i in indices)
         average = Compared("Avg", None, count, float(a.mean()), float(b.mean()), _difference(a, b, drawn, paired))
     no_test = ""
     if not tested:
         no_test = f"what {setting.protocol} stores for {setting.metric} cannot be redrawn item by item"
-        if any(each is not None for each in draws):
+        if any(draw is not None for draw in draws):
             no_test = "too many resamples have no score"
     unknown = dict.fromkeys(pair[0][0].set_id for pair, _, _ in items if not pair[0][0].record.data.known)
     named = first.record, items[0][0][1][0].record
@@ -370,7 +370,7 @@ def _table(
 
 def _values(runs: Sequence[Measured], row: ScoreRow) -> Floats:
     """(n,) scores of a side's runs."""
-    return np.array([next(each.value for each in run.record.scores if _place(each) == _place(row)) for run in runs])
+    return np.array([next(score.value for score in run.record.scores if _row_key(score) == _row_key(row)) for run in runs])
 
 
 def _difference(a: Floats, b: Floats, drawn: Drawn | None, paired: bool) -> Difference:

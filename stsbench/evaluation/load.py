@@ -46,7 +46,7 @@ def _checked(name: str, kind: Any) -> type[Protocol]:
     for key, of, example in (("metrics", Metric, "Metric(better=...)"), ("arrays", Array, 'Array("float", "n")'),
                              ("names", Names, "Names()")):
         declared = getattr(kind, key, None)
-        if not isinstance(declared, Mapping) or not all(isinstance(each, of) for each in declared.values()):
+        if not isinstance(declared, Mapping) or not all(isinstance(value, of) for value in declared.values()):
             raise StsbenchError(f"{where(kind)} does not declare its {key}: set {key} to a dictionary, name -> {example}")
     if not kind.metrics:
         raise StsbenchError(f"{where(kind)} does not declare its metrics: a score of none could be shown")

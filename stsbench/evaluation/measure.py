@@ -104,7 +104,7 @@ class Result:
     def named(self, protocol: str) -> str:
         """A protocol's label and, in brackets, its settings that are not the default."""
         its = [record.protocol for record in self.records if record.protocol.label == protocol]
-        unlike = {each.model_dump_json(): each for each in its}.values()
+        unlike = {identity.model_dump_json(): identity for identity in its}.values()
         changes = "; ".join(dict.fromkeys(filter(None, map(changed_settings, unlike))))
         return f"{protocol} ({changes})" if changes else protocol
 
@@ -206,9 +206,9 @@ def measure(
     for task, data in sets.items():
         began = time.monotonic()
         doing(f"{protocol.label} {task}")
-        seen = _measure_one(result, embed, protocol, task, data, strict, log, extra_provenance or {}, targets)
-        if seen is not None and task in protocol.averaged:
-            observed[task] = seen, data.id
+        observations = _measure_one(result, embed, protocol, task, data, strict, log, extra_provenance or {}, targets)
+        if observations is not None and task in protocol.averaged:
+            observed[task] = observations, data.id
         seconds = time.monotonic() - began
         left = rest.after(task, seconds)
         if seconds > LONG:
@@ -248,13 +248,13 @@ def _measure_one(
 ) -> Observations | None:
     began = time.monotonic()
     try:
-        mine = _fitted(embed, data, targets)
-        if problem := mine.unusable(data.texts):
+        fitted = _fitted(embed, data, targets)
+        if problem := fitted.unusable(data.texts):
             raise ScoreError(problem)
-        counts = _doubtful(mine, task, data, strict, log)
-        observations = _observed(protocol, mine, data)
+        counts = _doubtful(fitted, task, data, strict, log)
+        observations = _observed(protocol, fitted, data)
         scores = _scored(protocol, observations, data.id, task)
-        who = EncoderIdentity(spec=asdict(mine.spec), fingerprint=mine.spec.fingerprint(), dimension=mine.dimension)
+        who = EncoderIdentity(spec=asdict(fitted.spec), fingerprint=fitted.spec.fingerprint(), dimension=fitted.dimension)
         what_on = _identity(data)
     except Exception as error:  # one task's accident, whatever it is, must not cost the others
         _failed(result, f"{protocol.label} {task}", error)
@@ -313,7 +313,7 @@ def _not_finite(error: BaseException | None) -> str | None:
     """"NaN" or "infinite" where a ScoreRow was refused for such a number, else None."""
     if not isinstance(error, ValidationError) or error.title != ScoreRow.__name__:
         return None
-    numbers = [each["input"] for each in error.errors() if each["type"] == "finite_number"]
+    numbers = [problem["input"] for problem in error.errors() if problem["type"] == "finite_number"]
     return None if not numbers else "NaN" if math.isnan(numbers[0]) else "infinite"
 
 

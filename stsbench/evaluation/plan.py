@@ -71,8 +71,8 @@ def plan(
     chosen = []
     for part in parts.values():
         unasked = part.protocol.on_request if tasks is None else ()
-        if mine := {task: id for task, id in part.tasks.items() if task in wanted and task not in unasked}:
-            chosen.append(replace(part, tasks=mine))
+        if tasks_wanted := {task: id for task, id in part.tasks.items() if task in wanted and task not in unasked}:
+            chosen.append(replace(part, tasks=tasks_wanted))
         elif part.label not in papers:
             left_out[part.label] = f"it has none of the tasks {', '.join(tasks or ())}"
     return chosen, left_out
@@ -80,13 +80,13 @@ def plan(
 
 def _check_names(parts: Iterable[Planned]) -> None:
     """StsbenchError where two sets of a user have one name: their rows could not be told from each other."""
-    seen: dict[tuple[str, str], str] = {}
+    ids: dict[tuple[str, str], str] = {}
     for part in parts:
         if part.protocol.user_path is None:
             continue
         for task, id in part.tasks.items():
-            if (other := seen.setdefault((part.protocol.label, task), id)) != id:
-                one, two = (each.removeprefix("own:") for each in (other, id))
+            if (other := ids.setdefault((part.protocol.label, task), id)) != id:
+                one, two = (name.removeprefix("own:") for name in (other, id))
                 raise StsbenchError(f"{one} and {two} have one name, {task}: rename one, or measure each in its own run")
 
 
@@ -124,7 +124,7 @@ def protocol_of(name: str, settings: Settings) -> Protocol:
     """The protocol called `name`, such as sts or transfer:exact. Raises StsbenchError, with a suggestion, for another."""
     base, colon, word = name.partition(":")
     if base not in names(GROUP):
-        forms = (f"{each}:{word}" for each, kind in kinds().items() for word in kind.variants)
+        forms = (f"{name}:{word}" for name, kind in kinds().items() for word in kind.variants)
         known = [*names(GROUP), *forms, "all", *presets()]
         raise StsbenchError(f"unknown protocol '{name}'{did_you_mean(name, known)}")
     kind = load_protocol(base)
@@ -180,23 +180,23 @@ def _built(label: str, kind: type[Protocol], form: Mapping[str, Any], settings: 
     """The settings of a form (a variant or a paper's preset), and over them the user's that this protocol has."""
     known = kind(form).settings
     asked = {**settings.get("", {}), **settings.get(kind.name, {})}
-    mine = {key: value for key, value in asked.items() if key in known}  # `_all_used` finds those that nobody takes
+    own_settings = {key: value for key, value in asked.items() if key in known}  # `_all_used` finds those that nobody takes
     base, colon, _ = label.partition(":")
     # `sts:mean` stays `sts` in the rows, where the aggregation has a column of its own; a paper's name stands there.
-    return kind({**form, **mine}, label if colon and kind.labels_variants else base)
+    return kind({**form, **own_settings}, label if colon and kind.labels_variants else base)
 
 
 def _all_used(settings: Settings, protocols: Sequence[Protocol]) -> None:
     """A setting that no protocol of the plan takes would be ignored: that is an error."""
     for owner, asked in settings.items():
-        takers = [each for each in protocols if owner in ("", each.name)]
-        known = {key for each in takers for key in each.settings}
+        takers = [protocol for protocol in protocols if owner in ("", protocol.name)]
+        known = {key for protocol in takers for key in protocol.settings}
         for key in asked:
             if key in known:
                 continue
             if owner and takers:
                 raise no_such_setting(owner, key, known)
-            run = ", ".join(dict.fromkeys(each.name for each in protocols))
+            run = ", ".join(dict.fromkeys(protocol.name for protocol in protocols))
             option = f"{owner}.{key}" if owner else "--" + key.replace("_", "-")
             raise StsbenchError(f"{option} does not apply to protocol {run}")
 

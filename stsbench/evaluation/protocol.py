@@ -34,12 +34,13 @@ Drawn = dict[tuple[str | None, str | None, str], NDArray[np.float64]]
 """(subset, aggregation, metric) of a score -> float64 (resamples,), in the unit of its ScoreRow."""
 
 
-def alike(observed: Sequence[Observations], arrays: Sequence[str], names: Sequence[str] = ()) -> list[list[int]]:
-    """Places in `observed`, together where the arrays and names of these kinds are equal: of encoders on the same data."""
+def grouped(observed: Sequence[Observations], arrays: Sequence[str], names: Sequence[str] = ()) -> list[list[int]]:
+    """Indices into `observed`, in one list where the arrays and names of these kinds are equal: of encoders on one set."""
     groups: dict[tuple[object, ...], list[int]] = {}
-    for at, each in enumerate(observed):
-        key = (*((each.arrays[kind].shape, each.arrays[kind].dtype.str, each.arrays[kind].tobytes()) for kind in arrays),
-               *(tuple(each.names[kind]) for kind in names))
+    for at, observations in enumerate(observed):
+        stored = [observations.arrays[kind] for kind in arrays]
+        key = (*((array.shape, array.dtype.str, array.tobytes()) for array in stored),
+               *(tuple(observations.names[kind]) for kind in names))
         groups.setdefault(key, []).append(at)
     return list(groups.values())
 
@@ -127,8 +128,8 @@ class Protocol(ABC):
             metric = cls.metric(row.metric)
             if not metric.holds(row.value):
                 low, high = metric.range
-                said = f"{row.metric} of task {task} is {row.value:g}, outside of its range, {low:g} to {high:g}"
-                raise ScoreError(f"{where(cls)}: {said}")
+                problem = f"{row.metric} of task {task} is {row.value:g}, outside of its range, {low:g} to {high:g}"
+                raise ScoreError(f"{where(cls)}: {problem}")
 
     @classmethod
     def check_layout(cls, observations: Observations, n: int) -> None:
@@ -159,7 +160,7 @@ class Protocol(ABC):
             if array.shared and key in observations.arrays:
                 by = array.shared if isinstance(array.shared, tuple) else ()
                 parts[" ".join([key, *(f"{name} {self.settings[name]}" for name in by)])] = (observations.arrays[key],)
-        named = (key for key, each in self.names.items() if each.shared and key in observations.names)
+        named = (key for key, declared in self.names.items() if declared.shared and key in observations.names)
         return {**parts, **{key: (observations.names[key],) for key in named}}
 
     @abstractmethod
@@ -183,7 +184,7 @@ class Protocol(ABC):
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
         """`draws` of several encoders' observations of one set; a protocol may share work among them."""
-        return [self.draws(each, data_id, resamples, seed) for each in observed]
+        return [self.draws(observations, data_id, resamples, seed) for observations in observed]
 
     def drawn(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """`draws`, computed once for these observations: a score's interval and a comparison share them."""
@@ -194,9 +195,9 @@ class Protocol(ABC):
     def draw_all(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> None:
         """Let `drawn` have its answer for each of these, computed together."""
         key = self._key(data_id, resamples, seed)
-        missing = [each for each in observed if key not in each.memo]
-        for each, drawn in zip(missing, self.draws_of_many(missing, data_id, resamples, seed), strict=True):
-            each.memo[key] = drawn
+        missing = [one for one in observed if key not in one.memo]
+        for observations, drawn in zip(missing, self.draws_of_many(missing, data_id, resamples, seed), strict=True):
+            observations.memo[key] = drawn
 
     def _key(self, data_id: str, resamples: int, seed: int) -> tuple[object, ...]:
         return self.name, repr(self.settings), data_id, resamples, seed
@@ -218,7 +219,7 @@ class Protocol(ABC):
         self, observed: Sequence[Mapping[str, tuple[Observations, str]]], resamples: int, seed: int
     ) -> list[Drawn]:
         """`average_draws` of several encoders; a protocol may share work among them."""
-        return [self.average_draws(each, resamples, seed) for each in observed]
+        return [self.average_draws(sets, resamples, seed) for sets in observed]
 
     def work(self, data: DataSet) -> float:
         """How long `observe` takes on this set compared with others, in any unit: for estimates of the time left."""

@@ -103,20 +103,20 @@ def refuse_doubles(measured: Iterable[tuple[Path, Protocol, Record]]) -> None:
 
     A protocol and a paper's preset may measure the same thing in one run: the same encoder, with the same scores.
     """
-    seen: dict[str, tuple[Path, Record, dict[tuple[str, str | None, str | None, str], tuple[float, int]]]] = {}
+    first: dict[str, tuple[Path, Record, dict[tuple[str, str | None, str | None, str], tuple[float, int]]]] = {}
     for path, protocol, record in measured:
         how, data = record.protocol, record.data
         kept = {key: value for key, value in how.settings.items() if key not in protocol.cosmetic}
         digest = data.digest if data.text_version == "own" else ""  # two folders of a user may share a name
         key = json.dumps([how.name, how.version, kept, data.text_version, data.id, digest], sort_keys=True)
         rows = {(row.task, row.subset, row.aggregation, row.metric): (row.value, row.n) for row in record.scores}
-        other_path, other, theirs = seen.setdefault(key, (path, record, rows))
+        other_path, other, other_rows = first.setdefault(key, (path, record, rows))
         reason = ""
         if other.encoder.fingerprint != record.encoder.fingerprint:
             reason = "of encoders with different fingerprints"
         elif other.data.digest != data.digest:
             reason = "on different data of that name"
-        elif any(not np.allclose(rows[row], theirs[row], rtol=0, atol=1e-6) for row in rows.keys() & theirs.keys()):
+        elif any(not np.allclose(rows[row], other_rows[row], rtol=0, atol=1e-6) for row in rows.keys() & other_rows.keys()):
             reason = "with different scores"
         if reason:
             raise StsbenchError(

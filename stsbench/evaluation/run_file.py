@@ -45,9 +45,10 @@ def run_bytes(items: Sequence[Item], path: Path) -> bytes:
             raise StsbenchError(f"{path}: not written, since {name} is not a valid record: {error}") from error
     dumped = [record.model_dump(mode="json") for record, _ in items]
     made = {"name": pa.array([record_name(record) for record, _ in items], pa.string()),
-            "created": pa.array([each["created"] for each in dumped], pa.string())}
-    made |= {key: pa.array([json.dumps(each[key], ensure_ascii=False) for each in dumped], pa.string()) for key in _TEXTS}
-    made["scores"] = pa.array([each["scores"] for each in dumped], _score_type())
+            "created": pa.array([record["created"] for record in dumped], pa.string())}
+    texts = {key: [json.dumps(record[key], ensure_ascii=False) for record in dumped] for key in _TEXTS}
+    made |= {key: pa.array(listed, pa.string()) for key, listed in texts.items()}
+    made["scores"] = pa.array([record["scores"] for record in dumped], _score_type())
     content = columns.packed({**made, **columns.columns_of([observed for _, observed in items])}, RUN_FORM)
     try:
         columns.opened(pa.BufferReader(content), RUN_FORM)

@@ -73,7 +73,7 @@ class Array:
 
     shared: the data alone decide it, so all encoders have the same; or the data and the settings named here. rounded: a
     leaderboard may round these float64 values where no score moves. per_item: the encoder's own value of each item (a
-    similarity, a class); records in which all are the same are of one encoder. places: positions of the set's items, none
+    similarity, a class); records in which all are the same are of one encoder. indices: positions of the set's items, none
     twice.
     """
 
@@ -83,12 +83,12 @@ class Array:
     shared: bool | tuple[str, ...] = False
     rounded: bool = False
     per_item: bool = False
-    places: bool = False
+    indices: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, not {self.kind!r}")
-        if not all(each.isalnum() for each in self.shape):
+        if not all(letter.isalnum() for letter in self.shape):
             raise ValueError(f"shape must be letters and digits, one a dimension, not {self.shape!r}")
 
 
@@ -118,7 +118,7 @@ def check_layout(
         if value.dtype.kind not in _NUMPY[array.kind]:
             raise ScoreError(f"{key} of the observations is of another kind ({value.dtype})")
         _check_shape(key, value.shape, array.shape, lengths)
-        if array.places and (len(set(value.tolist())) < len(value) or value.min() < 0 or value.max() >= n):
+        if array.indices and (len(set(value.tolist())) < len(value) or value.min() < 0 or value.max() >= n):
             raise ScoreError(f"{key} of the observations names an item twice, or one that the data do not have")
     for key, name in names.items():
         if key not in listed:

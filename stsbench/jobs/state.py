@@ -25,7 +25,7 @@ class Standing:
     """Where a job stands, and what to say of it: a score, the error, what it waits for."""
 
     where: Where
-    said: str = ""
+    detail: str = ""
 
 
 def short(id: str) -> str:
@@ -152,10 +152,10 @@ def is_pruned(job: Job, output: Path) -> bool:
 
 def standings(jobs: Sequence[Job], output: Path) -> dict[str, Standing]:
     """Job id -> where it stands now, seen from the file system alone."""
-    seen: dict[str, Standing] = {}
+    known: dict[str, Standing] = {}
     for job in jobs:
-        seen[job.id] = _standing(job, output, seen)
-    return seen
+        known[job.id] = _standing(job, output, known)
+    return known
 
 
 def _standing(job: Job, output: Path, before: dict[str, Standing]) -> Standing:

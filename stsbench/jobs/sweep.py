@@ -300,7 +300,7 @@ class _Feed:
                 recipe = (jobs[0].folder(self.search.output) / "recipe.yaml").read_text("utf-8")
                 facts = {"scores": {str(seed): value for seed, value in scores.items()}, "by": by, "recipe": recipe}
             self.study.tell(trial, score, pruned="pruned" in where, facts=facts)
-            failed = [end.said for end in ends if end and end.where not in ("done", "pruned")]
+            failed = [end.detail for end in ends if end and end.where not in ("done", "pruned")]
             self.failures = self.failures + 1 if failed else 0
             self.reason = failed[-1] if failed else self.reason
             values = ", ".join(f"{key} {value}" for key, value in trial.values.items())

@@ -113,7 +113,7 @@ def test_a_failing_job_stops_what_needs_it_and_nothing_else(here, start):
     assert ended["needs-1"][1] == "needs bad-1" and ended["e.needs-1"][1] == "needs needs-1"
     seen = {job.name: standings(list(jobs.values()), Path("out"))[job.id] for job in jobs.values()}
     assert {name: each.where for name, each in seen.items()} == {name: where for name, (where, _) in ended.items()}
-    assert seen["bad-1"].said == ended["bad-1"][1] and seen["good-1"].said.startswith("sts-b dev (sample) ")
+    assert seen["bad-1"].detail == ended["bad-1"][1] and seen["good-1"].detail.startswith("sts-b dev (sample) ")
     counting = Counting(start)
     run(jobs, counting)  # another call tries again what has failed
     assert counting.started == [jobs["bad-1"].id]

@@ -100,7 +100,7 @@ def test_smaller_is_better_in_compare_table_board_picture_and_card(measured, tmp
 
     board = board_of(runs, tmp_path / "board")
     (tab,) = [each for each in board.tabs if each.group == "sts-error"]
-    assert [row.id for row in tab.measured] == ["good", "bad"] and [row.rank.place for row in tab.measured] == [1, 2]
+    assert [row.id for row in tab.measured] == ["good", "bad"] and [row.rank.position for row in tab.measured] == [1, 2]
     assert (tab.lower_is_better, tab.digits) == (True, 4)
     (column,) = next(each["columns"] for each in json.loads(site(board)["index.json"])["tabs"] if each["id"] == tab.id)
     assert column == {"name": "STS-B", "better": "lower", "lower_is_better": True}

@@ -68,7 +68,7 @@ def run(jobs, start, log=None, workers=2, output="out"):
     pool = LocalPool(workers, place(output), start)
     ended = run_jobs(list(jobs.values()), pool, Path(output), ([] if log is None else log).append)
     pool.stop()
-    return {job.name: (ended[job.id].where, ended[job.id].said) for job in jobs.values()}
+    return {job.name: (ended[job.id].where, ended[job.id].detail) for job in jobs.values()}
 
 
 class Counting:

@@ -31,12 +31,12 @@ class Row:
 def rows_of(run):
     """The rows of a run, given as its folder or its file."""
     table = columns.opened(_file(run), RUN_FORM).read()
-    beside = table.drop_columns(list(_RECORD))
+    rest = table.drop_columns(list(_RECORD))
     rows = []
     for at, row in enumerate(table.select(list(_RECORD)).to_pylist()):
         record = {"schema_version": 2, "created": row["created"], **{key: json.loads(row[key]) for key in _TEXTS}}
         record["scores"] = row["scores"]
-        rows.append(Row(row["name"], record, columns.unpacked(beside, at), {}))
+        rows.append(Row(row["name"], record, columns.unpacked(rest, at), {}))
     return rows
 
 

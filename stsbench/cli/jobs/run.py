@@ -105,15 +105,15 @@ def refuse_missing(jobs: Sequence[Job], where: str, files: Mapping[str, str], de
     from stsbench.training.rows.catalog_rows import SetPlace
 
     data_dir = None if defaults.data_dir is None else Path(defaults.data_dir)
-    place = SetPlace(data_dir, bool(defaults.sample), bool(defaults.offline))
+    sets_at = SetPlace(data_dir, bool(defaults.sample), bool(defaults.offline))
     for job in jobs:
         for name in job.reads:
-            if lacks_file(name, place):
+            if lacks_file(name, sets_at):
                 hint = f"; make it: {files[name]}" if name in files else ""
                 raise StsbenchError(f"{where}: {job.name} reads {name}, and there is no such file{hint}")
     for name, first in {job.backbone: job.name for job in reversed(jobs) if job.backbone is not None}.items():
         path = name.startswith((".", "/", "~")) or name.count("/") > 1 or ("/" in name and Path(name).parent.is_dir())
-        if path or downloads_are_off(place.offline):
+        if path or downloads_are_off(sets_at.offline):
             from stsbench.encoders.transformer.trainable import backbone_folder
 
             try:
@@ -147,13 +147,13 @@ def make_pool(folder: Path, workers: int | None, ray: str | None, devices: Seque
 
     if not locks_work(folder):
         tell(f"warning: files cannot be locked in {folder}: run one `stsbench run` on it at a time")
-    place = Place(folder, Path.cwd(), threads_of(workers or 1), clock(folder))
+    where = Place(folder, Path.cwd(), threads_of(workers or 1), clock(folder))
     if ray is None:
-        return LocalPool(workers or 1, place)
+        return LocalPool(workers or 1, where)
     from stsbench.jobs.ray_pool import RayPool
 
     cuda = any(device is not None and device.startswith("cuda") for device in devices)
-    return RayPool(ray, workers, place, True if cuda else None if None in devices else False)
+    return RayPool(ray, workers, where, True if cuda else None if None in devices else False)
 
 
 def _nothing(jobs: Sequence[Job]) -> int:

@@ -109,7 +109,7 @@ def sentence(table: ComparisonTable) -> str:
     if len(rows) == 1:
         return _one(table, rows[0], f"on {rows[0].name}") + "."
     start = _one(table, average, "on average") + "; of" if average else "Of"
-    return f"{start} {len(rows)} {_noun(table)}s {_each(table, rows)}."
+    return f"{start} {len(rows)} {_noun(table)}s {_one_by_one(table, rows)}."
 
 
 def _one(table: ComparisonTable, row: Compared, where: str) -> str:
@@ -128,7 +128,7 @@ def _one(table: ComparisonTable, row: Compared, where: str) -> str:
     return f"{first} is {_word(metric)} than {second} {where} by {size} (95 % interval {bounds})"
 
 
-def _each(table: ComparisonTable, rows: Sequence[Compared]) -> str:
+def _one_by_one(table: ComparisonTable, rows: Sequence[Compared]) -> str:
     """'A is better on 6, after correcting for 7 comparisons; on SICK-R they do not differ significantly'."""
     metric = _metric(table)
     tested = [row for row in rows if row.corrected is not None]

@@ -28,8 +28,8 @@ def print_jobs(jobs: Sequence[Job], standings: Mapping[str, Standing], output: P
     table.add_column("result", overflow="fold")
     for job in jobs:
         standing = standings[job.id]
-        table.add_row(plain(job.name), plain(standing.where, _STYLES.get(standing.where, "")), plain(standing.said))
-    width = None if sys.stdout.isatty() else max(120, *(len(job.name) + len(standings[job.id].said) + 20 for job in jobs))
+        table.add_row(plain(job.name), plain(standing.where, _STYLES.get(standing.where, "")), plain(standing.detail))
+    width = None if sys.stdout.isatty() else max(120, *(len(job.name) + len(standings[job.id].detail) + 20 for job in jobs))
     console = Console(file=sys.stdout, width=width, highlight=False)
     console.print(table)
     counts = Counter(standing.where for standing in standings.values())

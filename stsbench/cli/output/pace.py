@@ -58,12 +58,12 @@ def duration(seconds: float) -> str:
 
 class _Lines:
     def __init__(self) -> None:
-        self._clock, self._said = Clock(), time.monotonic()
+        self._clock, self._last_report = Clock(), time.monotonic()
 
     def __call__(self, pace: Pace) -> None:
-        if time.monotonic() - self._said < EVERY:
+        if time.monotonic() - self._last_report < EVERY:
             return
-        self._said = time.monotonic()
+        self._last_report = time.monotonic()
         left = self._clock(pace)
         tell(f"{_count(pace)} texts" + (f", {left}" if left else ""))
 

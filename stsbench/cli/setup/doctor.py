@@ -48,9 +48,9 @@ def _report(data_dir: Path | None, offline: bool) -> dict[str, Any]:
     except Exception as error:  # a torch that does not load fails in ways of its own
         devices = []
         problems.append(f"torch cannot be loaded: {' '.join(str(error).split())}")
-    places, located = data.places(data_dir), data.sets(data_dir)
+    folders, located = data.folders(data_dir), data.sets(data_dir)
     can = data.measurable(located)
-    problems += [*(source.problem for source in places if source.problem), *([cache.problem] if cache.problem else [])]
+    problems += [*(source.problem for source in folders if source.problem), *([cache.problem] if cache.problem else [])]
     answer = hub.ask_hub(offline)
     return {
         "stsbench": version("stsbench"), "system": installed.system(),
@@ -58,7 +58,7 @@ def _report(data_dir: Path | None, offline: bool) -> dict[str, Any]:
         "devices": devices,
         "minilm": _minilm(),
         "data": {
-            "places": [{"folder": str(source.folder), "named": source.named} for source in places],
+            "places": [{"folder": str(source.folder), "named": source.named} for source in folders],
             "sets": [{"id": data_set.id, "text_version": data_set.text_version,
                       "folder": data_set.folder and str(data_set.folder)} for data_set in located],
             "lines": list(data.missing_lines(located)),
@@ -93,8 +93,8 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     cache = report["cache"]
     yield f"embedding cache: {cache['folder']}, {sized(cache['bytes'])} of {counted(cache['encoders'], 'encoder')}"
     yield from _hub(report["hub"])
-    places = " then ".join(f"{source['folder']} ({source['named']})" for source in report["data"]["places"])
-    yield f"data: looked for in {places}"
+    folders = " then ".join(f"{source['folder']} ({source['named']})" for source in report["data"]["places"])
+    yield f"data: looked for in {folders}"
     for line in report["data"]["lines"]:
         yield f"  {line}"
     yield from _all(report["all"])

@@ -24,7 +24,7 @@ class Features:
     tokens: Tensor  # (n, T, d) without the first and last real token, zero where not real
     real: Tensor  # (n, T) bool
     pooled: list[Tensor]  # a kernel: (n, c), the maxima over windows
-    places: list[Tensor]  # a kernel: int64 (n, c), the window that each maximum came from
+    offsets: list[Tensor]  # a kernel: int64 (n, c), the window that each maximum came from
     vectors: Tensor  # (n, vector_width)
 
 

@@ -54,7 +54,7 @@ class SplicedTokeniser:
 
     def mark(self, ids: Sequence[int], text: str) -> int:
         """Where the template's mask token stands."""
-        return self.template.place(len(ids))
+        return self.template.mask_index(len(ids))
 
 
 class PromptedVectors:
@@ -105,7 +105,7 @@ class PromptedVectors:
                 prefix=prefix,
             )
             state = self.forward(packed, alone, (-1,), soft)[0].unflatten(0, (len(lacking), length))
-            table.update(zip(lacking, state[:, self.template.place(length)].float(), strict=True))
+            table.update(zip(lacking, state[:, self.template.mask_index(length)].float(), strict=True))
         return torch.cat([table[count].expand(texts, -1) for count, (texts, _) in zip(counts, groups, strict=True)])
 
     def _rows(self, ids: Tensor, groups: Groups) -> Tensor | None:

@@ -132,16 +132,16 @@ class TokenTemplate:
         """(n,) tokens of the sentence alone. mask: (n, L), 1 on real tokens, of texts inside the template."""
         return mask.sum(1) - self.length
 
-    def place(self, length: int) -> int:
+    def mask_index(self, length: int) -> int:
         """Where the template's own mask token stands in a text of `length` tokens inside the template."""
         if self.mask_last:
             return length - len(self.after) + self.after.index(self.mask_id)
         return self.before.index(self.mask_id)
 
-    def places(self, mask: Tensor) -> Tensor:
+    def mask_indices(self, mask: Tensor) -> Tensor:
         """(n,) where the template's own mask token stands in texts inside the template. mask: (n, L), padded right."""
         lengths = mask.sum(1)
-        return lengths + self.place(0) if self.mask_last else torch.full_like(lengths, self.place(0))
+        return lengths + self.mask_index(0) if self.mask_last else torch.full_like(lengths, self.mask_index(0))
 
     def words(self, ids: Tensor, mask: Tensor) -> Tensor:
         """int64 (n, L): the number in `word_ids` of the learned word that stands for a token, -1 for none.

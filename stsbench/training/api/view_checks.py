@@ -56,7 +56,7 @@ def _problem(view: Ragged, backbone: Backbone) -> str | None:
     arrays = [np.asarray(row) for row in view]
     for row, ids in zip(view, arrays, strict=True):
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            return f"has a text that is not a list of token ids but {_said(row)}"
+            return f"has a text that is not a list of token ids but {_described(row)}"
     lengths = np.array([len(ids) for ids in arrays])
     if not lengths.all():
         return "has a text without a token"
@@ -71,7 +71,7 @@ def _problem(view: Ragged, backbone: Backbone) -> str | None:
     return None
 
 
-def _said(row: Any) -> str:
+def _described(row: Any) -> str:
     return "an empty list" if np.shape(row) == (0,) else kind_of(row)
 
 

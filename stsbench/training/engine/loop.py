@@ -70,7 +70,7 @@ class Loop:
         # steps since then, and since the log's last line, that float16 overflowed in: numbers, or tensors not waited for
         self._all_skipped: int | torch.Tensor = 0
         self._skipped: int | torch.Tensor = 0
-        self._since, self._seen = time.monotonic(), 0
+        self._since, self._rows_done = time.monotonic(), 0
 
     def run(self, position: Position) -> Position:
         """From `position` to the stage's last step; the position there. Raises LossError, with the step, for a loss or a
@@ -89,7 +89,7 @@ class Loop:
             if self.selection:
                 self._dev(position, candidate=False)  # the encoder before training: shown, never kept as the best
         self.wrapped.train()
-        self._since, self._seen = time.monotonic(), 0
+        self._since, self._rows_done = time.monotonic(), 0
         for step in range(position.step, steps):
             self._step(step)
             done = position.step = step + 1
@@ -104,7 +104,7 @@ class Loop:
             if last:
                 self.run_log.write("end", stage=self.stage.name, step=done)
             if save:
-                self._sound(done)
+                self._check_weights(done)
                 if self.callback:
                     self.callback.doing(done, "saving a checkpoint")
                 position.log, position.seconds = self.run_log.position(), time.monotonic() - began
@@ -162,7 +162,7 @@ class Loop:
             mean = mean if len(parts_of) == len(batches) else mean * len(parts_of) / weights[name]
             means[name] = _of_some(mean, items[name])
         self._gathered.append((step + 1, means, loss, norm.detach()))
-        self._seen += sum(map(len, parts))
+        self._rows_done += sum(map(len, parts))
 
     def _steps_taken(self) -> int:
         """By the optimiser, those that float16 overflowed in not counted where that matters (training.adam)."""
@@ -186,13 +186,13 @@ class Loop:
     def _batch(self, rows: Any, step: int, number: int) -> Batch:
         stage, seed = self.stage, self.recipe.seed
         rng = stream(seed, "views", stage.key, step, number)
-        batch = self._mine(stage_views(self.objective, self.method, stage.rows(rows), rng, stage.labelled_only))
+        batch = self._share_of(stage_views(self.objective, self.method, stage.rows(rows), rng, stage.labelled_only))
         batch.labelled_only = stage.labelled_only
         if stage.labelled:
             (rows,) = stage.labelled.batches.step(stage.batches.forward_pass(step, number))
             rng = stream(seed, "labelled views", stage.key, step, number)
             views = stage_views(self.objective, self.method, stage.labelled.rows(rows), rng, labelled=True)
-            batch.labelled = self._mine(views)
+            batch.labelled = self._share_of(views)
         return batch
 
     def _labelled(self) -> dict[str, int]:
@@ -202,7 +202,7 @@ class Loop:
         batches = self.stage.labelled.batches
         return {"labelled_examples": len(batches.rows), "labelled_batch_size": batches.size}
 
-    def _mine(self, views: Views) -> Batch:
+    def _share_of(self, views: Views) -> Batch:
         """This process's share of a batch."""
         accelerator, count = self.accelerator, len(views.tokens[0])
         if count < accelerator.num_processes:
@@ -250,7 +250,7 @@ class Loop:
         mean = [*table[:, :2].double().mean(0).tolist(), *table[:, 2:].double().nanmean(0).tolist()]
         more = {"skipped_steps": skipped} if self.accelerator.scaler is not None else {}
         now = time.monotonic()
-        speed = self._seen / max(now - self._since, 1e-9)
+        speed = self._rows_done / max(now - self._since, 1e-9)
         line = self.run_log.write(
             "train", stage=self.stage.name, step=done, epoch=round(self.stage.batches.epoch(done), 6), loss=mean[0],
             terms={name: value for name, value in zip(names, mean[2:], strict=True) if not math.isnan(value)},
@@ -258,12 +258,12 @@ class Loop:
             gradient_norm=float(norms.mean()) if len(norms) else None, sentences_per_second=round(speed, 2), **more,
             **calling(type(self.method), "metrics", self.method.metrics),
         )
-        self._gathered, self._skipped, self._since, self._seen = [], 0, now, 0
+        self._gathered, self._skipped, self._since, self._rows_done = [], 0, now, 0
         if self.callback:
             self.callback.step(done, mean[0], speed)
         self._tracked(line, done)
 
-    def _sound(self, done: int) -> None:
+    def _check_weights(self, done: int) -> None:
         """Raises LossError where a weight is NaN or infinite: such weights are not kept, whatever the loss before was."""
         if not bool(torch.stack([weight.detach().isfinite().all() for weight in self.weights]).all()):
             raise LossError(f"a weight is NaN or infinite after step {done} of stage {self.stage.name}{self._last_good()}")
@@ -292,7 +292,7 @@ class Loop:
         # one that is undefined, NaN, is below every other
         best = candidate and (position.best is None or value > position.best.score) and math.isfinite(value)
         if best:
-            self._sound(position.step)
+            self._check_weights(position.step)
             position.best = self.checkpoints.save_best(self.stage.name, position.step, value, self.method)
         score = value if math.isfinite(value) else None
         line = self.run_log.write(
@@ -307,7 +307,7 @@ class Loop:
             self.callback.dev(position.step, selection.name, score, best)
             self.callback.doing(position.step)
         self._tracked(line, position.step)
-        self._since, self._seen = time.monotonic(), 0
+        self._since, self._rows_done = time.monotonic(), 0
 
     def _tracked(self, line: dict[str, Any], step: int) -> None:
         if self.tracked_from is not None:

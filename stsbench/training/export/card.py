@@ -159,9 +159,9 @@ def transformers_snippet(summary: dict[str, Any]) -> str:
         if pooler == "max":
             lines.append('vectors = output.last_hidden_state.masked_fill(real == 0, float("-inf")).amax(1)')
         else:
-            places = _MEANS[pooler]
-            states = [f"output.hidden_states[{layer}]" for layer in places]
-            state = "output.last_hidden_state" if len(places) == 1 else f"({' + '.join(states)}) / 2"
+            layers = _MEANS[pooler]
+            states = [f"output.hidden_states[{layer}]" for layer in layers]
+            state = "output.last_hidden_state" if len(layers) == 1 else f"({' + '.join(states)}) / 2"
             lines.append(f"vectors = ({state} * real).sum(1) / real.sum(1)")
     return "\n".join(lines) + "\n"
 

@@ -33,11 +33,11 @@ def layers_of(pooler: str, layers: int) -> Tensor | None:
 
     None for poolers that read the last layer only. The mean of averages is the average's mean.
     """
-    places = {"first_last:embeddings": (0, layers), "first_last:layer1": (1, layers), "last2": (layers - 1, layers)}
-    if pooler not in places:
+    layers_of = {"first_last:embeddings": (0, layers), "first_last:layer1": (1, layers), "last2": (layers - 1, layers)}
+    if pooler not in layers_of:
         return None
     weights = zeros(layers + 1)
-    for layer in places[pooler]:
+    for layer in layers_of[pooler]:
         weights[layer] += 1  # a model of one layer has it twice
     return weights
 

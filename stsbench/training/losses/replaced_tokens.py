@@ -14,9 +14,9 @@ def replaced_token_loss(logits: Tensor, labels: Tensor, counted: Tensor) -> Tens
     counted place gives 0 that still carries a gradient.
     Source: Chuang et al. (2022), DiffCSE, Eq. 3 in its two-class form, a mean instead of their sum, as in their code.
     """
-    places = counted.nonzero(as_tuple=True)  # a GPU is waited for once
-    wide = logits[places].to(torch.promote_types(logits.dtype, torch.float32))
-    return functional.cross_entropy(wide, labels[places], reduction="sum") / max(len(wide), 1)
+    indices = counted.nonzero(as_tuple=True)  # a GPU is waited for once
+    wide = logits[indices].to(torch.promote_types(logits.dtype, torch.float32))
+    return functional.cross_entropy(wide, labels[indices], reduction="sum") / max(len(wide), 1)
 
 
 def detections(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:

@@ -102,15 +102,15 @@ class Backbone(nn.Module):
         # BigBird pads to whole blocks, and cuts the last state back alone
         return [states[index][:, : ids.shape[1]] for index in wanted]
 
-    def at(self, ids: Tensor, mask: Tensor, places: Tensor, soft: SoftPrompt | None = None) -> Tensor:
+    def at(self, ids: Tensor, mask: Tensor, indices: Tensor, soft: SoftPrompt | None = None) -> Tensor:
         """(n, d) last states of one real token a row, the one at `places` (n,). ids, mask, soft: as for `forward`."""
-        real = mask.gather(1, places.unsqueeze(1)).bool()
+        real = mask.gather(1, indices.unsqueeze(1)).bool()
         if real.device.type == "cpu" and not bool(real.all()):
             raise ValueError("the state of a padding place is asked for")
         if packed := self._packed(ids, mask, soft):
-            return packed.at(places)
+            return packed.at(indices)
         states: Tensor = self(ids, mask, soft=soft)[0]
-        chosen = states[torch.arange(len(ids), device=ids.device), places]
+        chosen = states[torch.arange(len(ids), device=ids.device), indices]
         # a GPU is not waited for: a padding place gives NaN, which the loop reports
         return chosen if real.device.type == "cpu" else chosen.masked_fill(~real, torch.nan)
 
@@ -181,8 +181,8 @@ def pool_padded(name: str, states: list[Tensor], mask: Tensor) -> Tensor:
     if name == "max":
         return states[0].masked_fill(real == 0, -torch.inf).amax(1)
     if name == "last":
-        places = torch.arange(1, mask.shape[1] + 1, device=mask.device) * mask
-        return states[0][torch.arange(len(mask), device=mask.device), places.argmax(1)]
+        indices = torch.arange(1, mask.shape[1] + 1, device=mask.device) * mask
+        return states[0][torch.arange(len(mask), device=mask.device), indices.argmax(1)]
     if name == "weighted_mean":
         weights = (mask.cumsum(1) * mask).unsqueeze(-1)  # counted from the first real token, wherever padding stands
         return (states[0] * weights).sum(1) / weights.sum(1)

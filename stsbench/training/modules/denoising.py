@@ -52,4 +52,4 @@ def template_vectors(
             positions=template_positions(distinct.long(), at, template.length, base, positions),
             rows=None if vectors is None else template.words(ids, mask), vectors=vectors, prefix=before,
         )
-        return backbone.at(ids, mask, template.places(mask), soft).index_select(0, rows)
+        return backbone.at(ids, mask, template.mask_indices(mask), soft).index_select(0, rows)

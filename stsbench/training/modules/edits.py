@@ -32,10 +32,10 @@ def insert_masks(
     gaps = np.zeros(len(rows.tokens), bool)  # after each token
     gaps[:-1] = rows.joined & (rows.ordinary[:-1] | rows.ordinary[1:])
     chosen = rows.drawn(gaps, np.minimum(rows.shares(ratio), rows.count(gaps)), rng)
-    places = np.flatnonzero(chosen) + 1
+    indices = np.flatnonzero(chosen) + 1
     lengths = rows.lengths + rows.count(chosen)
-    copies = _split(np.insert(rows.tokens, places, mask_id), lengths)
-    labels = _split(np.insert(np.zeros_like(rows.tokens), places, 1), lengths)
+    copies = _split(np.insert(rows.tokens, indices, mask_id), lengths)
+    labels = _split(np.insert(np.zeros_like(rows.tokens), indices, 1), lengths)
     if max_length is None:
         return copies, labels
     kept = [_kept(len(copy), max_length, last) for copy, last in zip(copies, rows.ends_special(), strict=True)]
@@ -97,7 +97,7 @@ def _split(tokens: NDArray[np.int64], lengths: NDArray[np.int64]) -> Rows:
 
 def _kept(length: int, most: int, ends_special: bool) -> NDArray[np.int64]:
     """The places that stay of a row."""
-    places = np.arange(min(length, most))
+    indices = np.arange(min(length, most))
     if ends_special and length > most:
-        places[-1] = length - 1
-    return places
+        indices[-1] = length - 1
+    return indices

@@ -52,19 +52,19 @@ class EmbeddingChange:
             embedded = torch.cat([self.leading.to(embedded.dtype), embedded[:, self.leading.shape[1] :]], 1)
         return self._applied(embedded, self.replacement, self.added, self.cut)
 
-    def packed(self, embedded: Tensor, places: Tensor, length: int) -> Tensor:
+    def packed(self, embedded: Tensor, indices: Tensor, length: int) -> Tensor:
         """The same of real tokens alone: embedded (tokens, d); places: (tokens,) where each stands in the flattened batch.
 
         length: L.
         """
-        rows, columns = places // length, places % length
+        rows, columns = indices // length, indices % length
         if self.leading is not None:
             count = self.leading.shape[1]
             first = (columns < count).nonzero().squeeze(1)
             vectors = self.leading.flatten(0, 1)[rows[first] * count + columns[first]]
             embedded = embedded.index_copy(0, first, vectors.to(embedded.dtype))
         parts = (self.replacement, self.added)
-        replacement, added = (None if part is None else part.flatten(0, 1)[places] for part in parts)
+        replacement, added = (None if part is None else part.flatten(0, 1)[indices] for part in parts)
         cut = tuple(mask[rows, columns if mask.shape[1] > 1 else torch.zeros_like(columns)] for mask in self.cut)
         return self._applied(embedded, replacement, added, cut)
 

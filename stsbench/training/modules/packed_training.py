@@ -63,15 +63,15 @@ class PackedTraining:
         lengths = mask.sum(1)
         descending, self.order = lengths.sort(descending=True, stable=True)
         self.groups = groups(descending.numpy())
-        places = self.order.unsqueeze(1) * mask.shape[1] + torch.arange(mask.shape[1])
-        self.places = places[mask[self.order].bool()]  # (tokens,) of the padded batch, text after text, longest first
+        flat = self.order.unsqueeze(1) * mask.shape[1] + torch.arange(mask.shape[1])
+        self.indices = flat[mask[self.order].bool()]  # (tokens,) of the padded batch, text after text, longest first
         self.starts = descending.cumsum(0) - descending  # (n,) where each text begins among the tokens
-        self.tokens = ids.flatten()[self.places]
+        self.tokens = ids.flatten()[self.indices]
         positions = own_positions(model.embeddings, ids, soft.shift) if soft.positions is None else soft.positions
-        self.positions = positions.flatten()[self.places]
+        self.positions = positions.flatten()[self.indices]
         if soft.positions is not None or soft.prefix is not None:
             check_positions(model.embeddings, self.positions)
-        self.rows = None if soft.rows is None else soft.rows.flatten()[self.places]
+        self.rows = None if soft.rows is None else soft.rows.flatten()[self.indices]
         self.vectors = soft.vectors
         self.slots = [] if soft.prefix is None else soft.prefix.by_layer(self.order)  # of each layer, rows as in `order`
         self.change = soft.change
@@ -89,11 +89,11 @@ class PackedTraining:
         rows, length = self.shape
         return [
             kept[index].new_zeros(rows * length, kept[index].shape[1])
-            .index_copy(0, self.places, kept[index]).view(rows, length, -1)
+            .index_copy(0, self.indices, kept[index]).view(rows, length, -1)
             for index in wanted
         ]
 
-    def at(self, places: Tensor) -> Tensor:
+    def at(self, indices: Tensor) -> Tensor:
         """(n, d) last states of one real token a row, at `places` (n,) of the padded batch.
 
         The last layer computes no other: a sixth of MiniLM's work.
@@ -102,7 +102,7 @@ class PackedTraining:
         hidden = self._embed()
         for number, layer in enumerate(layers):
             hidden = self._layer(number, layer, hidden)
-        before = self.mask.cumsum(1).gather(1, places.unsqueeze(1)).squeeze(1)[self.order] - 1
+        before = self.mask.cumsum(1).gather(1, indices.unsqueeze(1)).squeeze(1)[self.order] - 1
         states = self._layer(len(layers), last, hidden, self.starts + before)
         return torch.empty_like(states).index_copy(0, self.order, states)
 
@@ -114,7 +114,7 @@ class PackedTraining:
         if rate := _rate(module.dropout):
             hidden = hidden * self.masks(hidden.shape, rate, hidden.dtype)
         if self.change is not None:
-            hidden = self.change.packed(hidden, self.places, self.shape[1])
+            hidden = self.change.packed(hidden, self.indices, self.shape[1])
         return hidden if self.first_states is None else hidden.index_copy(0, self.starts, self.first_states.to(hidden.dtype))
 
     def _layer(self, number: int, layer: Any, hidden: Tensor, rows: Tensor | None = None) -> Tensor:

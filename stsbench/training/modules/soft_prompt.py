@@ -46,9 +46,9 @@ class Prefix:
             raise ValueError(f"one row sees {low} slots of the prefix and another {high}: all must see equally many")
         if high == 0:
             return []
-        places = self.visible.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :high]
-        places = places + torch.arange(rows, device=places.device).unsqueeze(1) * slots
-        flat = (places if order is None else places[order]).flatten()
+        indices = self.visible.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :high]
+        indices = indices + torch.arange(rows, device=indices.device).unsqueeze(1) * slots
+        flat = (indices if order is None else indices[order]).flatten()
         whole = high == slots and order is None
         return [
             (keys, values) if whole else

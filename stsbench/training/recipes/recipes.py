@@ -43,8 +43,8 @@ def default_recipe(method: str) -> str:
     if _shipped(method, name) is None:
         known = recipe_names(method)
         hint = did_you_mean(name, known) if known else ""
-        places = " or ".join(map(str, reversed(recipe_folders(method))))
-        raise StsbenchError(f"{label}: default_recipe '{name}': there is no {name}.yaml in {places}{hint}")
+        folders = " or ".join(map(str, reversed(recipe_folders(method))))
+        raise StsbenchError(f"{label}: default_recipe '{name}': there is no {name}.yaml in {folders}{hint}")
     return name
 
 
@@ -52,8 +52,8 @@ def _shipped(method: str, name: str) -> Path | None:
     """The method's recipe of this name; None where there is none."""
     if name.startswith("_") or "/" in name:
         return None
-    places = (folder / f"{name}.yaml" for folder in recipe_folders(method))
-    return next((path for path in places if path.is_file()), None)
+    paths = (folder / f"{name}.yaml" for folder in recipe_folders(method))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def find_recipe(method: str, name_or_path: str) -> tuple[Recipe, dict[str, Any]]:

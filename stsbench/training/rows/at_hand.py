@@ -19,12 +19,12 @@ from stsbench.training.rows.catalog_rows import SetPlace, catalog_file, is_set, 
 LABELLED = "labelled"  # the section of labelled rows, and their key beside the stages' names
 
 
-def check_at_hand(recipe: Recipe, plan: MethodPlan, stages: Sequence[str], place: SetPlace) -> None:
+def check_at_hand(recipe: Recipe, plan: MethodPlan, stages: Sequence[str], where: SetPlace) -> None:
     """Raises StsbenchError, one line that names all of them, where the backbone or files of text that `stages` train on are
     missing. Sets of the catalog are looked for when they are read."""
     missing: list[str] = []
     try:
-        backbone_folder(recipe.backbone.model, place.offline)
+        backbone_folder(recipe.backbone.model, where.offline)
     except NotOnThisMachineError as error:
         missing.append(str(error))
     except StsbenchError:
@@ -32,13 +32,13 @@ def check_at_hand(recipe: Recipe, plan: MethodPlan, stages: Sequence[str], place
     for section, settings in _sections(recipe, plan, stages):
         try:
             if settings.file is not None and settings.file not in NAMED and not is_set(settings.file):
-                training_file(settings, section, place)
+                training_file(settings, section, where)
         except DataError as error:
             missing.append(str(error))
     missing = list(dict.fromkeys(missing))  # two stages may read one file
     if missing:
         several = "" if len(missing) == 1 else f"{len(missing)} things are missing for {plan.name}, recipe {recipe.name}: "
-        hint = "" if place.sample else "; or --sample, a first training that needs no file"
+        hint = "" if where.sample else "; or --sample, a first training that needs no file"
         raise StsbenchError(f"{several}{'; '.join(missing)}{hint}")
 
 
@@ -63,7 +63,7 @@ def backbone_at_hand(recipe: Recipe, offline: bool, log: Callable[[str], None]) 
 
 
 def training_file(
-    settings: DataSettings, section: str, place: SetPlace, log: Callable[[str], None] = lambda line: None
+    settings: DataSettings, section: str, where: SetPlace, log: Callable[[str], None] = lambda line: None
 ) -> Path:
     """The file of a section of the recipe: as named, or a set of the catalog, or of that name in a data folder. `log` gets a
     line where it is not the one that was named. Raises DataError, one line."""
@@ -76,9 +76,9 @@ def training_file(
         raise DataError(f"the {name} {path} are {'a folder' if path.is_dir() else 'not a plain file'}: name a file")
     if path.is_file():
         return path
-    if (of_catalog := catalog_file(settings.file, place, log, section)) is not None:
+    if (of_catalog := catalog_file(settings.file, where, log, section)) is not None:
         return of_catalog
-    file, how_to_get = training_text(settings.file, data_dir=place.data_dir, offline=place.offline)
+    file, how_to_get = training_text(settings.file, data_dir=where.data_dir, offline=where.offline)
     if file is None:
         hint = how_to_get or _nearest(settings.file, section)
         raise DataError(f"the {name} {path} are not here: give your copy by --{section} FILE{hint}")
@@ -86,12 +86,12 @@ def training_file(
     return file
 
 
-def lacks_file(name: str, place: SetPlace) -> bool:
+def lacks_file(name: str, where: SetPlace) -> bool:
     """Whether training text of this name is nowhere: no file, no set's name, in no data folder, and not to be fetched."""
     if Path(name).expanduser().is_file() or name in NAMED or is_set(name):
         return False
-    here, _ = training_text(name, data_dir=place.data_dir, offline=True)
-    return here is None and (name not in catalog().training or downloads_are_off(place.offline))
+    here, _ = training_text(name, data_dir=where.data_dir, offline=True)
+    return here is None and (name not in catalog().training or downloads_are_off(where.offline))
 
 
 def _sections(recipe: Recipe, plan: MethodPlan, stages: Sequence[str]) -> Iterator[tuple[str, DataSettings]]:

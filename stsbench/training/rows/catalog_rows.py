@@ -27,7 +27,7 @@ class SetPlace:
     offline: bool = False
 
 
-def catalog_file(name: str, place: SetPlace, log: Callable[[str], None], section: str = "data") -> Path | None:
+def catalog_file(name: str, where: SetPlace, log: Callable[[str], None], section: str = "data") -> Path | None:
     """A file with the rows of the set called `name`: sentence1, sentence2 and score as in the set. None: not a set's name.
 
     section: of the recipe, which names the set.
@@ -39,7 +39,7 @@ def catalog_file(name: str, place: SetPlace, log: Callable[[str], None], section
     if not _trainable(known[0]):
         raise DataError(f"{section}.file {name}: of the catalog's sets {' and '.join(trainable_sets())} can be trained on")
     try:
-        data = sources.load(name, data_dir=place.data_dir, sample=place.sample, offline=place.offline)
+        data = sources.load(name, data_dir=where.data_dir, sample=where.sample, offline=where.offline)
     except DataError as error:
         raise DataError(f"{section}.file {name}: {error}") from error
     assert isinstance(data, PairSet)

@@ -67,11 +67,11 @@ class StageData:
 
 def open_rows(
     recipe: Recipe, plan: MethodPlan, backbone: Backbone, stages: Sequence[str], log: Callable[[str], None],
-    place: SetPlace | None = None,
+    where: SetPlace | None = None,
 ) -> dict[str, StageData]:
     """The rows of those of `stages` that train on `data`, by stage, and under LABELLED the labelled ones if any uses them.
 
-    What is trained on holds no text that is held out of either. place: where sets of the catalog are, which a recipe may
+    What is trained on holds no text that is held out of either. where: where sets of the catalog are, which a recipe may
     name as its file, and the STS data, whose sentences the names of sts_texts.NAMED stand for. Raises DataError, one
     line.
     """
@@ -87,12 +87,12 @@ def open_rows(
             f"or take a recipe that trains on --data (stsbench list recipes --method {plan.name})"
         )
     data = {
-        stage: open_data(recipe.stage_data(stage), recipe, plan, backbone, log, place=place)
+        stage: open_data(recipe.stage_data(stage), recipe, plan, backbone, log, where=where)
         for stage in stages if uses[stage] != "only"
     }
     if any(uses[stage] != "none" for stage in stages):
         settings: DataSettings = recipe.labelled or DataSettings()
-        labelled = open_data(settings, recipe, plan, backbone, log, section=LABELLED, place=place)
+        labelled = open_data(settings, recipe, plan, backbone, log, section=LABELLED, where=where)
         for other in data.values():
             drop_overlap(labelled, other, log)
             drop_overlap(other, labelled, log)
@@ -102,15 +102,15 @@ def open_rows(
 
 def open_data(
     settings: DataSettings, recipe: Recipe, plan: MethodPlan, backbone: Backbone, log: Callable[[str], None],
-    section: str = "data", place: SetPlace | None = None,
+    section: str = "data", where: SetPlace | None = None,
 ) -> StageData:
-    """Read and tokenise a stage's training text, or find it in the cache. section: of the recipe; place: as for `open_rows`.
+    """Read and tokenise a stage's training text, or find it in the cache. section: of the recipe; where: as for `open_rows`.
     Raises DataError."""
     labelled = section == LABELLED
-    place = place or SetPlace()
+    where = where or SetPlace()
     name = settings.file or ""
     known = None if labelled or Path(name).is_file() else NAMED.get(name)  # a file goes before a name of data
-    path = _sts_texts(name, place, log) if known else training_file(settings, section, place, log)
+    path = _sts_texts(name, where, log) if known else training_file(settings, section, where, log)
     with _of_section(section):
         store = open_store(
             path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
@@ -168,9 +168,9 @@ def _usable(
     return usable
 
 
-def _sts_texts(name: str, place: SetPlace, log: Callable[[str], None]) -> Path:
+def _sts_texts(name: str, where: SetPlace, log: Callable[[str], None]) -> Path:
     """The file of the STS data's sentences; what they are is said."""
-    texts = sts_texts(place.data_dir, name=name, sample=place.sample, offline=place.offline)
+    texts = sts_texts(where.data_dir, name=name, sample=where.sample, offline=where.offline)
     for line in texts.warnings:
         log(f"warning: {line}")
     families = ", ".join(f"{family} {count:,}" for family, count in texts.counts.items())
@@ -243,7 +243,7 @@ def _draws(store: TextStore, seed: int) -> NDArray[np.float64]:
     So a row's is the same in whatever stage or role the file is used, and whatever other rows of it are left out there.
     """
     header = store.settings.format in ("csv", "tsv")
-    lines = store.lines - (2 if header else 1)  # from 0: the row's place, where every line is one
+    lines = store.lines - (2 if header else 1)  # from 0: the row's line, where every line is one
     draws: NDArray[np.float64] = stream(seed, "share").random(int(lines[-1]) + 1)[lines]
     return draws
 

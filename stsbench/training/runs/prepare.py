@@ -97,16 +97,16 @@ def prepare_run(
     if options.resume and resumed is None:
         log("no checkpoint yet: the run begins again")
     warm_start = None if resumed else _warm_start(options, manifest, plan)
-    place = SetPlace(options.data_dir, options.sample, options.offline)
+    where = SetPlace(options.data_dir, options.sample, options.offline)
     with accelerator.main_process_first():  # a download is made once
-        check_at_hand(recipe, plan, opened, place)
+        check_at_hand(recipe, plan, opened, where)
     dev = _dev_data(options, manifest, accelerator, log)
     torch.manual_seed(recipe.seed)
     backbone = _backbone(options, plan, warm_start)
     method = calling(plan.kind, "__init__", lambda: plan.kind(backbone, plan.options))
     check_instance(method, backbone)  # what options and backbone exclude is said before the text is read
     with accelerator.main_process_first():  # who comes later finds it in the cache
-        data = open_rows(recipe, plan, backbone, opened, log, place)
+        data = open_rows(recipe, plan, backbone, opened, log, where)
     objective = make_objective(plan, method)
     with accelerator.main_process_first():
         prepare(method, objective, plan, data, names)

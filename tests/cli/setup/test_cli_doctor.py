@@ -30,7 +30,7 @@ def test_all_is_what_eval_would_measure(cli, damaged):
 
 def test_the_user_cache_comes_after_stsbench_data(monkeypatch, tmp_path):
     monkeypatch.setenv("STSBENCH_DATA", str(SAMPLE))
-    assert [each.named for each in data.places()] == ["$STSBENCH_DATA", "user cache"]
+    assert [each.named for each in data.folders()] == ["$STSBENCH_DATA", "user cache"]
     assert {each.folder for each in data.sets() if each.text_version == "senteval"} == {SAMPLE}
 
 

@@ -56,9 +56,9 @@ def test_equals_loops_over_windows(options, padding):
         vector, maxima, places = by_loops(head, text)
         np.testing.assert_allclose(found.vectors[i].detach(), vector, atol=1e-9)
         np.testing.assert_allclose(torch.stack(found.pooled)[:, i].detach(), maxima, atol=1e-9)
-        assert np.array_equal(torch.stack(found.places)[:, i], places)
+        assert np.array_equal(torch.stack(found.offsets)[:, i], places)
         assert np.array_equal(found.tokens[i, :count], text[1:-1]) and not found.tokens[i, count:].any()
-    assert {part.dtype for part in found.places} == {torch.int64}
+    assert {part.dtype for part in found.offsets} == {torch.int64}
 
 
 def test_a_batch_of_short_texts_alone():

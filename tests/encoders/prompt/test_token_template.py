@@ -71,7 +71,8 @@ def test_places_counts_and_words(family, templates):
     special = {made.before[0], made.after[-1]}
     own = [token for token in [*made.before, *made.after] if token not in special | {tok(family).mask_token_id}]
     assert made.word_ids == own
-    for row, ids, place, words in zip(rows, inner, made.places(mask).tolist(), made.words(mask, mask).tolist(), strict=True):
+    indices, learned = made.mask_indices(mask).tolist(), made.words(mask, mask).tolist()
+    for row, ids, place, words in zip(rows, inner, indices, learned, strict=True):
         assert row.tolist() == [*made.before, *ids[1:-1], *made.after]
         # a mask token of the sentence stands between the template's parts, the template's own does not
         inside = range(len(made.before), len(row) - len(made.after))
@@ -168,7 +169,7 @@ def test_a_text_over_the_limit_loses_its_last_tokens_and_nothing_else(family, te
     assert cut and len(ids) == limit < len(full)
     behind = len(made.after)
     assert ids == full[: limit - behind] + full[len(full) - behind :]
-    assert reader.mark(ids, text) == made.place(limit)
+    assert reader.mark(ids, text) == made.mask_index(limit)
     shorter, cut = Tokeniser(tok(family), len(full), reader.template)([text])
     assert shorter[0] == full and not cut[0]
 
@@ -180,7 +181,7 @@ def test_only_blanks_are_tokens_to_a_byte_level_tokenizer_and_none_to_wordpiece(
         (ids,), (cut,) = reader([" " * 60])
         assert ids[: len(made.before)] == made.before and ids[-len(made.after):] == made.after
         assert (len(ids) == 16 and cut) if count is None else (len(ids) == made.length + count and not cut)
-        assert reader.mark(ids, "") == made.place(len(ids))
+        assert reader.mark(ids, "") == made.mask_index(len(ids))
 
 
 @pytest.mark.parametrize("template", [" the {} means [MASK] .", "[MASK] means {}", "[MASK] of {} ."])
@@ -195,7 +196,7 @@ def test_a_slow_tokenizer_is_cut_as_well(template):
     for text, row in zip(texts, ids, strict=True):
         inner = slow(text)["input_ids"][1:-1][: 9 - made.length]
         assert row == [*made.before, *inner, *made.after]
-        assert reader.mark(row, text) == made.place(len(row))
+        assert reader.mark(row, text) == made.mask_index(len(row))
 
 
 def test_tokens_that_template_and_sentence_share_are_never_cut():
@@ -233,5 +234,5 @@ def test_the_full_stop_belongs_to_the_sentence():
 def test_counts_are_int64_and_follow_the_device_of_the_mask():
     made = TokenTemplate(tok("bert"), BERT, "t")
     mask = padded(made.wrap([plain("bert", "cat")]))
-    assert made.counts(mask).dtype == made.places(mask).dtype == made.words(mask, mask).dtype == torch.int64
+    assert made.counts(mask).dtype == made.mask_indices(mask).dtype == made.words(mask, mask).dtype == torch.int64
     assert all(row.dtype == np.int64 for row in made.wrap([plain("bert", "cat")]))

@@ -329,13 +329,13 @@ def test_two_rows_side_by_side(visit: Callable[..., Any]) -> None:
         gap = round(cell.value, 4) - round(other.cells[task].value, 4)
         assert f"{cell.value:.2f}" in text and f"{gap:+.2f}".replace("-", "−") in text
     rows = SMALL.tabs[0].measured
-    last = next(row for row in rows if row.rank.place > 3 and row.rank.first <= rows[row.rank.place - 2].rank.last)
-    one = rows[last.rank.place - 2]
+    last = next(row for row in rows if row.rank.position > 3 and row.rank.first <= rows[row.rank.position - 2].rank.last)
+    one = rows[last.rank.position - 2]
     css(browser, f"#drawer .picker label:first-of-type option[value='{one.id}']")[0].click()
     css(browser, f"#drawer .picker label:last-of-type option[value='{last.id}']")[0].click()
     comes_to(lambda: f"compare={one.id}&compare={last.id}" in fragment(browser), True)
     assert SMALL.tabs[0].pairs is not None
-    half = SMALL.tabs[0].pairs.halves[one.rank.place - 1, last.rank.place - 1]
+    half = SMALL.tabs[0].pairs.halves[one.rank.position - 1, last.rank.position - 1]
     alone = one.cells["Avg"].value - last.cells["Avg"].value > half
     comes_to(lambda: said(browser, "#drawer .verdict .sure"), "significant alone" if alone else "not significant")
     published = SMALL.tabs[0].published[0]

@@ -196,7 +196,7 @@ def test_csv_reads_back_as_every_score_of_every_row():
                 assert line["method"] == " ".join(row.method.split()) and line["setting"] == (row.setting or "")
                 ranks = [line[key] for key in ("place", "first", "last", "ties")]
                 rank = row.rank
-                assert ranks == ([str(rank.place), str(rank.first), str(rank.last), rank.ties] if rank else [""] * 4)
+                assert ranks == ([str(rank.position), str(rank.first), str(rank.last), rank.ties] if rank else [""] * 4)
     assert found["sts-spearman-all", "one", "STS12"]["flags"] == "nli best-of-n-like"
     assert found["sts-spearman-all", "three", "Avg"]["best_of"] == "10"
     assert found["sts-spearman-all", "three", "Avg"]["notes"] == UNRANKED

@@ -45,9 +45,9 @@ def test_alike_is_one_tab_and_its_numbers_are_the_records(board, runs):
 def test_ranks_are_bounded_by_significant_differences(board):
     found = board(letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS), twin=(["noisy-2"], LETTERS))
     rows = {row.id: row for row in tab(found, "sts-spearman-all-sample").measured}
-    assert rows["letters"].rank.place == 1
+    assert rows["letters"].rank.position == 1
     for one in rows.values():
-        assert 1 <= one.rank.first <= one.rank.alone[0] <= one.rank.place <= one.rank.alone[1] <= one.rank.last <= 3
+        assert 1 <= one.rank.first <= one.rank.alone[0] <= one.rank.position <= one.rank.alone[1] <= one.rank.last <= 3
     assert not set(rows["letters"].rank.ties) & set(rows["noisy"].rank.ties)
     assert min(rows["noisy"].rank.first, rows["twin"].rank.first) == 2
 
@@ -157,7 +157,7 @@ def test_without_an_average_a_single_task_leads(board, tmp_path, monkeypatch):
     mine = tab(found, "sts-spearman-all-sample")
     assert mine.lead == "STS-B" and "Avg" not in mine.columns and mine.pairs is not None
     assert "Ranked by STS-B: no row has all 7 tasks of the average." in mine.about
-    assert [(row.id, row.rank and row.rank.place, row.unranked) for row in mine.measured] == [
+    assert [(row.id, row.rank and row.rank.position, row.unranked) for row in mine.measured] == [
         ("a", 1, ""), ("b", 2, ""), ("c", None, "not ranked: STS-B not measured"),
     ]
 
@@ -168,7 +168,7 @@ def test_the_best_of_several_seeds_never_ranks(board):
     rows = tab(found, "sts-spearman-all-sample").measured
     assert [row.id for row in rows] == ["words", "letters"]  # behind the ranked, whatever it scored
     assert rows[1].rank is None and "best of 10" in rows[1].unranked and "best-of-n" in rows[1].flags
-    assert (rows[0].rank.place, rows[0].rank.last) == (1, 1)
+    assert (rows[0].rank.position, rows[0].rank.last) == (1, 1)
 
 
 def test_geometry_is_shown_and_not_ranked(board):
@@ -265,7 +265,7 @@ def test_a_seed_without_a_protocol_leaves_no_empty_tab(board, tmp_path, monkeypa
     found = board(both=([one, two], LETTERS))
     assert "geometry-sample" not in {each.id for each in found.tabs}
     (row,) = tab(found, "sts-spearman-all-sample").measured
-    assert row.cells.keys() == {"STS12", "STS-B"} and row.rank.place == 1
+    assert row.cells.keys() == {"STS12", "STS-B"} and row.rank.position == 1
 
 
 def test_two_scores_of_one_setting_in_a_run_are_an_error(board, copied):

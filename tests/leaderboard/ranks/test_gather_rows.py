@@ -113,7 +113,7 @@ def test_scores_that_differ_by_rounding_share_a_place(board, monkeypatch):
 
     monkeypatch.setattr(gather_module, "scored_entries", equal)
     made = board(letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS))
-    assert [row.rank.place for row in tab(made, "sts-spearman-all-sample").measured] == [1, 1]
+    assert [row.rank.position for row in tab(made, "sts-spearman-all-sample").measured] == [1, 1]
 
 
 def test_a_score_whose_record_has_no_interval_gets_the_boards(board, tmp_path, monkeypatch):

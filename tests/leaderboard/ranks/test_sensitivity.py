@@ -90,7 +90,7 @@ def test_averages_and_places(found):
     for name in NAMES:
         values = column(name)
         assert {row: found.average[name, row] for row in found.rows} == values
-        assert {row: found.place[name, row] for row in found.rows} == {
+        assert {row: found.position[name, row] for row in found.rows} == {
             row: sorted(values.values(), reverse=True).index(value) + 1 for row, value in values.items()
         }
 
@@ -131,7 +131,7 @@ def test_ties_are_no_swaps_and_share_a_place(two):
     values = [{f"r{i}": each[i] for i in range(n)} for each in two]
     assert set(got.swaps["all Spearman", "mean Spearman"]) == naive_swaps(*values)
     for name, each in zip(got.settings, values, strict=True):
-        assert all(got.place[name, row] == 1 + sum(other > each[row] for other in each.values()) for row in got.rows)
+        assert all(got.position[name, row] == 1 + sum(other > each[row] for other in each.values()) for row in got.rows)
     every_row_ties = any(len(set(each.values())) == 1 for each in values)
     assert (("all Spearman", "mean Spearman") in got.tau) is not every_row_ties
 

@@ -291,7 +291,7 @@ def fingerprinted(row):
     ],
 )
 def test_an_edited_row_is_refused_and_nothing_is_written(copied, tmp_path, change, says):
-    """What no dictionary holds: another name, and texts that are no JSON or more than one value."""
+    """What no dictionary holds: another name, and texts that are not JSON or more than one value."""
     run, board = copied("letters"), tmp_path / "board"
     edit(run, change, first_sts(run))
     with pytest.raises(StsbenchError, match=says) as error:

@@ -75,8 +75,8 @@ def test_what_the_data_decide_is_kept_once(runs, board):
     for record, kept in pairs(runs["letters"], folder):
         kind = kinds()[record.protocol.name]
         decided = {key for key, array in kind.arrays.items() if array.shared}
-        beside = stored_beside(folder, kept)
-        assert not decided & beside.arrays.keys() and decided <= observations_of(folder, kept).arrays.keys()
+        stored = stored_beside(folder, kept)
+        assert not decided & stored.arrays.keys() and decided <= observations_of(folder, kept).arrays.keys()
         shared += bool(decided)
     assert len(after) == shared
 

@@ -113,7 +113,7 @@ def test_a_prefix_that_no_row_sees_is_no_prefix_but_for_the_positions(folders, f
     method = diffaug(folders[family], family, engine=engine)
     batch = batch_for(method, Texts(folders[family], PLAIN))
     prefix = method.modules_of_views.prefix(torch.zeros(len(batch.ids), 4, dtype=torch.bool))
-    places = method.template.places(batch.mask)
+    places = method.template.mask_indices(batch.mask)
     hidden = method.backbone.at(batch.ids, batch.mask, places, SoftPrompt(prefix=prefix))
     first = FIRST[family] + 4
     positions = torch.arange(first, first + batch.ids.shape[1]).expand_as(batch.ids)

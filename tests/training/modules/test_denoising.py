@@ -154,7 +154,7 @@ def test_the_sentence_pass_without_the_sentence_is_the_vector_subtracted(tmp_pat
         template = TokenTemplate(made.tokenizer, TEMPLATES[family], "t")
         ids = torch.tensor(np.stack(template.wrap([[0, 2]])))
         mask = torch.ones_like(ids)
-        states = made.at(ids, mask, template.places(mask))
+        states = made.at(ids, mask, template.mask_indices(mask))
         torch.testing.assert_close(template_vectors(made, template, template.counts(mask)), states, rtol=0, atol=1e-9)
 
 

@@ -89,7 +89,7 @@ def planted(fault, monkeypatch, method):
         guesses = method._buffers.pop("guesses")
         object.__setattr__(method, "guesses", guesses)
     else:
-        places = TokenTemplate.places
+        places = TokenTemplate.mask_indices
         monkeypatch.setattr(TokenTemplate, "places", lambda this, mask: places(this, mask).cpu())
 
 
