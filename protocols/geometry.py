@@ -180,8 +180,8 @@ class GeometryProtocol(Protocol):
             # Seeded by the data, not by the encoder: two encoders meet the same resamples.
             counts = resample_counts(n, resamples, (seed, index, *data_id.encode()))
             drawn = np.stack([values for *_, values in parts]) @ counts.T / n
-            for (means, subset, metric, _), each_drawn in zip(parts, drawn, strict=True):
-                means[subset, None, metric] = each_drawn
+            for (means, subset, metric, _), metric_draws in zip(parts, drawn, strict=True):
+                means[subset, None, metric] = metric_draws
         for observations, means in zip(missing, remembered, strict=True):
             observations.memo[key] = means
 

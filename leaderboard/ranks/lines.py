@@ -159,8 +159,8 @@ def _draw_averages(averaged: Sequence[tuple[Protocol, Parts]]) -> None:
         observed = [{task: (measured.observed(), measured.set_id) for task, measured in parts.items()}
                     for _, parts in members.values()]
         drawn = protocol.average_draws_of_many(observed, RESAMPLES, SEED)
-        for (each_protocol, parts), draws in zip(members.values(), drawn, strict=True):
-            memo, key = _average_memo(each_protocol, parts)
+        for (protocol_of_run, parts), draws in zip(members.values(), drawn, strict=True):
+            memo, key = _average_memo(protocol_of_run, parts)
             memo[key] = draws
 
 

@@ -141,7 +141,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     )
     if config.pooler is None and declared.modules:
         return _identified(_as_library(replace(config, folder=folder), declared, options), folder, options)
-    if stray := declared.settings_of_its_own:
+    if stray := declared.library_only:
         raise EncoderError(
             f"--pooler: {name} declares {', '.join(stray)} for its transformer, which only its own modules honour: leave "
             "--pooler out"

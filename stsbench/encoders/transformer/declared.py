@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stsbench.encoders.forward.token_pooler_files import is_own, kind_of_module
+from stsbench.encoders.forward.token_pooler_files import is_type_of, kind_of_module
 from stsbench.encoders.model_folder import check_inside, read_settings
 from stsbench.encoders.transformer.exported import PROMPT
 from stsbench.errors import EncoderError
@@ -68,7 +68,7 @@ class Declared:
     foreign: str | None = None  # the type of a module that is code of the folder's own
 
     @property
-    def settings_of_its_own(self) -> tuple[str, ...]:
+    def library_only(self) -> tuple[str, ...]:
         """Those of `unusual` that sentence-transformers alone reads, so that transformers would ignore them."""
         return tuple(name for name in self.unusual if name not in ("truncation_side", "quantization_config", "is_decoder"))
 
@@ -160,7 +160,7 @@ def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[
 def _transformer(folder: Path, modules: list[tuple[str, Path]]) -> Path | None:
     kind, path = modules[0]
     library = kind.startswith("sentence_transformers.") and kind.endswith(".Transformer")  # not a class of the folder's own
-    plain = library or is_own(kind, PROMPT)  # whose model lies there too
+    plain = library or is_type_of(kind, PROMPT)  # whose model lies there too
     stored = any((path / name).is_file() for name in ("config.json", "adapter_config.json"))
     return path if plain and stored else None
 

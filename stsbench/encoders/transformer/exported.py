@@ -10,7 +10,7 @@ from typing import Any
 
 from stsbench.encoders.forward.checkpoint import files_digest, weight_files
 from stsbench.encoders.forward.pooling import check_pooler
-from stsbench.encoders.forward.token_pooler_files import is_own
+from stsbench.encoders.forward.token_pooler_files import is_type_of
 from stsbench.encoders.post.store import SETTINGS as POST_SETTINGS
 from stsbench.encoders.post.store import TENSORS as POST_TENSORS
 from stsbench.encoders.prompt.prompt_file import PROMPT_FILE, checked_settings
@@ -85,7 +85,7 @@ def read_exported(folder: Path) -> Exported | None:
     """
     if not (folder / FILE).is_file():
         return None
-    exported, layout = read_own(folder)
+    exported, layout = read_with_layout(folder)
     if layout == _layout_of(folder, exported):
         return exported
     if exported.post:
@@ -95,7 +95,7 @@ def read_exported(folder: Path) -> Exported | None:
     return replace(exported, method=None, recipe=None)
 
 
-def read_own(folder: Path) -> tuple[Exported, str]:
+def read_with_layout(folder: Path) -> tuple[Exported, str]:
     """What stsbench.json says, and the layout that it was written with. EncoderError for a broken file."""
     path = folder / FILE
     try:
@@ -124,7 +124,7 @@ def read_own(folder: Path) -> tuple[Exported, str]:
 def trained_on_of(folder: Path) -> tuple[str, ...]:
     """The test data whose sentences a folder's weights were trained on, whoever changed the files around them since.
     EncoderError for a broken stsbench.json."""
-    return read_own(folder)[0].trained_on if (folder / FILE).is_file() else ()
+    return read_with_layout(folder)[0].trained_on if (folder / FILE).is_file() else ()
 
 
 def _prompted_modules(folder: Path) -> bool:
@@ -138,7 +138,7 @@ def _prompted_modules(folder: Path) -> bool:
         default = json.loads(settings.read_text("utf-8")).get("default_prompt_name") if settings.is_file() else None
     except (KeyError, TypeError, AttributeError, ValueError, OSError) as error:
         raise EncoderError(f"{folder}: cannot read its sentence-transformers modules: {error!r}") from error
-    if not types or not is_own(types[0], PROMPT):
+    if not types or not is_type_of(types[0], PROMPT):
         return False
     if len(types) > 1 or default:
         more = f"the default prompt {default!r}" if default else types[1].rsplit(".", 1)[-1]

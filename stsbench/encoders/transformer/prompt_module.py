@@ -21,7 +21,7 @@ from stsbench.encoders.prompt.prompt_file import read_prompt, write_prompt
 from stsbench.encoders.prompt.prompted import PromptedVectors, SplicedTokeniser, placed, tokeniser
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.encoders.prompt.tokenizer import load_tokenizer
-from stsbench.encoders.transformer.exported import FILE, Exported, read_own, write_exported
+from stsbench.encoders.transformer.exported import FILE, Exported, read_with_layout, write_exported
 from stsbench.errors import EncoderError
 
 
@@ -135,7 +135,7 @@ class PromptEncoding(InputModule):
         """
         hub = {key: kwargs[key] for key in ("token", "cache_folder", "revision", "local_files_only") if key in kwargs}
         folder = Path(cls.load_dir_path(model_name_or_path, subfolder, **hub))
-        exported = read_own(folder)[0] if (folder / FILE).is_file() else None
+        exported = read_with_layout(folder)[0] if (folder / FILE).is_file() else None
         if exported is None or exported.prompt is None:
             raise EncoderError(f"{model_name_or_path} stores no prompt in its {FILE}")
         prompt = read_prompt(folder, exported.prompt)

@@ -26,8 +26,8 @@ def backbone_folder(name: str, offline: bool = False, option: str = "--backbone"
         declared = read_declared(folder)
         if declared.transformer is None:
             raise EncoderError(f"{name} has no transformers model that could be trained")
-        if declared.settings_of_its_own:
-            stray = ", ".join(declared.settings_of_its_own)
+        if declared.library_only:
+            stray = ", ".join(declared.library_only)
             raise EncoderError(f"{option} {name} declares {stray} for its transformer, which a training does not honour")
         return declared.transformer
     return folder
