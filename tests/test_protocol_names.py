@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.evaluation.load import kinds
+from stsbench.evaluation.protocol import kinds
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, FLAG, STAGE = "the package mteb", "the flag of STS labels", "a stage of the method"

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from stsbench.evaluation.load import kinds
 from stsbench.evaluation.plan import presets, protocol_of
+from stsbench.evaluation.protocol import kinds
 from stsbench.registry import names
 from stsbench.settings import described
 from stsbench.training.recipes.describe import options, title

@@ -91,7 +91,7 @@ def _measured(
 ) -> Path:
     """The run folder of `model`, measured on the tasks in question under the plain protocols that score them."""
     from stsbench.evaluation.api import EvalOptions, run
-    from stsbench.evaluation.load import kinds
+    from stsbench.evaluation.protocol import kinds
 
     tasks = {task.partition("/")[0] for task in numbers.items}
     protocols = {name: kinds()[name]({}) for name in ("sts", "regression", "transfer")}

@@ -10,8 +10,7 @@ from typing import Any
 
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.comparability import Measured, measured
-from stsbench.evaluation.load import kinds, load_protocol
-from stsbench.evaluation.protocol import Protocol
+from stsbench.evaluation.protocol import Protocol, kinds, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import encoder_key, rescored
 from stsbench.evaluation.run_file import load_records, observations_of, runs_below

@@ -8,8 +8,8 @@ from functools import cache
 from itertools import product
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import presets
+from stsbench.evaluation.protocol import load_protocol
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed
 from stsbench.metrics.correlation import METRICS
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from stsbench.evaluation.load import GROUP, load_protocol
+from stsbench.evaluation.protocol import GROUP, load_protocol
 from stsbench.evaluation.schema import Better
 from stsbench.evaluation.schema import Metric as DeclaredMetric
 from stsbench.registry import names

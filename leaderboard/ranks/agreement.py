@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stsbench.evaluation.load import kinds
+from stsbench.evaluation.protocol import kinds
 
 from .board import Row, Tab
 from .sensitivity import rows_in_all, short_names

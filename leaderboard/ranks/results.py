@@ -25,7 +25,7 @@ import numpy as np
 import scipy
 
 from stsbench.evaluation.comparability import Setting
-from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.run_file import RUN
 from stsbench.files import atomic_write, cache_root, sha256_file
 from stsbench.leaderboard.records.draws import RESAMPLES

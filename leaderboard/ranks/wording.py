@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from stsbench.evaluation.load import load_protocol
-from stsbench.evaluation.protocol import Protocol
+from stsbench.evaluation.protocol import Protocol, load_protocol
 from stsbench.evaluation.schema import Metric
 from stsbench.leaderboard.publications.model import PRINTED
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import measured as as_measured
-from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record, record_name
 from stsbench.evaluation.run_file import RUN, load_records, shared_bytes, shared_of, stored_beside, tested_seeds, write_run
 from stsbench.files import create_whole, one_at_a_time

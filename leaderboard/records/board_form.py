@@ -11,8 +11,7 @@ import numpy as np
 
 from stsbench.evaluation.columns import digest_of, in_steps, split
 from stsbench.evaluation.comparability import Measured, measured
-from stsbench.evaluation.load import load_protocol
-from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.protocol import Observations, load_protocol
 from stsbench.evaluation.records import Observed, Record, ScoreRow, SharedFile
 
 from .draws import draw_many

@@ -221,8 +221,8 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
         raise StsbenchError(f"{folder}: nobody knows whether encoders without an identity are several seeds: measure them "
                             "with a fingerprint (fingerprint=), or use separate entries")
     specs = [_without(record, "name", "weights") for record in records.values()]
-    differing = [key for key in specs[0] if any(spec[key] != specs[0][key] for spec in specs)]
-    if len({record.encoder.dimension for record in records.values()}) > 1 and specs[0]["kind"] != "lexical":
+    differing = [key for key in specs[0] if any(spec.get(key) != specs[0][key] for spec in specs)]
+    if len({record.encoder.dimension for record in records.values()}) > 1 and specs[0].get("kind") != "lexical":
         differing.append("dimension")
     if differing:
         raise StsbenchError(

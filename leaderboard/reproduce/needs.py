@@ -114,7 +114,7 @@ class Surroundings:
 
 def _tasks(protocol: str) -> dict[str, str]:
     """Task -> set of a protocol's defaults: those of its average, where it has one."""
-    from stsbench.evaluation.load import load_protocol
+    from stsbench.evaluation.protocol import load_protocol
 
     made = load_protocol(protocol)({})
     return {task: id for task, id in made.tasks().items() if not made.averaged or task in made.averaged}

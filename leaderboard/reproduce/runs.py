@@ -12,8 +12,7 @@ from stsbench.config import flatten
 from stsbench.data.sets.catalog import entry
 from stsbench.encoders.forward.identity import folder_digest
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.load import load_protocol
-from stsbench.evaluation.protocol import Protocol
+from stsbench.evaluation.protocol import Protocol, load_protocol
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import rescored, several_encoders
 from stsbench.evaluation.run_file import load_records, runs_below

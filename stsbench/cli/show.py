@@ -31,8 +31,8 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
     if what != "recipes" and (method or json_target):
         raise click.UsageError(f"{'--method' if method else '--json'} goes with `list recipes`, not with `list {what}`")
     if what == "protocols":
-        from stsbench.evaluation.load import kinds
         from stsbench.evaluation.plan import presets
+        from stsbench.evaluation.protocol import kinds
 
         for name, kind in kinds().items():
             forms = f"; also {', '.join(f'{name}:{word}' for word in kind.variants)}" if kind.variants else ""

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from stsbench.encoders.probe import has_identity
 from stsbench.encoders.prompt.prompt import described
-from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import changed_settings
-from stsbench.evaluation.protocol import Observations, Protocol
+from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import protocol_of_record, task_of
 from stsbench.evaluation.run_file import observations_of

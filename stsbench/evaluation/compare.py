@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.comparability import Compared, Comparison, ComparisonTable, Measured, SeedPairs, Setting, measured
-from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import plan, words_of
 from stsbench.evaluation.protocol import Drawn as Drawing
-from stsbench.evaluation.protocol import Observations, Protocol
+from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles, rescored, several_encoders
 from stsbench.evaluation.run_file import load_records, run_folders

@@ -13,9 +13,8 @@ from typing import Any
 
 from stsbench.config import parse_yaml
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.load import GROUP, kinds, load_protocol
 from stsbench.evaluation.options import words_of as words_of
-from stsbench.evaluation.protocol import Protocol
+from stsbench.evaluation.protocol import GROUP, Protocol, kinds, load_protocol
 from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
 from stsbench.evaluation.schema import UNDECLARED, Metric, find_metric
 from stsbench.evaluation.settings import no_such_setting

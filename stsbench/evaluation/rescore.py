@@ -11,9 +11,8 @@ import numpy as np
 
 from stsbench.encoders.fitted import STATE, is_transductive
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.measure import Result, summary_of
-from stsbench.evaluation.protocol import Observations, Protocol
+from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.run_file import load_records, observations_of
 

@@ -14,8 +14,8 @@ from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import DataError, StsbenchError
-from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import names_path
+from stsbench.evaluation.protocol import load_protocol
 from stsbench.files import atomic_write, sha256_file
 from stsbench.jobs.job import Job
 from stsbench.jobs.plan_file import Defaults

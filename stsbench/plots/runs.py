@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.load import kinds, load_protocol
-from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.protocol import Observations, kinds, load_protocol
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.plots.style import GREY

@@ -219,8 +219,8 @@ def layout(value, **more):
 
 
 def zeros(work):
-    """An array that takes a few bytes in the file, and 4 GB in the memory."""
-    values = pa.ListArray.from_arrays([0, 500_000_000, 500_000_000], pa.array(np.zeros(500_000_000, dtype=bool)))
+    """An array that takes a few bytes in the file, and 520 MB by what it says of itself."""
+    values = pa.ListArray.from_arrays([0, 65_000_000, 65_000_000], pa.array(np.zeros(65_000_000, dtype=bool)))
     table = pq.read_table(work / "measured" / RUN).append_column("observed.more", values)
     with pq.ParquetWriter(work / "measured" / RUN, table.schema, store_schema=False, compression="zstd") as writer:
         writer.write_table(table)

@@ -22,9 +22,9 @@ from stsbench.cli.output.tables import (
 )
 from stsbench.cli.output.training_report import print_summary
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.load import kinds
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.plan import changed_settings, plan
+from stsbench.evaluation.protocol import kinds
 from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
 from stsbench.evaluation.rescore import score_again
 from stsbench.protocols.sts import TASKS

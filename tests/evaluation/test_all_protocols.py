@@ -12,8 +12,8 @@ import stsbench.data
 from stsbench.encoders.probe import TEXTS
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import EvalOptions, evaluate, run
-from stsbench.evaluation.load import kinds
 from stsbench.evaluation.plan import plan
+from stsbench.evaluation.protocol import kinds
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.schema import Array, Metric

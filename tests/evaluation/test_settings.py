@@ -13,8 +13,8 @@ from pydantic import create_model
 
 from stsbench.cli.eval import _setting
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.load import kinds
 from stsbench.evaluation.plan import plan, presets
+from stsbench.evaluation.protocol import kinds
 from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.evaluation.settings import (
     LARGEST,

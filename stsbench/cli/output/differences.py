@@ -9,8 +9,8 @@ from typing import TextIO
 from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
 from stsbench.cli.output.tables import SAMPLE
 from stsbench.evaluation.comparability import SAME, Compared, Comparison, ComparisonTable, encoder_in_words
-from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import changed_settings
+from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.schema import Metric
 from stsbench.metrics.paired import LEVEL
 from stsbench.wording import counted

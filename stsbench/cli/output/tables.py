@@ -6,9 +6,9 @@ from collections.abc import Container, Iterable, Sequence
 
 from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
 from stsbench.cli.output.messages import echo
-from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.plan import metric_of, presets
+from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import ScoreRow
 
 SAMPLE = "sample data: not comparable with published numbers"

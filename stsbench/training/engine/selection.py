@@ -16,7 +16,7 @@ from stsbench.data.fetch import sources
 from stsbench.data.sets.sets import LabelledSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, DegenerateError, MissingDataError, ScoreError, StsbenchError
-from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.protocol import load_protocol
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.similarity import paired_similarity
 from stsbench.plugins import calling

@@ -12,7 +12,7 @@ from scipy import stats
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.compare import compare
-from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.evaluation.schema import CORRELATION
 from stsbench.leaderboard.ranks import gather as gather_module
@@ -287,7 +287,7 @@ def test_intervals_over_few_seeds_hold_what_they_promise(seeds):
     from types import SimpleNamespace
 
     from stsbench.evaluation.comparability import Setting
-    from stsbench.evaluation.load import load_protocol
+    from stsbench.evaluation.protocol import load_protocol
     from stsbench.leaderboard.ranks.board import Cell
     from stsbench.leaderboard.ranks.lines import RESAMPLES, ScoreLine
     from stsbench.leaderboard.ranks.seeds import merged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.protocol import load_protocol
 from stsbench.leaderboard.ranks.seeds import clipped
 
 

@@ -14,8 +14,7 @@ from board_runs import REVISION, own_runs, read_once, runs  # noqa: F401  fixtur
 from stsbench.data.sets.catalog import catalog, entries
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.columns import digest_of
-from stsbench.evaluation.load import kinds
-from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.protocol import Observations, kinds
 from stsbench.evaluation.records import (
     DataIdentity,
     EncoderIdentity,

@@ -8,7 +8,7 @@ from board_runs import read_once, runs  # noqa: F401  fixtures
 from run_edits import edit
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.load import kinds
+from stsbench.evaluation.protocol import kinds
 from stsbench.evaluation.records import record_name
 from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.run_file import RUN, load_records, observations_of, stored_beside

@@ -10,8 +10,7 @@ from scipy.stats import rankdata
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.load import load_protocol
-from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.protocol import Observations, load_protocol
 from stsbench.evaluation.records import ScoreRow
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add

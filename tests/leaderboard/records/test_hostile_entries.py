@@ -129,7 +129,7 @@ CHANGES = {
     "text for a number": (lambda r: r["data"].update(n=str(r["data"]["n"])), "not a valid record: data.n"),
     "1 for true": (lambda r: r["data"].update(known=0), "not a valid record: data.known"),
     "2e9 wide": (lambda r: r["encoder"].update(dimension=2 * 10**9), "not a valid record: encoder.dimension"),
-    "NaN": (lambda r: r["provenance"].update(speed=float("nan")), "not a valid record: NaN is not a finite number"),
+    "NaN": (lambda r: r["provenance"].update(speed=float("nan")), "valid record: provenance: NaN is not a finite number"),
     "a device": (lambda r: r["provenance"].update(device={}), "not a valid record: provenance.device"),
     "an argument": (lambda r: r["provenance"].update(command=[1]), "not a valid record: provenance.command.0"),
     "a start": (lambda r: r["provenance"].update({"from": "x"}), "not a valid record: provenance.from"),
