@@ -10,17 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from run_edits import edit, rows_of, write_rows
+from run_edits import edit, rows_of, with_column, with_layout, write_rows
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import columns
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.columns import MOST_UNPACKED
 from stsbench.evaluation.protocol import Observations
-from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.run_file import RUN, load_records, observations_of, write_run
-from stsbench.publish.records_json import RECORDS, export_json
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +93,98 @@ def test_a_table_of_another_form_is_refused(file, damage):
         score_again(file.parent)
     assert str(caught.value).startswith(f"{file} is not a valid run file: ") and problem in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+RECORD = ("name", "created", "encoder", "protocol", "data", "observations", "counts", "provenance", "scores")
+OBSERVED = ("observed.gold", "observed.pair", "observed.similarity", "observed.subset", "names.subsets")
+WHOLE = {
+    "missing": lambda name: lambda table: table.drop_columns([name]),
+    "twice": lambda name: lambda table: table.append_column(name, table.column(name)),
+    "a cell empty": lambda name: lambda table: column(
+        name, [None, *table.column(name).to_pylist()[1:]], table.schema.field(name).type)(table),
+    "numbers": lambda name: column(name, [1, 2]),
+    "bytes": lambda name: column(name, [b"\xff\xfe", b"x"]),
+    "lists of texts": lambda name: column(name, [["a sentence"], ["a sentence"]]),
+}
+
+
+@pytest.mark.parametrize("damage", WHOLE)
+@pytest.mark.parametrize("name", [*RECORD, *OBSERVED, "layout"])
+def test_every_column_has_to_be_there_once_whole_and_of_its_type(file, name, damage):
+    rewritten(file, WHOLE[damage](name))
+    with pytest.raises(StsbenchError) as caught:
+        score_again(file.parent)
+    assert type(caught.value) is StsbenchError and str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+    if name in RECORD:
+        assert str(caught.value).startswith(f"{file} is not a valid run file: ") and name in str(caught.value)
+
+
+@pytest.mark.parametrize("name", OBSERVED)
+def test_an_array_with_an_empty_place_is_refused(file, name):
+    def change(table):
+        values = table.column(name).to_pylist()
+        values[0][0] = None
+        return column(name, values, table.schema.field(name).type)(table)
+
+    rewritten(file, change)
+    with pytest.raises(StsbenchError, match="are not what the record names") as caught:
+        score_again(file.parent)
+    assert str(caught.value).startswith(str(file))
+
+
+LAYOUTS = {
+    "nothing": lambda text: "",
+    "no array": lambda text: "{}",
+    "a list": lambda text: "[]",
+    "null": lambda text: "null",
+    "cut": lambda text: text[:-1],
+    "spaces": lambda text: f"{text} ",
+    "deep": lambda text: "[" * 100_000,
+    "a key twice": lambda text: text.replace("{", '{"gold": ["<f8", [45]], ', 1),
+    "1e999": lambda text: text.replace("45", "1e999", 1),
+    "NaN": lambda text: text.replace("45", "NaN", 1),
+    "fewer": lambda text: text.replace("45", "44", 1),
+    "negative": lambda text: text.replace("[45]", "[-1]", 1),
+    "a word": lambda text: text.replace("[45]", '["x"]', 1),
+    "no shape": lambda text: text.replace("[45]", "null", 1),
+    "very many": lambda text: text.replace("[45]", "[1000000000000, 1000000000000]", 1),
+    "objects": lambda text: text.replace("<f8", "O", 1),
+    "dates": lambda text: text.replace("<f8", "M8[s]", 1),
+    "no type": lambda text: text.replace("<f8", "zz", 1),
+    "another type": lambda text: text.replace("<f8", "<f4", 1),
+    "an array more": lambda text: text.replace("{", '{"absent": ["<f8", [45]], ', 1),
+}
+
+
+@pytest.mark.parametrize("damage", LAYOUTS)
+def test_a_layout_that_does_not_fit_is_one_line_that_names_the_file(file, damage):
+    def change(text):
+        assert LAYOUTS[damage](text) != text
+        return LAYOUTS[damage](text)
+
+    with_layout(file, change)
+    with pytest.raises(StsbenchError) as caught:
+        score_again(file.parent)
+    assert type(caught.value) is StsbenchError and str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(("name", "values", "problem"), [
+    ("observed.more", [[1.0], [2.0]], "observed.more holds lists that its layout does not name"),
+    ("observed.more", pa.array([None, None], pa.list_(pa.float64())), "observed.more holds lists that its layout"),
+    ("observed.more", [["a sentence"], ["a sentence"]], "observed.more does not hold lists of numbers"),
+    ("more", [1, 2], "more does not hold lists of numbers"),
+    ("names.more", ["a sentence", "a sentence"], "names.more does not hold lists of names"),
+    ("names.more", pa.array([None, None], pa.list_(pa.string())), "names.more does not hold lists of names"),
+    ("names.more", [["a sentence"], None], "are not what the record names"),
+])
+def test_a_column_more_is_refused(file, name, values, problem):
+    """There is no room for anything that no record accounts for."""
+    with_column(file, name, values)
+    with pytest.raises(StsbenchError, match=problem) as caught:
+        score_again(file.parent)
+    assert str(caught.value).startswith(str(file)) and "\n" not in str(caught.value)
 
 
 def test_what_stands_in_the_file_s_own_notes_is_refused(file):
@@ -205,17 +295,6 @@ def test_the_scores_beside_it_are_all_rows_to_the_last_digit(made):
         {key: "" if value is None else str(value) for key, value in row.model_dump().items()} for row in made.rows
     ]
     assert [float(row["value"]) for row in rows] == [row.value for row in made.rows]
-
-
-def test_the_records_as_json(made, tmp_path):
-    [path] = export_json(made.folder, tmp_path / "out")
-    assert path == tmp_path / "out" / RECORDS
-    exported = json.loads(path.read_text("utf-8"))
-    names = [record.pop("name") for record in exported]
-    records = [Record.model_validate_json(json.dumps(record)) for record in exported]
-    assert list(zip(names, records, strict=True)) == [(path.name, record) for path, record in load_records(made.folder)]
-    with pytest.raises(StsbenchError, match="is already there"):
-        export_json(made.folder, tmp_path / "out")
 
 
 def test_a_run_of_many_records_is_read_again(made, tmp_path):
