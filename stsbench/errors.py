@@ -39,4 +39,6 @@ class ScoreError(StsbenchError):
 
 def one_line(error: Exception) -> str:
     """The reason for people: a StsbenchError's own line, else the error's kind and what it says."""
-    return str(error) if isinstance(error, StsbenchError) else " ".join(f"{type(error).__name__}: {error}".split())
+    if isinstance(error, StsbenchError):
+        return " ".join(str(error).splitlines())
+    return " ".join(f"{type(error).__name__}: {error}".split())

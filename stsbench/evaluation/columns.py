@@ -22,6 +22,7 @@ from stsbench.parsing import parse_json
 ARRAY, NAMES = "observed.", "names."  # begin a column of arrays, and one of names
 STEP = 2.0**-26  # what observations are rounded to; float32 has steps of 2^-24 between cosines above a half
 LAYOUT = "layout"  # the column of a JSON text: array -> [numpy's type, shape]
+_TYPES = {np.dtype(kind).newbyteorder("<").str for kind in ("bool", *np.typecodes["AllInteger"], *"efd")}
 MOST_UNPACKED = 512_000_000  # bytes that a file may fill; a run over every protocol fills ten million
 
 
@@ -95,8 +96,8 @@ def _leaves(schema: Any) -> list[Any]:
     return [parts.column(i) for i in range(len(parts))]
 
 
-def opened(path: Any, form: bytes) -> Any:
-    """pyarrow's ParquetFile at `path`, or of an open file.
+def opened(path: Any, form: bytes, required: Sequence[str] = (LAYOUT,)) -> Any:
+    """pyarrow's ParquetFile at `path`, or of an open file; required: columns that it has to have.
 
     Raises ValueError where it is of another form, or would fill more than MOST_UNPACKED bytes, and whatever pyarrow raises
     for a file that is damaged.
@@ -106,6 +107,11 @@ def opened(path: Any, form: bytes) -> Any:
     file = pq.ParquetFile(path)
     if file.metadata.metadata != {b"stsbench": form}:
         raise ValueError(f"it is not marked as {form.decode()}")
+    names = file.schema_arrow.names
+    if missing := set(required) - set(names):
+        raise ValueError(f"it has no column {min(missing)}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"it has two columns {max(names, key=names.count)}")
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     size = sum(_unpacked_size(group.column(i)) for group in groups for i in range(group.num_columns))
     if size > MOST_UNPACKED:
@@ -127,8 +133,8 @@ def check_columns(table: Any) -> None:
 
     texts = table.column(LAYOUT).to_pylist()
     layouts = [parse_json(text) for text in texts]
-    if texts != [json.dumps(layout, sort_keys=True) for layout in layouts]:
-        raise ValueError("a layout is not as it would be written")
+    if not all(map(_is_layout, layouts)) or texts != [json.dumps(layout, sort_keys=True) for layout in layouts]:
+        raise ValueError("a layout is not as it would be written: array -> [type, shape]")
     for field in table.schema:
         if field.name == LAYOUT:
             continue
@@ -143,6 +149,14 @@ def check_columns(table: Any) -> None:
                     for key, (kind, _) in layout.items())
         if known == 0 or known != len(table) - table.column(field.name).null_count:
             raise ValueError(f"{field.name} holds lists that its layout does not name")
+
+
+def _is_layout(layout: Any) -> bool:
+    """Whether it names arrays of numbers, each with numpy's little-endian type and a shape."""
+    return isinstance(layout, dict) and all(
+        isinstance(part, list) and len(part) == 2 and part[0] in _TYPES and isinstance(part[1], list)
+        and all(type(size) is int and size >= 0 for size in part[1]) for part in layout.values()
+    )
 
 
 def _column(table: Any, key: str, dtype: np.dtype[Any]) -> str:
@@ -160,8 +174,10 @@ def unpacked(table: Any, row: int) -> Observations:
         if dtype.kind not in "biuf" or values is None or prod(shape) != len(values):
             raise ValueError(f"{key} is not an array of numbers of the shape that is named")
         arrays[key] = values.to_numpy(zero_copy_only=False).astype(dtype).reshape(shape)
-    names = {column.removeprefix(NAMES): [str(name) for name in listed] for column in table.column_names
+    names = {column.removeprefix(NAMES): listed for column in table.column_names
              if column.startswith(NAMES) and (listed := table.column(column)[row].as_py()) is not None}
+    if empty := next((key for key, listed in names.items() if None in listed), None):
+        raise ValueError(f"a name of {empty} is missing")
     return Observations(arrays, names)
 
 

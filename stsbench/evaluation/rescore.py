@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stsbench.encoders.fitted import STATE, is_transductive
-from stsbench.errors import ScoreError, StsbenchError
+from stsbench.errors import ScoreError, StsbenchError, one_line
 from stsbench.evaluation.measure import Result, summary_of
 from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
@@ -126,7 +126,10 @@ def refuse_doubles(measured: Iterable[tuple[Path, Protocol, Record]]) -> None:
 
 def protocol_of_record(path: Path, record: Record) -> Protocol:
     """The protocol that measured a record. Raises StsbenchError where it is unknown or another version by now."""
-    kind = load_protocol(record.protocol.name)
+    try:
+        kind = load_protocol(record.protocol.name)
+    except StsbenchError as error:
+        raise StsbenchError(f"{path}: {one_line(error)}") from error
     if kind.version != record.protocol.version:
         raise StsbenchError(
             f"{path} was scored by version {record.protocol.version} of protocol {record.protocol.name}; this is "
@@ -158,7 +161,7 @@ def reread(
     try:
         protocol.check_layout(observations, record.data.n)
     except ScoreError as error:
-        raise StsbenchError(f"{path}: {error}") from error
+        raise StsbenchError(f"{path}: {one_line(error)}") from error
     if contradiction := protocol.contradiction(observations, record):
         raise StsbenchError(f"{path}: {contradiction}")
     try:

@@ -7,6 +7,7 @@ what a ScoreRow holds; `observations`, digests as a JSON text; and the columns o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -23,6 +24,7 @@ RUN = "run.parquet"
 RUN_FORM, SHARED_FORM = b"run 1", b"observations 1"
 _TEXTS = ("encoder", "protocol", "data", "observations", "counts", "provenance")  # JSON
 _RECORD = ("name", "created", *_TEXTS, "scores")
+_NAME = re.compile(r"[\w.-]{1,1000}")
 Item = tuple[Record, Observations]  # a record, and what stands beside it in the file
 
 
@@ -90,25 +92,26 @@ def load_records(run: str | Path) -> list[tuple[Path, Record]]:
     """
     path = run_file(run)
     with _named(path):
-        table = columns.opened(path, RUN_FORM).read(columns=list(_RECORD), use_threads=False)
+        table = columns.opened(path, RUN_FORM, (*_RECORD, columns.LAYOUT)).read(columns=list(_RECORD), use_threads=False)
         _check_record_columns(table)
         rows = table.to_pylist()
+        if not all(_NAME.fullmatch(row["name"]) for row in rows):
+            raise ValueError("a name is not that of a record")
     if len({row["name"] for row in rows}) < len(rows):
         raise StsbenchError(f"{path} holds two records of one name")
     if not rows:
         raise StsbenchError(f"{path} holds no records")
-    return [(path / str(row["name"]), _record(path, row)) for row in rows]
+    return [(path / row["name"], _record(path, row)) for row in rows]
 
 
 def _check_record_columns(table: Any) -> None:
     import pyarrow as pa
 
     for name in _RECORD:
-        if name not in table.column_names:
-            raise ValueError(f"it has no column {name}")
-        field = table.schema.field(name)
-        if field.type != (_score_type() if name == "scores" else pa.string()) or table.column(name).null_count:
-            raise ValueError(f"its column {name} is not of {field.type if name == 'scores' else 'texts'}")
+        if table.schema.field(name).type != (_score_type() if name == "scores" else pa.string()):
+            raise ValueError(f"its column {name} does not hold {'lists of scores' if name == 'scores' else 'texts'}")
+        if table.column(name).null_count:
+            raise ValueError(f"its column {name} has empty cells")
 
 
 def _record(path: Path, row: dict[str, Any]) -> Record:
@@ -118,7 +121,7 @@ def _record(path: Path, row: dict[str, Any]) -> Record:
             _check_text(key, row[key])
         record = validated(f'{{{", ".join(parts)}, "scores": {json.dumps(row["scores"])}}}')
     except ValueError as error:
-        raise StsbenchError(f"{path / row['name']} is not a valid record: {error}") from error
+        raise StsbenchError(f"{path / row['name']} is not a valid record: {_line(error)}") from error
     if record_name(record) != row["name"]:
         raise StsbenchError(f"{path / row['name']} was edited: its name does not fit what it says was measured")
     return record
@@ -183,7 +186,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 def _observed(path: Path, stamp: tuple[int, int]) -> tuple[dict[str, int], Any]:
     """Name -> row, and the table of observations."""
     with _named(path):
-        table = columns.opened(path, RUN_FORM).read(use_threads=False)
+        table = columns.opened(path, RUN_FORM, (*_RECORD, columns.LAYOUT)).read(use_threads=False)
         names = table.column("name").to_pylist()
         table = table.drop_columns(list(_RECORD))
         columns.check_columns(table)

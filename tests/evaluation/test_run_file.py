@@ -4,6 +4,7 @@ import copy
 import csv
 import io
 import json
+import shutil
 import tracemalloc
 
 import numpy as np
@@ -18,7 +19,7 @@ from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.columns import MOST_UNPACKED
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.rescore import score_again
-from stsbench.evaluation.run_file import RUN, load_records, observations_of, write_run
+from stsbench.evaluation.run_file import RUN, load_records, observations_of, run_folders, runs_below, write_run
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +78,15 @@ TABLES = {
     "without names": (lambda table: table.drop_columns(["name"]), True, "name"),
     "without scores": (lambda table: table.drop_columns(["scores"]), True, "scores"),
     "without a layout": (lambda table: table.drop_columns(["layout"]), True, "layout"),
-    "numbers as encoders": (column("encoder", [1, 2]), True, "its column encoder is not of texts"),
-    "no encoder": (column("encoder", [None, None], pa.string()), True, "its column encoder is not of texts"),
-    "scores of other types": (column("scores", [[1.0], [2.0]]), True, "its column scores is not of"),
+    "numbers as encoders": (column("encoder", [1, 2]), True, "its column encoder does not hold texts"),
+    "no encoder": (column("encoder", [None, None], pa.string()), True, "its column encoder has empty cells"),
+    "scores of other types": (column("scores", [[1.0], [2.0]]), True, "its column scores does not hold lists of scores"),
+    "an empty list of scores": (lambda table: column("scores", [None, *table.column("scores").to_pylist()[1:]],
+                                                     table.schema.field("scores").type)(table), True, "has empty cells"),
+    "a column twice": (lambda table: table.append_column("name", table.column("name")), True, "it has two columns name"),
+    "a path as a name": (column("name", ["/etc/passwd", "b"]), True, "a name is not that of a record"),
+    "a name of two lines": (column("name", ["a\nb", "b"]), True, "a name is not that of a record"),
+    "a long name": (column("name", ["a" * 5000, "b"]), True, "a name is not that of a record"),
     "texts beside it": (lambda table: table.append_column("texts", pa.array(["a sentence"] * 2)), True,
                         "texts does not hold lists of numbers"),
 }
@@ -128,7 +135,7 @@ def test_an_array_with_an_empty_place_is_refused(file, name):
         return column(name, values, table.schema.field(name).type)(table)
 
     rewritten(file, change)
-    with pytest.raises(StsbenchError, match="are not what the record names") as caught:
+    with pytest.raises(StsbenchError, match=r"are not what the record names|a name of subsets is missing") as caught:
         score_again(file.parent)
     assert str(caught.value).startswith(str(file))
 
@@ -140,6 +147,7 @@ LAYOUTS = {
     "null": lambda text: "null",
     "cut": lambda text: text[:-1],
     "spaces": lambda text: f"{text} ",
+    "another byte order": lambda text: text.replace("<f8", ">f8", 1),
     "deep": lambda text: "[" * 100_000,
     "a key twice": lambda text: text.replace("{", '{"gold": ["<f8", [45]], ', 1),
     "1e999": lambda text: text.replace("45", "1e999", 1),
@@ -185,6 +193,27 @@ def test_a_column_more_is_refused(file, name, values, problem):
     with pytest.raises(StsbenchError, match=problem) as caught:
         score_again(file.parent)
     assert str(caught.value).startswith(str(file)) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("change", "problem"), [
+    (lambda row: row.record["data"].update({"a\nb": 1}), "data.a b: "),
+    (lambda row: (row.record["protocol"].update(name="a\nb"), row.renamed()), "unknown protocol 'a b'"),
+    (lambda row: (row.observed.arrays.update({"a\nb": np.zeros(1)}), row.resigned()), "hold a b, which the protocol"),
+])
+def test_what_a_file_holds_breaks_no_line(file, change, problem):
+    path = edit(file, change)
+    with pytest.raises(StsbenchError) as caught:
+        score_again(file.parent)
+    assert problem in str(caught.value) and "\n" not in str(caught.value) and str(path.parent) in str(caught.value)
+
+
+def test_what_a_killed_process_was_building_is_no_run(made, tmp_path):
+    """Its name is hidden; a list of runs that took it would count the run twice."""
+    for name in ("one", ".one.0123456789ab.tmp"):
+        shutil.copytree(made.folder, tmp_path / "runs" / name)
+    assert run_folders(tmp_path / "runs") == runs_below(tmp_path, "*/*") == runs_below(tmp_path, "**") == [
+        tmp_path / "runs" / "one"
+    ]
 
 
 def test_what_stands_in_the_file_s_own_notes_is_refused(file):
