@@ -47,7 +47,8 @@ def test_nothing_is_overwritten_and_a_damaged_run_gives_nothing(run, tmp_path):
     assert str(caught.value).startswith(f"{path} is not a valid record: data.n: ") and not (tmp_path / "other").exists()
 
 
-def test_the_command_writes_them_beside_the_run(run, cli, tmp_path):
+def test_the_command_writes_them_beside_the_run(run, cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a checkout may hold runs of its own
     copy = shutil.copytree(run, tmp_path / "mine")
     assert cli("export", copy, "--to", "json") == (0, f"{tmp_path}/mine-json/{RECORDS}\n", "")
     assert [name for name, _ in read_back(tmp_path / "mine-json" / RECORDS)] == [path.name for path, _ in load_records(run)]

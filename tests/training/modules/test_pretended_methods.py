@@ -89,8 +89,8 @@ def planted(fault, monkeypatch, method):
         guesses = method._buffers.pop("guesses")
         object.__setattr__(method, "guesses", guesses)
     else:
-        places = TokenTemplate.mask_indices
-        monkeypatch.setattr(TokenTemplate, "places", lambda this, mask: places(this, mask).cpu())
+        indices = TokenTemplate.mask_indices
+        monkeypatch.setattr(TokenTemplate, "mask_indices", lambda this, mask: indices(this, mask).cpu())
 
 
 @pytest.mark.parametrize(("fault", "name", "pooler"), [
