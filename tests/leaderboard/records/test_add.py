@@ -282,7 +282,7 @@ def fingerprinted(row):
     [
         (fingerprinted, "fingerprint is not that of its spec"),
         (lambda row: setattr(row, "name", "sts.another.000000000000"), "another.* was edited: its name"),
-        (lambda row: setattr(row, "name", "../../../../up"), r"up was edited: its name"),
+        (lambda row: setattr(row, "name", "../../../../up"), "run file: a name is not that of a record"),
         (lambda row: row.texts.update(counts='{}, "scores": []'), "is not a valid record: counts: Extra data"),
         (lambda row: row.texts.update(counts='{"truncated": 1, "truncated": 0}'), "'truncated' stands in it twice"),
         (lambda row: row.texts.update(counts='{}, "verified": true'), "is not a valid record: counts: Extra data"),
