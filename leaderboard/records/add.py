@@ -67,11 +67,11 @@ def add(
     if not records:
         raise StsbenchError("no run was named")
     made = board_forms([(path, record, check_record(path, record)) for path, record in records])
-    if outside is None or (board / INDEX).is_file():
-        records_folder(board, None if outside is None else str(outside))  # a run goes where a build will look for it
     measured = (outside or board) / "measured"
     folder = measured / slug
     with one_at_a_time(board):
+        if outside is None or (board / INDEX).is_file():
+            records_folder(board, None if outside is None else str(outside))  # a run goes where a build will look for it
         check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in records}})
         _refuse_twins(measured, slug, records)
         _refuse_copies(measured, slug, made)

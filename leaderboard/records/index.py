@@ -14,6 +14,7 @@ from pathlib import Path
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.run_file import RUN
 from stsbench.files import atomic_write, sha256_file
+from stsbench.hub import hub_errors
 from stsbench.parsing import read_text
 
 INDEX = "records.sha256"
@@ -105,24 +106,11 @@ def _at_hand(records: str, index: Index) -> Path:
 
 def _fetched(name: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
 
-    try:
+    source = f"{HUB}{name}"
+    with hub_errors(
+        source, absent=f"--records {source}: there is no such data set on the Hub",
+        no_revision=f"{source} has no revision {revision} on the Hub",
+        unreachable=StsbenchError(f"--records {source}: not in the Hub's cache, and the Hub cannot be reached"),
+    ):
         return Path(snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=list(PATTERNS)))
-    except GatedRepoError as error:
-        raise StsbenchError(f"{HUB}{name} is gated: accept its terms on the Hub and set HF_TOKEN") from error
-    except RevisionNotFoundError as error:
-        raise StsbenchError(f"{HUB}{name} has no revision {revision} on the Hub") from error
-    except (RepositoryNotFoundError, HFValidationError) as error:
-        raise StsbenchError(f"--records {HUB}{name}: there is no such data set on the Hub") from error
-    except LocalEntryNotFoundError as error:
-        raise StsbenchError(f"--records {HUB}{name}: not in the Hub's cache, and the Hub cannot be reached") from error
-    except Exception as error:  # the client's other failures come from several libraries: HTTP, sockets, files
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise StsbenchError(f"cannot fetch {HUB}{name} from the Hub: {reason}") from error

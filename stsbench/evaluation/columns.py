@@ -69,31 +69,19 @@ def packed(columns: Mapping[str, Any], form: bytes) -> bytes:
     import pyarrow.parquet as pq
 
     table = pa.table(dict(columns))
-    floats = [f"{field.name}.list.element" for field in table.schema
-              if pa.types.is_list(field.type) and pa.types.is_floating(field.type.value_type)]
-    whole = [column.path for column in _leaves(table.schema)
-             if column.physical_type != "BYTE_ARRAY" and column.path not in floats]
+    lists = {f"{field.name}.list.element": field.type.value_type for field in table.schema if pa.types.is_list(field.type)}
+    floats = [name for name, kind in lists.items() if pa.types.is_floating(kind)]
+    whole = [name for name, kind in lists.items() if pa.types.is_integer(kind) or pa.types.is_boolean(kind)]
     stream = io.BytesIO()
     # All first bytes of a list's floats, then all second ones: signs and exponents repeat, rounded digits are 0, and what
     # repeats packs.
     with pq.ParquetWriter(
         stream, table.schema, compression="zstd", compression_level=19, write_statistics=False, store_schema=False,
-        use_byte_stream_split=floats or False, use_dictionary=whole,
+        use_byte_stream_split=floats or False, use_dictionary=whole or False,
     ) as writer:
         writer.write_table(table, row_group_size=max(1, len(table)))
         writer.add_key_value_metadata({"stsbench": form.decode()})
     return stream.getvalue()
-
-
-def _leaves(schema: Any) -> list[Any]:
-    """The columns that a Parquet file of this schema has, lists and structs taken apart."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    empty = io.BytesIO()
-    pq.write_table(pa.Table.from_batches([], schema), empty, store_schema=False)
-    parts = pq.ParquetFile(empty).schema
-    return [parts.column(i) for i in range(len(parts))]
 
 
 def opened(path: Any, form: bytes, required: Sequence[str] = (LAYOUT,)) -> Any:

@@ -218,7 +218,8 @@ def _named(path: Path) -> Iterator[None]:
     except Exception as error:  # pyarrow has its own kinds of errors, and passes on numpy's
         if isinstance(error, OSError) and error.errno is not None:  # else it is pyarrow's word for a damaged file
             raise StsbenchError(f"{path} cannot be read: {_line(error)}") from error
-        raise StsbenchError(f"{path} is not a valid run file: {_line(error)}") from error
+        kind = "run file" if path.name == RUN else "file of observations"
+        raise StsbenchError(f"{path} is not a valid {kind}: {_line(error)}") from error
 
 
 def _line(error: Exception) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from stsbench.encoders.model_folder import read_settings
 from stsbench.errors import EncoderError, NotOnThisMachineError
+from stsbench.hub import hub_errors
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HOLDS = ("config.json", "modules.json", "adapter_config.json")  # one of them makes a folder a model's
@@ -138,13 +139,6 @@ def trained_model(folder: Path) -> Path:
 
 def _download(name: str, offline: bool, revision: str | None, patterns: list[str]) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
 
     def fetch(patterns: list[str]) -> Path:
         path = snapshot_download(
@@ -152,23 +146,14 @@ def _download(name: str, offline: bool, revision: str | None, patterns: list[str
         )
         return Path(path)
 
-    try:
+    why = "and --offline forbids fetching it" if offline else "and the Hub cannot be reached"
+    unreachable = NotOnThisMachineError(f"--model {name}: no such folder, not in the Hub cache, {why}; name a folder that "
+                                        "holds the model, or minilm, which needs no network")
+    with hub_errors(
+        name, absent=f"--model {name}: no such folder, and no such model on the Hub", unreachable=unreachable,
+        no_revision=f"--revision {revision}: {name} has no such revision on the Hub", error_class=EncoderError,
+    ):
         folder = fetch(patterns)
         if "*.safetensors" in patterns and not any(folder.rglob("*.safetensors")):
             folder = fetch([*patterns, *_OLD])
-    except GatedRepoError as error:
-        raise EncoderError(f"{name} is gated: accept its terms on the Hub and set HF_TOKEN") from error
-    except RevisionNotFoundError as error:
-        raise EncoderError(f"--revision {revision}: {name} has no such revision on the Hub") from error
-    except (RepositoryNotFoundError, HFValidationError) as error:
-        raise EncoderError(f"--model {name}: no such folder, and no such model on the Hub") from error
-    except LocalEntryNotFoundError as error:
-        why = "and --offline forbids fetching it" if offline else "and the Hub cannot be reached"
-        absent = f"--model {name}: no such folder, not in the Hub cache, {why}"
-        raise NotOnThisMachineError(
-            f"{absent}; name a folder that holds the model, or minilm, which needs no network"
-        ) from error
-    except Exception as error:  # the client's other failures come from several libraries: HTTP, sockets, files
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise EncoderError(f"cannot fetch {name} from the Hub: {reason}") from error
     return folder
