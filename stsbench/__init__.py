@@ -1,12 +1,20 @@
 """stsbench: sentence embeddings, trained by named recipes and measured under named protocols.
 
-    from stsbench import compare, evaluate, load_encoder, load_records, train
+    from stsbench import compare, evaluate, load_encoder, train
 
-The names load on first use, so that importing the package stays quick.
+Whatever the command line does is a function here; it prints nothing, and what a user must know is a StsbenchWarning. The
+names load on first use, so that importing the package stays quick.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
+    from stsbench.encoders.load import load_encoder as load_encoder
+    from stsbench.evaluation.api import evaluate as evaluate
+    from stsbench.evaluation.compare import compare as compare
+    from stsbench.evaluation.run_file import load_records as load_records
+    from stsbench.training.runs.api import train as train
 
 _PUBLIC = {
     "compare": "stsbench.evaluation.compare",
@@ -15,7 +23,6 @@ _PUBLIC = {
     "load_records": "stsbench.evaluation.run_file",
     "train": "stsbench.training.runs.api",
 }
-__all__ = ["compare", "evaluate", "load_encoder", "load_records", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,5 +31,8 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'stsbench' has no attribute '{name}'")
 
 
+__all__ = ["compare", "evaluate", "load_encoder", "load_records", "train"]
+
+
 def __dir__() -> list[str]:
-    return sorted([*_PUBLIC, *(name for name in globals() if name.startswith("__"))])
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

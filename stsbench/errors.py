@@ -1,5 +1,11 @@
 """The errors that users see: one line each, naming the file, row or option at fault and what to do."""
 
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+
 
 class StsbenchError(Exception):
     """Anything a user can put right. The command line prints it on one line and exits with 1."""
@@ -42,3 +48,18 @@ def one_line(error: Exception) -> str:
     if isinstance(error, StsbenchError):
         return " ".join(str(error).splitlines())
     return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def warning_log() -> Callable[[str], None]:
+    """The `log` of a function that prints nothing: a line "warning: ..." becomes a StsbenchWarning, once, at the line that
+    called the function which asks for this; other lines are dropped."""
+    caller, heard = sys._getframe(2), set[str]()
+
+    def log(line: str) -> None:
+        message = line.removeprefix("warning: ")
+        if message != line and message not in heard:
+            heard.add(message)
+            # of no registry: Python would keep to itself what a loop over models says of the second one in the same words
+            warnings.warn_explicit(message, StsbenchWarning, caller.f_code.co_filename, caller.f_lineno)
+
+    return log

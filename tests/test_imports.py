@@ -53,13 +53,14 @@ def tree() -> dict[str, str]:
 
 
 def modules(files: Iterable[str]) -> dict[str, tuple[Module, str]]:
-    """Dotted name -> module and file, of every file of a tree. The doors __main__ stand outside."""
+    """Dotted name -> module and file, of every file of a tree. The doors, __main__ and the package's own names,
+    stand outside."""
     held = {}
     for file in files:
         parts = file.removeprefix("stsbench/").removesuffix(".py").split("/")
         package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if package else parts)
-        if name != "__main__":
+        if name not in ("", "__main__"):
             held[name] = Module(name, package), file
     return held
 

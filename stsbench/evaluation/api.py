@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -20,7 +19,7 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.parallel.encoder import in_processes
 from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, StsbenchWarning, one_line
+from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, one_line, warning_log
 from stsbench.evaluation.announce import EncodingTime, announcement, warnings_of
 from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
 from stsbench.evaluation.measure import Result, kept, measure
@@ -304,13 +303,10 @@ def evaluate(model: Any, *, output: str | Path | None = None, **options: Any) ->
     command line prints as a warning, and each task that failed, is a StsbenchWarning. Raises StsbenchError, one line.
     """
     progress = start_bar if in_notebook() else None
-    heard: list[str] = []
-    result = run(_options(model, output, options), log=heard.append, progress=progress)
-    warned = [line.removeprefix("warning: ") for line in heard if line.startswith("warning: ")]
-    caller = sys._getframe(1)
-    for line in dict.fromkeys([*warned, *result.failed_lines()]):
-        # of no registry: Python would keep to itself what a loop over models says of the second one in the same words
-        warnings.warn_explicit(line, StsbenchWarning, caller.f_code.co_filename, caller.f_lineno)
+    log = warning_log()
+    result = run(_options(model, output, options), log=log, progress=progress)
+    for line in result.failed_lines():
+        log(f"warning: {line}")
     return result
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
@@ -12,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.errors import StsbenchError, StsbenchWarning, UsageError
+from stsbench.errors import StsbenchError, UsageError, warning_log
 from stsbench.notebook import TrainingBar, in_notebook
 from stsbench.registry import did_you_mean
 from stsbench.training.recipes.recipe import Recipe
@@ -44,13 +42,7 @@ def train(
     from stsbench.training.recipes.recipes import load_recipe
     from stsbench.training.recipes.sample import WARNING, is_of_sample, of_the_users_own, sample_settings
 
-    caller = sys._getframe(1)
-
-    def log(line: str) -> None:
-        if line.startswith("warning: "):  # at once: a training may take hours
-            message = line.removeprefix("warning: ")
-            warnings.warn_explicit(message, StsbenchWarning, caller.f_code.co_filename, caller.f_lineno)
-
+    log = warning_log()
     known = [entry.name for entry in fields(TrainOptions)]
     for name in options:
         if name not in known:
