@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import wraps
 from types import MappingProxyType
@@ -18,6 +18,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.encoders.interface import Interface
+from stsbench.encoders.interface import checked_texts as checked_texts
 from stsbench.encoders.options import CHANGING as CHANGING
 from stsbench.encoders.options import EncoderOptions as EncoderOptions
 from stsbench.errors import EncoderError
@@ -66,35 +68,7 @@ class Encoded:
     truncated: NDArray[np.bool_]
 
 
-def checked_texts(texts: Any) -> list[str]:
-    """Any iterable of strings, in its order (a list, a generator, a numpy array, a column of pandas), as a list of them.
-
-    EncoderError, one line: a single string or bytes, whose characters would become texts; what has no order, or more than
-    one dimension; an element that is not a string, or that no UTF-8 file could hold, by its row.
-    """
-    kind = type(texts).__name__
-    if isinstance(texts, str | bytes | bytearray):
-        raise EncoderError(f"texts is one {kind}, whose characters would be encoded: put it into a list")
-    if isinstance(texts, Mapping | Set) or getattr(texts, "ndim", 1) != 1 or not isinstance(texts, Iterable):
-        raise EncoderError(f"texts is a {kind}, not a sequence of strings: give a list, or one column of a table")
-    listed = list(texts)
-    for row, text in enumerate(listed):
-        if type(text) is not str:
-            if not isinstance(text, str):
-                shown = repr(text) if len(repr(text)) <= 60 else repr(text)[:57] + "..."
-                raise EncoderError(f"texts[{row}] (row {row}, counted from 0) is {' '.join(shown.split())}, of type "
-                                   f"{type(text).__name__}, not a string: leave it out, or make it a str")
-            listed[row] = str(text)  # numpy.str_ and the like
-        if not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError as error:
-                half = f"half a character (a lone surrogate, {text[error.start]!a}) at {error.start}"
-                raise EncoderError(f"texts[{row}] (row {row}, counted from 0) holds {half}: repair it") from error
-    return listed
-
-
-class Encoder(ABC):
+class Encoder(Interface, ABC):
     """Text to vectors. A kind of encoder sets `spec` and writes `run`; `run` may assume distinct texts."""
 
     spec: EncoderSpec
@@ -104,7 +78,7 @@ class Encoder(ABC):
     notes: tuple[str, ...] = ()  # what a user should know of a run, a line each; it may grow while texts are encoded
     dimension: int | None = None  # the width of the vectors, where it is known before any is computed
     engine: str = ""  # what runs the model, for people
-    similarity: str | None = None  # what the model's author compares vectors by, where that is not the cosine
+    similarity_fn_name: str = "cosine"  # what the model's author compares vectors by: also dot, euclidean, manhattan
     prompts: Mapping[str, str] = MappingProxyType({})  # name -> text, as the model's author stores them
     trained_on: tuple[str, ...] = ()  # the test data whose sentences it was trained on: its scores there are transductive
     equal_lengths: bool = False  # see `keep_lengths_apart`
@@ -142,22 +116,6 @@ class Encoder(ABC):
     @abstractmethod
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Vectors of n distinct texts, in their order."""
-
-    def encode(self, texts: str | Iterable[str]) -> Any:
-        """float32 (n, d) vectors of any n texts, each distinct one computed once; of a single string its vector (d,).
-
-        EncoderError as `checked_texts`.
-        """
-        if isinstance(texts, str):
-            vector = self.encode([texts])
-            return vector.toarray()[0] if hasattr(vector, "toarray") else vector[0]
-        listed = checked_texts(texts)
-        distinct = list(dict.fromkeys(listed))
-        vectors = self.run(distinct).vectors
-        if len(distinct) == len(listed):
-            return vectors
-        row = {text: i for i, text in enumerate(distinct)}
-        return vectors[[row[text] for text in listed]]
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """This encoder as it reads texts of a role, "query" or "document", or behind `prompt`; None: as it reads any text.

@@ -54,8 +54,8 @@ def announcement(encoder: Encoder, data: Sequence[DataSet]) -> Iterator[str]:
     """Every line on an encoder and the sets that it is measured on."""
     yield described_encoder(encoder)
     yield from encoder.notes
-    if encoder.similarity:
-        declared = f"{encoder.spec.name} declares the similarity {encoder.similarity}"
+    if encoder.similarity_fn_name != "cosine":
+        declared = f"{encoder.spec.name} declares the similarity {encoder.similarity_fn_name}"
         yield f"{declared}; a protocol compares by its own (--similarity)"
     sets = list({item.id: item for item in data}.values())
     text_versions = ", ".join(dict.fromkeys(item.text_version for item in sets))

@@ -97,7 +97,7 @@ class MtebEncoder:
 
     @property
     def _similar(self) -> str:
-        stored = self.embed.encoder.similarity or "cosine"
+        stored = self.embed.encoder.similarity_fn_name
         if stored not in _SIMILARITIES:
             raise ScoreError(f"{self.embed.spec.name} declares the similarity {stored}, which mteb does not have")
         return stored

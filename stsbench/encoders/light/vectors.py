@@ -107,7 +107,7 @@ class StoreEncoder(Encoder):
             name=name or f"vectors:{folder}", kind="vectors", weights=store.digest, max_length=maker.max_length,
             options={"dtype": store.dtype},
         )
-        self.similarity, self.trained_on = store.manifest.similarity, store.manifest.trained_on
+        self.similarity_fn_name, self.trained_on = store.manifest.similarity or "cosine", store.manifest.trained_on
         self.notes = (f"{folder}: vectors of {maker.name} (fingerprint {store.manifest.fingerprint[:12]}), {store.dtype}",)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:

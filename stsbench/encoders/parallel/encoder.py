@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
@@ -14,6 +14,9 @@ from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
 from stsbench.encoders.parallel.devices import chosen_devices
 from stsbench.encoders.parallel.pool import Workers
 from stsbench.errors import EncoderError
+
+if TYPE_CHECKING:
+    import torch
 
 _PART = 8192  # texts a job at most: bounds what is in a pipe
 
@@ -34,7 +37,8 @@ class ParallelEncoder(Encoder):
         check_shareable(encoder)
         self._encoder, self._workers, self._role, self._prompt = encoder, workers, role, prompt
         self.spec, self.cacheable, self.notes = encoder.spec, encoder.cacheable, encoder.notes
-        self.dimension, self.engine, self.similarity = encoder.dimension, encoder.engine, encoder.similarity
+        self.dimension, self.engine = encoder.dimension, encoder.engine
+        self.similarity_fn_name = encoder.similarity_fn_name
         self.prompts, self.trained_on = encoder.prompts, encoder.trained_on
         self.equal_lengths, self.libraries, self.processes = encoder.equal_lengths, encoder.libraries, workers.count
 
@@ -61,6 +65,11 @@ class ParallelEncoder(Encoder):
         """The same model in the same processes, behind the prompt of a role or `prompt`."""
         encoder = self._encoder.for_role(role, prompt)
         return self if encoder is self._encoder else ParallelEncoder(encoder, self._workers, role, prompt)
+
+    @property
+    def device(self) -> torch.device:
+        """That of the encoder in this process, where a tensor is given back."""
+        return self._encoder.device
 
     def with_dropout(self, seed: int) -> Encoder:
         """In this process."""

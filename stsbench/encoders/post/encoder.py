@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
@@ -19,6 +19,9 @@ from stsbench.encoders.post.source import EncodedTexts
 from stsbench.encoders.post.texts import FitTexts, ListedTexts
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.torch_state import fresh_torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 class PostProcessed(Encoder):
@@ -36,7 +39,7 @@ class PostProcessed(Encoder):
             raise EncoderError(f"{base.spec.name} is fitted on each set itself: --post does not apply")
         self.base, self.chain = base, chain
         self.fitted_per_set = fitted_on is None
-        self.engine, self.similarity, self.prompts = base.engine, base.similarity, base.prompts
+        self.engine, self.similarity_fn_name, self.prompts = base.engine, base.similarity_fn_name, base.prompts
         self.libraries, self.equal_lengths, self.trained_on = base.libraries, base.equal_lengths, base.trained_on
         self.dimension = None if base.dimension is None else _checked(chain, base.dimension)
         options = dict(base.spec.options) if fitted_on is None else {**base.spec.options, STATE: chain.digest()}
@@ -86,6 +89,11 @@ class PostProcessed(Encoder):
         other = PostProcessed(base, self.chain, self.spec.fitted_on)
         other._cache = self._cache
         return other
+
+    @property
+    def device(self) -> torch.device:
+        """The base's."""
+        return self.base.device
 
     def _encoded(self, texts: Sequence[str], progress: Progress | None) -> Encoded:
         if self._memory is not None:

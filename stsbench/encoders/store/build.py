@@ -186,7 +186,8 @@ def _manifest(encoder: Encoder, texts: Texts, folder: Path, dtype: str, shard_ro
         new = Manifest.model_validate({
             "dtype": dtype, "shard_rows": shard_rows or SHARD_ROWS, "column": texts.column, "encoder": asdict(encoder.spec),
             "fingerprint": encoder.spec.fingerprint(), "libraries": versions(encoder.libraries),
-            "similarity": encoder.similarity, "trained_on": encoder.trained_on,
+            "similarity": None if encoder.similarity_fn_name == "cosine" else encoder.similarity_fn_name,
+            "trained_on": encoder.trained_on,
         })
         write_manifest(folder, new)
         (folder / SHARDS).mkdir(exist_ok=True)

@@ -14,6 +14,8 @@ from stsbench.encoders.transformer.config import EncoderConfig, check_cut, resol
 from stsbench.errors import EncoderError
 
 if TYPE_CHECKING:
+    import torch
+
     from stsbench.encoders.transformer.parts import Parts
     from stsbench.encoders.transformer.transformer import TransformerEncoder
 
@@ -48,7 +50,8 @@ class LazyEncoder(Encoder):
         self.config, self.options = config, options
         self._loader = loader or _Loader(config, options.device)
         self._built: TransformerEncoder | None = None
-        self.notes, self.libraries, self.similarity = config.notes, config.libraries, config.similarity
+        self.notes, self.libraries = config.notes, config.libraries
+        self.similarity_fn_name = config.similarity or "cosine"
         self.prompts, self.trained_on = config.prompts, config.trained_on
         self.dimension = min((size for size in (config.width, config.truncate_dim) if size and config.width), default=None)
         if config.positions is None:
@@ -74,6 +77,14 @@ class LazyEncoder(Encoder):
     def parts(self) -> Parts:
         """Model, tokenizer and heads, loaded when they are first asked for."""
         return self._loader.parts
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is, or will be once it is loaded."""
+        from stsbench.encoders.transformer.parts import choose_device
+
+        device: torch.device = choose_device(self.options.device) if self._built is None else self._built.device
+        return device
 
     @property
     def built(self) -> TransformerEncoder:

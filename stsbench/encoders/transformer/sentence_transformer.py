@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.declared import library_settings
 from stsbench.encoders.transformer.parts import check_bases
 from stsbench.errors import EncoderError
+
+if TYPE_CHECKING:
+    import torch
 
 _CHUNK = 1024  # texts between two reports of progress
 _BATCH = 32  # texts, the library's own default
@@ -56,7 +59,8 @@ class SentenceTransformerEncoder(Encoder):
         self._positions = None if inner is None else position_limit(inner, self.model.tokenizer)
         limit = self.model.max_seq_length if config.max_length is None else config.max_length
         config = replace(config, stored_length=limit if isinstance(limit, int) and limit < 1_000_000 else None)
-        self.notes, self.libraries, self.similarity = config.notes, config.libraries, config.similarity
+        self.notes, self.libraries = config.notes, config.libraries
+        self.similarity_fn_name = config.similarity or "cosine"
         self.prompts, self.trained_on = config.prompts, config.trained_on
         self._set(config)
         if config.max_length is not None:
@@ -65,6 +69,12 @@ class SentenceTransformerEncoder(Encoder):
         self.width = self.model.get_embedding_dimension()
         self.dimension = min((size for size in (self.width, config.truncate_dim) if size), default=None)
         self._probe()
+
+    @property
+    def device(self) -> torch.device:
+        """The library's model's."""
+        device: torch.device = self.model.device
+        return device
 
     def _check_tokenizer(self, name: str) -> None:
         """EncoderError where transformers made another tokenizer than a module's tokenizer.json says: the library's own

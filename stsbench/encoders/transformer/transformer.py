@@ -34,6 +34,7 @@ class TransformerEncoder(Encoder):
 
     engine = "our own forward pass"
     dimension: int
+    device: Any = None  # the model's
 
     def __init__(
         self, config: EncoderConfig, parts: Parts, *, batch_tokens: int | None = None, engine: str = "auto"
@@ -51,7 +52,8 @@ class TransformerEncoder(Encoder):
         self.name, self.notes = config.name, config.notes
         self.pooler, self.normalize = check_pooler(config.pooler, config.name), config.normalize
         self.truncate_dim, self.rescale = config.truncate_dim, config.rescale
-        self.libraries, self.similarity, self.prompts = config.libraries, config.similarity, config.prompts
+        self.libraries, self.prompts = config.libraries, config.prompts
+        self.similarity_fn_name = config.similarity or "cosine"
         self.trained_on = config.trained_on
         self.spec = config.spec(position_limit(model, tokenizer))
         self.limit_name = config.limit_name

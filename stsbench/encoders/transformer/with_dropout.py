@@ -49,6 +49,12 @@ class WithDropout(Encoder):
                 model.eval()
                 self._states = self._get()
 
+    @property
+    def device(self) -> torch.device:
+        """The model's."""
+        device: torch.device = self._encoder.device
+        return device
+
     def identified(self) -> Encoder:
         """Under a fingerprint that never comes back: its vectors do not either."""
         probe, other = probed(lambda texts: self.run(texts).vectors, self.spec.name, self.spec.kind), copy.copy(self)

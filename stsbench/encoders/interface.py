@@ -1,0 +1,316 @@
+"""How other people's programs call an encoder: by the names and in the order of sentence-transformers' SentenceTransformer.
+
+What cannot be honoured is refused in one line, never ignored. `Encoder` (stsbench/encoders/base.py) has all of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from stsbench.encoders.similarity import all_similarities, pair_similarities
+from stsbench.errors import EncoderError
+from stsbench.notebook import start_bar
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Texts = str | Iterable[str]
+ROLES = ("query", "document")  # prompts of these names are known to every encoder; empty where none is stored
+
+
+class Settings(TypedDict, total=False):
+    """Arguments of `encode` that do not decide what is given back: an array or a tensor."""
+
+    batch_size: int
+    show_progress_bar: bool | None
+    output_value: Literal["sentence_embedding"]
+    precision: Literal["float32"] | None
+    device: str | torch.device | None
+    normalize_embeddings: bool
+    truncate_dim: int | None
+    pool: None
+    chunk_size: None
+
+
+def checked_texts(texts: Any) -> list[str]:
+    """Any iterable of strings, in its order (a list, a generator, a numpy array, a column of pandas), as a list of them.
+
+    EncoderError, one line: a single string or bytes, whose characters would become texts; what has no order, or more than
+    one dimension; an element that is not a string, or that no UTF-8 file could hold, by its row.
+    """
+    kind = type(texts).__name__
+    if isinstance(texts, str | bytes | bytearray):
+        raise EncoderError(f"texts is one {kind}, whose characters would be encoded: put it into a list")
+    if isinstance(texts, Mapping | Set) or getattr(texts, "ndim", 1) != 1 or not isinstance(texts, Iterable):
+        raise EncoderError(f"texts is a {kind}, not a sequence of strings: give a list, or one column of a table")
+    listed = list(texts)
+    for row, text in enumerate(listed):
+        if type(text) is not str:
+            if not isinstance(text, str):
+                shown = repr(text) if len(repr(text)) <= 60 else repr(text)[:57] + "..."
+                raise EncoderError(f"texts[{row}] (row {row}, counted from 0) is {' '.join(shown.split())}, of type "
+                                   f"{type(text).__name__}, not a string: leave it out, or make it a str")
+            listed[row] = str(text)  # numpy.str_ and the like
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                half = f"half a character (a lone surrogate, {text[error.start]!a}) at {error.start}"
+                raise EncoderError(f"texts[{row}] (row {row}, counted from 0) holds {half}: repair it") from error
+    return listed
+
+
+class Interface:
+    """What stands in a SentenceTransformer's place, made of an encoder's `run` and `for_role`."""
+
+    spec: Any
+    dimension: int | None
+    prompts: Mapping[str, str]
+    similarity_fn_name: str
+    run: Any
+    for_role: Any
+
+    @overload
+    def encode(
+        self, inputs: Texts, prompt_name: str | None = ..., prompt: str | None = ..., *, convert_to_tensor: Literal[True],
+        convert_to_numpy: bool = ..., **settings: Unpack[Settings],
+    ) -> Tensor: ...
+
+    @overload
+    def encode(
+        self, inputs: Texts, prompt_name: str | None = ..., prompt: str | None = ..., *, convert_to_numpy: Literal[False],
+        convert_to_tensor: Literal[False] = ..., **settings: Unpack[Settings],
+    ) -> Any: ...
+
+    @overload
+    def encode(
+        self, inputs: Texts, prompt_name: str | None = ..., prompt: str | None = ..., batch_size: int = ...,
+        show_progress_bar: bool | None = ..., output_value: Literal["sentence_embedding"] = ...,
+        precision: Literal["float32"] | None = ..., convert_to_numpy: Literal[True] = ...,
+        convert_to_tensor: Literal[False] = ..., device: str | torch.device | None = ..., normalize_embeddings: bool = ...,
+        truncate_dim: int | None = ..., pool: None = ..., chunk_size: None = ...,
+    ) -> NDArray[np.float32]: ...
+
+    def encode(
+        self, inputs: Any = None, prompt_name: str | None = None, prompt: str | None = None, batch_size: int = 32,
+        show_progress_bar: bool | None = None, output_value: Any = "sentence_embedding", precision: Any = "float32",
+        convert_to_numpy: bool = True, convert_to_tensor: bool = False, device: Any = None,
+        normalize_embeddings: bool = False, truncate_dim: int | None = None, pool: Any = None, chunk_size: Any = None,
+        *, sentences: Any = None,
+    ) -> Any:
+        """float32 (n, d) vectors of any n texts, each distinct one computed once; of a single string its vector (d,).
+
+        inputs: a string, or any iterable of strings (a list, a generator, a numpy array, a column of pandas); `sentences` is
+        its older name. prompt_name: one of `prompts`; prompt: text before each one, "" for none; by default as the model's
+        author stores it. show_progress_bar: True shows one. normalize_embeddings: give vectors of length 1.
+        truncate_dim: keep the first so many numbers, before they are normalised. convert_to_tensor: a tensor on `device`;
+        convert_to_numpy=False: a list of tensors. batch_size moves no vector and is not used: batches are made by tokens
+        (`batch_tokens` of load_encoder). Lexical encoders give scipy CSR.
+
+        EncoderError as `checked_texts`, and for what is refused: token embeddings, other precisions, another device than the
+        encoder's, several processes, a prompt that this encoder cannot put before a text.
+
+        >>> from stsbench import load_encoder
+        >>> def lengths(texts):
+        ...     return [[len(text), 1] for text in texts]
+        >>> load_encoder(lengths).encode(["four", "seven"])
+        array([[4., 1.],
+               [5., 1.]], dtype=float32)
+        """
+        return _encoded(
+            self, None, inputs if sentences is None else sentences, prompt_name, prompt, convert_to_numpy, convert_to_tensor,
+            batch_size=batch_size, show_progress_bar=show_progress_bar, output_value=output_value, precision=precision,
+            device=device, normalize_embeddings=normalize_embeddings, truncate_dim=truncate_dim, pool=pool,
+            chunk_size=chunk_size,
+        )
+
+    @overload
+    def encode_query(
+        self, inputs: Texts, prompt_name: str | None = ..., prompt: str | None = ..., *, convert_to_tensor: Literal[True],
+        convert_to_numpy: bool = ..., **settings: Unpack[Settings],
+    ) -> Tensor: ...
+
+    @overload
+    def encode_query(
+        self, inputs: Texts, prompt_name: str | None = ..., prompt: str | None = ..., *, convert_to_numpy: Literal[False],
+        convert_to_tensor: Literal[False] = ..., **settings: Unpack[Settings],
+    ) -> Any: ...
+
+    @overload
+    def encode_query(
+        self, inputs: Texts, prompt_name: str | None = ..., prompt: str | None = ..., *,
+        convert_to_numpy: Literal[True] = ..., convert_to_tensor: Literal[False] = ..., **settings: Unpack[Settings],
+    ) -> NDArray[np.float32]: ...
+
+    def encode_query(
+        self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None, *, convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False, **settings: Unpack[Settings],
+    ) -> Any:
+        """`encode` for queries: behind the prompt "query" that the model's author stores, unless one is given."""
+        return _encoded(self, "query", inputs, prompt_name, prompt, convert_to_numpy, convert_to_tensor, **settings)
+
+    @overload
+    def encode_document(
+        self, inputs: Texts, prompt_name: str | None = ..., prompt: str | None = ..., *, convert_to_tensor: Literal[True],
+        convert_to_numpy: bool = ..., **settings: Unpack[Settings],
+    ) -> Tensor: ...
+
+    @overload
+    def encode_document(
+        self, inputs: Texts, prompt_name: str | None = ..., prompt: str | None = ..., *, convert_to_numpy: Literal[False],
+        convert_to_tensor: Literal[False] = ..., **settings: Unpack[Settings],
+    ) -> Any: ...
+
+    @overload
+    def encode_document(
+        self, inputs: Texts, prompt_name: str | None = ..., prompt: str | None = ..., *,
+        convert_to_numpy: Literal[True] = ..., convert_to_tensor: Literal[False] = ..., **settings: Unpack[Settings],
+    ) -> NDArray[np.float32]: ...
+
+    def encode_document(
+        self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None, *, convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False, **settings: Unpack[Settings],
+    ) -> Any:
+        """`encode` for documents: behind the prompt "document", unless one is given."""
+        return _encoded(self, "document", inputs, prompt_name, prompt, convert_to_numpy, convert_to_tensor, **settings)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the vectors are computed."""
+        import torch
+
+        return torch.device("cpu")
+
+    def get_sentence_embedding_dimension(self) -> int | None:
+        """The width of the vectors; None where it is not known before any is computed."""
+        return self.dimension
+
+    def get_embedding_dimension(self) -> int | None:
+        """The same, by the name that sentence-transformers has given it since version 5."""
+        return self.dimension
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """float32 (n, m): each of n vectors with each of m, by `similarity_fn_name`; distances are negated.
+
+        Both (n, d): arrays, tensors, lists of them or scipy CSR; a single vector (d,) is a set of one.
+        """
+        return all_similarities(embeddings1, embeddings2, self.similarity_fn_name)
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """float32 (n,): vector i of the first with vector i of the second, as `similarity`."""
+        return pair_similarities(embeddings1, embeddings2, self.similarity_fn_name)
+
+    @property
+    def model_card_data(self) -> _NoCard:
+        """Where sentence-transformers' evaluators leave what they found; it is not kept."""
+        return _NoCard()
+
+
+class _NoCard:
+    def set_evaluation_metrics(self, *metrics: Any) -> None:
+        """Nothing: a run of stsbench's own is what goes into a model card."""
+
+
+def _encoded(
+    encoder: Interface, role: str | None, inputs: Any, prompt_name: str | None, prompt: str | None, convert_to_numpy: bool,
+    convert_to_tensor: bool, **settings: Unpack[Settings],
+) -> Any:
+    single = isinstance(inputs, str)
+    listed = [str(inputs)] if single else checked_texts(inputs)
+    _refuse(encoder, settings)
+    reads = _behind(encoder, role, prompt_name, prompt)
+    vectors = _finished(reads.spec.name, _vectors(reads, listed, bool(settings.get("show_progress_bar"))), settings)
+    if not convert_to_tensor and convert_to_numpy:
+        if issparse(vectors):
+            return vectors.toarray()[0] if single else vectors
+        return vectors[0] if single else vectors
+    if issparse(vectors):
+        raise EncoderError(f"{encoder.spec.name} gives sparse vectors, and no tensor: leave convert_to_tensor and "
+                           "convert_to_numpy out, and call .toarray() on what encode gives")
+    import torch
+
+    tensor = torch.from_numpy(vectors).to(reads.device)
+    if single:
+        return tensor[0]
+    return tensor if convert_to_tensor else list(tensor)
+
+
+def _vectors(encoder: Interface, listed: list[str], bar: bool) -> Any:
+    distinct = list(dict.fromkeys(listed))
+    vectors = encoder.run(distinct, start_bar(len(distinct)) if bar and distinct else None).vectors
+    if len(distinct) == len(listed):
+        return vectors
+    row = {text: i for i, text in enumerate(distinct)}
+    return vectors[[row[text] for text in listed]]
+
+
+def _refuse(encoder: Interface, settings: Settings) -> None:
+    """EncoderError for an argument of sentence-transformers' that has no meaning here; TypeError for one of nobody's."""
+    if unknown := sorted(settings.keys() - Settings.__annotations__.keys()):
+        raise TypeError(f"encode got an unexpected keyword argument '{unknown[0]}'")
+    name, output, precision = encoder.spec.name, settings.get("output_value"), settings.get("precision")
+    if settings.get("batch_size", 1) < 1:
+        raise EncoderError(f"batch_size must be a positive integer, not {settings['batch_size']}")
+    if output != "sentence_embedding" and "output_value" in settings:
+        raise EncoderError(f"output_value={output!r}: {name} gives one vector a text: leave output_value out, or load the "
+                           "model with sentence-transformers for its tokens")
+    if precision not in (None, "float32"):
+        raise EncoderError(f"precision={precision!r}: {name} gives float32: leave precision out, and quantise what encode "
+                           "gives (sentence_transformers.util.quantize_embeddings)")
+    if settings.get("pool") is not None or settings.get("chunk_size") is not None:
+        raise EncoderError("pool and chunk_size have no effect: `stsbench encode --devices` computes in several processes")
+    if (device := settings.get("device")) is not None:
+        _check_device(encoder, device)
+
+
+def _check_device(encoder: Interface, device: Any) -> None:
+    import torch
+
+    if isinstance(device, list | tuple):
+        raise EncoderError("encode computes on one device: `stsbench encode --devices` takes several")
+    here = encoder.device
+    try:
+        asked = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise EncoderError(f"device={device!r} is no device of torch") from error
+    if asked.type != here.type or (asked.index or 0) != (here.index or 0):
+        again = f"load_encoder(..., device={str(device)!r})"
+        raise EncoderError(f"device={str(device)!r}: {encoder.spec.name} is on {here}; {again} puts it elsewhere")
+
+
+def _behind(encoder: Interface, role: str | None, prompt_name: str | None, prompt: str | None) -> Interface:
+    """The encoder as it reads texts of a role, or behind a prompt; a prompt takes the place of a prompt's name."""
+    if prompt is None and prompt_name is not None:
+        if prompt_name not in encoder.prompts and prompt_name not in ROLES:
+            known = ", ".join(encoder.prompts) or "none"
+            name = encoder.spec.name
+            raise EncoderError(f"prompt_name={prompt_name!r}: {name} stores no such prompt (its prompts: {known})")
+        prompt = encoder.prompts.get(prompt_name, "" if encoder.prompts else None)
+    if role is None and prompt is None:
+        return encoder
+    other: Interface = encoder.for_role(role, prompt)
+    if prompt is not None and (other.spec.prefix or "") != prompt:
+        raise EncoderError(f"prompt={prompt!r}: {encoder.spec.name} puts no prompt before a text: write it into the texts")
+    return other
+
+
+def _finished(name: str, vectors: Any, settings: Settings) -> Any:
+    """The last steps in sentence-transformers' order: the cut, then length 1; of float32 (n, d), dense or CSR."""
+    size, width = settings.get("truncate_dim"), vectors.shape[1]
+    if size is not None:
+        if not 0 < size <= max(width, 1):
+            raise EncoderError(f"truncate_dim={size}: the vectors of {name} have {width} numbers")
+        vectors = vectors[:, :size]
+    if settings.get("normalize_embeddings"):
+        if issparse(vectors):
+            from sklearn.preprocessing import normalize
+
+            return normalize(vectors)
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+    return vectors

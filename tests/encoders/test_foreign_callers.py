@@ -1,0 +1,190 @@
+"""An encoder in a SentenceTransformer's place: other people's programs get the same numbers of the same folder."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import issparse
+from tiny_models import add_modules, build, sentences
+
+from stsbench.encoders.interface import Settings
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import EncoderError
+
+library = pytest.importorskip("sentence_transformers")
+from sentence_transformers import util  # noqa: E402
+from sentence_transformers.sentence_transformer import evaluation  # noqa: E402
+
+TEXTS = [*sentences(40), "the cat sleeps", "the cat sleeps", ""]
+PROMPTS = {"query": "the dog : ", "document": "a man : ", "other": "a "}
+
+
+def made(place, similarity="cosine"):
+    add_modules(build(place), {"pooling_mode": "mean"}, extra=(), prompts=PROMPTS, default_prompt_name="other",
+                similarity_fn_name=similarity)
+    (place / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 64}))
+    return place
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Our encoder of a folder, and sentence-transformers' own."""
+    return loaded(made(tmp_path_factory.mktemp("prompts")))
+
+
+def loaded(folder):
+    return (load_encoder(str(folder), device="cpu", offline=True),
+            library.SentenceTransformer(str(folder), device="cpu", local_files_only=True))
+
+
+CALLS = [
+    {}, {"prompt_name": "query"}, {"prompt_name": "other"}, {"prompt": "red "}, {"prompt": ""}, {"batch_size": 3},
+    {"normalize_embeddings": True}, {"truncate_dim": 5}, {"truncate_dim": 5, "normalize_embeddings": True},
+    {"truncate_dim": 32}, {"device": "cpu"}, {"device": torch.device("cpu")}, {"precision": "float32"}, {"precision": None},
+    {"output_value": "sentence_embedding"}, {"show_progress_bar": False}, {"pool": None, "chunk_size": None},
+    {"convert_to_tensor": True}, {"convert_to_numpy": False}, {"convert_to_tensor": True, "convert_to_numpy": False},
+]
+
+
+@pytest.mark.parametrize("method", ["encode", "encode_query", "encode_document"])
+@pytest.mark.parametrize("call", CALLS, ids=str)
+def test_each_argument_means_what_it_means_there(pair, method, call):
+    ours, theirs = (getattr(model, method) for model in pair)
+    for inputs in (TEXTS, TEXTS[0], np.array(TEXTS[:3]), tuple(TEXTS[:3])):
+        got, expected = ours(inputs, **call), theirs(inputs, **call)
+        assert type(got) is type(expected)
+        if isinstance(expected, list):
+            assert isinstance(got[0], torch.Tensor)
+            got, expected = torch.stack(got), torch.stack(expected)
+        assert got.dtype == expected.dtype and got.shape == expected.shape
+        np.testing.assert_allclose(got, expected, atol=2e-6)
+
+
+def test_arguments_stand_in_the_library_s_order(pair):
+    ours, theirs = (list(inspect.signature(type(model).encode).parameters) for model in pair)
+    assert [name for name in ours if name != "sentences"] == [name for name in theirs if name != "kwargs"]
+    defaults = [{name: parameter.default for name, parameter in inspect.signature(type(model).encode).parameters.items()}
+                for model in pair]
+    del defaults[0]["sentences"], defaults[0]["inputs"], defaults[1]["inputs"], defaults[1]["kwargs"]
+    assert defaults[0] == defaults[1]
+    assert set(Settings.__annotations__) < set(ours)
+    np.testing.assert_array_equal(pair[0].encode(sentences=TEXTS), pair[0].encode(TEXTS))
+
+
+REFUSED = [
+    ({"output_value": "token_embeddings"}, "output_value='token_embeddings': .* gives one vector a text: leave output_value out"),
+    ({"output_value": None}, "output_value=None"),
+    ({"precision": "int8"}, "precision='int8': .* gives float32: leave precision out"),
+    ({"device": "meta"}, r"device='meta': .* is on cpu; load_encoder\(..., device='meta'\)"),
+    ({"device": "no such"}, "device='no such' is no device of torch"),
+    ({"device": ["cpu", "cpu"]}, "one device: `stsbench encode --devices` takes several"),
+    ({"pool": {}}, "pool and chunk_size have no effect"), ({"chunk_size": 5}, "pool and chunk_size have no effect"),
+    ({"batch_size": 0}, "batch_size must be a positive integer, not 0"),
+    ({"truncate_dim": 33}, "truncate_dim=33: the vectors of .* have 32 numbers"), ({"truncate_dim": 0}, "truncate_dim=0"),
+    ({"prompt_name": "passage"}, r"prompt_name='passage': .* stores no such prompt \(its prompts: query, document, other\)"),
+]
+
+
+@pytest.mark.parametrize("method", ["encode", "encode_query", "encode_document"])
+@pytest.mark.parametrize(("call", "why"), REFUSED, ids=str)
+def test_what_cannot_be_honoured_is_refused_in_a_line(pair, method, call, why):
+    with pytest.raises(EncoderError, match=why) as caught:
+        getattr(pair[0], method)(TEXTS, **call)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'task'"):
+        getattr(pair[0], method)(TEXTS, task="query")
+
+
+def test_a_prompt_that_an_encoder_cannot_put_before_a_text_is_refused():
+    encoder = load_encoder(lambda texts: [[len(text), 1] for text in texts])
+    assert encoder.encode_query(["abc"]).tolist() == encoder.encode("abc", prompt="")[None].tolist() == [[3, 1]]
+    assert encoder.encode_query(["abc"], prompt_name="query").tolist() == [[3, 1]]
+    with pytest.raises(EncoderError, match="prompt='a ': .* puts no prompt before a text: write it into the texts"):
+        encoder.encode(["abc"], prompt="a ")
+
+
+def test_a_prompt_of_the_user_s_own_stays(pair):
+    ours = load_encoder(pair[0].spec.name, device="cpu", offline=True, prompt="man ")
+    expected = pair[1].encode(TEXTS, prompt="man ")
+    for got in (ours.encode(TEXTS), ours.encode_query(TEXTS), ours.encode(TEXTS, prompt_name="query")):
+        np.testing.assert_allclose(got, expected, atol=2e-6)
+
+
+def test_what_it_says_of_itself(pair):
+    ours, theirs = pair
+    assert ours.device == theirs.device and ours.similarity_fn_name == theirs.similarity_fn_name == "cosine"
+    assert ours.get_embedding_dimension() == ours.get_sentence_embedding_dimension() == theirs.get_embedding_dimension() == 32
+    assert load_encoder("lexical:token-set").device == torch.device("cpu")
+
+
+def test_a_bar_is_shown_when_it_is_asked_for(pair, capfd):
+    pair[0].encode(TEXTS, show_progress_bar=True)
+    assert f"{len(set(TEXTS))}/{len(set(TEXTS))}" in capfd.readouterr().err
+    pair[0].encode(TEXTS)
+    pair[0].encode([], show_progress_bar=True)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
+def test_similarities_are_the_library_s(tmp_path, name):
+    ours, theirs = loaded(made(tmp_path / "model", name))
+    a, b = theirs.encode(TEXTS), theirs.encode_query(TEXTS)
+    assert ours.similarity_fn_name == name
+    for first, second in ((a, b[:7]), (torch.tensor(a), torch.tensor(b)), (list(a), list(torch.tensor(b))), (a[0], b)):
+        got, expected = ours.similarity(first, second), theirs.similarity(first, second)
+        assert got.dtype == expected.dtype
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ours.similarity_pairwise(a, b), theirs.similarity_pairwise(a, b), rtol=1e-5, atol=1e-6)
+    with pytest.raises(EncoderError, match=re.escape("(43, 32) and (7, 32) are not of one shape")):
+        ours.similarity_pairwise(a, b[:7])
+
+
+@pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
+def test_sparse_vectors_are_compared_though_the_vocabulary_has_grown(name):
+    encoder = load_encoder("lexical:token-set")
+    encoder.similarity_fn_name = name
+    first, second = encoder.encode(["a cat", "a dog runs"]), encoder.encode(["the cat in a park", "a dog runs"])
+    assert issparse(first) and first.shape[1] < second.shape[1]
+    wide = np.zeros((2, second.shape[1]), np.float32)
+    wide[:, : first.shape[1]] = first.toarray()
+    dense = load_encoder(lambda texts: wide)
+    dense.similarity_fn_name = name
+    expected = dense.similarity(wide, second.toarray())
+    np.testing.assert_allclose(encoder.similarity(first, second), expected, atol=1e-6)
+    np.testing.assert_allclose(encoder.similarity_pairwise(first, second), expected.diagonal(), atol=1e-6)
+    np.testing.assert_allclose(abs(encoder.encode(["a cat"], normalize_embeddings=True)).power(2).sum(), 1, rtol=1e-6)
+    with pytest.raises(EncoderError, match="lexical:token-set gives sparse vectors, and no tensor: leave"):
+        encoder.encode(["a"], convert_to_tensor=True)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_the_library_s_evaluators_find_the_same(tmp_path, similarity):
+    models = loaded(made(tmp_path / "model", similarity))
+    scores = np.random.default_rng(1).uniform(size=20)
+    queries = {f"q{i}": text for i, text in enumerate(TEXTS[:5])}
+    corpus = {f"d{i}": text for i, text in enumerate(TEXTS)}
+    evaluators = [
+        evaluation.EmbeddingSimilarityEvaluator(TEXTS[:20], TEXTS[20:40], scores),
+        evaluation.EmbeddingSimilarityEvaluator(TEXTS[:20], TEXTS[20:40], scores, truncate_dim=8),
+        evaluation.InformationRetrievalEvaluator(queries, corpus, {f"q{i}": {f"d{i + 5}", f"d{i + 11}"} for i in range(5)}),
+        evaluation.TripletEvaluator(TEXTS[:10], TEXTS[10:20], TEXTS[20:30]),
+        evaluation.BinaryClassificationEvaluator(TEXTS[:20], TEXTS[20:40], [0, 1] * 10),
+    ]
+    for evaluator in evaluators:
+        got, expected = (evaluator(model) for model in models)
+        assert len(expected) > 0 and got == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_the_library_s_semantic_search_finds_the_same(pair):
+    found = []
+    for model in pair:
+        queries = model.encode_query(TEXTS[:6], convert_to_tensor=True)
+        found.append(util.semantic_search(queries, model.encode_document(TEXTS[:40], convert_to_tensor=True), top_k=5))
+    for ours, theirs in zip(*found, strict=True):
+        assert [hit["corpus_id"] for hit in ours] == [hit["corpus_id"] for hit in theirs]
+        np.testing.assert_allclose([hit["score"] for hit in ours], [hit["score"] for hit in theirs], atol=1e-6)
