@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.compare import compare as compare
     from stsbench.evaluation.run_file import load_records as load_records
+    from stsbench.publish.mteb_adapter import to_mteb as to_mteb
     from stsbench.training.runs.api import train as train
 
 _PUBLIC = {
@@ -21,6 +22,7 @@ _PUBLIC = {
     "evaluate": "stsbench.evaluation.api",
     "load_encoder": "stsbench.encoders.load",
     "load_records": "stsbench.evaluation.run_file",
+    "to_mteb": "stsbench.publish.mteb_adapter",
     "train": "stsbench.training.runs.api",
 }
 
@@ -31,7 +33,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'stsbench' has no attribute '{name}'")
 
 
-__all__ = ["compare", "evaluate", "load_encoder", "load_records", "train"]
+__all__ = ["compare", "evaluate", "load_encoder", "load_records", "to_mteb", "train"]
 
 
 def __dir__() -> list[str]:

@@ -207,6 +207,11 @@ class Interface:
         return pair_similarities(embeddings1, embeddings2, self.similarity_fn_name)
 
     @property
+    def mteb_model_meta(self) -> Any:
+        """mteb asks for it before anything: EncoderError, which says what it takes."""
+        raise EncoderError(f"mteb takes to_mteb(encoder), and not {self.spec.name} itself: from stsbench import to_mteb")
+
+    @property
     def model_card_data(self) -> _NoCard:
         """Where sentence-transformers' evaluators leave what they found; it is not kept."""
         return _NoCard()

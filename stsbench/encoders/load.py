@@ -11,31 +11,53 @@ from typing import Any
 from stsbench.encoders.base import Encoder, EncoderOptions, EncoderSpec
 from stsbench.errors import EncoderError
 from stsbench.plugins import calling, where
-from stsbench.registry import did_you_mean, names, namesakes, resolve
+from stsbench.registry import names, namesakes, resolve
 from stsbench.torch_state import fresh_torch
 
 GROUP = "stsbench.encoders"
 _DEFAULT = "transformers"  # the kind of a name without one: a Hub id, a folder, minilm
+_DEFAULTS = {entry.name: entry.default for entry in fields(EncoderOptions) if entry.name != "model"}
 
 
-def load_encoder(model: Any, options: EncoderOptions | None = None, **named: Any) -> Encoder:
+def load_encoder(
+    model: Any, options: EncoderOptions | None = None, *, pooler: str | None = None, template: str | None = None,
+    full_stop: bool | None = None, max_length: int | None = None, normalize: bool | None = None,
+    truncate_dim: int | None = None, prompt: str | None = None, prompt_name: str | None = None, revision: str | None = None,
+    trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
+    offline: bool = False, fingerprint: str | None = None,
+) -> Encoder:
     """The encoder called `model`: KIND:ARGUMENT, e.g. lexical:tfidf, or a transformer by its Hub id, folder or short name.
 
-    A folder may be a Path; a function, or an object with `encode`, is one that computes with it.
-    named: fields of EncoderOptions, e.g. pooler="cls". Raises EncoderError for a name nothing is known under, and for an
-    option that would change the vectors of a transformer but means nothing to the kind asked for.
+    model: a name as after --model, or a folder's Path; the pair (model, tokenizer) of transformers, as they are now; a
+    function from a list of texts to vectors, or an object with such a method `encode`, as a SentenceTransformer; an encoder
+    of mteb; an encoder, which is given back. options, and the same by name: those of EncoderOptions, for a name or a pair.
+    fingerprint: what identifies a function or an object, to be changed whenever its vectors change; without one its vectors
+    of 32 texts do.
+
+    EncoderError, one line: a name nothing is known under, a pair without a pooler, and an option that would change the
+    vectors of a transformer but means nothing to the kind asked for.
+
+    >>> from stsbench import load_encoder
+    >>> load_encoder("lexical:token-set").encode("a red cat").sum()
+    np.float32(3.0)
     """
+    named = {name: value for name, value in locals().items() if value != _DEFAULTS.get(name, value)}
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
-    if not isinstance(model, str):
+    if not isinstance(model, str | tuple):
         if options is not None or named:
             idle = ", ".join(sorted(named)) or "options"
             raise EncoderError(f"load_encoder: {idle} would have no effect on what is no name of a model: set it there")
-        loaded: Encoder = model if isinstance(model, Encoder) else resolve(GROUP, "python").of(model)
+        if isinstance(model, Encoder) and fingerprint is None:
+            return model
+    if fingerprint is not None and isinstance(model, str | tuple | Encoder):
+        raise EncoderError("fingerprint is for a function or an object with `encode`: other encoders have one of their own")
+    if isinstance(model, tuple):
+        loaded: Encoder = resolve(GROUP, _DEFAULT).of(model, replace(options or EncoderOptions(), **named))
         return loaded
-    if unknown := sorted(named.keys() - {option.name for option in fields(EncoderOptions)}):
-        known = [option.name for option in fields(EncoderOptions)]
-        raise EncoderError(f"load_encoder has no option '{unknown[0]}'{did_you_mean(unknown[0], known)}")
+    if not isinstance(model, str):
+        known: Encoder = resolve(GROUP, "python").of(model, fingerprint)
+        return known
     kind, colon, argument = model.partition(":")
     if model in kinds() and not Path(model).exists():
         raise EncoderError(f"{model} is a kind of encoder: write {model}:ARGUMENT")

@@ -189,12 +189,12 @@ def _check(options: EvalOptions) -> None:
         raise StsbenchError("--sample (sample=True) and --data-dir (data_dir) exclude each other")
     if options.sample and options.text_version == "raw":
         raise StsbenchError("the sample is its own text version: leave text_version='raw' out")
-    if options.fingerprint is not None and (isinstance(options.model, str | Encoder)):
+    if options.fingerprint is not None and isinstance(options.model, str | Encoder | tuple):
         raise EncoderError("fingerprint is for a function or an object with `encode`: other encoders have one of their own")
     if not isinstance(options.model, str):
         if options.devices is not None or options.processes is not None:
             raise EncoderError("devices and processes need a model that each process can load by its name, a string")
-        for name in CHANGING:
+        for name in () if isinstance(options.model, tuple) else CHANGING:
             if getattr(options, name) != getattr(EncoderOptions, name):
                 raise EncoderError(f"{name} does not apply to an encoder that is already loaded: give it to load_encoder")
 
@@ -284,12 +284,10 @@ def _encoder(options: EvalOptions) -> Iterator[Encoder]:
         asked = EncoderOptions(**{name: getattr(options, name) for name in _ENCODER})
         with in_processes(load_encoder(options.model, asked), asked, options.devices, options.processes) as encoder:
             yield encoder
-    elif isinstance(options.model, Encoder):
-        yield options.model.identified()
+    elif isinstance(options.model, tuple):
+        yield load_encoder(options.model, EncoderOptions(**{name: getattr(options, name) for name in _ENCODER[1:]}))
     else:
-        from stsbench.encoders.light.callable import CallableEncoder
-
-        yield CallableEncoder.of(options.model, fingerprint=options.fingerprint)
+        yield load_encoder(options.model, fingerprint=options.fingerprint).identified()
 
 
 _SYNONYMS = {"protocol": "protocols", "task": "tasks"}

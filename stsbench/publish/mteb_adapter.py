@@ -1,4 +1,4 @@
-"""Any of our encoders as a model of the package mteb: `mteb.evaluate(MtebEncoder(Embed(load_encoder("minilm"))), tasks)`.
+"""Any of our encoders as a model of the package mteb: `mteb.evaluate(to_mteb("minilm"), tasks)`.
 
 mteb is imported by whoever calls it; this file needs it only where it says so.
 """
@@ -23,6 +23,7 @@ from scipy.sparse import issparse
 
 from stsbench.encoders.base import EncoderSpec
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.load import load_encoder
 from stsbench.errors import ScoreError
 from stsbench.metrics.similarity import paired_similarity
 
@@ -106,6 +107,20 @@ class MtebEncoder:
     def mteb_model_meta(self) -> Any:
         """mteb's ModelMeta; its name and revision are the key of mteb's result cache."""
         return model_meta(self.embed.spec, self.embed.dimension, self._suffix)
+
+
+def to_mteb(model: Any) -> MtebEncoder:
+    """`model`, whatever load_encoder takes, as one of mteb's own: `mteb.evaluate(to_mteb(model), tasks)`.
+
+    Prompts and similarity are those that the model's author stores, as mteb has them of a SentenceTransformer. Every text is
+    encoded once, whatever the tasks. mteb's result cache knows it by its fingerprint; one that has none is never answered
+    from there. Errors as load_encoder's.
+
+    >>> from stsbench import to_mteb
+    >>> to_mteb("lexical:token-set").mteb_model_meta.name
+    'stsbench/lexical-token-set'
+    """
+    return MtebEncoder(Embed(load_encoder(model).identified()))
 
 
 def model_meta(spec: EncoderSpec, dimension: int, suffix: str = "") -> Any:

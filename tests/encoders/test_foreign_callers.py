@@ -77,7 +77,7 @@ def test_arguments_stand_in_the_library_s_order(pair):
 
 
 REFUSED = [
-    ({"output_value": "token_embeddings"}, "output_value='token_embeddings': .* gives one vector a text: leave output_value out"),
+    ({"output_value": "token_embeddings"}, "output_value='token_embeddings': .* gives one vector a text: leave"),
     ({"output_value": None}, "output_value=None"),
     ({"precision": "int8"}, "precision='int8': .* gives float32: leave precision out"),
     ({"device": "meta"}, r"device='meta': .* is on cpu; load_encoder\(..., device='meta'\)"),
@@ -104,7 +104,7 @@ def test_a_prompt_that_an_encoder_cannot_put_before_a_text_is_refused():
     encoder = load_encoder(lambda texts: [[len(text), 1] for text in texts])
     assert encoder.encode_query(["abc"]).tolist() == encoder.encode("abc", prompt="")[None].tolist() == [[3, 1]]
     assert encoder.encode_query(["abc"], prompt_name="query").tolist() == [[3, 1]]
-    with pytest.raises(EncoderError, match="prompt='a ': .* puts no prompt before a text: write it into the texts"):
+    with pytest.raises(EncoderError, match=r"prompt='a ': .* puts no prompt before a text: write it into the texts"):
         encoder.encode(["abc"], prompt="a ")
 
 
@@ -118,7 +118,8 @@ def test_a_prompt_of_the_user_s_own_stays(pair):
 def test_what_it_says_of_itself(pair):
     ours, theirs = pair
     assert ours.device == theirs.device and ours.similarity_fn_name == theirs.similarity_fn_name == "cosine"
-    assert ours.get_embedding_dimension() == ours.get_sentence_embedding_dimension() == theirs.get_embedding_dimension() == 32
+    assert ours.get_embedding_dimension() == ours.get_sentence_embedding_dimension() == 32
+    assert theirs.get_embedding_dimension() == 32
     assert load_encoder("lexical:token-set").device == torch.device("cpu")
 
 

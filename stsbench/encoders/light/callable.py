@@ -11,14 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
+from stsbench.encoders.light.objects import Function, MtebTexts, Roles, is_mteb, library_roles, stored_prompts
 from stsbench.encoders.probe import Probe, probed
 from stsbench.errors import EncoderError
+from stsbench.metrics.similarity import SIMILARITIES
+
+if TYPE_CHECKING:
+    import torch
 
 
 class CallableEncoder(Encoder):
@@ -29,9 +34,10 @@ class CallableEncoder(Encoder):
     """
 
     def __init__(
-        self, fn: Callable[[list[str]], Any], name: str | None = None, fingerprint: str | None = None
+        self, fn: Function, name: str | None = None, fingerprint: str | None = None, roles: Roles | None = None
     ) -> None:
-        """fingerprint: by default the attribute of that name of `fn`, or of the object whose method it is."""
+        """fingerprint: by default the attribute of that name of `fn`, or of the object whose method it is. roles: what reads
+        queries, documents and texts behind a prompt, if not `fn`."""
         if not callable(fn):
             hint = "give a model's name, an encoder, or a function from texts to vectors"
             raise EncoderError(f"{name or fn!r} is not callable: its type is {type(fn).__name__}; {hint}")
@@ -40,13 +46,28 @@ class CallableEncoder(Encoder):
         self._fn, self._name = fn, name or f"python:{_qualified(fn)}{_of_model(owner)}"
         self._stated = next((candidate for candidate in stated if isinstance(candidate, str) and candidate), None)
         self.cacheable = self._stated is not None
+        self._roles = roles
+        self._role: str | None = None
+        self._prompt: str | None = None
+        self._device = getattr(owner if owner is not None else fn, "device", None)
 
     @classmethod
     def of(cls, model: Any, fingerprint: str | None = None) -> CallableEncoder:
         """A function, or an object with a method `encode`. A model of torch takes tensors: its `encode` is meant."""
+        if is_mteb(model):
+            texts = MtebTexts(model)
+            return cls(texts, texts.name, fingerprint, texts.reads)
         encode = getattr(model, "encode", None)
-        meant = encode if callable(encode) and (not callable(model) or hasattr(model, "forward")) else model
-        return cls(meant, fingerprint=fingerprint)
+        if not callable(encode) and hasattr(model, "forward") and hasattr(model, "save_pretrained"):
+            raise EncoderError(f"a {type(model).__name__} reads tokens: give the pair (model, tokenizer), and a pooler")
+        if not callable(encode) or (callable(model) and not hasattr(model, "forward")):
+            return cls(model, fingerprint=fingerprint)
+        encoder = cls(encode, fingerprint=fingerprint, roles=library_roles(model))
+        if encoder._roles is not None:  # a SentenceTransformer
+            encoder.prompts = stored_prompts(model)
+            stated = getattr(model, "similarity_fn_name", None)
+            encoder.similarity_fn_name = stated if stated in SIMILARITIES else "cosine"
+        return encoder
 
     @cached_property
     def probe(self) -> Probe | None:
@@ -58,9 +79,10 @@ class CallableEncoder(Encoder):
     @cached_property
     def spec(self) -> EncoderSpec:  # type: ignore[override]
         """Asked for before anything is scored, when the callable is tried out."""
-        spec = EncoderSpec(name=self._name, kind="callable", weights="")
+        role = {} if self._role is None else {"role": self._role}
+        spec = EncoderSpec(name=self._name, kind="callable", weights="", prefix=self._prompt or None, options=role)
         if self.probe is None:
-            return replace(spec, weights=_source_digest(self._fn), options={"fingerprint": self._stated})
+            return replace(spec, weights=_source_digest(self._fn), options={**role, "fingerprint": self._stated})
         self.notes = (*self.notes, self.probe.note)
         return self.probe.of(spec)
 
@@ -69,6 +91,23 @@ class CallableEncoder(Encoder):
         """`python:package.module:callable`; dots after the second colon are allowed."""
         options.refuse_changes()
         return cls(_imported(argument, options.model), options.model)
+
+    def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
+        """As a SentenceTransformer or an encoder of mteb reads texts of a role, or behind `prompt`; a function is itself."""
+        fn = None if self._roles is None else self._roles(role, prompt)
+        if fn is None:
+            return self
+        other = CallableEncoder(fn, self._name, self._stated)
+        other._role, other._prompt, other._device = role, prompt, self._device
+        other.similarity_fn_name = self.similarity_fn_name
+        return other
+
+    @property
+    def device(self) -> torch.device:
+        """That of the object whose method is called, where it has one."""
+        import torch
+
+        return self._device if isinstance(self._device, torch.device) else torch.device("cpu")
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d), dense or CSR. Raises EncoderError when the callable fails or returns anything else."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
 from stsbench.encoders.forward.identity import folder_digest
@@ -72,6 +73,22 @@ class LazyEncoder(Encoder):
         check_cut(argument, options, config.width)
         encoder = cls(config, options)
         return encoder if config.post is None else PostProcessed(encoder, *read_post(config.post))
+
+    @classmethod
+    def of(cls, pair: Sequence[Any], options: EncoderOptions) -> LazyEncoder:
+        """A model in memory with its tokenizer, as they are now: what is trained later changes nothing here."""
+        from stsbench.encoders.transformer.in_memory import saved
+
+        with saved(pair) as (folder, name):
+            asked = replace(options, device=options.device or str(next(pair[0].parameters()).device))
+            try:
+                config = replace(resolve_config(str(folder), asked), name=name)
+                check_cut(name, asked, config.width)
+                encoder = cls(config, asked)
+                encoder.built  # noqa: B018 - loaded while the files are there
+            except EncoderError as error:
+                raise EncoderError(str(error).replace(str(folder), name)) from error
+        return encoder
 
     @property
     def parts(self) -> Parts:
