@@ -8,7 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
+from stsbench.encoders.forward.checkpoint import quiet
 from stsbench.encoders.forward.identity import folder_digest
+from stsbench.encoders.in_memory import saved
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.post.store import read_post
 from stsbench.encoders.transformer.config import EncoderConfig, check_cut, resolve_config
@@ -77,9 +79,7 @@ class LazyEncoder(Encoder):
     @classmethod
     def of(cls, pair: Sequence[Any], options: EncoderOptions) -> LazyEncoder:
         """A model in memory with its tokenizer, as they are now: what is trained later changes nothing here."""
-        from stsbench.encoders.transformer.in_memory import saved
-
-        with saved(pair) as (folder, name):
+        with quiet(), saved(pair) as (folder, name):
             asked = replace(options, device=options.device or str(next(pair[0].parameters()).device))
             try:
                 config = replace(resolve_config(str(folder), asked), name=name)

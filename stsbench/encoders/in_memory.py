@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from stsbench.encoders.forward.checkpoint import quiet
 from stsbench.encoders.model_folder import read_settings
 from stsbench.errors import EncoderError
 
@@ -26,12 +25,11 @@ def saved(pair: Sequence[Any]) -> Iterator[tuple[Path, str]]:
         kinds = ", ".join(type(part).__name__ for part in pair)
         raise EncoderError(f"({kinds}) is no encoder: give the pair (model, tokenizer) of transformers, and a pooler")
     model, tokenizer = pair
-    with TemporaryDirectory() as place:
-        folder = Path(place)
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         try:
-            with quiet():
-                model.save_pretrained(folder)
-                _untouched(tokenizer).save_pretrained(folder)
+            model.save_pretrained(folder)
+            _untouched(tokenizer).save_pretrained(folder)
         except Exception as error:  # whatever a model of somebody's own raises
             raise EncoderError(f"{_name(model)} cannot be saved: {type(error).__name__}: {error}") from error
         _without_version(folder / "config.json")
