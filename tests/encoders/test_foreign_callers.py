@@ -12,8 +12,14 @@ import torch
 from scipy.sparse import issparse
 from tiny_models import add_modules, build, sentences
 
+from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.interface import Settings
+from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.encoders.load import load_encoder
+from stsbench.encoders.parallel.encoder import in_processes
+from stsbench.encoders.post.chain import Chain
+from stsbench.encoders.post.encoder import PostProcessed
+from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.errors import EncoderError
 
 library = pytest.importorskip("sentence_transformers")
@@ -189,3 +195,36 @@ def test_the_library_s_semantic_search_finds_the_same(pair):
     for ours, theirs in zip(*found, strict=True):
         assert [hit["corpus_id"] for hit in ours] == [hit["corpus_id"] for hit in theirs]
         np.testing.assert_allclose([hit["score"] for hit in ours], [hit["score"] for hit in theirs], atol=1e-6)
+
+
+def every_kind(folder, tmp_path):
+    """An encoder of each class, of the same model or over it."""
+    plain = load_encoder(folder, pooler="mean", device="cpu", offline=True)
+    yield plain
+    yield PostProcessed(plain, Chain.parse("whitening:dimensions=5")).fit(TEXTS, "made@1")
+    yield plain.with_dropout(3)
+    yield load_encoder((plain.parts.model, plain.parts.tokenizer), pooler="mean")
+    yield LiveEncoder(plain.parts, pooler="mean", name="live")
+    yield load_encoder(lambda texts: plain.encode(texts))
+    yield CallableEncoder.of(library.SentenceTransformer(str(made(tmp_path / "modules")), device="cpu"))
+    distinct = list(dict.fromkeys(TEXTS))
+    np.savez(tmp_path / "v.npz", texts=np.array(distinct), vectors=plain.encode(distinct))
+    yield load_encoder(f"vectors:{tmp_path / 'v.npz'}")
+    (tmp_path / "words.txt").write_text("cat 1 2 3\ndog 3 2 1\na 0 1 0\n")
+    yield load_encoder(f"words:{tmp_path / 'words.txt'}")
+    with in_processes(plain, EncoderOptions(model=str(folder), pooler="mean", offline=True), processes=2) as encoder:
+        yield encoder
+
+
+def test_every_kind_of_encoder_answers(tmp_path):
+    for encoder in every_kind(build(tmp_path / "model"), tmp_path):
+        vectors = encoder.encode(TEXTS, batch_size=4, normalize_embeddings=True)
+        assert vectors.dtype == np.float32 and vectors.shape[0] == len(TEXTS), encoder
+        lengths = np.linalg.norm(vectors, axis=1)
+        np.testing.assert_allclose(lengths[lengths > 0], 1, rtol=1e-5)
+        tensor = encoder.encode_query(TEXTS, convert_to_tensor=True, truncate_dim=2)
+        assert tensor.shape == (len(TEXTS), 2) and tensor.device == encoder.device == torch.device("cpu")
+        assert encoder.similarity(vectors, vectors[:2]).shape == (len(TEXTS), 2)
+        assert encoder.get_sentence_embedding_dimension() in (None, vectors.shape[1])
+        with pytest.raises(EncoderError, match="output_value"):
+            encoder.encode_document(TEXTS, output_value="token_embeddings")
