@@ -1,4 +1,4 @@
-"""An encoder of ours in a SentenceTransformer's place in other people's programs: the numbers of both, and how far apart.
+"""An encoder of stsbench in a SentenceTransformer's place in other people's programs: the numbers of both.
 
     pip install bertopic keybert
     python benchmarks/foreign_programs.py --model FOLDER --data-dir DATA
@@ -29,8 +29,8 @@ from stsbench.data.fetch.sources import load
 from stsbench.publish.mteb_adapter import undisturbed
 
 
-def line(name: str, ours: float, library: float, gap: float) -> None:
-    print(f"{name:44} {ours:10.6f} {library:10.6f} {gap:10.1e}", flush=True)
+def line(name: str, encoder: float, library: float, gap: float) -> None:
+    print(f"{name:44} {encoder:10.6f} {library:10.6f} {gap:10.1e}", flush=True)
 
 
 def evaluators(models: tuple[Any, Any], data: Any) -> None:
@@ -42,9 +42,9 @@ def evaluators(models: tuple[Any, Any], data: Any) -> None:
         evaluation.InformationRetrievalEvaluator(queries, corpus, {name: {f"d{name[1:]}"} for name in queries}),
         evaluation.BinaryClassificationEvaluator(data.first, data.second, similar.astype(int).tolist()),
     ):
-        ours, library = (evaluator(model) for model in models)
-        gap = max(abs(ours[name] - library[name]) for name in library)
-        line(f"{type(evaluator).__name__} ({len(library)})", ours[evaluator.primary_metric],
+        encoder, library = (evaluator(model) for model in models)
+        gap = max(abs(encoder[name] - library[name]) for name in library)
+        line(f"{type(evaluator).__name__} ({len(library)})", encoder[evaluator.primary_metric],
              library[evaluator.primary_metric], gap)
 
 
@@ -95,10 +95,10 @@ def topics(models: tuple[Any, Any], texts: list[str]) -> None:
     other = adapter(BaseEmbedder)(models[1])
     other.batch = 7
     for name, reducer in reducers.items():
-        given = {"ours": adapter(BaseEmbedder)(models[0]), "library": models[1], "library, batches of 7": other}
+        given = {"stsbench": adapter(BaseEmbedder)(models[0]), "library": models[1], "library, batches of 7": other}
         labels = {who: BERTopic(embedding_model=model, umap_model=reducer(), min_topic_size=10).fit_transform(texts)[0]
                   for who, model in given.items()}
-        for who in ("ours", "library, batches of 7"):
+        for who in ("stsbench", "library, batches of 7"):
             agreement = adjusted_rand_score(labels[who], labels["library"])
             line(f"BERTopic by {name}, {who}: topics, 1 - agreement", len(set(labels[who])), len(set(labels["library"])),
                  1 - agreement)
@@ -108,10 +108,10 @@ def keywords(models: tuple[Any, Any], texts: list[str]) -> None:
     from keybert import KeyBERT
     from keybert.backend import BaseEmbedder
 
-    ours, library = (KeyBERT(model).extract_keywords(" ".join(texts[:40]), top_n=8)
+    encoder, library = (KeyBERT(model).extract_keywords(" ".join(texts[:40]), top_n=8)
                      for model in (adapter(BaseEmbedder)(models[0]), models[1]))
-    same = np.mean([one[0] == two[0] for one, two in zip(ours, library, strict=True)])
-    line("KeyBERT, equal keywords of 8", same, 1.0, max(abs(a[1] - b[1]) for a, b in zip(ours, library, strict=True)))
+    same = np.mean([one[0] == two[0] for one, two in zip(encoder, library, strict=True)])
+    line("KeyBERT, equal keywords of 8", same, 1.0, max(abs(a[1] - b[1]) for a, b in zip(encoder, library, strict=True)))
 
 
 def main() -> None:
@@ -126,7 +126,7 @@ def main() -> None:
     models = (load_encoder(asked.model, device="cpu"),
               SentenceTransformer(asked.model, device="cpu", model_kwargs={"dtype": torch.float32}))
     texts = list(dict.fromkeys(data.texts))
-    print(f"{'':44} {'ours':>10} {'library':>10} {'gap':>10}")
+    print(f"{'':44} {'stsbench':>10} {'library':>10} {'gap':>10}")
     gap = float(np.abs(models[0].encode(texts) - models[1].encode(texts)).max())
     line(f"vectors of {len(texts)} texts", 0, 0, gap)
     evaluators(models, data)

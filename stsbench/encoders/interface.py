@@ -97,6 +97,12 @@ class Interface:
         truncate_dim: int | None = ..., pool: None = ..., chunk_size: None = ...,
     ) -> NDArray[np.float32]: ...
 
+    @overload
+    def encode(
+        self, inputs: Texts, prompt_name: str | None = ..., prompt: str | None = ..., *, convert_to_numpy: bool = ...,
+        convert_to_tensor: bool = ..., **settings: Unpack[Settings],
+    ) -> Any: ...
+
     def encode(
         self, inputs: Any = None, prompt_name: str | None = None, prompt: str | None = None, batch_size: int = 32,
         show_progress_bar: bool | None = None, output_value: Any = "sentence_embedding", precision: Any = "float32",
@@ -284,7 +290,7 @@ def _check_device(encoder: Interface, device: Any) -> None:
         asked = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise EncoderError(f"device={device!r} is no device of torch") from error
-    if asked.type != here.type or (asked.index or 0) != (here.index or 0):
+    if asked.type != here.type or asked.index not in (None, here.index or 0):  # "cuda" is any of them
         again = f"load_encoder(..., device={str(device)!r})"
         raise EncoderError(f"device={str(device)!r}: {encoder.spec.name} is on {here}; {again} puts it elsewhere")
 
