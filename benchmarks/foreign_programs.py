@@ -49,9 +49,9 @@ def evaluators(models: tuple[Any, Any], data: Any) -> None:
 
 
 def search(models: tuple[Any, Any], data: Any) -> None:
-    found = [util.semantic_search(model.encode(data.first[:200], convert_to_tensor=True),
+    hits = [util.semantic_search(model.encode(data.first[:200], convert_to_tensor=True),
                                   model.encode(data.second, convert_to_tensor=True), top_k=10) for model in models]
-    ids, scores = ([[[hit[key] for hit in hits] for hits in one] for one in found] for key in ("corpus_id", "score"))
+    ids, scores = ([[[hit[key] for hit in row] for row in one] for one in hits] for key in ("corpus_id", "score"))
     same = np.mean(np.array(ids[0]) == np.array(ids[1]))
     line("semantic_search, equal places of 2,000", same, 1.0, np.abs(np.subtract(*scores)).max())
 
@@ -59,17 +59,17 @@ def search(models: tuple[Any, Any], data: Any) -> None:
 def on_mteb(models: tuple[Any, Any], data: Any) -> None:
     from datasets import Dataset, DatasetDict
 
-    found = []
+    scores = []
     for model in (to_mteb(models[0]), models[1]):
         with undisturbed() as mteb:
             task = mteb.get_task("STSBenchmark")
             columns = {"sentence1": data.first, "sentence2": data.second, "score": data.gold}
             task.dataset, task.data_loaded = DatasetDict(test=Dataset.from_dict(columns)), True
             done = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False)
-        found.append({name: value for name, value in done.task_results[0].scores["test"][0].items()
+        scores.append({name: value for name, value in done.task_results[0].scores["test"][0].items()
                       if isinstance(value, float)})
-    gap = max(abs(found[0][name] - found[1][name]) for name in found[1])
-    line(f"mteb STSBenchmark ({len(found[1])})", *(one["cosine_spearman"] for one in found), gap)
+    gap = max(abs(scores[0][name] - scores[1][name]) for name in scores[1])
+    line(f"mteb STSBenchmark ({len(scores[1])})", *(one["cosine_spearman"] for one in scores), gap)
 
 
 def adapter(base: type) -> Callable[..., Any]:
@@ -95,9 +95,9 @@ def topics(models: tuple[Any, Any], texts: list[str]) -> None:
     other = adapter(BaseEmbedder)(models[1])
     other.batch = 7
     for name, reducer in reducers.items():
-        given = {"stsbench": adapter(BaseEmbedder)(models[0]), "library": models[1], "library, batches of 7": other}
+        models_by_name = {"stsbench": adapter(BaseEmbedder)(models[0]), "library": models[1], "library, batches of 7": other}
         labels = {who: BERTopic(embedding_model=model, umap_model=reducer(), min_topic_size=10).fit_transform(texts)[0]
-                  for who, model in given.items()}
+                  for who, model in models_by_name.items()}
         for who in ("stsbench", "library, batches of 7"):
             agreement = adjusted_rand_score(labels[who], labels["library"])
             line(f"BERTopic by {name}, {who}: topics, 1 - agreement", len(set(labels[who])), len(set(labels["library"])),
