@@ -14,10 +14,12 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.compare import compare as compare
     from stsbench.evaluation.run_file import load_records as load_records
+    from stsbench.installation.report import doctor as doctor
     from stsbench.training.runs.api import train as train
 
 _PUBLIC = {
     "compare": "stsbench.evaluation.compare",
+    "doctor": "stsbench.installation.report",
     "evaluate": "stsbench.evaluation.api",
     "load_encoder": "stsbench.encoders.load",
     "load_records": "stsbench.evaluation.run_file",
@@ -31,7 +33,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'stsbench' has no attribute '{name}'")
 
 
-__all__ = ["compare", "evaluate", "load_encoder", "load_records", "train"]
+__all__ = ["compare", "doctor", "evaluate", "load_encoder", "load_records", "train"]
 
 
 def __dir__() -> list[str]:
