@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, overload
@@ -55,6 +56,15 @@ class StoredTexts:
     def side(self, side: int, rows: Sequence[int]) -> list[str]:
         """One text of each of these items."""
         return self._store.texts(self._roles[side], rows)
+
+
+def listed_texts(texts: Sequence[str]) -> ListedTexts:
+    """Texts in memory as those of a file, a sentence a line: blank ones are left out. DataError: one is not a str."""
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise DataError(f"text {number:,} is not a str but of type {type(text).__name__}")
+    kept = [text for text in texts if text.strip()]
+    return ListedTexts([kept], f"texts@{hashlib.sha256(chr(10).join(kept).encode('utf-8', 'surrogatepass')).hexdigest()}")
 
 
 def read_texts(file: Path, log: Callable[[str], None] | None = None) -> StoredTexts:
