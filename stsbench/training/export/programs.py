@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stsbench.errors import StsbenchError, warning_log
-from stsbench.evaluation.run_file import InFolder, folder_of
 from stsbench.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from stsbench.evaluation.run_file import InFolder
 
 TARGETS = ("sentence-transformers", "mteb", "model-card", "model-index", "json")
 
@@ -26,6 +29,8 @@ def export(run: str | Path | InFolder, to: str, output: str | Path | None = None
     >>> [path.name for path in stsbench.export(run, to="json", output="exported")]
     ['records.json']
     """
+    from stsbench.evaluation.run_file import folder_of
+
     log = warning_log()
     files, left_out = exported(folder_of(run), to, None if output is None else Path(output))
     for task, reason in left_out.items():
