@@ -82,6 +82,7 @@ def test_encode_by_a_transformer_warns_of_cut_texts(cli, tiny, lines):
 
 @pytest.mark.parametrize(("asked", "reason"), [
     ({"texts": ["a", 3]}, "text 2 is not a str but of type int"), ({"texts": ["a\ud800"]}, "half a surrogate pair"),
+    ({"texts": 3}, "texts are a list of str"), ({"output": 3}, "encode: output=3: "), ({"column": -1}, "column=-1"),
     ({"texts": []}, "contains no text"), ({"texts": "a text"}, "cannot read a text"),
     ({"store_dtype": "int4"}, "encode: store_dtype='int4': must be one of float32"),
     ({"shard_size": 0}, "encode: shard_size=0: must be at least 1"), ({"max_length": "long"}, "encode: max_length='long': "),
@@ -119,12 +120,16 @@ def test_neighbours_in_a_store(cli, lines):
 
 @pytest.mark.parametrize(("asked", "reason"), [
     ({"queries": " "}, "the queries are empty"), ({"queries": ()}, "no query"), ({"top": 0}, "top=0: must be at least 1"),
-    ({"corpus": [" "]}, "the corpus contains no text"), ({"corpus": [1]}, "text 1 of the corpus is not a str"),
+    ({"corpus": [" "]}, "the corpus contains no text"), ({"corpus": [1]}, "text 1 is not a str"),
+    ({"corpus": 3}, "texts are a list"), ({"queries": 3}, "texts are a list"),
+    ({"queries": ["a", 1]}, "query 2 is not a str"),
+    ({"column": "second"}, "neighbours: column='second': "), ({"corpus": "all.txt", "sample": True}, "all.txt is not one"),
+    ({"query_file": 3}, "neighbours: query_file=3: "), ({"model": "lexcal:token-set"}, "did you mean 'lexical:'"),
     ({"no_cache": True, "cache_dir": "c"}, "exclude each other"), ({"backend": "annoy"}, "must be one of exact, faiss"),
 ])
 def test_what_neighbours_refuses(place, asked, reason):
     with pytest.raises(StsbenchError, match=reason):
-        stsbench.neighbours(HASHED, **{"corpus": ["a"], "queries": "a", **asked})
+        stsbench.neighbours(**{"model": HASHED, "corpus": ["a"], "queries": "a", **asked})
 
 
 def test_fit(cli, tiny, lines):
@@ -136,8 +141,19 @@ def test_fit(cli, tiny, lines):
     loaded = stsbench.load_encoder(tiny, pooler="mean")
     listed = stsbench.fit("whitening:dimensions=2", loaded, LINES, "by-list")
     assert np.array_equal(listed.encode(LINES), encoder.encode(LINES))
-    with pytest.raises(StsbenchError, match="--set goes with one NAME"):
-        stsbench.fit("standardise+whitening", tiny, LINES, "v", settings={"dimensions": 2})
+
+
+@pytest.mark.parametrize(("asked", "reason"), [
+    ({"post": "standardise+whitening", "settings": {"dimensions": 2}}, "--set goes with one NAME"),
+    ({"post": 3}, "fit: post=3: "), ({"settings": "dimensions=2"}, "fit: settings='dimensions=2': "),
+    ({"data": [" "]}, "there is no text to fit on"), ({"data": 3}, "texts are a list of str"),
+    ({"data": "none.txt"}, "none.txt"), ({"model": len, "pooler": None}, "is run by callable"),
+    ({"no_cache": True, "cache_dir": "c"}, "exclude each other"),
+])
+def test_what_fit_refuses(tiny, asked, reason):
+    with pytest.raises(StsbenchError, match=reason):
+        stsbench.fit(**{"post": "standardise", "model": tiny, "pooler": "mean", "data": LINES, "output": "v", **asked})
+    assert not Path("v").exists()
 
 
 @pytest.mark.parametrize("to", ["json", "model-card", "model-index"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ _BLOCK = 16_384  # vectors in memory at a time
 
 
 def fitted_on_data(
-    wrapped: PostProcessed, data: Path | Sequence[str], log: Callable[[str], None],
+    wrapped: PostProcessed, data: Path | Iterable[str], log: Callable[[str], None],
     progress: Callable[[int], Progress] | None = None, post: str | None = None,
 ) -> tuple[PostProcessed, FitTexts]:
     """`wrapped` fitted on texts, on a file of them or on a folder of `stsbench encode`, and those texts.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, overload
 
 from stsbench.data.text.columns import VALUES
 from stsbench.data.text.store import TextStore, open_store
+from stsbench.encoders.store.texts import checked_texts
 from stsbench.errors import DataError
 
 
@@ -58,13 +59,12 @@ class StoredTexts:
         return self._store.texts(self._roles[side], rows)
 
 
-def listed_texts(texts: Sequence[str]) -> ListedTexts:
+def listed_texts(texts: Iterable[str]) -> ListedTexts:
     """Texts in memory as those of a file, a sentence a line: blank ones are left out. DataError: one is not a str."""
-    for number, text in enumerate(texts, start=1):
-        if not isinstance(text, str):
-            raise DataError(f"text {number:,} is not a str but of type {type(text).__name__}")
-    kept = [text for text in texts if text.strip()]
-    return ListedTexts([kept], f"texts@{hashlib.sha256(chr(10).join(kept).encode('utf-8', 'surrogatepass')).hexdigest()}")
+    kept = [text for text in checked_texts(texts, "text") if text.strip()]
+    if not kept:
+        raise DataError("there is no text to fit on")
+    return ListedTexts([kept], f"texts@{hashlib.sha256(chr(10).join(kept).encode()).hexdigest()}")
 
 
 def read_texts(file: Path, log: Callable[[str], None] | None = None) -> StoredTexts:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,15 @@ from stsbench.encoders.store.build import Pace, build_store
 from stsbench.encoders.store.texts import GivenTexts, Texts
 from stsbench.encoders.store.vectors import VectorStore
 from stsbench.errors import warning_log
+from stsbench.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeOptions(EncoderOptions, StoreOptions, ProcessOptions):
+    """All that `encode` takes besides the model and the texts."""
+
+    output: Path
+    column: int | None = option(None, "", least=0)
 
 
 def encode(
@@ -47,16 +56,15 @@ def encode(
     """
     log = warning_log()
     options = checked_options(
-        EncoderOptions, "encode", pooler=pooler, template=template, full_stop=full_stop, max_length=max_length,
+        EncodeOptions, "encode", output=output, column=column, store_dtype=store_dtype, shard_size=shard_size,
+        devices=devices, processes=processes, pooler=pooler, template=template, full_stop=full_stop, max_length=max_length,
         normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name, revision=revision,
         trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, offline=offline,
     )
-    storing = checked_options(StoreOptions, "encode", store_dtype=store_dtype, shard_size=shard_size)
-    spread = checked_options(ProcessOptions, "encode", devices=devices, processes=processes)
-    source = Texts(os.fspath(texts), column) if isinstance(texts, str | Path) else GivenTexts(texts)
-    names = chosen_devices(spread.devices, spread.processes, options.device)
+    source = Texts(str(texts), options.column) if isinstance(texts, str | Path) else GivenTexts(texts)
+    names = chosen_devices(options.devices, options.processes, options.device)
     options = named(model, options) if names else options
-    store = encoded(loaded_encoder(model, options), options, source, Path(output), storing, names, log)
+    store = encoded(loaded_encoder(model, options), options, source, options.output, options, names, log)
     for line in remarks(store):
         log(f"warning: {store.folder}: {line}")
     return store

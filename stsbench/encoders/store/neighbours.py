@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +17,13 @@ from stsbench.encoders.loaded import loaded_encoder
 from stsbench.encoders.options import CacheOptions, NearestOptions
 from stsbench.encoders.store.manifest import is_store
 from stsbench.encoders.store.nearest import check_same_encoder, neighbours_in
+from stsbench.encoders.store.texts import checked_texts
 from stsbench.encoders.store.vectors import VectorStore
 from stsbench.errors import DataError, UsageError, warning_log
 from stsbench.metrics.nearest import nearest
 from stsbench.metrics.similarity import zero_rows
 from stsbench.notebook import html_table, in_notebook, start_bar, text_table
+from stsbench.options import option
 from stsbench.wording import counted
 
 Log = Callable[[str], None]
@@ -90,8 +92,18 @@ class Corpus:
         return f"{self.name}@{hashlib.sha256(chr(10).join(self.texts).encode()).hexdigest()}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class NeighboursOptions(EncoderOptions, CacheOptions, NearestOptions):
+    """All that `neighbours` takes besides the model, the corpus and the queries."""
+
+    query_file: Path | None = None
+    column: int | None = option(None, "", least=1)
+    data_dir: Path | None = None
+    sample: bool = False
+
+
 def neighbours(
-    model: Any, corpus: str | Path | VectorStore | Sequence[str], queries: str | Sequence[str] = (), *,
+    model: Any, corpus: str | Path | VectorStore | Iterable[str], queries: str | Iterable[str] = (), *,
     query_file: str | Path | None = None, top: int = 3, backend: str = "exact", column: int | None = None,
     data_dir: str | Path | None = None, sample: bool = False, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
     no_cache: bool = False, pooler: str | None = None, template: str | None = None, full_stop: bool | None = None,
@@ -118,26 +130,27 @@ def neighbours(
     """
     log = warning_log()
     options = checked_options(
-        EncoderOptions, "neighbours", pooler=pooler, template=template, full_stop=full_stop, max_length=max_length,
-        normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name, revision=revision,
-        trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, offline=offline,
+        NeighboursOptions, "neighbours", query_file=query_file, top=top, backend=backend, column=column, data_dir=data_dir,
+        sample=sample, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache, pooler=pooler, template=template,
+        full_stop=full_stop, max_length=max_length, normalize=normalize, truncate_dim=truncate_dim, prompt=prompt,
+        prompt_name=prompt_name, revision=revision, trust_remote_code=trust_remote_code, device=device, dtype=dtype,
+        batch_tokens=batch_tokens, offline=offline,
     )
-    keeping = checked_options(CacheOptions, "neighbours", cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache)
-    how = checked_options(NearestOptions, "neighbours", top=top, backend=backend)
-    asked = distinct([queries] if isinstance(queries, str) else queries, query_file, keeping)
-    searched = corpus_of(corpus, column, data_dir, sample, offline, log)
+    texts = [queries] if isinstance(queries, str) else list(checked_texts(queries, "query"))
+    asked = distinct(texts, options.query_file, options)
+    searched = corpus_of(corpus, options.column, options.data_dir, options.sample, options.offline, log)
     return nearest_texts(
-        loaded_encoder(model, options), searched, asked, keeping, how, lambda line: log(f"warning: {line}"),
+        loaded_encoder(model, options), searched, asked, options, options, lambda line: log(f"warning: {line}"),
         lambda: nullcontext(start_bar if in_notebook() else None),
     )
 
 
-def distinct(queries: Sequence[str], query_file: str | Path | None, keeping: CacheOptions) -> list[str]:
+def distinct(queries: Sequence[str], query_file: Path | None, keeping: CacheOptions) -> list[str]:
     """The distinct queries, runs of white space one space. UsageError: there are none, or of the cache's options."""
     EmbeddingCache.of(keeping)
     asked = [text for text in (" ".join(query.split()) for query in queries) if text]
     if query_file:
-        asked += read_lines(Path(query_file), None)
+        asked += read_lines(query_file, None)
     if not asked:
         what = "the queries are empty" if queries or query_file else "no query"
         raise UsageError(f"{what}: give --query TEXT or --query-file FILE")
@@ -145,7 +158,7 @@ def distinct(queries: Sequence[str], query_file: str | Path | None, keeping: Cac
 
 
 def corpus_of(
-    corpus: str | Path | VectorStore | Sequence[str], column: int | None, data_dir: str | Path | None, sample: bool,
+    corpus: str | Path | VectorStore | Iterable[str], column: int | None, data_dir: Path | None, sample: bool,
     offline: bool, log: Log,
 ) -> Corpus:
     """What `corpus` stands for. UsageError: options that do not apply to it; DataError: not readable, no text."""
@@ -167,8 +180,7 @@ def corpus_of(
         raise UsageError(f"--column needs a file as --corpus; {corpus} is a data set")
     if data_dir and sample:
         raise UsageError("--sample and --data-dir exclude each other")
-    folder = Path(data_dir) if data_dir else None
-    return Corpus(str(corpus), "item", _read_set(str(corpus), folder, sample, offline, log))
+    return Corpus(str(corpus), "item", _read_set(str(corpus), data_dir, sample, offline, log))
 
 
 def nearest_texts(
@@ -223,12 +235,10 @@ def _read_set(set_id: str, data_dir: Path | None, sample: bool, offline: bool, l
     return items
 
 
-def _numbered(texts: Sequence[str]) -> dict[str, list[int]]:
+def _numbered(texts: Iterable[str]) -> dict[str, list[int]]:
     """Text -> its numbers in a list, from 1, as `read_lines` has them of a file."""
     numbers: dict[str, list[int]] = {}
-    for number, text in enumerate(texts, start=1):
-        if not isinstance(text, str):
-            raise DataError(f"text {number:,} of the corpus is not a str but of type {type(text).__name__}")
+    for number, text in enumerate(checked_texts(texts, "text"), start=1):
         if text := " ".join(text.split()):
             numbers.setdefault(text, []).append(number)
     if not numbers:

@@ -89,14 +89,27 @@ class GivenTexts(Texts):
     """Texts of a program, row i being text i, without white space around it. A text may hold tabs and line breaks."""
 
     def __init__(self, texts: Iterable[str]) -> None:
+        """DataError: there is nothing to go through."""
         super().__init__(STDIN)
-        self._listed = texts
+        self._listed = checked_texts(texts, "text")
 
     def _texts(self) -> Iterator[str]:
-        """DataError naming a text that is not a str, or that no encoder can read."""
-        for number, text in enumerate(self._listed, start=1):
-            if not isinstance(text, str):
-                raise DataError(f"text {number:,} is not a str but of type {type(text).__name__}")
-            check_text(text, f"text {number:,}", "it")
+        for text in self._listed:
             self._read(f"{text}\n".encode())
             yield text.strip()
+
+
+def checked_texts(texts: Iterable[str], what: str) -> Iterator[str]:
+    """The texts of a program, one after another. DataError: not an iterable; and, naming it as a `what`, one that is not a
+    str, or that no encoder can read."""
+    if not isinstance(texts, Iterable):
+        raise DataError(f"texts are a list of str, or another iterable of them, not of type {type(texts).__name__}")
+    return _checked(texts, what)
+
+
+def _checked(texts: Iterable[str], what: str) -> Iterator[str]:
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise DataError(f"{what} {number:,} is not a str but of type {type(text).__name__}")
+        check_text(text, f"{what} {number:,}", "it")
+        yield text

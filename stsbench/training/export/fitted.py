@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,17 @@ from stsbench.training.api.method import Inference
 from stsbench.training.export.export import export_model
 
 
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(EncoderOptions, CacheOptions):
+    """All that `fit` takes besides the model and the texts."""
+
+    post: str
+    output: Path
+    settings: Mapping[str, Any] | None = None
+
+
 def fit(
-    post: str, model: Any, data: str | Path | VectorStore | Sequence[str], output: str | Path, *,
+    post: str, model: Any, data: str | Path | VectorStore | Iterable[str], output: str | Path, *,
     settings: Mapping[str, Any] | None = None, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
     no_cache: bool = False, pooler: str | None = None, template: str | None = None, full_stop: bool | None = None,
     max_length: int | None = None, normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
@@ -56,18 +66,18 @@ def fit(
     """
     log = warning_log()
     options = checked_options(
-        EncoderOptions, "fit", pooler=pooler, template=template, full_stop=full_stop, max_length=max_length,
+        FitOptions, "fit", post=post, output=output, settings=settings, cache_dir=cache_dir, cache_limit=cache_limit,
+        no_cache=no_cache, pooler=pooler, template=template, full_stop=full_stop, max_length=max_length,
         normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name, revision=revision,
         trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, offline=offline,
     )
-    keeping = checked_options(CacheOptions, "fit", cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache)
-    words = [f"{key}={json.dumps(value, default=str)}" for key, value in (settings or {}).items()]
+    words = [f"{key}={json.dumps(value, default=str)}" for key, value in (options.settings or {}).items()]
     source = data.folder if isinstance(data, VectorStore) else Path(data) if isinstance(data, str) else data
     fit_model(
-        model, options, chain_with(post, words), source, Path(output), cache=EmbeddingCache.of(keeping), log=log,
+        model, options, chain_with(options.post, words), source, options.output, cache=EmbeddingCache.of(options), log=log,
         progress=start_bar if in_notebook() else None,
     )
-    return load_encoder(Path(output), device=device, batch_tokens=batch_tokens)
+    return load_encoder(options.output, device=device, batch_tokens=batch_tokens)
 
 
 def chain_with(post: str, settings: Sequence[str]) -> str:
@@ -78,7 +88,7 @@ def chain_with(post: str, settings: Sequence[str]) -> str:
 
 
 def fit_model(
-    model: Any, options: EncoderOptions, post: str, data: Path | Sequence[str], output: Path, *,
+    model: Any, options: EncoderOptions, post: str, data: Path | Iterable[str], output: Path, *,
     cache: EmbeddingCache | None = None, log: Callable[[str], None] = print,
     progress: Callable[[int], Progress] | None = None,
 ) -> None:
