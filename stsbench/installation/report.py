@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.errors import EncoderError
+from stsbench.files import as_path
 from stsbench.installation import data, hub, installed
 from stsbench.wording import counted, sized
 
@@ -91,7 +92,7 @@ def doctor(*, data_dir: str | Path | None = None, offline: bool = False) -> Repo
     >>> report.problems, report.hub.state
     ([], 'not asked')
     """
-    folder = None if data_dir is None else Path(data_dir)
+    folder = None if data_dir is None else as_path(data_dir, "data_dir")
     packages, cache = installed.packages(), installed.embedding_cache()
     problems = [package.problem for package in packages if package.problem]
     try:

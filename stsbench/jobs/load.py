@@ -20,5 +20,6 @@ def load(run: str | Path) -> Result:
     True
     """
     from stsbench.evaluation.rescore import load_result
+    from stsbench.evaluation.run_file import folder_of
 
-    return load_result(Path(run))  # a training's folder: one more kind, told by its files
+    return load_result(folder_of(run))  # a training's folder: one more kind, told by its files

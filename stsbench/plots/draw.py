@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.errors import StsbenchError, UsageError
+from stsbench.files import as_path
 from stsbench.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -43,14 +44,16 @@ def plot(
     >>> stsbench.plot("similarity", run, output="similarity.png")
     <Figure size 330x250 with 1 Axes>
     """
+    from stsbench.encoders.store.texts import checked_texts
     from stsbench.evaluation.run_file import folder_of
     from stsbench.plots.style import save, style
 
     listed = [runs] if isinstance(runs, str) or not isinstance(runs, Sequence) else runs
     folders = [folder_of(run) for run in listed]
-    target = None if output is None else Path(output)
+    target = None if output is None else as_path(output, "output")
+    words = [texts] if isinstance(texts, str) else list(checked_texts(texts, "text"))
     with style():
-        figure = drawn(picture, folders, [texts] if isinstance(texts, str) else texts, method, target)
+        figure = drawn(picture, folders, words, method, target)
         if target is not None:
             save(figure, target)
     return figure
@@ -75,7 +78,7 @@ def drawn(picture: str, runs: Sequence[Path], texts: Sequence[str], method: str 
 
 def _check(picture: str, runs: Sequence[Path], texts: Sequence[str], method: str | None) -> None:
     if picture not in PICTURES:
-        raise StsbenchError(f"plot: no picture '{picture}'{did_you_mean(picture, PICTURES)}")
+        raise StsbenchError(f"plot: no picture '{picture}'{did_you_mean(str(picture), PICTURES)}")
     if not runs:
         raise UsageError(f"{picture} needs a run")
     if picture != _TOKENS:

@@ -168,6 +168,8 @@ def test_export(cli, measured, to):
 def test_export_refuses_an_unknown_format(measured):
     with pytest.raises(StsbenchError, match="'model-crad': no such format; did you mean model-card"):
         stsbench.export(measured, "model-crad")
+    with pytest.raises(StsbenchError, match="output=3: must be a path, not of type int"):
+        stsbench.export(measured, "json", 3)
 
 
 @pytest.mark.parametrize("picture", ["similarity", "geometry", "spectrum"])
@@ -187,6 +189,7 @@ def test_plot(cli, place, picture):
     ({"picture": "simlarity"}, "no picture 'simlarity'; did you mean similarity"), ({"runs": []}, "similarity needs a run"),
     ({"texts": "a"}, "--text has no effect on similarity"), ({"output": "x.pdf"}, "unknown suffix '.pdf'"),
     ({"picture": "token-loss"}, "token-loss needs one text"), ({"runs": 3}, "not of type int"),
+    ({"picture": 3}, "picture '3'"), ({"texts": 3}, "texts are a list of str"), ({"output": 3}, "output=3: must be a path"),
 ])
 def test_what_plot_refuses(place, asked, reason):
     with pytest.raises(StsbenchError, match=reason):
@@ -200,7 +203,9 @@ def test_doctor(cli, place, data_dir):
     report = stsbench.doctor(data_dir=data_dir, offline=True)
     assert str(report) == (out + err).removesuffix("\n") and code == bool(report.problems) == bool(data_dir)
     assert as_json(report.to_dict()) == json.loads(cli("doctor", "--offline", "--json", "-", *options)[1])
-    assert len(repr(report)) < 100 and callable(stsbench.doctor)
+    assert len(repr(report)) < 100
+    with pytest.raises(StsbenchError, match="data_dir=3: must be a path"):
+        stsbench.doctor(data_dir=3)
 
 
 def test_load_gives_what_evaluate_returned(place, measured):
@@ -214,8 +219,9 @@ def test_load_gives_what_evaluate_returned(place, measured):
     for text in (whole.replace("STS12", "STS99", 1), "no,table\n", whole[:200], None):
         table.unlink() if text is None else table.write_text(text, "utf-8")
         assert stsbench.load("run").rows == measured.rows  # the averages are computed again
-    with pytest.raises(StsbenchError, match="nowhere is not a run folder"):
-        stsbench.load("nowhere")
+    for run, reason in (("nowhere", "nowhere is not a run folder"), (3, "not of type int")):
+        with pytest.raises(StsbenchError, match=reason):
+            stsbench.load(run)
 
 
 @pytest.mark.parametrize(("name", "groups"), [

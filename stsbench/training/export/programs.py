@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.errors import StsbenchError, warning_log
+from stsbench.files import as_path
 from stsbench.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def export(run: str | Path | InFolder, to: str, output: str | Path | None = None
     from stsbench.evaluation.run_file import folder_of
 
     log = warning_log()
-    files, left_out = exported(folder_of(run), to, None if output is None else Path(output))
+    files, left_out = exported(folder_of(run), to, None if output is None else as_path(output, "output"))
     for task, reason in left_out.items():
         log(f"warning: {task} left out: {reason}")
     return files
@@ -41,7 +42,7 @@ def export(run: str | Path | InFolder, to: str, output: str | Path | None = None
 def exported(run: Path, to: str, output: Path | None) -> tuple[list[Path], dict[str, str]]:
     """The files that were written, and what was left out with the reason. Raises StsbenchError as `export` does."""
     if to not in TARGETS:
-        raise StsbenchError(f"export to '{to}': no such format{did_you_mean(to, TARGETS)}")
+        raise StsbenchError(f"export to '{to}': no such format{did_you_mean(str(to), TARGETS)}")
     output = output or run.resolve().with_name(f"{run.resolve().name}-{to}")
     if to == "sentence-transformers":
         from stsbench.training.export.folder import copy_model
