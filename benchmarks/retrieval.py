@@ -30,10 +30,10 @@ def vectors(args: argparse.Namespace) -> Any:
     import numpy as np
 
     if args.captions:
-        from stsbench.cli.neighbours import read_lines
         from stsbench.encoders.cache.cache import EmbeddingCache
         from stsbench.encoders.cache.embed import Embed
         from stsbench.encoders.load import load_encoder
+        from stsbench.encoders.store.neighbours import read_lines
         from stsbench.files import cache_root
 
         captions = read_lines(args.captions, 2)

@@ -10,30 +10,91 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
+    from stsbench import leaderboard as leaderboard
+    from stsbench import methods as methods
     from stsbench.encoders.load import load_encoder as load_encoder
+    from stsbench.encoders.store.encode import encode as encode
+    from stsbench.encoders.store.neighbours import neighbours as neighbours
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.compare import compare as compare
+    from stsbench.evaluation.rescore import score as score
     from stsbench.evaluation.run_file import load_records as load_records
+    from stsbench.experiments.plan import run_plan as run_plan
+    from stsbench.experiments.sweep import sweep as sweep
+    from stsbench.experiments.train import train as train
+    from stsbench.installation.report import doctor as doctor
+    from stsbench.jobs.load import load as load
+    from stsbench.leaderboard.identify.api import identify as identify
+    from stsbench.leaderboard.reproduce.api import reproduce as reproduce
+    from stsbench.plots.draw import plot as plot
     from stsbench.publish.mteb_adapter import to_mteb as to_mteb
-    from stsbench.training.runs.api import train as train
+    from stsbench.training.engine.callbacks import TrainingCallback as TrainingCallback
+    from stsbench.training.engine.sentence_transformers_loss import (
+        as_sentence_transformers_loss as as_sentence_transformers_loss,
+    )
+    from stsbench.training.export.fitted import fit as fit
+    from stsbench.training.export.programs import export as export
+    from stsbench.training.recipes.by_name import load_recipe as load_recipe
 
+_PACKAGES = ("leaderboard", "methods")
 _PUBLIC = {
+    "TrainingCallback": "stsbench.training.engine.callbacks",
+    "as_sentence_transformers_loss": "stsbench.training.engine.sentence_transformers_loss",
     "compare": "stsbench.evaluation.compare",
+    "doctor": "stsbench.installation.report",
+    "encode": "stsbench.encoders.store.encode",
     "evaluate": "stsbench.evaluation.api",
+    "export": "stsbench.training.export.programs",
+    "fit": "stsbench.training.export.fitted",
+    "identify": "stsbench.leaderboard.identify.api",
+    "load": "stsbench.jobs.load",
     "load_encoder": "stsbench.encoders.load",
+    "load_recipe": "stsbench.training.recipes.by_name",
     "load_records": "stsbench.evaluation.run_file",
+    "neighbours": "stsbench.encoders.store.neighbours",
+    "plot": "stsbench.plots.draw",
+    "reproduce": "stsbench.leaderboard.reproduce.api",
+    "run_plan": "stsbench.experiments.plan",
+    "score": "stsbench.evaluation.rescore",
+    "sweep": "stsbench.experiments.sweep",
     "to_mteb": "stsbench.publish.mteb_adapter",
-    "train": "stsbench.training.runs.api",
+    "train": "stsbench.experiments.train",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"stsbench.{name}")
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'stsbench' has no attribute '{name}'")
 
 
-__all__ = ["compare", "evaluate", "load_encoder", "load_records", "to_mteb", "train"]
+__all__ = [
+    "TrainingCallback",
+    "as_sentence_transformers_loss",
+    "compare",
+    "doctor",
+    "encode",
+    "evaluate",
+    "export",
+    "fit",
+    "identify",
+    "leaderboard",
+    "load",
+    "load_encoder",
+    "load_recipe",
+    "load_records",
+    "methods",
+    "neighbours",
+    "plot",
+    "reproduce",
+    "run_plan",
+    "score",
+    "sweep",
+    "to_mteb",
+    "train",
+]
 
 
 def __dir__() -> list[str]:

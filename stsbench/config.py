@@ -7,13 +7,14 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from stsbench.errors import StsbenchError
@@ -21,6 +22,7 @@ from stsbench.parsing import MOST_YAML, SafeLoader, TooLargeError, load_yaml, re
 from stsbench.registry import did_you_mean
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+OptionsT = TypeVar("OptionsT")
 LONGEST = 80  # characters of a wrong value that are shown
 _FLOAT = re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 _NUMBER_STARTS = list("-+.0123456789")
@@ -186,6 +188,25 @@ def validate(model: type[ModelT], data: Mapping[str, Any], where: str, above: st
     for key, value in flatten(made.model_dump(), lists=True).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise StsbenchError(f"{where}: {above}{key} must be a finite number, not {value}")
+    return made
+
+
+def checked_options(kind: type[OptionsT], where: str, **values: Any) -> OptionsT:
+    """A dataclass of options (stsbench/options.py) with these values: numbers and paths may be text.
+
+    Raises StsbenchError, one line beginning with `where`: a value of a wrong type, below its bound, or none of its choices.
+    """
+    try:
+        made = TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StsbenchError(f"{where}: {first['loc'][0]}={shown(first['input'])}: {first['msg']}") from error
+    for entry in fields(kind):  # type: ignore[arg-type]  # typing has no name for a dataclass
+        value, least, choices = getattr(made, entry.name), *(entry.metadata.get(key) for key in ("least", "choices"))
+        if value is not None and least is not None and value < least:
+            raise StsbenchError(f"{where}: {entry.name}={value}: must be at least {least}")
+        if choices and value not in choices:
+            raise StsbenchError(f"{where}: {entry.name}={shown(value)}: must be one of {', '.join(choices)}")
     return made
 
 

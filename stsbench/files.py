@@ -86,6 +86,13 @@ def clear_leftovers(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+def as_path(value: str | Path, option: str) -> Path:
+    """What a user of Python gave as a path. StsbenchError, naming the option: it is none."""
+    if not isinstance(value, str | Path):
+        raise StsbenchError(f"{option}={value!r}: must be a path, not of type {type(value).__name__}")
+    return Path(value)
+
+
 @contextmanager
 def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
     """A hidden folder beside `folder`, to be filled; it takes that name when the block ends well, else it is deleted.

@@ -49,34 +49,21 @@ def fetch(
 
     SETS may also be training texts: wiki1m_for_simcse.txt, nli_for_simcse.csv.
     """
+    from stsbench.data.fetch import wanted
     from stsbench.data.fetch.bundle import install_bundle
-    from stsbench.data.fetch.download import NoConnectionError
-    from stsbench.data.fetch.fetch import fetch_archive, fetch_raw, fetch_training
-    from stsbench.data.fetch.sources import WAYS, data_root
-    from stsbench.data.sets.catalog import catalog, entries, entry
+    from stsbench.data.fetch.sources import data_root
+    from stsbench.data.sets.catalog import catalog
 
-    root, known = data_root(), catalog().training
     if bundle_file is not None:
-        _tell(install_bundle(bundle_file, root, strict=strict))
+        _tell(install_bundle(bundle_file, data_root(), strict=strict))
         return
-    texts = list(known.values()) if training else [known[name] for name in sets if name in known]
-    named, sets = bool(sets), tuple(name for name in sets if name not in known)
-    chosen = [entry(name, "raw") for name in sets] if raw and sets else list(entries("raw")) if raw and not named else []
-    archive = bool(sets) and not raw if named else not training
-    for name in sets:
-        if not raw:
-            entry(name)  # a name that does not exist is an error, though the archive always comes as a whole
-    try:
-        with _progress("senteval.tar" if archive else "files") as step:
-            reports = [fetch_archive(root, force=force, strict=strict, progress=step)] if archive else []
-            reports += [fetch_raw(item, root, force=force, strict=strict, progress=step) for item in chosen]
-            reports += [fetch_training(text, root, force=force, strict=strict, progress=step) for text in texts]
-    except NoConnectionError as error:
-        raise DataError(f"{error}; {WAYS}") from error
+    what = wanted.wanted(sets, training=training, raw=raw)
+    with _progress("senteval.tar" if what.archive else "files") as step:
+        reports = wanted.fetch(what, data_root(), force=force, strict=strict, progress=step)
     for report in reports:
         _tell(report)
-    if not texts:
-        echo(f"training texts ({', '.join(known)}): stsbench data fetch --training", err=True)
+    if not what.training:
+        echo(f"training texts ({', '.join(catalog().training)}): stsbench data fetch --training", err=True)
 
 
 @data.command(short_help="Compare the files of a data folder with the catalog.")

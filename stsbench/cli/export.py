@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from stsbench.cli.output.messages import echo
+from stsbench.training.export.programs import TARGETS, exported
 
 
 @click.command("export")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--to", "target", required=True,
-              type=click.Choice(["sentence-transformers", "mteb", "model-card", "model-index", "json"]),
+@click.option("--to", "target", required=True, type=click.Choice(TARGETS),
               help="sentence-transformers: a trained model. mteb: result files of mteb. "
                    "model-card: README.md for the Hub. model-index: its metadata. json: the records.")
 @click.option("--output", type=click.Path(path_type=Path), help="A new folder; default: RUN-TARGET beside the run.")
@@ -28,22 +28,7 @@ def export(run: Path, target: str, output: Path | None) -> int:
     To model-card: a model card of the Hugging Face Hub, with every score in its metadata. To model-index: the metadata
     alone, to be merged into an existing card. To json: the records, for programs that do not read RUN's Parquet file.
     """
-    output = output or run.resolve().with_name(f"{run.resolve().name}-{target}")
-    if target == "sentence-transformers":
-        from stsbench.training.export.folder import copy_model
-
-        for path in copy_model(run, output):
-            echo(str(path))
-        return 0
-    if target == "json":
-        from stsbench.publish.records_json import export_json
-
-        echo(str(*export_json(run, output)))
-        return 0
-    from stsbench.publish.model_card import export_card
-    from stsbench.publish.mteb_results import export_mteb
-
-    files, left_out = export_mteb(run, output) if target == "mteb" else export_card(run, output, target)
+    files, left_out = exported(run, target, output)
     for path in files:
         echo(str(path))
     for task, reason in left_out.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import options_of
+from stsbench.cli.options import options_of, usage_errors
 from stsbench.encoders.options import CacheOptions, EncoderOptions
 
 
@@ -32,16 +32,11 @@ def fit(
     from stsbench.cli.output.messages import log, warnings_as_lines
     from stsbench.cli.output.progress import progress_bar
     from stsbench.encoders.cache.cache import EmbeddingCache
-    from stsbench.files import cache_root
-    from stsbench.training.export.fitted import fit_model
+    from stsbench.training.export.fitted import chain_with, fit_model
 
     warnings_as_lines()
-    if cache_dir and no_cache:
-        raise click.UsageError("--cache and --no-cache exclude each other")
-    if settings and ("+" in post or ":" in post):
-        raise click.UsageError(f"--set goes with one NAME: write the settings into the chain, as in {post}")
-    spelled = f"{post}:{','.join(settings)}" if settings else post
-    cache = None if no_cache else EmbeddingCache(cache_dir or cache_root() / "embeddings", int(cache_limit * 1e9))
+    with usage_errors():
+        cache = EmbeddingCache.of(CacheOptions(cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache))
+        chain = chain_with(post, settings)
     with progress_bar() as progress:
-        fit_model(model, EncoderOptions(model=model, **how), spelled, data, output, cache=cache, log=log, progress=progress)
-
+        fit_model(model, EncoderOptions(model=model, **how), chain, data, output, cache=cache, log=log, progress=progress)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import click
+
+from stsbench.errors import UsageError
 
 
 def options_of(*groups: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -41,6 +44,15 @@ def _option(entry: Field[Any], kind: Any) -> Callable[..., Any]:
     elif entry.default_factory is dict:
         more["multiple"] = True
     default = ",".join(entry.default) if isinstance(entry.default, tuple) else entry.default
-    if default and isinstance(default, str | float):
+    if default and isinstance(default, str | int | float):
         more |= {"default": default, "show_default": True}
     return click.option(flag, entry.name, **more)
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Say also how the command is used where a function refuses options that exclude, or need, one another."""
+    try:
+        yield
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 
+from stsbench.cli.options import usage_errors
 from stsbench.cli.output.messages import echo
-
-_PICTURES = {
-    "similarity": "stsbench.plots.similarity", "geometry": "stsbench.plots.plane", "spectrum": "stsbench.plots.spectrum",
-    "training": "stsbench.plots.training", "divergence": "stsbench.plots.divergence",
-    "sweep": "stsbench.plots.sweep",
-}
-
-
-_TOKENS = "token-loss"  # of a trained method: the only one that loads a model
+from stsbench.plots.draw import PICTURES, drawn
 
 
 @click.command()
-@click.argument("picture", metavar="PICTURE", type=click.Choice([*_PICTURES, _TOKENS]))
+@click.argument("picture", metavar="PICTURE", type=click.Choice(PICTURES))
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--output", metavar="FILE.png|.svg", type=click.Path(path_type=Path),
               help="Where to write; without a suffix, both .png and .svg. Default: the picture's name.")
@@ -47,33 +38,10 @@ def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple
     token-loss: the loss of each token of a --text under the method trained by one run of `stsbench train` (sarcse:
     reconstruction), and that loss times the token's weight. The other pictures need neither model nor data.
     """
-    from stsbench.plots.style import save, style, targets
+    from stsbench.plots.style import save, style
 
-    _check(picture, runs, texts, method)
     output = output or Path(picture)
-    targets(output)  # a wrong suffix is an error before anything is drawn
-    with style():
-        for path in save(_figure(picture, runs, texts, method), output):
+    with style(), usage_errors():
+        for path in save(drawn(picture, runs, texts, method, output), output):
             echo(str(path))
     return 0
-
-
-def _check(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...], method: str | None) -> None:
-    """Raises a UsageError where runs and texts are not what the picture is of."""
-    if picture != _TOKENS:
-        for option, value in (("--text", texts), ("--method", method)):
-            if value:
-                raise click.UsageError(f"{option} has no effect on {picture}: it is for {_TOKENS}")
-        return
-    if len(runs) > 1:
-        raise click.UsageError(f"{_TOKENS} draws one run, not {len(runs)}")
-    if not texts or not all(text.strip() for text in texts):
-        raise click.UsageError(f"{_TOKENS} needs one text or several: --text 'Nine swans swim.' --text 'Swans swim.'")
-
-
-def _figure(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...], method: str | None) -> Any:
-    if picture == _TOKENS:
-        from stsbench.plots.token_loss import figure
-
-        return figure(runs[0], texts, method)
-    return import_module(_PICTURES[picture]).figure(runs)

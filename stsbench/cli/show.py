@@ -7,7 +7,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -142,9 +141,10 @@ def show(kind: str, name: str, method: str | None) -> None:
         _show_post(name)
         return
     if kind == "recipe":
-        from stsbench.training.recipes.recipes import find_recipe, resolved_yaml
+        from stsbench.training.recipes.named import named_recipe
+        from stsbench.training.recipes.recipes import resolved_yaml
 
-        echo(resolved_yaml(find_recipe(method, name)[0] if method else _named(name)), nl=False)
+        echo(resolved_yaml(named_recipe(name, method)), nl=False)
         return
     _show_protocol(name)
 
@@ -192,67 +192,3 @@ def _show_method(name: str) -> None:
     for option in options(name):
         default = json.dumps(option.default)
         echo(f"- {option.name} = {default} ({option.values})" + (f": {option.meaning}" if option.meaning else ""))
-
-
-def _named(name: str) -> Recipe:
-    """The recipe METHOD/NAME, a file's, or the one NAME of any method. Raises StsbenchError for none and one of several."""
-    from stsbench.errors import StsbenchError
-    from stsbench.registry import did_you_mean, names
-    from stsbench.training.recipes.methods import GROUP
-    from stsbench.training.recipes.recipes import default_recipe, find_recipe, recipe_names
-
-    is_yaml = name.endswith((".yaml", ".yml"))
-    if is_yaml and (path := Path(name).expanduser()).is_file():
-        return find_recipe(_method_of(path), str(path))[0]
-    method, slash, rest = name.partition("/")
-    if is_yaml and method not in names(GROUP):
-        raise StsbenchError(f"{name}: there is no such file")
-    if slash:
-        return find_recipe(method, rest)[0]
-    if name in names(GROUP):
-        raise StsbenchError(f"'{name}' is a method: name one of its recipes, e.g. {name}/{default_recipe(name)}")
-    known = {holder: recipe_names(holder) for holder in names(GROUP)}
-    holders = [holder for holder in known if name in known[holder]]
-    if len(holders) > 1:
-        raise StsbenchError(f"several methods have a recipe '{name}': {', '.join(f'{holder}/{name}' for holder in holders)}")
-    if not holders:
-        hint = did_you_mean(name, [one for every in known.values() for one in every])
-        hint = hint if hint.startswith("; did") else "; see stsbench list recipes"
-        raise StsbenchError(f"no method has a recipe '{name}'{hint}")
-    return find_recipe(holders[0], name)[0]
-
-
-def _method_of(path: Path) -> str:
-    """The method of a recipe file: its `method:`, else that of what it extends, else the one whose recipe that is.
-
-    Raises StsbenchError for a file that says neither, and for a recipe of none or of several methods.
-    """
-    from stsbench.config import parent_of, read_yaml
-    from stsbench.errors import StsbenchError
-    from stsbench.registry import names
-    from stsbench.training.recipes.methods import GROUP, find_method, is_file_method
-
-    shipped = {(find_method(holder).folder / "recipes").resolve(): holder for holder in names(GROUP)}
-    visited: set[Path] = set()
-    while path.resolve() not in visited and path.resolve().parent not in shipped:
-        visited.add(path.resolve())
-        data = read_yaml(path)
-        if isinstance(method := data.get("method"), str):
-            if is_file_method(method):
-                raise StsbenchError(
-                    f"{path}: its method {method} is a Python file, which is run only where the command names it: --method "
-                    "FILE.py:CLASS"
-                )
-            return method
-        if "extends" not in data:
-            raise StsbenchError(
-                f"{path}: says neither 'method: NAME' nor 'extends: RECIPE' (see stsbench list recipes): add one, or "
-                "--method NAME, for a method of your own --method FILE.py:CLASS"
-            )
-        parent = parent_of(path, data["extends"], tuple(shipped))
-        holders = [shipped[folder] for folder in shipped if (folder / parent.name).is_file()]
-        if parent.parent in shipped and len(holders) > 1:
-            several = f"several methods have a recipe '{parent.stem}' ({', '.join(holders)})"
-            raise StsbenchError(f"{path}: {several}; add the line 'method: NAME'")
-        path = parent
-    return shipped.get(path.resolve().parent, next(iter(shipped.values())))  # a circle: find_recipe says where it runs

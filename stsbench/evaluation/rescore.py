@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,14 +11,61 @@ from typing import Any
 import numpy as np
 
 from stsbench.encoders.fitted import STATE, is_transductive
-from stsbench.errors import ScoreError, StsbenchError, one_line
-from stsbench.evaluation.measure import Result, summary_of
+from stsbench.errors import ScoreError, StsbenchError, one_line, warning_log
+from stsbench.evaluation.measure import SCORES, Result, summary_of
 from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.run_file import load_records, observations_of
+from stsbench.evaluation.run_file import InFolder, folder_of, load_records, observations_of
 
 _MANY = 64  # records that are worth starting processes for
 _NUMBERS = {"value", "low", "high"}
+
+
+def score(run: str | Path | InFolder) -> Result:
+    """Score a run again from its stored observations, as `stsbench score` does: nothing is encoded, no data are needed.
+
+    run: the folder of a run, or what `evaluate` returned. Returns a Result with the rows of the run itself; a task whose
+    observations give no score is among its `failures`, and a StsbenchWarning. Raises StsbenchError, one line: no run,
+    damaged or edited.
+
+    >>> import stsbench
+    >>> run = stsbench.evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0, output="run")
+    >>> stsbench.score("run").rows == run.rows
+    True
+    """
+    log = warning_log()
+    result = score_again(folder_of(run))
+    for line in result.failed_lines():
+        log(f"warning: {line}")
+    return result
+
+
+def load_result(run: Path) -> Result:
+    """What measured a run: its records and averages as they were written. What failed or was left out is not stored.
+
+    Averages that scores.csv lacks, or that do not stand there below the rows of these records, are computed again. Raises
+    StsbenchError as `load_records` does, and for records of several encoders.
+    """
+    records_of = load_records(run)
+    records, file = [record for _, record in records_of], records_of[0][0].parent
+    _refuse_several(run, records)
+    result = Result(file.parent, records)
+    rows = _written_rows(file.with_name(SCORES))
+    result.summaries = rows[len(result.rows) :] if rows[: len(result.rows)] == result.rows else [
+        row for protocol, its in _by_protocol((protocol_of_record(*pair), pair[1]) for pair in records_of)
+        for row in _averages(file, protocol, its)
+    ]
+    return result
+
+
+def _written_rows(path: Path) -> list[ScoreRow]:
+    """The rows of a scores.csv; [] where there is none that can be read."""
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            return [ScoreRow.model_validate({key: value or None for key, value in line.items()})
+                    for line in csv.DictReader(stream)]
+    except (OSError, ValueError, csv.Error):
+        return []
 
 
 def score_again(folder: Path) -> Result:
@@ -27,10 +75,8 @@ def score_again(folder: Path) -> Result:
     records of several encoders or two unlike ones of the same thing.
     """
     result = Result(folder)
-    groups: dict[str, tuple[Protocol, list[Record]]] = {}
     records_of = load_records(folder)
-    if several_encoders([record for _, record in records_of]):
-        raise StsbenchError(f"{folder} holds records of several encoders: they have no table or average in common")
+    _refuse_several(folder, [record for _, record in records_of])
     scored: list[tuple[Path, Protocol, Record]] = []
     for (path, record), again in zip(records_of, _all_rescored(records_of), strict=True):
         if isinstance(again, ScoreError):
@@ -38,17 +84,32 @@ def score_again(folder: Path) -> Result:
             continue
         protocol, record.scores = protocol_of_record(path, record), again
         scored.append((path, protocol, record))
-        _, records = groups.setdefault(record.protocol.model_dump_json(), (protocol, []))
-        records.append(record)
     refuse_doubles(scored)
-    inside = records_of[0][0].parent
-    for protocol, records in groups.values():
-        of_task = {task_of(protocol, record): record for record in records}
-        averaged = protocol.averaged if set(protocol.averaged) <= of_task.keys() else ()
-        observed = {task: (observations_of(inside, of_task[task]), of_task[task].data.id) for task in averaged}
-        result.summaries += summary_of(protocol, records, observed)
+    for protocol, records in _by_protocol((protocol, record) for _, protocol, record in scored):
+        result.summaries += _averages(records_of[0][0].parent, protocol, records)
         result.records += records
     return result
+
+
+def _by_protocol(measured: Iterable[tuple[Protocol, Record]]) -> Iterable[tuple[Protocol, list[Record]]]:
+    """Each protocol, in one setting, with its records."""
+    groups: dict[str, tuple[Protocol, list[Record]]] = {}
+    for protocol, record in measured:
+        groups.setdefault(record.protocol.model_dump_json(), (protocol, []))[1].append(record)
+    return groups.values()
+
+
+def _averages(file: Path, protocol: Protocol, records: Sequence[Record]) -> list[ScoreRow]:
+    """The scores over several records of a run's file."""
+    of_task = {task_of(protocol, record): record for record in records}
+    averaged = protocol.averaged if set(protocol.averaged) <= of_task.keys() else ()
+    observed = {task: (observations_of(file, of_task[task]), of_task[task].data.id) for task in averaged}
+    return summary_of(protocol, records, observed)
+
+
+def _refuse_several(folder: Path, records: Sequence[Record]) -> None:
+    if several_encoders(records):
+        raise StsbenchError(f"{folder} holds records of several encoders: they have no table or average in common")
 
 
 def _all_rescored(records_of: Sequence[tuple[Path, Record]]) -> Iterable[list[ScoreRow] | ScoreError]:

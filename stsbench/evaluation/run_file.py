@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import columns
@@ -26,6 +26,21 @@ _TEXTS = ("encoder", "protocol", "data", "observations", "counts", "provenance")
 _RECORD = ("name", "created", *_TEXTS, "scores")
 _NAME = re.compile(r"[\w.-]{1,1000}")
 Item = tuple[Record, Observations]  # a record, and what stands beside it in the file
+
+
+class InFolder(Protocol):
+    """What a function returned of which a folder holds all: the Result of a run."""
+
+    @property
+    def folder(self) -> Path: ...
+
+
+def folder_of(run: str | Path | InFolder) -> Path:
+    """Where a run is. StsbenchError: it is neither a folder nor anything that has one."""
+    folder = run if isinstance(run, str | Path) else getattr(run, "folder", None)
+    if folder is None:
+        raise StsbenchError(f"a run is a folder, or what made it, not of type {type(run).__name__}")
+    return Path(folder)
 
 
 def write_run(path: Path, items: Sequence[Item]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,23 @@ def style() -> Iterator[None]:
 def new_figure(width: float, height: float) -> Any:
     """An empty figure of this size in inches; no display, no window, no global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = _figure_class()(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+@cache
+def _figure_class() -> Any:
+    """matplotlib's Figure, which a notebook shows where pyplot is not loaded, too."""
+    from matplotlib import figure
+
+    class Figure(figure.Figure):
+        def _repr_svg_(self) -> str:
+            with style():
+                return content_of(self, "svg").decode()
+
+    return Figure
 
 
 def targets(output: Path) -> list[Path]:
@@ -71,12 +84,17 @@ def _set_powers(figure: Any) -> None:
 def save(figure: Any, output: Path) -> list[Path]:
     """Write the figure to every file of `targets`; the same figure gives the same bytes. Raises StsbenchError."""
     written = targets(output)
-    _set_powers(figure)
     for path in written:
-        content = io.BytesIO()
-        kind = path.suffix.lower()[1:]
-        metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-        figure.savefig(content, format=kind, metadata=metadata)
+        content = content_of(figure, path.suffix.lower()[1:])
         with atomic_write(path, "wb") as stream:
-            stream.write(content.getvalue())
+            stream.write(content)
     return written
+
+
+def content_of(figure: Any, kind: str) -> bytes:
+    """The figure as a file of a kind, png or svg."""
+    _set_powers(figure)
+    content = io.BytesIO()
+    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    figure.savefig(content, format=kind, metadata=metadata)
+    return content.getvalue()

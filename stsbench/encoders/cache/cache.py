@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from stsbench.encoders.base import Encoded
 from stsbench.encoders.cache.shards import DamagedShardError, read_rows, shard_bytes, shard_shape, text_digest, write_shard
-from stsbench.errors import StsbenchError
-from stsbench.files import atomic_write
+from stsbench.encoders.options import CacheOptions
+from stsbench.errors import StsbenchError, UsageError
+from stsbench.files import atomic_write, cache_root
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _SUFFIX = ".shard"
@@ -75,6 +76,14 @@ class EmbeddingCache:
         self._writable = True
         self._total: int | None = None  # bytes in the folder: as scanned, and what this process has written since
         self._unscanned = 0  # bytes this process has written since the last scan
+
+    @classmethod
+    def of(cls, options: CacheOptions) -> EmbeddingCache | None:
+        """The cache that a user asks for, None where there is to be none. UsageError: both are asked for."""
+        if options.cache_dir and options.no_cache:
+            raise UsageError("--cache and --no-cache exclude each other")
+        folder = options.cache_dir or cache_root() / "embeddings"
+        return None if options.no_cache else cls(folder, int(options.cache_limit * 1e9))
 
     def get(self, key: str, texts: Sequence[str]) -> CacheHits:
         """What is stored of n distinct `texts`. A damaged file is deleted and its texts count as not found."""

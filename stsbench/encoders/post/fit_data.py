@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.post.source import EncodedTexts
-from stsbench.encoders.post.texts import FitTexts, read_texts
+from stsbench.encoders.post.texts import FitTexts, listed_texts, read_texts
 from stsbench.encoders.store.manifest import is_store
 from stsbench.encoders.store.vectors import VectorStore
 from stsbench.errors import EncoderError
@@ -21,16 +21,16 @@ _BLOCK = 16_384  # vectors in memory at a time
 
 
 def fitted_on_data(
-    wrapped: PostProcessed, data: Path, log: Callable[[str], None], progress: Callable[[int], Progress] | None = None,
-    post: str | None = None,
+    wrapped: PostProcessed, data: Path | Iterable[str], log: Callable[[str], None],
+    progress: Callable[[int], Progress] | None = None, post: str | None = None,
 ) -> tuple[PostProcessed, FitTexts]:
-    """`wrapped` fitted on a file of texts or on a folder of `stsbench encode`, and those texts.
+    """`wrapped` fitted on texts, on a file of them or on a folder of `stsbench encode`, and those texts.
 
     post: what the fit is called in `log`, by default with all its settings. StsbenchError, one line: not readable, or the
     folder holds the vectors of another encoder.
     """
-    stored = StoredVectorSource(VectorStore(data), wrapped.base) if is_store(data) else None
-    texts = read_texts(data, log) if stored is None else stored.texts
+    stored = StoredVectorSource(VectorStore(data), wrapped.base) if isinstance(data, Path) and is_store(data) else None
+    texts: FitTexts = stored.texts if stored else read_texts(data, log) if isinstance(data, Path) else listed_texts(data)
     count = texts.items * texts.sides
     where = "" if stored is None else ", whose vectors are read"
     log(f"fitting {post or wrapped.chain.spelled()} on {texts.name.partition('@')[0]}: {counted(count, 'text')}{where}")

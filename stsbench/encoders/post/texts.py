@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, overload
 
 from stsbench.data.text.columns import VALUES
 from stsbench.data.text.store import TextStore, open_store
+from stsbench.encoders.store.texts import checked_texts
 from stsbench.errors import DataError
 
 
@@ -55,6 +57,14 @@ class StoredTexts:
     def side(self, side: int, rows: Sequence[int]) -> list[str]:
         """One text of each of these items."""
         return self._store.texts(self._roles[side], rows)
+
+
+def listed_texts(texts: Iterable[str]) -> ListedTexts:
+    """Texts in memory as those of a file, a sentence a line: blank ones are left out. DataError: one is not a str."""
+    kept = [text for text in checked_texts(texts, "text") if text.strip()]
+    if not kept:
+        raise DataError("there is no text to fit on")
+    return ListedTexts([kept], f"texts@{hashlib.sha256(chr(10).join(kept).encode()).hexdigest()}")
 
 
 def read_texts(file: Path, log: Callable[[str], None] | None = None) -> StoredTexts:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from stsbench.data.sets.lines import lines_of, numbered_lines, without_end
+from stsbench.data.sets.lines import check_text, lines_of, numbered_lines, without_end
 from stsbench.encoders.store.manifest import InputNote
 from stsbench.errors import DataError
 from stsbench.wording import counted
@@ -83,3 +83,33 @@ class Texts:
     def _read(self, raw: bytes) -> None:
         self._sha.update(raw)
         self.bytes += len(raw)
+
+
+class GivenTexts(Texts):
+    """Texts of a program, row i being text i, without white space around it. A text may hold tabs and line breaks."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        """DataError: there is nothing to go through."""
+        super().__init__(STDIN)
+        self._listed = checked_texts(texts, "text")
+
+    def _texts(self) -> Iterator[str]:
+        for text in self._listed:
+            self._read(f"{text}\n".encode())
+            yield text.strip()
+
+
+def checked_texts(texts: Iterable[str], what: str) -> Iterator[str]:
+    """The texts of a program, one after another. DataError: not an iterable; and, naming it as a `what`, one that is not a
+    str, or that no encoder can read."""
+    if not isinstance(texts, Iterable):
+        raise DataError(f"texts are a list of str, or another iterable of them, not of type {type(texts).__name__}")
+    return _checked(texts, what)
+
+
+def _checked(texts: Iterable[str], what: str) -> Iterator[str]:
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise DataError(f"{what} {number:,} is not a str but of type {type(text).__name__}")
+        check_text(text, f"{what} {number:,}", "it")
+        yield text

@@ -2,30 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stsbench.config import checked_options
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.fitted import shortened
 from stsbench.encoders.load import load_encoder
+from stsbench.encoders.loaded import loaded_encoder
+from stsbench.encoders.options import CacheOptions
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.post.fit_data import fitted_on_data
 from stsbench.encoders.post.texts import FitTexts
+from stsbench.encoders.store.vectors import VectorStore
 from stsbench.encoders.transformer.exported import stored_head
 from stsbench.encoders.transformer.lazy import LazyEncoder
-from stsbench.errors import StsbenchError
+from stsbench.errors import StsbenchError, UsageError, warning_log
 from stsbench.files import new_folder
+from stsbench.notebook import in_notebook, start_bar
 from stsbench.publish.model_card import plain
 from stsbench.training.api.method import Inference
 from stsbench.training.export.export import export_model
 
 
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(EncoderOptions, CacheOptions):
+    """All that `fit` takes besides the model and the texts."""
+
+    post: str
+    output: Path
+    settings: Mapping[str, Any] | None = None
+
+
+def fit(
+    post: str, model: Any, data: str | Path | VectorStore | Iterable[str], output: str | Path, *,
+    settings: Mapping[str, Any] | None = None, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
+    no_cache: bool = False, pooler: str | None = None, template: str | None = None, full_stop: bool | None = None,
+    max_length: int | None = None, normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
+    dtype: str = "float32", batch_tokens: int | None = None, offline: bool = False,
+) -> Encoder:
+    """Fit a post-processing on texts and write a model that applies it to its vectors, as `stsbench fit` does.
+
+    post: whitening, all-but-the-top, standardise, flow, or a chain such as "standardise+whitening:dimensions=256"; settings:
+    those of one post-processing. model: a transformer by its Hub id or folder, a run of `train`, or what `load_encoder`
+    made of it. data: a list of texts; a file, .txt with a sentence a line, or .csv, .tsv, .jsonl of NLI pairs (both
+    sentences); or a folder that `encode` wrote, or what it returned. output: a new folder, which sentence-transformers
+    loads, too. cache_dir, cache_limit (GB), no_cache: of the vectors that are kept. All others are options of
+    `load_encoder`.
+
+    Returns the encoder that the folder holds. Nothing is printed. Raises StsbenchError, one line: `output` is there, the
+    texts do not suffice, or the model cannot be written.
+
+    >>> import stsbench
+    >>> encoder = stsbench.fit("standardise", "minilm", ["A cat sleeps.", "Rain falls.", "Birds sing."], "fitted")
+    >>> encoder.spec.post, encoder.encode("Snow falls.").shape
+    ('standardise', (384,))
+    """
+    log = warning_log()
+    options = checked_options(
+        FitOptions, "fit", post=post, output=output, settings=settings, cache_dir=cache_dir, cache_limit=cache_limit,
+        no_cache=no_cache, pooler=pooler, template=template, full_stop=full_stop, max_length=max_length,
+        normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name, revision=revision,
+        trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, offline=offline,
+    )
+    words = [f"{key}={json.dumps(value, default=str)}" for key, value in (options.settings or {}).items()]
+    source = data.folder if isinstance(data, VectorStore) else Path(data) if isinstance(data, str) else data
+    fit_model(
+        model, options, chain_with(options.post, words), source, options.output, cache=EmbeddingCache.of(options), log=log,
+        progress=start_bar if in_notebook() else None,
+    )
+    return load_encoder(options.output, device=device, batch_tokens=batch_tokens)
+
+
+def chain_with(post: str, settings: Sequence[str]) -> str:
+    """A post-processing with its settings, each SETTING=VALUE. UsageError: it is a chain, or has settings already."""
+    if settings and ("+" in post or ":" in post):
+        raise UsageError(f"--set goes with one NAME: write the settings into the chain, as in {post}")
+    return f"{post}:{','.join(settings)}" if settings else post
+
+
 def fit_model(
-    model: str, options: EncoderOptions, post: str, data: Path, output: Path, *, cache: EmbeddingCache | None = None,
-    log: Callable[[str], None] = print, progress: Callable[[int], Progress] | None = None,
+    model: Any, options: EncoderOptions, post: str, data: Path | Iterable[str], output: Path, *,
+    cache: EmbeddingCache | None = None, log: Callable[[str], None] = print,
+    progress: Callable[[int], Progress] | None = None,
 ) -> None:
     """Fit `post` on the texts of `data`, as `model` encodes or encoded them, and write both to `output`, a new folder.
 
@@ -34,7 +99,7 @@ def fit_model(
     """
     chain = Chain.parse(post)
     with new_folder(output) as building:  # before hours of encoding: what cannot be written is said at once
-        encoder = load_encoder(model, options)
+        encoder = loaded_encoder(model, options)
         base = _native(encoder, options)
         wrapped = PostProcessed(base, chain)  # refuses a width that does not suit, before the texts are read
         wrapped.use_cache(cache)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from clirun import SAMPLE, cli, damaged, place  # noqa: F401 - fixtures
 
-from stsbench.doctor import data
 from stsbench.evaluation.api import EvalOptions, _chosen
+from stsbench.installation import data
 
 
 def test_a_bare_machine_is_not_broken(cli):

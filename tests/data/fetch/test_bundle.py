@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +16,8 @@ from stsbench.data.fetch.bundle import install_bundle, write_bundle
 from stsbench.data.fetch.fetch import fetch_raw
 from stsbench.data.fetch.lock import read_lock
 from stsbench.data.fetch.sources import data_root, load
-from stsbench.data.sets.catalog import Catalog, entry
+from stsbench.data.fetch.wanted import wanted
+from stsbench.data.sets.catalog import Catalog, entries, entry
 from stsbench.errors import DataError, StsbenchError
 
 
@@ -93,6 +95,17 @@ def test_training_texts_by_the_command(server: Server) -> None:
     assert "1 file installed" in run("fetch", "wiki1m_for_simcse.txt") and len(server.asked) == 1
     assert run("fetch", "--training").count("1 file installed") == 1  # the other one
     assert sorted(path.name for path in (data_root() / "train").iterdir()) == ["nli_for_simcse.csv", "wiki1m_for_simcse.txt"]
+
+
+@pytest.mark.parametrize(("options", "expected"), [
+    ({}, (True, 0, 0)), ({"training": True}, (False, 0, 2)), ({"sets": ["stsb/test"]}, (True, 0, 0)),
+    ({"raw": True}, (True, len(entries("raw")), 0)), ({"sets": ["stsb/test"], "raw": True}, (False, 1, 0)),
+    ({"sets": ["nli_for_simcse.csv", "stsb/test"]}, (True, 0, 1)),
+    ({"sets": ["nli_for_simcse.csv"], "raw": True}, (False, 0, 1)),
+])
+def test_what_is_wanted(options: dict[str, Any], expected: tuple[bool, int, int]) -> None:
+    what = wanted(**options)
+    assert (what.archive, len(what.raw), len(what.training)) == expected
 
 
 def test_verify(server: Server, tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""What `stsbench encode` does, for callers in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stsbench.config import checked_options
+from stsbench.encoders.base import Encoder, EncoderOptions
+from stsbench.encoders.loaded import loaded_encoder, named
+from stsbench.encoders.options import ProcessOptions, StoreOptions
+from stsbench.encoders.parallel.devices import chosen_devices
+from stsbench.encoders.parallel.pool import Workers
+from stsbench.encoders.store.build import Pace, build_store
+from stsbench.encoders.store.texts import GivenTexts, Texts
+from stsbench.encoders.store.vectors import VectorStore
+from stsbench.errors import warning_log
+from stsbench.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeOptions(EncoderOptions, StoreOptions, ProcessOptions):
+    """All that `encode` takes besides the model and the texts."""
+
+    output: Path
+    column: int | None = option(None, "", least=0)
+
+
+def encode(
+    model: Any, texts: str | Path | Iterable[str], output: str | Path, *, column: int | None = None,
+    store_dtype: str = "float32", shard_size: int | None = None, devices: str | None = None, processes: int | None = None,
+    pooler: str | None = None, template: str | None = None, full_stop: bool | None = None, max_length: int | None = None,
+    normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
+    dtype: str = "float32", batch_tokens: int | None = None, offline: bool = False,
+) -> VectorStore:
+    """Encode any number of texts into a folder of vectors, as `stsbench encode` does, and open it.
+
+    model: what stands after --model, an encoder, a function from n texts to (n, d) numbers, or an object with such a method
+    `encode`. texts: a file, UTF-8, one text a line ("-": standard input), or an iterable of texts, which need not fit into
+    memory; row i is the text at position i. output: the folder; an unfinished one is continued, a finished one compared.
+    column: which tab-separated column of the file holds the text, from 1; 0: lines may hold tabs. store_dtype: float32,
+    float16, int8 or binary; shard_size: texts a shard (32,768). devices: names between commas, or all; processes: their
+    number. All others are options of `load_encoder`.
+
+    Nothing is printed; texts that are empty or were cut to the model's limit, and numbers cut to int8's scale, are a
+    StsbenchWarning. Raises StsbenchError, one line: not readable, no such model, a text without a finite vector, or a folder
+    of another encoder or other texts.
+
+    >>> import stsbench
+    >>> store = stsbench.encode(lambda texts: [[len(text), 1] for text in texts], ["A cat sleeps.", "Rain."], "vectors")
+    >>> store.shape, store.text(1), store.rows([1])
+    ((2, 2), 'Rain.', array([[5., 1.]], dtype=float32))
+    """
+    log = warning_log()
+    options = checked_options(
+        EncodeOptions, "encode", output=output, column=column, store_dtype=store_dtype, shard_size=shard_size,
+        devices=devices, processes=processes, pooler=pooler, template=template, full_stop=full_stop, max_length=max_length,
+        normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name, revision=revision,
+        trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, offline=offline,
+    )
+    source = Texts(str(texts), options.column) if isinstance(texts, str | Path) else GivenTexts(texts)
+    names = chosen_devices(options.devices, options.processes, options.device)
+    options = named(model, options) if names else options
+    store = encoded(loaded_encoder(model, options), options, source, options.output, options, names, log)
+    for line in remarks(store):
+        log(f"warning: {store.folder}: {line}")
+    return store
+
+
+def encoded(
+    encoder: Encoder, options: EncoderOptions, texts: Texts, folder: Path, storing: StoreOptions, devices: list[str | None],
+    log: Callable[[str], None], progress: Callable[[Pace], None] | None = None,
+) -> VectorStore:
+    """`build_store`, in a process for each of `devices`, or here where there are none. options: those of `encoder`."""
+    workers = Workers(options.model, options, devices, encoder) if devices else None
+    try:
+        return build_store(
+            encoder, texts, folder, dtype=storing.store_dtype, shard_rows=storing.shard_size, runner=workers, log=log,
+            progress=progress,
+        )
+    finally:
+        if workers is not None:
+            workers.close()
+
+
+def remarks(store: VectorStore) -> Iterator[str]:
+    """A line for each thing that a user must know of a store."""
+    manifest = store.manifest
+    if count := manifest.total("empty"):
+        yield f"{count:,} empty texts, encoded as such"
+    if count := manifest.total("truncated"):
+        yield f"{count:,} texts truncated to the model's limit"
+    if clipped := manifest.total("clipped"):
+        share = clipped / (manifest.rows * manifest.dimension)
+        yield f"{clipped:,} numbers ({share:.2%}) were cut to int8's scale, which is of {manifest.calibration}"

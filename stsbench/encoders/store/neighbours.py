@@ -1,0 +1,270 @@
+"""What `stsbench neighbours` does, for callers in Python: the texts of a corpus that are nearest to some queries."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stsbench.config import checked_options
+from stsbench.encoders.base import Encoder, EncoderOptions, Progress
+from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.loaded import loaded_encoder
+from stsbench.encoders.options import CacheOptions, NearestOptions
+from stsbench.encoders.store.manifest import is_store
+from stsbench.encoders.store.nearest import check_same_encoder, neighbours_in
+from stsbench.encoders.store.texts import checked_texts
+from stsbench.encoders.store.vectors import VectorStore
+from stsbench.errors import DataError, UsageError, warning_log
+from stsbench.metrics.nearest import nearest
+from stsbench.metrics.similarity import zero_rows
+from stsbench.notebook import html_table, in_notebook, start_bar, text_table
+from stsbench.options import option
+from stsbench.wording import counted
+
+Log = Callable[[str], None]
+Bar = Callable[[], AbstractContextManager[Callable[[int], Progress] | None]]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """For each query its neighbours, best first; a sequence of rows, which are dictionaries.
+
+    rows: query; rank, from 1; cosine; where the text stands first, from 1: line, of a data set item (`unit` names the key);
+    copies: how often the corpus has it; text.
+    """
+
+    rows: list[dict[str, Any]]
+    unit: str
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.rows[index]
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame of the rows."""
+        import pyarrow as pa
+
+        return pa.table(self).to_pandas()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The rows as an Arrow table, for polars and others."""
+        import pyarrow as pa
+
+        return pa.Table.from_pylist(self.rows).__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        queries = len({row["query"] for row in self.rows})
+        return f"<Neighbours: {counted(len(self), 'row')}, of {queries} quer{'y' if queries == 1 else 'ies'}; print it>"
+
+    def __str__(self) -> str:
+        return text_table(self._lines())
+
+    def _repr_html_(self) -> str:
+        return html_table("nearest texts by cosine", self._lines())
+
+    def _lines(self) -> list[list[str]]:
+        keys = ["query", "rank", "cosine", self.unit, "copies", "text"]
+        return [keys, *([f"{row[key]:.4f}" if key == "cosine" else str(row[key]) for key in keys] for row in self.rows)]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What is searched. texts: text -> the numbers of its lines or items; store: a folder of vectors, which has its own."""
+
+    name: str
+    unit: str
+    texts: dict[str, list[int]] = field(default_factory=dict)
+    store: Path | None = None
+
+    @property
+    def fitted_on(self) -> str:
+        """What an encoder that is fitted on the corpus was fitted on."""
+        return f"{self.name}@{hashlib.sha256(chr(10).join(self.texts).encode()).hexdigest()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighboursOptions(EncoderOptions, CacheOptions, NearestOptions):
+    """All that `neighbours` takes besides the model, the corpus and the queries."""
+
+    query_file: Path | None = None
+    column: int | None = option(None, "", least=1)
+    data_dir: Path | None = None
+    sample: bool = False
+
+
+def neighbours(
+    model: Any, corpus: str | Path | VectorStore | Iterable[str], queries: str | Iterable[str] = (), *,
+    query_file: str | Path | None = None, top: int = 3, backend: str = "exact", column: int | None = None,
+    data_dir: str | Path | None = None, sample: bool = False, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
+    no_cache: bool = False, pooler: str | None = None, template: str | None = None, full_stop: bool | None = None,
+    max_length: int | None = None, normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
+    dtype: str = "float32", batch_tokens: int | None = None, offline: bool = False,
+) -> Neighbours:
+    """The texts of a corpus that are nearest to each query, by cosine, as `stsbench neighbours` finds them.
+
+    model: as `encode` takes it. corpus: a list of texts; a file, UTF-8, one text a line; a data set, e.g. "stsb/test"; or a
+    folder that `encode` wrote, or what it returned, whose vectors are read. queries: one text or several; query_file: more
+    of them, one a line. top: neighbours of each query; backend: exact, or faiss, which needs faiss-cpu. column: which
+    tab-separated column of a file holds the text, from 1. data_dir, sample: where a data set is. cache_dir, cache_limit
+    (GB), no_cache: of the vectors that are kept. All others are options of `load_encoder`.
+
+    Equal texts are one, blank ones none, and a text equal to the query counts, with cosine 1. Nothing is printed; a query
+    whose vector is zero is a StsbenchWarning. Raises StsbenchError, one line: no query, not readable, no such model, or
+    vectors of another encoder.
+
+    >>> import stsbench
+    >>> rows = stsbench.neighbours("lexical:token-set", ["A cat sleeps.", "Rain falls."], "a cat", top=1)
+    >>> [(row["rank"], row["text"], round(row["cosine"], 2)) for row in rows]
+    [(1, 'A cat sleeps.', 0.71)]
+    """
+    log = warning_log()
+    options = checked_options(
+        NeighboursOptions, "neighbours", query_file=query_file, top=top, backend=backend, column=column, data_dir=data_dir,
+        sample=sample, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache, pooler=pooler, template=template,
+        full_stop=full_stop, max_length=max_length, normalize=normalize, truncate_dim=truncate_dim, prompt=prompt,
+        prompt_name=prompt_name, revision=revision, trust_remote_code=trust_remote_code, device=device, dtype=dtype,
+        batch_tokens=batch_tokens, offline=offline,
+    )
+    texts = [queries] if isinstance(queries, str) else list(checked_texts(queries, "query"))
+    asked = distinct(texts, options.query_file, options)
+    searched = corpus_of(corpus, options.column, options.data_dir, options.sample, options.offline, log)
+    return nearest_texts(
+        loaded_encoder(model, options), searched, asked, options, options, lambda line: log(f"warning: {line}"),
+        lambda: nullcontext(start_bar if in_notebook() else None),
+    )
+
+
+def distinct(queries: Sequence[str], query_file: Path | None, keeping: CacheOptions) -> list[str]:
+    """The distinct queries, runs of white space one space. UsageError: there are none, or of the cache's options."""
+    EmbeddingCache.of(keeping)
+    asked = [text for text in (" ".join(query.split()) for query in queries) if text]
+    if query_file:
+        asked += read_lines(query_file, None)
+    if not asked:
+        what = "the queries are empty" if queries or query_file else "no query"
+        raise UsageError(f"{what}: give --query TEXT or --query-file FILE")
+    return list(dict.fromkeys(asked))
+
+
+def corpus_of(
+    corpus: str | Path | VectorStore | Iterable[str], column: int | None, data_dir: Path | None, sample: bool,
+    offline: bool, log: Log,
+) -> Corpus:
+    """What `corpus` stands for. UsageError: options that do not apply to it; DataError: not readable, no text."""
+    from stsbench.data.sets.catalog import entries
+
+    if not isinstance(corpus, str | Path | VectorStore):
+        return Corpus("texts", "line", _numbered(corpus))
+    path = corpus.folder if isinstance(corpus, VectorStore) else Path(corpus)
+    if is_store(path):
+        if column is not None or data_dir or sample:
+            name = path if isinstance(corpus, VectorStore) else corpus
+            raise UsageError(f"--column, --data-dir and --sample do not apply to {name}, a folder of vectors")
+        return Corpus(path.name, "line", store=path)
+    if path.exists() or corpus not in {item.id for item in entries()}:
+        if data_dir or sample:
+            raise UsageError(f"--data-dir and --sample need a data set as --corpus; {corpus} is not one")
+        return Corpus(path.name, "line", read_lines(path, column))
+    if column is not None:
+        raise UsageError(f"--column needs a file as --corpus; {corpus} is a data set")
+    if data_dir and sample:
+        raise UsageError("--sample and --data-dir exclude each other")
+    return Corpus(str(corpus), "item", _read_set(str(corpus), data_dir, sample, offline, log))
+
+
+def nearest_texts(
+    encoder: Encoder, corpus: Corpus, queries: Sequence[str], keeping: CacheOptions, how: NearestOptions, log: Log, bar: Bar
+) -> Neighbours:
+    """The `how.top` texts nearest to each query. log gets a line for each query whose vector is zero; bar is shown."""
+    texts, store = list(corpus.texts), None if corpus.store is None else VectorStore(corpus.store)
+    if store is not None:
+        check_same_encoder(store, encoder)
+    everything = list(dict.fromkeys([*texts, *queries]))
+    with bar() as progress:
+        embed = Embed(encoder, EmbeddingCache.of(keeping), progress(len(everything)) if progress else None)
+        embed = embed.for_set(texts, corpus.fitted_on)
+        embed.add(everything)
+    if problem := embed.unusable(everything):
+        raise DataError(problem)
+    vectors = embed(queries)
+    for query, zero in zip(queries, zero_rows(vectors), strict=True):
+        if zero:
+            log(f"the vector of the query '{query}' is zero: every cosine is 0 and the order is arbitrary")
+    if store is not None:
+        # row i of a store is line i + 1 of what was encoded
+        lists = [[(one.cosine, one.row + 1, one.copies, one.text) for one in neighbours]
+                 for neighbours in neighbours_in(store, vectors, how.top, backend=how.backend)]
+    else:
+        scores, indices = nearest(vectors, embed(texts), min(how.top, len(texts)), cosine=True, backend=how.backend)
+        numbers = list(corpus.texts.values())
+        lists = [[(float(score), numbers[i][0], len(numbers[i]), texts[i]) for score, i in zip(*row, strict=True)]
+                 for row in zip(scores, indices.tolist(), strict=True)]
+    return Neighbours([
+        {"query": query, "rank": rank, "cosine": cosine, corpus.unit: number, "copies": copies, "text": text}
+        for query, row in zip(queries, lists, strict=True)
+        for rank, (cosine, number, copies, text) in enumerate(row, start=1)
+    ], corpus.unit)
+
+
+def _read_set(set_id: str, data_dir: Path | None, sample: bool, offline: bool, log: Log) -> dict[str, list[int]]:
+    """Text -> the numbers of its items (from 1): of pairs first all first sentences, then all second ones.
+
+    Raises DataError for a set that is not here or damaged.
+    """
+    from stsbench.data.fetch.sources import load
+    from stsbench.data.sets.sets import fed
+
+    data = load(set_id, data_dir=data_dir, sample=sample, offline=offline)
+    for line in data.warnings:
+        log(f"warning: {line}")
+    items: dict[str, list[int]] = {}
+    for part in (data.first, data.second):
+        for number, text in enumerate(fed(part), start=1):
+            items.setdefault(text, []).append(number)
+    return items
+
+
+def _numbered(texts: Iterable[str]) -> dict[str, list[int]]:
+    """Text -> its numbers in a list, from 1, as `read_lines` has them of a file."""
+    numbers: dict[str, list[int]] = {}
+    for number, text in enumerate(checked_texts(texts, "text"), start=1):
+        if text := " ".join(text.split()):
+            numbers.setdefault(text, []).append(number)
+    if not numbers:
+        raise DataError("the corpus contains no text")
+    return numbers
+
+
+def read_lines(path: Path, column: int | None) -> dict[str, list[int]]:
+    """Text -> the numbers of its lines (from 1), in file order; runs of whitespace become one space, blank texts go.
+
+    Raises DataError naming file and line for text that is not UTF-8, for tabs without a column, for too few columns.
+    """
+    from stsbench.data.sets.lines import numbered_lines
+
+    numbers: dict[str, list[int]] = {}
+    for number, line in numbered_lines(path):
+        if not line.strip():
+            continue
+        cells = line.split("\t")
+        if column is None and len(cells) > 1:
+            raise DataError(f"{path}:{number} contains a tab: choose the column of the text, e.g. --column {len(cells)}")
+        if column is not None and len(cells) < column:
+            columns = counted(len(cells), "column")
+            raise DataError(f"{path}:{number} has {columns}: there is no --column {column}")
+        if text := " ".join(cells[(column or 1) - 1].split()):
+            numbers.setdefault(text, []).append(number)
+    if not numbers:
+        raise DataError(f"{path} contains no text")
+    return numbers

@@ -1,0 +1,92 @@
+"""What `stsbench plot` does, for callers in Python: a picture of runs, by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stsbench.errors import StsbenchError, UsageError
+from stsbench.files import as_path
+from stsbench.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from stsbench.evaluation.run_file import InFolder
+
+_MODULES = {
+    "similarity": "stsbench.plots.similarity", "geometry": "stsbench.plots.plane", "spectrum": "stsbench.plots.spectrum",
+    "training": "stsbench.plots.training", "divergence": "stsbench.plots.divergence",
+    "sweep": "stsbench.plots.sweep",
+}
+_TOKENS = "token-loss"  # of a trained method: the only one that loads a model
+PICTURES = (*_MODULES, _TOKENS)
+
+
+def plot(
+    picture: str, runs: str | Path | InFolder | Sequence[str | Path | InFolder], *, output: str | Path | None = None,
+    texts: str | Sequence[str] = (), method: str | None = None,
+) -> Figure:
+    """Draw a picture of one run or several, as `stsbench plot` does.
+
+    picture: "similarity", "geometry" or "spectrum", of runs of `evaluate` under the protocol geometry (similarity also sts);
+    "training" or "divergence", of runs of `train`; "sweep", of one sweep; "token-loss", of one run of `train` on `texts`.
+    runs: a folder, what `evaluate` returned, or a list of such. output: a file, .png or .svg, or both without a suffix.
+    method: FILE.py:CLASS, for token-loss of a run of such a method.
+
+    Returns a matplotlib Figure, which a notebook shows; a file is written only where `output` says so. Raises StsbenchError,
+    one line: no such picture, or a run that has nothing to draw.
+
+    >>> import stsbench
+    >>> run = stsbench.evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0)
+    >>> stsbench.plot("similarity", run, output="similarity.png")
+    <Figure size 330x250 with 1 Axes>
+    """
+    from stsbench.encoders.store.texts import checked_texts
+    from stsbench.evaluation.run_file import folder_of
+    from stsbench.plots.style import save, style
+
+    listed = [runs] if isinstance(runs, str) or not isinstance(runs, Sequence) else runs
+    folders = [folder_of(run) for run in listed]
+    target = None if output is None else as_path(output, "output")
+    words = [texts] if isinstance(texts, str) else list(checked_texts(texts, "text"))
+    with style():
+        figure = drawn(picture, folders, words, method, target)
+        if target is not None:
+            save(figure, target)
+    return figure
+
+
+def drawn(picture: str, runs: Sequence[Path], texts: Sequence[str], method: str | None, output: Path | None) -> Figure:
+    """The figure, in the style that is set. UsageError: runs and texts are not what the picture is of; StsbenchError:
+    `output` has a wrong suffix, which is found before anything is drawn, and as the picture's own `figure` raises it."""
+    from stsbench.plots.style import targets
+
+    _check(picture, runs, texts, method)
+    if output is not None:
+        targets(output)
+    if picture == _TOKENS:
+        from stsbench.plots import token_loss
+
+        figure: Figure = token_loss.figure(runs[0], texts, method)
+    else:
+        figure = import_module(_MODULES[picture]).figure(runs)
+    return figure
+
+
+def _check(picture: str, runs: Sequence[Path], texts: Sequence[str], method: str | None) -> None:
+    if picture not in PICTURES:
+        raise StsbenchError(f"plot: no picture '{picture}'{did_you_mean(str(picture), PICTURES)}")
+    if not runs:
+        raise UsageError(f"{picture} needs a run")
+    if picture != _TOKENS:
+        for option, value in (("--text", texts), ("--method", method)):
+            if value:
+                raise UsageError(f"{option} has no effect on {picture}: it is for {_TOKENS}")
+        return
+    if len(runs) > 1:
+        raise UsageError(f"{_TOKENS} draws one run, not {len(runs)}")
+    if not texts or not all(text.strip() for text in texts):
+        raise UsageError(f"{_TOKENS} needs one text or several: --text 'Nine swans swim.' --text 'Swans swim.'")

@@ -1,0 +1,61 @@
+"""What `stsbench export` does, for callers in Python: a run's results, or its trained model, for another program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stsbench.errors import StsbenchError, warning_log
+from stsbench.files import as_path
+from stsbench.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from stsbench.evaluation.run_file import InFolder
+
+TARGETS = ("sentence-transformers", "mteb", "model-card", "model-index", "json")
+
+
+def export(run: str | Path | InFolder, to: str, output: str | Path | None = None) -> list[Path]:
+    """Write a run's results, or the model that a training kept, in another program's format, as `stsbench export` does.
+
+    run: the folder of a run, or what `evaluate` returned. to: "sentence-transformers", a trained model's copy; "mteb", the
+    result files of mteb; "model-card", README.md for the Hub; "model-index", its metadata; "json", the records. output: a
+    new folder; None: RUN-TO beside the run.
+
+    Returns the files. Nothing is printed; scores that the format cannot hold are left out, each a StsbenchWarning. Raises
+    StsbenchError, one line: no run, edited, nothing to write, or `output` is there.
+
+    >>> import stsbench
+    >>> run = stsbench.evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0, output="run")
+    >>> [path.name for path in stsbench.export(run, to="json", output="exported")]
+    ['records.json']
+    """
+    from stsbench.evaluation.run_file import folder_of
+
+    log = warning_log()
+    files, left_out = exported(folder_of(run), to, None if output is None else as_path(output, "output"))
+    for task, reason in left_out.items():
+        log(f"warning: {task} left out: {reason}")
+    return files
+
+
+def exported(run: Path, to: str, output: Path | None) -> tuple[list[Path], dict[str, str]]:
+    """The files that were written, and what was left out with the reason. Raises StsbenchError as `export` does."""
+    if to not in TARGETS:
+        raise StsbenchError(f"export to '{to}': no such format{did_you_mean(str(to), TARGETS)}")
+    output = output or run.resolve().with_name(f"{run.resolve().name}-{to}")
+    if to == "sentence-transformers":
+        from stsbench.training.export.folder import copy_model
+
+        return copy_model(run, output), {}
+    if to == "json":
+        from stsbench.publish.records_json import export_json
+
+        return export_json(run, output), {}
+    if to == "mteb":
+        from stsbench.publish.mteb_results import export_mteb
+
+        return export_mteb(run, output)
+    from stsbench.publish.model_card import export_card
+
+    return export_card(run, output, to)

@@ -1,0 +1,242 @@
+"""What a command does and what its function does: the same rows, the same files, byte for byte."""
+
+import dataclasses
+import inspect
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+from clirun import cli, place  # noqa: F401 - fixtures
+
+import stsbench
+from stsbench.encoders.options import CacheOptions, EncoderOptions, NearestOptions, ProcessOptions, StoreOptions
+from stsbench.errors import StsbenchError, StsbenchWarning
+
+pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
+HASHED = "python:mine_cli:hashed"
+LINES = ["a cat sleeps", "the dog runs", "a cat sleeps", "", "rain falls", "the old man reads", "birds sing"]
+
+
+@pytest.fixture
+def lines(place):
+    """A file of texts, one a line."""
+    path = place / "lines.txt"
+    path.write_text("\n".join(LINES) + "\n")
+    return path
+
+
+@pytest.fixture
+def tiny(place):
+    return tiny_models.build(place / "model")
+
+
+@pytest.fixture
+def measured(place):
+    """A run on the sample, with intervals and an average."""
+    return stsbench.evaluate("lexical:token-set", sample=True, resamples=20, output="run")
+
+
+def contents(folder):
+    """Name -> bytes of every file below a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def as_json(rows):
+    return json.loads(json.dumps(rows))
+
+
+def test_score(cli, measured):
+    code, out, _ = cli("score", "run", "--json", "-")
+    again = stsbench.score("run")
+    assert code == 0 and as_json([row.model_dump() for row in again.rows]) == json.loads(out)
+    assert again.rows == measured.rows == stsbench.score(measured).rows and again.records == measured.records
+    with pytest.raises(StsbenchError, match="a run is a folder, or what made it, not of type int"):
+        stsbench.score(3)
+
+
+def test_encode(cli, place, lines):
+    files, int8 = [], ("--store-dtype", "int8", "--shard-size", "4")
+    for options, how in ((int8, {"store_dtype": "int8", "shard_size": 4}), ((), {})):
+        assert cli("encode", "--model", HASHED, "--input", lines, "--output", "by-command", *options)[0] == 0
+        store = stsbench.encode(HASHED, "lines.txt", "by-function", **how)
+        assert contents("by-command") == contents("by-function") and store.texts(range(7)) == LINES
+        listed = stsbench.encode(HASHED, (f" {text} " for text in LINES), "by-list", **how)
+        assert np.array_equal(listed.rows(range(7)), store.rows(range(7))) and listed.texts(range(7)) == LINES
+        files.append(set(contents("by-function")))
+        for name in ("by-command", "by-function", "by-list"):
+            (place / name).rename(place / f"{name}-{len(files)}")
+    assert len(files[0]) > len(files[1])
+
+
+def test_encode_by_a_transformer_warns_of_cut_texts(cli, tiny, lines):
+    said = cli("encode", "--model", tiny, "--pooler", "mean", "--max-length", 4, "--input", lines, "--output", "a")[2]
+    with pytest.warns(StsbenchWarning) as caught:
+        stsbench.encode(tiny, lines, "b", pooler="mean", max_length=4)
+    assert contents("a") == contents("b") and {Path(one.filename) for one in caught} == {Path(__file__)}
+    warned = [str(one.message).removeprefix("b: ") for one in caught]
+    assert warned == [line for line in said.splitlines() if "empty texts" in line or "truncated" in line]
+    assert len(warned) == 2
+
+
+@pytest.mark.parametrize(("asked", "reason"), [
+    ({"texts": ["a", 3]}, "text 2 is not a str but of type int"), ({"texts": ["a\ud800"]}, "half a surrogate pair"),
+    ({"texts": 3}, "texts are a list of str"), ({"output": 3}, "encode: output=3: "), ({"column": -1}, "column=-1"),
+    ({"texts": []}, "contains no text"), ({"texts": "a text"}, "cannot read a text"),
+    ({"store_dtype": "int4"}, "encode: store_dtype='int4': must be one of float32"),
+    ({"shard_size": 0}, "encode: shard_size=0: must be at least 1"), ({"max_length": "long"}, "encode: max_length='long': "),
+    ({"model": len, "pooler": "cls"}, "pooler has no effect on an encoder that is already loaded"),
+    ({"model": len, "processes": 2}, "need a model that each process can load by its name"),
+])
+def test_what_encode_refuses(place, asked, reason):
+    with pytest.raises(StsbenchError, match=reason) as caught:
+        stsbench.encode(**{"model": HASHED, "texts": ["a"], "output": "v", **asked})
+    assert "\n" not in str(caught.value) and not Path("v").exists()
+
+
+@pytest.mark.parametrize("model", [HASHED, "lexical:tfidf"])
+def test_neighbours(cli, lines, model):
+    words = ("--query", "a cat", "--query", "the  dog runs", "--top", 4, "--json", "-")
+    rows = json.loads(cli("neighbours", "--model", model, "--corpus", lines, *words)[1])
+    asked = {"queries": ["a cat", "the  dog runs"], "top": 4}
+    assert stsbench.neighbours(model, "lines.txt", **asked).rows == rows
+    assert len(rows) == 8 and stsbench.neighbours(model, LINES, **asked).rows == rows
+    frame = stsbench.neighbours(model, LINES, **asked).to_frame()
+    assert frame.to_dict("records") == rows
+    said = json.loads(cli("neighbours", "--model", model, "--corpus", "stsb/test", "--sample", *words)[1])
+    assert stsbench.neighbours(model, "stsb/test", sample=True, **asked).rows == said and "item" in said[0]
+
+
+def test_neighbours_in_a_store(cli, lines):
+    store = stsbench.encode(HASHED, lines, "v")
+    rows = json.loads(cli("neighbours", "--model", HASHED, "--corpus", "v", "--query", "a cat", "--json", "-")[1])
+    assert stsbench.neighbours(HASHED, store, "a cat").rows == stsbench.neighbours(HASHED, "v", "a cat").rows == rows
+    with pytest.raises(StsbenchError, match="do not apply to v, a folder of vectors"):
+        stsbench.neighbours(HASHED, store, "a cat", sample=True)
+    with pytest.warns(StsbenchWarning, match="the vector of the query 'x' is zero"):
+        stsbench.neighbours(lambda texts: np.array([[text != "x", 0.0] for text in texts]), ["a", "b"], "x")
+
+
+@pytest.mark.parametrize(("asked", "reason"), [
+    ({"queries": " "}, "the queries are empty"), ({"queries": ()}, "no query"), ({"top": 0}, "top=0: must be at least 1"),
+    ({"corpus": [" "]}, "the corpus contains no text"), ({"corpus": [1]}, "text 1 is not a str"),
+    ({"corpus": 3}, "texts are a list"), ({"queries": 3}, "texts are a list"),
+    ({"queries": ["a", 1]}, "query 2 is not a str"),
+    ({"column": "second"}, "neighbours: column='second': "), ({"corpus": "all.txt", "sample": True}, "all.txt is not one"),
+    ({"query_file": 3}, "neighbours: query_file=3: "), ({"model": "lexcal:token-set"}, "did you mean 'lexical:'"),
+    ({"no_cache": True, "cache_dir": "c"}, "exclude each other"), ({"backend": "annoy"}, "must be one of exact, faiss"),
+])
+def test_what_neighbours_refuses(place, asked, reason):
+    with pytest.raises(StsbenchError, match=reason):
+        stsbench.neighbours(**{"model": HASHED, "corpus": ["a"], "queries": "a", **asked})
+
+
+def test_fit(cli, tiny, lines):
+    words = ("fit", "whitening", "--set", "dimensions=2", "--model", tiny, "--pooler", "mean", "--data", lines)
+    assert cli(*words, "--output", "by-command")[0] == 0
+    encoder = stsbench.fit("whitening", tiny, lines, "by-function", settings={"dimensions": 2}, pooler="mean")
+    assert contents("by-command") == contents("by-function")
+    assert encoder.encode("a cat").shape == (2,)
+    loaded = stsbench.load_encoder(tiny, pooler="mean")
+    listed = stsbench.fit("whitening:dimensions=2", loaded, LINES, "by-list")
+    assert np.array_equal(listed.encode(LINES), encoder.encode(LINES))
+
+
+@pytest.mark.parametrize(("asked", "reason"), [
+    ({"post": "standardise+whitening", "settings": {"dimensions": 2}}, "--set goes with one NAME"),
+    ({"post": 3}, "fit: post=3: "), ({"settings": "dimensions=2"}, "fit: settings='dimensions=2': "),
+    ({"data": [" "]}, "there is no text to fit on"), ({"data": 3}, "texts are a list of str"),
+    ({"data": "none.txt"}, "none.txt"), ({"model": len, "pooler": None}, "is run by callable"),
+    ({"no_cache": True, "cache_dir": "c"}, "exclude each other"),
+])
+def test_what_fit_refuses(tiny, asked, reason):
+    with pytest.raises(StsbenchError, match=reason):
+        stsbench.fit(**{"post": "standardise", "model": tiny, "pooler": "mean", "data": LINES, "output": "v", **asked})
+    assert not Path("v").exists()
+
+
+@pytest.mark.parametrize("to", ["json", "model-card", "model-index"])
+def test_export(cli, measured, to):
+    code, out, _ = cli("export", "run", "--to", to, "--output", "by-command")
+    files = stsbench.export(measured, to, "by-function")
+    assert code == 0 and [path.name for path in files] == [Path(line).name for line in out.splitlines()]
+    assert contents("by-command") == contents("by-function")
+    assert stsbench.export("run", to)[0].parent == Path(f"run-{to}").resolve()
+
+
+def test_export_refuses_an_unknown_format(measured):
+    with pytest.raises(StsbenchError, match="'model-crad': no such format; did you mean model-card"):
+        stsbench.export(measured, "model-crad")
+    with pytest.raises(StsbenchError, match="output=3: must be a path, not of type int"):
+        stsbench.export(measured, "json", 3)
+
+
+@pytest.mark.parametrize("picture", ["similarity", "geometry", "spectrum"])
+def test_plot(cli, place, picture):
+    runs = [stsbench.evaluate(HASHED, sample=True, protocols="geometry", resamples=0, output="geometry")] * 2
+    code, out, _ = cli("plot", picture, "geometry", "geometry")
+    assert code == 0 and out.split() == [f"{picture}.png", f"{picture}.svg"]
+    figure = stsbench.plot(picture, runs, output="by-function")
+    for kind in ("png", "svg"):
+        assert Path(f"{picture}.{kind}").read_bytes() == Path(f"by-function.{kind}").read_bytes()
+    assert figure._repr_svg_().rstrip().endswith("</svg>")
+    before = set(place.iterdir())
+    assert stsbench.plot(picture, "geometry").axes and set(place.iterdir()) == before
+
+
+@pytest.mark.parametrize(("asked", "reason"), [
+    ({"picture": "simlarity"}, "no picture 'simlarity'; did you mean similarity"), ({"runs": []}, "similarity needs a run"),
+    ({"texts": "a"}, "--text has no effect on similarity"), ({"output": "x.pdf"}, "unknown suffix '.pdf'"),
+    ({"picture": "token-loss"}, "token-loss needs one text"), ({"runs": 3}, "not of type int"),
+    ({"picture": 3}, "picture '3'"), ({"texts": 3}, "texts are a list of str"), ({"output": 3}, "output=3: must be a path"),
+])
+def test_what_plot_refuses(place, asked, reason):
+    with pytest.raises(StsbenchError, match=reason):
+        stsbench.plot(**{"picture": "similarity", "runs": "run", **asked})
+
+
+@pytest.mark.parametrize("data_dir", [None, "nowhere"])
+def test_doctor(cli, place, data_dir):
+    options = ["--data-dir", data_dir] if data_dir else []
+    code, out, err = cli("doctor", "--offline", *options)
+    report = stsbench.doctor(data_dir=data_dir, offline=True)
+    assert str(report) == (out + err).removesuffix("\n") and code == bool(report.problems) == bool(data_dir)
+    assert as_json(report.to_dict()) == json.loads(cli("doctor", "--offline", "--json", "-", *options)[1])
+    assert len(repr(report)) < 100
+    with pytest.raises(StsbenchError, match="data_dir=3: must be a path"):
+        stsbench.doctor(data_dir=3)
+
+
+def test_load_gives_what_evaluate_returned(place, measured):
+    loaded = stsbench.load("run")
+    assert loaded.folder == measured.folder == Path("run") and loaded.rows == measured.rows
+    assert loaded.records == measured.records and loaded.summaries == measured.summaries and len(loaded.summaries) > 2
+    assert str(loaded) == str(measured) and repr(loaded) == repr(measured)
+    assert stsbench.load("run/run.parquet").rows == measured.rows
+    table = Path("run/scores.csv")
+    whole = table.read_text("utf-8")
+    for text in (whole.replace("STS12", "STS99", 1), "no,table\n", whole[:200], None):
+        table.unlink() if text is None else table.write_text(text, "utf-8")
+        assert stsbench.load("run").rows == measured.rows  # the averages are computed again
+    for run, reason in (("nowhere", "nowhere is not a run folder"), (3, "not of type int")):
+        with pytest.raises(StsbenchError, match=reason):
+            stsbench.load(run)
+
+
+@pytest.mark.parametrize(("name", "groups"), [
+    ("encode", (EncoderOptions, StoreOptions, ProcessOptions)), ("fit", (EncoderOptions, CacheOptions)),
+    ("neighbours", (EncoderOptions, CacheOptions, NearestOptions)),
+])
+def test_names_and_defaults_are_those_of_the_command(name, groups):
+    expected = {entry.name: entry.default for group in groups for entry in dataclasses.fields(group)}
+    del expected["model"]
+    parameters = inspect.signature(getattr(stsbench, name)).parameters
+    assert {key: parameters[key].default for key in expected} == expected
+    assert all(parameters[key].kind is inspect.Parameter.KEYWORD_ONLY for key in expected)
+
+
+def test_doctor_is_the_function_after_its_room_was_imported():
+    import stsbench.installation.report
+
+    assert inspect.isfunction(stsbench.doctor)
