@@ -10,28 +10,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
+    from stsbench import leaderboard as leaderboard
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.compare import compare as compare
     from stsbench.evaluation.run_file import load_records as load_records
+    from stsbench.leaderboard.identify.api import identify as identify
+    from stsbench.leaderboard.reproduce.api import reproduce as reproduce
     from stsbench.training.runs.api import train as train
 
 _PUBLIC = {
     "compare": "stsbench.evaluation.compare",
     "evaluate": "stsbench.evaluation.api",
+    "identify": "stsbench.leaderboard.identify.api",
     "load_encoder": "stsbench.encoders.load",
     "load_records": "stsbench.evaluation.run_file",
+    "reproduce": "stsbench.leaderboard.reproduce.api",
     "train": "stsbench.training.runs.api",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "leaderboard":
+        return import_module("stsbench.leaderboard")
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'stsbench' has no attribute '{name}'")
 
 
-__all__ = ["compare", "evaluate", "load_encoder", "load_records", "train"]
+__all__ = ["compare", "evaluate", "identify", "leaderboard", "load_encoder", "load_records", "reproduce", "train"]
 
 
 def __dir__() -> list[str]:
