@@ -1,16 +1,31 @@
 """The leaderboard: what was measured here and what papers print, checked, ranked and shown.
 
-The functions load on first use.
+    from stsbench import leaderboard
+
+    board = leaderboard.load()
+
+The functions are those of `stsbench leaderboard`, and load on first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
+    from .api import add as add
+    from .api import build as build
+    from .api import import_mteb as import_mteb
+    from .api import index as index
+    from .api import load as load
+    from .api import placement as placement
+    from .api import plot as plot
+    from .api import serve as serve
+    from .api import submit as submit
+    from .loaded_board import Board as Board
     from .reproduce.api import papers as papers
 
 _PUBLIC = {
-    "papers": "reproduce.api",
+    **dict.fromkeys(("add", "build", "import_mteb", "index", "load", "placement", "plot", "serve", "submit"), "api"),
+    "Board": "loaded_board", "papers": "reproduce.api",
 }
 
 
@@ -20,7 +35,9 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
-__all__ = ["papers"]
+__all__ = [
+    "Board", "add", "build", "import_mteb", "index", "load", "papers", "placement", "plot", "serve", "submit",
+]
 
 
 def __dir__() -> list[str]:
