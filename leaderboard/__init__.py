@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .reproduce.api import papers as papers
 
 _PUBLIC = {
-    **dict.fromkeys(("add", "build", "import_mteb", "index", "load", "placement", "plot", "serve", "submit"), "api"),
-    "Board": "loaded_board", "papers": "reproduce.api",
+    "Board": "loaded_board", "add": "api", "build": "api", "import_mteb": "api", "index": "api", "load": "api",
+    "papers": "reproduce.api", "placement": "api", "plot": "api", "serve": "api", "submit": "api",
 }
 
 

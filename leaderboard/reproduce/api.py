@@ -146,8 +146,8 @@ def papers(paper: str | None = None) -> Papers:
     Raises StsbenchError, with the nearest one, for a paper that is not held.
 
     >>> from stsbench import leaderboard
-    >>> leaderboard.papers("diffcse").rows[0][:2]
-    ('diffcse:1', 'sts, spearman, all, test')
+    >>> leaderboard.papers("bert-flow")
+    <Papers: tables of bert-flow: bert-flow:2, bert-flow:3>
     """
     publications, resolved = all_ways()
     if paper is None:
