@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from stsbench.errors import StsbenchError, UsageError, warning_log
 from stsbench.evaluation.options import EvalOptions
 from stsbench.notebook import in_notebook, start_bar
@@ -88,6 +90,8 @@ def identified(
     made them; `log` gets a line for each thing that a user must know."""
     if sample and data_dir:
         raise UsageError("--sample and --data-dir exclude each other")
+    if not models:
+        raise StsbenchError("identify needs a model, or runs of one")
     published = read_numbers(numbers)
     named = [_named(model) for model in models]
     runs = [run_folders(Path(model).expanduser()) if isinstance(model, str) else [] for model in named]
@@ -142,7 +146,12 @@ def _measured(name: str, numbers: Numbers, log: Log, progress: StartProgress | N
     if "SICK-R" in tasks:
         tasks.add("SICK-R-MTEB")
     chosen = [name for name, protocol in protocols.items() if tasks & set(protocol.tasks())]
-    result = run(EvalOptions(protocols=chosen, tasks=sorted(tasks), **options), log=log, progress=progress)
+    try:
+        asked = EvalOptions(protocols=chosen, tasks=sorted(tasks), **options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StsbenchError(f"identify: {first['loc'][0]}: {first['msg']}") from error
+    result = run(asked, log=log, progress=progress)
     for task, reason in result.failures.items():
         log(f"failed: {task}: {reason}")
     if not result.records:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.ranks.board import Tab
+from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE, Row, Tab
 from stsbench.plots.style import COLOURS, GREY, PAGE, new_figure, style
 
 if TYPE_CHECKING:
@@ -27,8 +27,14 @@ def ranks_axes(tab: Tab) -> Axes:
                 axes.plot([cell.low, cell.high], [y, y], color=COLOURS[0], linewidth=1.2)
             fill = COLOURS[0] if rank.first == 1 else "white"
             axes.plot([cell.value], [y], "o", color=COLOURS[0], markerfacecolor=fill, markersize=4, linestyle="")
-        axes.set_yticks(range(len(rows)), [row.method for row, _, _ in rows])
+        axes.set_yticks(range(len(rows)), [_label(row) for row, _, _ in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(axis="x", color=GREY, alpha=0.25, linewidth=0.5)
         axes.set_xlabel(f"{tab.lead} ({tab.title}), 95 % interval; filled: may be first")
     return axes
+
+
+def _label(row: Row) -> str:
+    """The method, and what makes its score another thing than its neighbours': labels of STS, test texts seen."""
+    labels = [FLAGS[flag][0] for flag in row.flags if flag in UNLIKE]
+    return row.method + (f" ({', '.join(labels)})" if labels else "")

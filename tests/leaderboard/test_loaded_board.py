@@ -72,6 +72,9 @@ def test_the_picture_is_of_the_ranked_rows():
     assert [point.get_xdata()[0] for point in points] == [row.cells["Avg"].value for row in tab.measured]
     bars = [line for line in axes.lines if line.get_marker() != "o"]
     assert [[*bar.get_xdata()] for bar in bars] == [[row.cells["Avg"].low, row.cells["Avg"].high] for row in tab.measured]
+    labels = [label.get_text() for label in EXAMPLE.plot().get_yticklabels()]
+    rows = [row for row in EXAMPLE.tab().measured if row.rank]
+    assert [label.endswith(" (transductive)") for label in labels] == ["transductive" in row.flags for row in rows]
     with pytest.raises(StsbenchError, match="has no ranked rows"):
         EXAMPLE.plot("cost-minutes")
     with pytest.raises(StsbenchError, match="no tab 'sts-spearman-al'; did you mean sts-spearman-all"):

@@ -114,6 +114,15 @@ def test_what_is_refused_is_refused_in_the_command_s_words(run, cli):
         assert err.endswith(f"stsbench: error: {error.value}\n")
 
 
+def test_what_only_python_can_get_wrong_is_one_line():
+    for model, options, says in (([], {}, "needs a model"), ("lexical:tfidf", {"sample": "perhaps"}, "identify: sample: ")):
+        with pytest.raises(StsbenchError, match=says) as error:
+            stsbench.identify("STS-B=50", model, **options)
+        assert "\n" not in str(error.value)
+    with pytest.raises(TypeError, match="poolr"):
+        stsbench.identify("STS-B=50", "lexical:token-set", poolr="cls")
+
+
 def test_what_cannot_be_checked_is_an_outcome_of_its_own(run, cli):
     code, _, err = cli("identify", "MR=80", "--model", run)
     found = stsbench.identify({"MR": 80}, run)
