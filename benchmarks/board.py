@@ -43,7 +43,7 @@ if __name__ == "__main__":
         from stsbench.leaderboard.ranks.scored import scored_entries
         scored_entries(board)
     else:
-        from stsbench.leaderboard.build import build
+        from stsbench.leaderboard.board_files import build
         build(board, board / "out")
     mine, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     print(sum(each.ru_utime + each.ru_stime for each in (mine, children)), max(mine.ru_maxrss, children.ru_maxrss) / 1e3)

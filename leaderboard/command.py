@@ -10,7 +10,7 @@ from stsbench.cli.output.messages import echo
 from stsbench.wording import counted
 
 from .entry_commands import add, import_, placement, submit
-from .options import BOARD, RECORDS
+from .options import BOARD, RECORDS, as_command
 
 FEW = 10  # files of a folder that a build names; of more it gives the number
 
@@ -38,20 +38,10 @@ def build(board: Path | None, records: str | None, only_check: bool, every: bool
     and no network. The same records give the same bytes. A build that is interrupted leaves every file as it was or as it
     should be.
     """
-    from stsbench.leaderboard import build as building
-    from stsbench.leaderboard.ranks import results
-    from stsbench.leaderboard.records.paths import find_board
+    from .api import build as build_board
 
-    if only_check and output:
-        raise click.UsageError("--check writes nothing: leave out --output")
-    root = find_board(board)
-    if every:
-        results.clear()
-    if only_check:
-        building.check(root, records)
-        echo("up to date")
-        return
-    built = building.build(root, output, records)
+    with as_command():
+        built = build_board(board, records=records, check=only_check, all=every, output=output)
     of_folder: dict[Path, list[str]] = {}
     for path in built.written:
         of_folder.setdefault(path.parent, []).append(str(path))
@@ -74,12 +64,13 @@ def index(board: Path | None, records: str) -> None:
     Git then keeps which files count, and not the files. `build`, `placement`, `plot` and `add` take the same --records; a
     file that differs from its digest is refused.
     """
-    from stsbench.leaderboard.records.index import INDEX, write_index
+    from stsbench.leaderboard.records.index import INDEX
     from stsbench.leaderboard.records.paths import find_board
 
-    root = find_board(board)
-    files = write_index(root, records).files
-    echo(f"{root / INDEX}: {counted(len(files), 'file')}")
+    from .api import index as write_index
+
+    files = write_index(records, board=board).files
+    echo(f"{find_board(board) / INDEX}: {counted(len(files), 'file')}")
 
 
 @leaderboard.command(short_help="Draw the measured entries on one backbone.")
@@ -92,14 +83,13 @@ def index(board: Path | None, records: str) -> None:
               help="Where to write; without a suffix, both .png and .svg. Default: entries.")
 def plot(board: Path | None, records: str | None, backbone: str, tab: str, column: str, output: Path) -> None:
     """Draw the measured entries on one backbone: a point for each seed, a bar at their mean."""
-    from stsbench.leaderboard.page.entries_picture import figure
-    from stsbench.leaderboard.records.paths import find_board
-    from stsbench.plots.style import save, style, targets
+    from stsbench.plots.style import targets
 
-    targets(output)  # a wrong suffix is an error before anything is read
-    with style():
-        for path in save(figure(find_board(board), backbone, tab, column, records), output):
-            echo(str(path))
+    from .api import plot as draw
+
+    draw(backbone, board=board, records=records, tab=tab, column=column, output=output)
+    for path in targets(output):
+        echo(str(path))
 
 
 @leaderboard.command(short_help="Show the built page to this machine.")
@@ -109,7 +99,9 @@ def serve(board: Path | None, port: int) -> None:
     """Show the built page at http://127.0.0.1:PORT/, to this machine only."""
     from stsbench.leaderboard.records.paths import find_board
 
-    from .build import SITE
-    from .serve import serve as serving
+    from .board_files import SITE
+    from .server import Server
 
-    serving(find_board(board) / SITE, port, lambda line: echo(line, err=True))
+    server = Server(find_board(board) / SITE, port)
+    echo(f"{server.url}  (ctrl-c ends it)", err=True)
+    server.run()

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from stsbench.cli.output.messages import echo
-from stsbench.wording import counted, sized
+from stsbench.wording import counted
 
-from .options import BOARD, RECORDS, as_arguments, entry_options, writable_board
+from .options import BOARD, RECORDS, as_command, entry_options
 
 
 @click.command(short_help="Add checked records to an entry.")
@@ -24,11 +24,10 @@ def add(runs: tuple[Path, ...], board: Path | None, slug: str, records: Path | N
     A new entry needs --method, --backbone and --setting. Runs of several seeds of one method go into one entry. A record
     that was edited, or measured by code with uncommitted changes, is refused. Nothing is ever overwritten.
     """
-    from stsbench.leaderboard.records.add import add as adding
-    from stsbench.leaderboard.records.add import described
+    from .api import add as add_runs
 
-    entry = described(stated)
-    added = adding(writable_board(board), runs, slug, entry, records)
+    with as_command():
+        added = add_runs(runs, slug, board=board, records=records, **stated)
     for run, count in Counter(path.parent for path in added.written).items():
         echo(f"{run}: {counted(count, 'record')}")
     if added.present:
@@ -48,25 +47,19 @@ def submit(runs: tuple[Path, ...], board: Path | None, slug: str, commit: bool, 
     The options are those of `leaderboard add`, and so are the checks. Nothing is written without --open, and nothing is ever
     pushed: the commands for that are printed.
     """
-    from stsbench.leaderboard.records.add import described
     from stsbench.leaderboard.records.paths import find_board
 
-    from .placement import headline
-    from .submit import next_steps
-    from .submit import submit as submitting
+    from .api import submit as submit_runs
+    from .submission import as_arguments, next_steps
 
-    root = find_board(board)
-    made = submitting(root, runs, slug, described(stated), commit)
-    for standing in made.standings:
-        echo(f"would {headline(standing)}")
-    echo(f"{'on the branch ' + made.branch if commit else 'to be committed'}: {counted(len(made.files), 'file')}, "
-               f"{sized(made.size)}")
-    for path in made.files:
-        echo(f"  {path}")
+    with as_command():
+        made = submit_runs(runs, slug, board=board, open=commit, **stated)
+    for line in made.lines():
+        echo(line)
     for line in made.warnings:
         echo(f"note: {line}", err=True)
     echo("next:")
-    for step in next_steps(root, made, as_arguments(runs, board, slug, stated)):
+    for step in next_steps(find_board(board), made, as_arguments(runs, board, slug, stated)):  # in the order of the words
         echo(f"  {step}")
 
 
@@ -77,15 +70,9 @@ def submit(runs: tuple[Path, ...], board: Path | None, slug: str, commit: bool, 
 def placement(board: Path | None, records: str | None, since: str) -> None:
     """Say, in Markdown, where entries would rank that are new or changed since a git revision, committed or not, how their
     descriptions differ, and which other files change."""
-    from stsbench.leaderboard.ranks.gather import gather
-    from stsbench.leaderboard.records.paths import find_board
+    from .api import placement as placement_of
 
-    from .checkout import changes_since, others_since
-    from .placement import report
-
-    root = find_board(board)
-    changes = changes_since(since, root / "measured")
-    echo(report(gather(root, records), changes, others_since(since, root)), nl=False)
+    echo(str(placement_of(since, board=board, records=records)), nl=False)
 
 
 @click.group("import")
@@ -104,9 +91,10 @@ def import_mteb(source: str, board: Path | None, name: str | None, revision: str
     FILE is a result file or a folder of them, as mteb's cache lays them out. A MODEL such as
     sentence-transformers/all-MiniLM-L6-v2 is looked up in mteb's public results repository.
     """
-    from stsbench.leaderboard.imports.mteb import import_results
+    from .api import import_mteb as import_results
 
-    imported = import_results(writable_board(board), source, name, revision)
+    with as_command():
+        imported = import_results(source, board=board, name=name, revision=revision)
     for path in imported.written:
         echo(str(path))
     for path in imported.present:

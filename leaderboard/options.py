@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
+
+from stsbench.errors import StsbenchWarning, UsageError
 
 BOARD = click.option("--board", type=click.Path(path_type=Path), help="The board's folder (default: ./leaderboard).")
 RECORDS = click.option("--records", metavar="DIR|hf:OWNER/DATASET", help="Where the board's runs lie, if not in it: the "
@@ -20,7 +24,7 @@ ENTRY = (
     click.option("--method", help="What the row is called."),
     click.option("--backbone", help="The network underneath, such as BERT-base."),
     click.option("--setting", type=click.Choice(["unsup", "semi", "sup"]), help="Which labels it was trained with."),
-    click.option("--flag", "flags", multiple=True, type=click.Choice(["nli", "sts", "transductive", "dev-selected"]),
+    click.option("--flag", multiple=True, type=click.Choice(["nli", "sts", "transductive", "dev-selected"]),
                  help="nli, sts: trained on such labels; transductive: on test texts; dev-selected: on STS-B dev."),
     click.option("--best-of", type=click.IntRange(2), help="It is the best of so many seeds: shown as such, never ranked."),
     click.option("--recipe", default="", help="The recipe it was trained by."),
@@ -37,19 +41,13 @@ def entry_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def as_arguments(runs: tuple[Path, ...], board: Path | None, slug: str, stated: dict[str, Any]) -> list[str]:
-    """The words of a command line with these options."""
-    words = [*map(str, runs), *([] if board is None else ["--board", str(board)]), "--entry", slug]
-    for name, value in stated.items():
-        option = "--flag" if name == "flags" else f"--{name.replace('_', '-')}"
-        for word in value if isinstance(value, tuple) else [value]:
-            words += [option, str(word)] if word not in (None, "") else []
-    return words
-
-
-def writable_board(board: Path | None) -> Path:
-    """The folder to add to, which need not hold a board yet where it is named."""
-    root = board or Path("leaderboard")
-    if board is None and not root.is_dir():
-        raise click.UsageError(f"there is no folder {root}: run this in a checkout, or name a board with --board")
-    return root
+@contextmanager
+def as_command() -> Iterator[None]:
+    """A function of the board is called by its command: a UsageError is click's, and what the function warns of is what the
+    command prints of its result."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StsbenchWarning)
+        try:
+            yield
+        except UsageError as error:
+            raise click.UsageError(str(error)) from error

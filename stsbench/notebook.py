@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 
 def in_notebook() -> bool:
@@ -35,6 +40,23 @@ def html_table(caption: str, lines: Sequence[Sequence[str]]) -> str:
              for tag, line in zip(["th", *["td"] * (len(lines) - 1)], lines, strict=True))
     body = "".join(f"<tr>{row}</tr>" for row in cells)
     return f"<table><caption>{escape(caption)}</caption>{body}</table>"
+
+
+class Tabular(ABC):
+    """A result with rows, which pandas, polars and pyarrow read."""
+
+    @abstractmethod
+    def to_arrow(self) -> pa.Table:
+        """Its rows as an Arrow table."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """Its rows as a pandas DataFrame."""
+        frame: pd.DataFrame = self.to_arrow().to_pandas()
+        return frame
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
+        """The rows, for whoever speaks Arrow's PyCapsule interface."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 
 def start_bar(total: int) -> Callable[[int], None]:

@@ -11,13 +11,25 @@ PACKAGES = {
     "stsbench.evaluation": "Measuring, records, and what a protocol is.",
     "stsbench.training": "Training in a program.",
     "stsbench.training.api": "What a method's author imports.",
+    "stsbench.leaderboard": "The board: its rows, what enters it, where it would stand.",
     "stsbench.publish": "Model cards and mteb's result files.",
 }
 
 
+def link_sources(root: Path) -> None:
+    """Make build/api/stsbench, the checkout in the shape of an installed stsbench: mkdocstrings, which imports nothing,
+    looks for its outer folders there."""
+    made = root / "build" / "api" / "stsbench"
+    made.mkdir(parents=True, exist_ok=True)
+    for path in (*(root / "stsbench").iterdir(), *(root / name for name in ("protocols", "methods", "leaderboard"))):
+        if not (link := made / path.name).is_symlink():
+            link.symlink_to(path.resolve())
+
+
 def origins(package: str, root: Path) -> dict[str, str]:
-    """Public name -> the dotted name of its definition, from the package's source: nothing is imported."""
-    tree = ast.parse(root.joinpath(*package.split("."), "__init__.py").read_text("utf-8"))
+    """Public name -> the dotted name of its definition, from the package's source: nothing is imported. A name that is a
+    package of PACKAGES has a page of its own."""
+    tree = _door(package, root)
     where: dict[str, str] = {}
     public: list[str] = []
     for node in ast.walk(tree):
@@ -30,14 +42,21 @@ def origins(package: str, root: Path) -> dict[str, str]:
                 modules = {name: str(module) for name, module in ast.literal_eval(node.value).items()}
                 full = {n: m if m.startswith("stsbench.") else f"{package}.{m}" for n, m in modules.items()}
                 where = {name: f"{module}.{name}" for name, module in full.items()} | where
+    public = [name for name in public if f"{package}.{name}" not in PACKAGES]
     if missing := [name for name in public if name not in where]:
         raise ValueError(f"{package}: where is {', '.join(missing)} defined?")
     return {name: where[name] for name in sorted(public, key=str.lower)}
 
 
+def _door(package: str, root: Path) -> ast.Module:
+    """A package's __init__.py; those of the outer folders stand beside stsbench/."""
+    parts = package.split(".")
+    inner, outer = root.joinpath(*parts, "__init__.py"), root.joinpath(*parts[1:], "__init__.py")
+    return ast.parse((inner if inner.is_file() else outer).read_text("utf-8"))
+
+
 def _summary(package: str, root: Path) -> str:
-    tree = ast.parse(root.joinpath(*package.split("."), "__init__.py").read_text("utf-8"))
-    return ast.get_docstring(tree) or ""
+    return ast.get_docstring(_door(package, root)) or ""
 
 
 def pages(root: Path) -> dict[str, tuple[str, str]]:

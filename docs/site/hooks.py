@@ -52,6 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     readme = files.get_file_from_path("README.md")
     if readme is not None:
         files.remove(readme)
+    api.link_sources(ROOT)
     elsewhere, books = _elsewhere(), notebooks.pages(ROOT)
     config.extra["elsewhere"] = {**elsewhere, **{f"docs/{uri[:-3]}.ipynb": uri for uri in books}}
     for name, uri in elsewhere.items():

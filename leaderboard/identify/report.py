@@ -14,6 +14,7 @@ ABOUT = ("encoder", "text version")  # slots that a row needs only where there a
 OPENING, FOLLOWING = ("protocol",), ("aggregation", "metric")  # slots whose choice says itself what it is
 FEW = 2  # numbers that any of many settings may meet by chance
 INDISTINGUISHABLE = "cannot be distinguished by these tasks"
+UNIT = "Differences are measured minus published, in points (x 100)."
 NOTHING = "Nothing could be checked: every setting lacks an observation."
 
 
@@ -96,6 +97,28 @@ def heading(result: SearchResult, observations: Sequence[Observed]) -> list[str]
     if any(observed.text_version == "sample" for observed in observations):
         lines.append("sample data: not comparable with published numbers")
     return lines
+
+
+def header(result: SearchResult) -> list[str]:
+    """Of `lines`; a line feed is where a narrow column may break."""
+    figures = ("mean\n|diff|", "largest\n|diff|", "to the\nlast digit")
+    return ["place", "setting", *figures, *result.numbers.items, "papers' presets"]
+
+
+def lines(result: SearchResult, about: bool, top: int) -> list[list[str]]:
+    """The table's cells, a line for each of the nearest `top` settings."""
+    items, made = result.numbers.items, []
+    for match in result.matches[:top]:
+        rank = f"{match.rank}" + ("=" if sum(other.rank == match.rank for other in result.matches) > 1 else "")
+        cells = [signed(match.differences[task]) for task in items]
+        figures = [f"{match.mean:.2f}", f"{abs(match.largest[1]):.2f}", f"{match.exact} of {len(items)}"]
+        made.append([rank, named(match, about, ":"), *figures, *cells, ", ".join(match.papers)])
+    return made
+
+
+def first(lines: list[str], top: int) -> list[str]:
+    """The first `top` lines, and how many more there are."""
+    return [*lines[:top], *([f"and {len(lines) - top} more"] if len(lines) > top else [])]
 
 
 def signed(value: float, digits: int = 2) -> str:

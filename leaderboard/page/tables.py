@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE, Board, Cell, Row, Tab
 from stsbench.leaderboard.ranks.wording import group_title
@@ -27,6 +28,8 @@ CSV_COLUMNS = (
     "tab", "kind", "id", "method", "backbone", "setting", "flags", "seeds", "best_of", "column", "value", "low", "high",
     "sd", "n", "place", "first", "last", "ties", "source", "printed", "notes",
 )
+_FIGURES = ("value", "low", "high", "sd")
+_TEXTS = ("id", "method", "backbone", "column", "source", "notes")
 
 
 def markdown_tables(board: Board) -> str:
@@ -85,28 +88,34 @@ def _booktabs(tab: Tab) -> str:
     )
 
 
-def csv_table(board: Board) -> str:
-    """Every score of every row of every tab, a line each, in CSV_COLUMNS; numbers to six decimals, flags with spaces."""
-    stream = io.StringIO()
-    table = csv.DictWriter(stream, CSV_COLUMNS, lineterminator="\n")
-    table.writeheader()
+def score_rows(board: Board) -> Iterator[dict[str, Any]]:
+    """Every score of every row of every tab, by CSV_COLUMNS: numbers as they are, None for what is not there."""
     for tab in board.tabs:
         for row in (*tab.measured, *tab.published):
-            rank = row.rank
-            notes = [SAMPLE] if tab.sample else []
+            rank, notes = row.rank, [SAMPLE] if tab.sample else []
             common = {
-                "tab": tab.id, "kind": row.kind, "id": _cell(row.id), "method": _cell(row.method),
-                "backbone": _cell(row.backbone), "setting": row.setting, "flags": " ".join(row.flags),
-                "seeds": row.seeds, "best_of": row.best_of,
+                "tab": tab.id, "kind": row.kind, "id": row.id, "method": row.method, "backbone": row.backbone,
+                "setting": row.setting, "flags": " ".join(row.flags), "seeds": row.seeds, "best_of": row.best_of,
+                **dict.fromkeys(("column", *_FIGURES, "n")),  # in the order of the columns
                 "place": rank and rank.position, "first": rank and rank.first, "last": rank and rank.last,
-                "ties": rank and rank.ties, "source": _cell(row.source), "printed": _number(row.average_printed),
-                "notes": _cell("; ".join([*notes, *_sentences(row)])),
+                "ties": rank and rank.ties, "source": row.source, "printed": row.average_printed,
+                "notes": "; ".join([*notes, *_sentences(row)]),
             }
             for column in tab.columns:
                 if (cell := row.cells.get(column)) is not None:
-                    numbers = {key: _number(getattr(cell, key), tab.digits) for key in ("value", "low", "high", "sd")}
-                    shown = common if column == tab.lead else {**common, "printed": ""}
-                    table.writerow({**shown, "column": _cell(column), **numbers, "n": cell.n})
+                    shown = common if column == tab.lead else {**common, "printed": None}
+                    yield {**shown, "column": column, **{name: getattr(cell, name) for name in (*_FIGURES, "n")}}
+
+
+def csv_table(board: Board) -> str:
+    """Every score of every row of every tab, a line each, in CSV_COLUMNS; numbers to six decimals, flags with spaces."""
+    stream, digits = io.StringIO(), {tab.id: tab.digits for tab in board.tabs}
+    table = csv.DictWriter(stream, CSV_COLUMNS, lineterminator="\n")
+    table.writeheader()
+    for row in score_rows(board):
+        figures = {name: _number(row[name], digits[row["tab"]]) for name in _FIGURES}
+        texts = {name: _cell(row[name]) for name in _TEXTS}
+        table.writerow({**row, **figures, **texts, "printed": _number(row["printed"])})
     return stream.getvalue()
 
 
@@ -114,6 +123,23 @@ def readme_tab(board: Board) -> Tab | None:
     """The tab that the README shows: STS by Spearman, all; None where nothing has been measured so."""
     fitting = (tab for tab in board.tabs if (tab.metric, tab.aggregation) == ("spearman", "all"))
     return next((tab for tab in fitting if tab.group == DEFAULT_PROTOCOL and tab.measured and not tab.sample), None)
+
+
+def lead_tab(board: Board) -> Tab | None:
+    """The tab to show first: the README's, else the first with measured rows, else the first; None on an empty board."""
+    return readme_tab(board) or next((tab for tab in board.tabs if tab.measured), next(iter(board.tabs), None))
+
+
+def lead_lines(tab: Tab, most: int) -> list[list[str]]:
+    """A tab's lead column as lines of cells, the header first: the best `most` measured rows, or published ones where none
+    was measured, with interval and rank."""
+    lines = [["method", "backbone", "setting", "flags", tab.lead, "95 % interval", "rank"]]
+    for row in (tab.measured or tab.published)[:most]:
+        lead = row.cells.get(tab.lead)
+        score, interval = (_fixed(lead.value, tab.digits), _interval(lead, tab.digits)) if lead else ("", "")
+        rank = _rank_interval(row) or _standing(row)
+        lines.append([_line(row.method), _line(row.backbone), row.setting or "", _flags(row), score, interval, rank])
+    return lines
 
 
 def comparable(tab: Tab) -> dict[str, list[Row]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stsbench.errors import StsbenchError
+from stsbench.errors import StsbenchError, UsageError
 
 _HERE = Path(__file__).resolve().parents[1]
 PUBLISHED = _HERE / "published"
@@ -20,4 +20,12 @@ def find_board(named: Path | None) -> Path:
         raise StsbenchError(
             f"{folder} is not a board: it has neither measured/ nor published/; run this in a checkout, or name it: --board"
         )
+    return folder
+
+
+def writable_board(named: Path | None) -> Path:
+    """The folder to add to, which need not hold a board yet where it is named. Raises UsageError where none is here."""
+    folder = named or Path("leaderboard")
+    if named is None and not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}: run this in a checkout, or name a board with --board")
     return folder

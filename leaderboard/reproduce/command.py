@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,28 +35,18 @@ def reproduce(
     PAPER:TABLE is a table, as simcse:5; PAPER lists a paper's tables; without it the papers are listed. A row counts as
     reproduced only by its very recipe or command, under the table's protocol and metric, on the catalog's data.
     """
-    from stsbench.leaderboard.publications.load import load_publications
-    from stsbench.leaderboard.reproduce import table as rows_of
+    from .api import reproduce as reproduce_table
 
     if table is None or ":" not in table:
         if json_target or form != "table":
             raise click.UsageError("--json and --format go with a table, PAPER:TABLE")
         _list(table)
         return
-    publications = load_publications()
-    rows = rows_of.find_rows(table, publications)
-    lines = rows_of.lines_of(publications, rows, runs=runs or Path("runs"), board=_board(board), data_dir=data_dir)
+    made = reproduce_table(table, runs=runs, board=board, data_dir=data_dir)
     if json_target != "-":
-        print_lines(lines, form)
+        print_lines(made.lines, form)
     if json_target:
-        write_json([line.as_json() for line in lines], json_target)
-
-
-def _board(named: Path | None) -> Path | None:
-    """The board's folder, None where none is named and none is here. StsbenchError: what is named is none."""
-    from stsbench.leaderboard.records.paths import find_board
-
-    return find_board(named) if named is not None or Path("leaderboard", "measured").is_dir() else None
+        write_json(made.as_json(), json_target)
 
 
 def _list(paper: str | None) -> None:
@@ -63,32 +54,25 @@ def _list(paper: str | None) -> None:
     from rich.table import Table
 
     from stsbench.cli.output.grid import plain
-    from stsbench.leaderboard.reproduce import table as rows_of
 
-    from .forms import about
+    from .api import papers
 
-    publications, resolved = rows_of.all_ways()
     grid = Table()
     grid.add_column("paper" if paper is None else "table", no_wrap=True)
     grid.add_column("what", overflow="fold")
     for name in ("rows", "by a\nrecipe", "by stsbench\neval", "not\nhere"):
         grid.add_column(name, justify="right", no_wrap=True)
-    if paper is None:
-        groups = [(publication.paper.id, publication.paper.title, list(publication.rows)) for publication in publications]
-    else:
-        chosen = rows_of.find_paper(paper, publications)
-        groups = [(f"{paper}:{heading.name}", about(heading), rows) for heading, rows in rows_of.headings(chosen.rows)]
-    for name, what, rows in groups:
-        number = rows_of.count(rows, resolved)
+    listed = papers(paper).rows
+    for name, what, number in listed:
         numbers = (number.rows, number.recipe, number.eval, number.without)
         grid.add_row(plain(name), plain(what), *map(str, numbers))
     if paper is None:
-        whole = rows_of.count([row for publication in publications for row in publication.rows], resolved)
-        grid.add_row("all", "", *map(str, (whole.rows, whole.recipe, whole.eval, whole.without)))
+        columns = zip(*((made.rows, made.recipe, made.eval, made.without) for _, _, made in listed), strict=True)
+        grid.add_row("all", "", *map(str, map(sum, columns)))
     _console().print(grid)
 
 
-def print_lines(lines: list[Line], form: str) -> None:
+def print_lines(lines: Sequence[Line], form: str) -> None:
     """Write rows to stdout as a table for people, or in a form to paste."""
     from stsbench.cli.output.grid import print_text
     from stsbench.leaderboard.reproduce import forms

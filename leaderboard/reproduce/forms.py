@@ -24,11 +24,12 @@ def as_csv(lines: Sequence[Line]) -> str:
     stream = io.StringIO()
     table = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
     table.writeheader()
-    table.writerows(row for line in lines for row in _rows(line))
+    table.writerows(row for line in lines for row in figures(line))
     return stream.getvalue()
 
 
-def _rows(line: Line) -> Iterator[dict[str, Any]]:
+def figures(line: Line) -> Iterator[dict[str, Any]]:
+    """A row, by COLUMNS, for each published figure, then for each measurement of it; without what does not apply."""
     row, heading = line.row, line.row.heading
     about = {"row": row.id, "method": row.method, "backbone": row.backbone, "protocol": heading.protocol,
              "aggregation": heading.aggregation, "metric": heading.metric, "split": heading.split}

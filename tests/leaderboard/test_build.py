@@ -18,11 +18,11 @@ from board_runs import REVISION, Letters, checkout, own_runs, read_once, runs  #
 from clirun import cli, place  # noqa: F401  fixtures
 from run_edits import edit, rows_of
 
-import stsbench.leaderboard.build as build_module
+import stsbench.leaderboard.board_files as build_module
 import stsbench.leaderboard.command as command_module
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.run_file import RUN
-from stsbench.leaderboard.build import BEGIN, END, build
+from stsbench.leaderboard.board_files import BEGIN, END, build
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
 

@@ -12,7 +12,7 @@ import yaml
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import protocol_of_record, task_of
 from stsbench.evaluation.run_file import RUN, load_records, observations_of
-from stsbench.leaderboard.build import BEGIN, END
+from stsbench.leaderboard.board_files import BEGIN, END
 from stsbench.leaderboard.ranks.lines import lines_of
 from stsbench.leaderboard.records.entries import EntryRun, checked_run, read_run
 

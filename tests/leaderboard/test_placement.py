@@ -6,8 +6,8 @@ from dataclasses import replace
 import board_example
 
 from stsbench.leaderboard.checkout import EntryChange
-from stsbench.leaderboard.placement import headline, report, standings
 from stsbench.leaderboard.ranks.board import Rank
+from stsbench.leaderboard.standing import headline, report, standings
 
 BOARD = board_example.board(measured=14, published=5)
 

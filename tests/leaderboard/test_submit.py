@@ -130,7 +130,7 @@ def test_what_add_writes_beside_the_entries_is_listed_and_committed_but_not_writ
         (board / "shared/new").write_text((board / "shared/old").read_text() + ", new")
         return add(board, *arguments)
 
-    monkeypatch.setattr("stsbench.leaderboard.submit.add", add_and_share)
+    monkeypatch.setattr("stsbench.leaderboard.submission.add", add_and_share)
     code, out, err = cli("leaderboard", "submit", own_runs["letters"], *NEW)
     assert code == 0, err
     assert "  leaderboard/shared/new\n" in out and "  git add leaderboard/measured/mine leaderboard/shared\n" in out

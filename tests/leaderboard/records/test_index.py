@@ -14,7 +14,7 @@ from clirun import cli, fails, place  # noqa: F401  fixtures
 from gathered import LETTERS
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.build import build, outputs
+from stsbench.leaderboard.board_files import build, outputs
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.index import INDEX, read_index, records_folder, write_index

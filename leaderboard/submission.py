@@ -6,27 +6,28 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
 from stsbench.leaderboard.records.index import records_folder
-from stsbench.wording import counted
+from stsbench.wording import counted, sized
 
-from .build import SITE
+from .board_files import SITE
 from .checkout import commit_beside, top_of
-from .placement import Standing, standings
+from .standing import Standing, headline, standings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Submission:
     """files: what is new or changed, by path; size: of all of them, in bytes; standings: where the entry would stand;
-    branch: the one they are committed on, "" where they are not."""
+    branch: the one they are committed on, "" where they are not; steps: the commands that publish it."""
 
     entry: str
     files: tuple[str, ...]
@@ -34,6 +35,21 @@ class Submission:
     standings: tuple[Standing, ...]
     warnings: tuple[str, ...]
     branch: str = ""
+    steps: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Submission of {self.entry}: {counted(len(self.files), 'file')}; print it for where the entry would rank>"
+
+    def __str__(self) -> str:
+        return "\n".join([*self.lines(), "next:", *(f"  {step}" for step in self.steps)])
+
+    def lines(self) -> list[str]:
+        """Where the entry would rank, and its files."""
+        where = f"on the branch {self.branch}" if self.branch else "to be committed"
+        return [
+            *(f"would {headline(standing)}" for standing in self.standings),
+            f"{where}: {counted(len(self.files), 'file')}, {sized(self.size)}", *(f"  {path}" for path in self.files),
+        ]
 
 
 def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | None, commit: bool = False) -> Submission:
@@ -79,6 +95,16 @@ def next_steps(board: Path, submission: Submission, arguments: Sequence[str]) ->
     ]
     steps += [["git", "push", "-u", "origin", branch], ["gh", "pr", "create", "--head", branch, "--fill"]]
     return [shlex.join(step) for step in steps]
+
+
+def as_arguments(runs: Sequence[Path], board: Path | None, slug: str, stated: Mapping[str, Any]) -> list[str]:
+    """The words of a command line with these options."""
+    words = [*map(str, runs), *([] if board is None else ["--board", str(board)]), "--entry", slug]
+    for name, value in stated.items():
+        option = f"--{name.replace('_', '-')}"
+        for word in value if isinstance(value, tuple) else [value]:
+            words += [option, str(word)] if word not in (None, "") else []
+    return words
 
 
 def _folders(board: Path, submission: Submission) -> list[str]:

@@ -16,6 +16,7 @@ from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_tables, short_table
 from stsbench.leaderboard.ranks.board import Board
 from stsbench.leaderboard.ranks.gather import gather
+from stsbench.wording import counted
 
 FOREST = "leaderboard.svg"  # below docs/: the README's picture
 MINILM_PAGE = "methods-on-minilm.md"  # of docs/findings: prose with one table of the board
@@ -25,12 +26,15 @@ BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!--
 Content = str | bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Built:
     """written: the files that a build changed or deleted; stale: those kept in git that it left out of date."""
 
     written: tuple[Path, ...]
     stale: tuple[Path, ...]
+
+    def __repr__(self) -> str:
+        return f"<Built: {counted(len(self.written), 'file')} written, {len(self.stale)} left out of date>"
 
 
 def outputs(board: Board) -> dict[str, Content]:
@@ -87,18 +91,29 @@ def build(root: Path, output: Path | None = None, records: str | None = None) ->
     """
     board = gather(root, records)
     folder = root / SITE if output is None else output
-    made: dict[Path, Content] = {folder / name: content for name, content in outputs(board).items()}
+    made = below(folder, outputs(board))
     in_git = kept(root, board)
     if output is None:
         made |= in_git
-    written = _changed(made)
-    for path in written:
-        with atomic_write(path, "wb") as stream:
-            stream.write(_encoded(made[path]))
+    written = write(made)
     left = _left_over(made, folder) if output is None else ()
     for path in left:
         path.unlink()
     return Built((*written, *left), () if output is None else _changed(in_git))
+
+
+def below(folder: Path, files: Mapping[str, Content]) -> dict[Path, Content]:
+    """`files` by their paths below `folder`."""
+    return {folder / name: content for name, content in files.items()}
+
+
+def write(made: Mapping[Path, Content]) -> tuple[Path, ...]:
+    """Write the files whose content is another one, each whole or not at all; returns these."""
+    written = _changed(made)
+    for path in written:
+        with atomic_write(path, "wb") as stream:
+            stream.write(_encoded(made[path]))
+    return written
 
 
 def check(root: Path, records: str | None = None) -> None:

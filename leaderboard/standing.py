@@ -4,19 +4,60 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from stsbench.leaderboard.page.markdown_text import pipes, plain_markdown
 from stsbench.leaderboard.ranks.board import Board, Cell, Row, Tab
+from stsbench.notebook import Tabular
 from stsbench.parsing import TooLargeError, load_yaml
 from stsbench.wording import counted
 
 from .checkout import EntryChange
 
+if TYPE_CHECKING:
+    from pyarrow import Table
+
 Standing = tuple[Tab, Row]
+COLUMNS = ("entry", "new", "tab", "protocol", "column", "value", "low", "high", "first", "last", "ranked", "unranked")
 _LISTED = 10  # files named in a report
+
+
+@dataclass(frozen=True, repr=False)
+class Placement(Tabular):
+    """Where the entries of `changes` stand on `board`. others: files beside them that changed, too."""
+
+    board: Board
+    changes: tuple[EntryChange, ...]
+    others: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        names = ", ".join(change.entry for change in self.changes) or "no entry"
+        return f"<Placement of {names}; print it for where they rank>"
+
+    def __str__(self) -> str:
+        return report(self.board, self.changes, self.others)
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+    def to_arrow(self) -> Table:
+        """A table with a row for each tab that an entry stands in: its lead score with the 95 % interval, the 95 %
+        interval of its rank among how many, or why it has none."""
+        import pyarrow
+
+        columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        for change in self.changes:
+            for tab, row in standings(self.board, change.entry):
+                cell, rank = row.cells.get(tab.lead), row.rank
+                scores = (cell.value, cell.low, cell.high) if cell else (None, None, None)
+                ranks = (rank.first, rank.last, _ranked(tab), "") if rank else (None, None, _ranked(tab), _reason(row))
+                line = (change.entry, change.new, tab.id, protocol_of(tab), tab.lead, *scores, *ranks)
+                for name, value in zip(COLUMNS, line, strict=True):
+                    columns[name].append(value)
+        return pyarrow.table(columns)
 
 
 def standings(board: Board, entry: str) -> list[Standing]:
@@ -96,9 +137,12 @@ def _described(change: EntryChange) -> str:
 
 def _rank(tab: Tab, row: Row) -> str:
     assert row.rank is not None
-    ranked = sum(other.rank is not None for other in tab.measured)
     first, last = row.rank.first, row.rank.last
-    return f"{first if first == last else f'{first}-{last}'} of {ranked}"
+    return f"{first if first == last else f'{first}-{last}'} of {_ranked(tab)}"
+
+
+def _ranked(tab: Tab) -> int:
+    return sum(row.rank is not None for row in tab.measured)
 
 
 def _reason(row: Row) -> str:

@@ -1,0 +1,266 @@
+"""The board's functions: what `stsbench leaderboard` does, as Python calls it. They print nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from stsbench.errors import StsbenchError, UsageError, warning_log
+from stsbench.leaderboard.imports.mteb import Import, import_results
+from stsbench.leaderboard.ranks import results
+from stsbench.leaderboard.ranks.gather import gather
+from stsbench.leaderboard.records.add import Added, described
+from stsbench.leaderboard.records.add import add as add_records
+from stsbench.leaderboard.records.index import Index, write_index
+from stsbench.leaderboard.records.paths import find_board, writable_board
+
+from . import board_files, server, standing, submission
+from .board_files import SITE, Built
+from .checkout import changes_since, others_since
+from .loaded_board import Board
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class HasFolder(Protocol):
+    """What knows its run folder, as `evaluate`'s Result does."""
+
+    @property
+    def folder(self) -> Path: ...
+
+
+Folder = str | Path
+Run = Folder | HasFolder
+Setting = Literal["unsup", "semi", "sup"]
+Flag = Literal["nli", "sts", "transductive", "dev-selected"]
+
+
+def _paths(runs: Run | Sequence[Run]) -> tuple[Path, ...]:
+    several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    folders = [run if isinstance(run, str | Path) else getattr(run, "folder", None) for run in several]
+    if None in folders:
+        raise StsbenchError(f"{several[folders.index(None)]!r} is neither a run folder nor a result that has one")
+    return tuple(Path(folder) for folder in folders if folder is not None)
+
+
+def _path(folder: Folder | None) -> Path | None:
+    return None if folder is None else Path(folder)
+
+
+def _text(folder: Folder | None) -> str | None:
+    return None if folder is None else str(folder)
+
+
+def _stated(
+    method: str | None, backbone: str | None, setting: str | None, flag: str | Sequence[str], best_of: int | None,
+    recipe: str, paper: str | None, card: str, note: str,
+) -> dict[str, Any]:
+    """What describes an entry, by the names of the options."""
+    flags = (flag,) if isinstance(flag, str) else tuple(flag)
+    return {"method": method, "backbone": backbone, "setting": setting, "flag": flags, "best_of": best_of,
+            "recipe": recipe, "paper": paper, "card": card, "note": note}
+
+
+def _fields(stated: Mapping[str, Any]) -> dict[str, Any]:
+    return {"flags" if name == "flag" else name: value for name, value in stated.items()}
+
+
+def load(board: Folder | None = None, *, records: Folder | None = None) -> Board:
+    """A board, checked and ranked: its tabs, rows and entries, to look at, to draw or to save.
+
+    board: its folder, ./leaderboard by default; a folder without published/ shows the papers' rows of the package. records:
+    where its runs lie, if not in it: a folder, or hf:OWNER/DATASET. Raises StsbenchError, naming the file, for a board that
+    is not valid.
+
+    >>> from pathlib import Path
+    >>> from stsbench import leaderboard
+    >>> Path("board/measured").mkdir(parents=True)
+    >>> board = leaderboard.load("board")
+    >>> len(board.entries), board.tab("sts-spearman-all").lead
+    (0, 'Avg')
+    """
+    root = find_board(_path(board))
+    return Board(**vars(gather(root, _text(records))), folder=root)
+
+
+def build(
+    board: Folder | None = None, *, records: Folder | None = None, check: bool = False, all: bool = False,
+    output: Folder | None = None,
+) -> Built:
+    """Check every record against its observations, then write the page and the tables, as `stsbench leaderboard build`.
+
+    board, records: as `load` takes them. check: write nothing, and raise StsbenchError where a file that is kept in git is
+    out of date. all: score every run again. output: write there, and touch nothing else. Returns the files that changed.
+    Raises StsbenchError, before anything is written, where the board is not valid.
+
+    >>> from pathlib import Path
+    >>> from stsbench import leaderboard
+    >>> Path("board/measured").mkdir(parents=True)
+    >>> Path("page/index.html") in leaderboard.build("board", output="page").written
+    True
+    """
+    if check and output:
+        raise UsageError("--check writes nothing: leave out --output")
+    root = find_board(_path(board))
+    if all:
+        results.clear()
+    if check:
+        board_files.check(root, _text(records))
+        return Built((), ())
+    return board_files.build(root, _path(output), _text(records))
+
+
+def add(
+    runs: Run | Sequence[Run], entry: str, *, board: Folder | None = None, method: str | None = None,
+    backbone: str | None = None, setting: Setting | None = None, flag: Flag | Sequence[Flag] = (),
+    best_of: int | None = None, recipe: str = "", paper: str | None = None, card: str = "", note: str = "",
+    records: Folder | None = None,
+) -> Added:
+    """Add runs to an entry of a board, once all their records have been checked, as `stsbench leaderboard add`.
+
+    runs: run folders, or results of `evaluate`; several seeds of one method go into one entry. entry: its name, in small
+    letters and dashes. board: its folder, ./leaderboard by default. A new entry needs method (what the row is called),
+    backbone (the network underneath) and setting (unsup, semi or sup: which labels trained it). flag: nli, sts (trained on
+    such labels), transductive (on test texts), dev-selected (on STS-B dev). best_of: it is the best of so many seeds.
+    recipe, paper, card, note: shown with the row. records: the folder to write the runs to, if not the board's.
+
+    Nothing is ever overwritten. What to think about before publishing is a StsbenchWarning. Raises StsbenchError for a
+    record that was edited, or measured by changed code, and whatever else does not belong.
+
+    >>> from stsbench import leaderboard
+    >>> leaderboard.add("nowhere", "my-method", board="board")
+    Traceback (most recent call last):
+    stsbench.errors.StsbenchError: nowhere is not a run folder: no such folder
+    """
+    log = warning_log()
+    stated = _stated(method, backbone, setting, flag, best_of, recipe, paper, card, note)
+    is_described = described(_fields(stated))
+    added = add_records(writable_board(_path(board)), _paths(runs), entry, is_described, _path(records))
+    for line in added.warnings:
+        log(f"warning: {line}")
+    return added
+
+
+def submit(
+    runs: Run | Sequence[Run], entry: str, *, board: Folder | None = None, method: str | None = None,
+    backbone: str | None = None, setting: Setting | None = None, flag: Flag | Sequence[Flag] = (),
+    best_of: int | None = None, recipe: str = "", paper: str | None = None, card: str = "", note: str = "",
+    open: bool = False,
+) -> submission.Submission:
+    """What runs would add to a board, where the entry would rank, and the commands that publish it; nothing is written.
+
+    The options are those of `add`, and so are the checks. open: commit the files on a new branch, entry-NAME; the working
+    tree and the current branch stay as they are. Nothing is ever pushed. Raises StsbenchError where `add` would.
+
+    >>> from stsbench import leaderboard
+    >>> leaderboard.submit("nowhere", "my-method", board="board")
+    Traceback (most recent call last):
+    stsbench.errors.StsbenchError: board is not a board: it has neither measured/ nor published/; ...
+    """
+    log = warning_log()
+    stated = _stated(method, backbone, setting, flag, best_of, recipe, paper, card, note)
+    made = submission.submit(find_board(_path(board)), _paths(runs), entry, described(_fields(stated)), open)
+    for line in made.warnings:
+        log(f"warning: {line}")
+    arguments = submission.as_arguments(_paths(runs), _path(board), entry, stated)
+    return replace(made, steps=tuple(submission.next_steps(find_board(_path(board)), made, arguments)))
+
+
+def placement(since: str, *, board: Folder | None = None, records: Folder | None = None) -> standing.Placement:
+    """Where entries rank that are new or changed since a git revision, committed or not: str() of it is Markdown.
+
+    since: such as "origin/main". board, records: as `load` takes them. Raises StsbenchError outside of a checkout, and where
+    git does not know the revision.
+
+    >>> from stsbench import leaderboard
+    >>> leaderboard.placement("HEAD", board="board")
+    Traceback (most recent call last):
+    stsbench.errors.StsbenchError: board is not a board: it has neither measured/ nor published/; ...
+    """
+    root = find_board(_path(board))
+    changes = changes_since(since, root / "measured")
+    return standing.Placement(gather(root, _text(records)), changes, others_since(since, root))
+
+
+def plot(
+    backbone: str, *, board: Folder | None = None, records: Folder | None = None, tab: str = "sts-spearman-all",
+    column: str = "Avg", output: Folder | None = None,
+) -> Axes:
+    """Matplotlib axes of the measured entries on one backbone: a point for each seed, a bar at their mean.
+
+    backbone: as the entries name it. board, records: as `load` takes them. tab: by its name in the page's address. output:
+    a .png or .svg file to write, both without a suffix. Raises StsbenchError where the board has none of these.
+
+    >>> from stsbench import leaderboard
+    >>> leaderboard.plot("BERT-base", board="board")
+    Traceback (most recent call last):
+    stsbench.errors.StsbenchError: board is not a board: it has neither measured/ nor published/; ...
+    """
+    from stsbench.leaderboard.page.entries_picture import figure
+    from stsbench.plots.style import save, style, targets
+
+    target = _path(output)
+    if target:
+        targets(target)  # a wrong suffix is an error before anything is read
+    with style():
+        drawing = figure(find_board(_path(board)), backbone, tab, column, _text(records))
+        if target:
+            save(drawing, target)
+    axes: Axes = drawing.axes[0]
+    return axes
+
+
+def index(records: Folder, *, board: Folder | None = None) -> Index:
+    """Write records.sha256 into a board: the digest of every run file that lies outside of it.
+
+    records: a folder, or hf:OWNER/DATASET of the Hugging Face Hub, that holds measured/ENTRY/RUN/run.parquet and
+    observations/. Returns source and digests. Raises StsbenchError where there are no runs.
+
+    >>> from pathlib import Path
+    >>> from stsbench import leaderboard
+    >>> Path("board/measured").mkdir(parents=True)
+    >>> leaderboard.index("runs", board="board")
+    Traceback (most recent call last):
+    stsbench.errors.StsbenchError: --records runs: there is no such folder
+    """
+    return write_index(find_board(_path(board)), str(records))
+
+
+def import_mteb(
+    source: Folder, *, board: Folder | None = None, name: str | None = None, revision: str | None = None
+) -> Import:
+    """Put mteb's results of the STS tasks beside the published rows; they are not checked, and never ranked.
+
+    source: a result file or a folder of them, as mteb's cache lays them out, or a model such as
+    sentence-transformers/all-MiniLM-L6-v2, which is looked up in mteb's public results repository. name: whose they are,
+    where nothing else says. revision: which of several. Returns the files; what was left out is a StsbenchWarning. Raises
+    StsbenchError, naming the file, for what is not a result of mteb.
+
+    >>> from stsbench import leaderboard
+    >>> leaderboard.import_mteb("results.json", board="board")
+    Traceback (most recent call last):
+    stsbench.errors.StsbenchError: results.json is neither a file or folder nor the name of a model, such as org/model
+    """
+    log = warning_log()
+    imported = import_results(writable_board(_path(board)), str(source), name, revision)
+    for line in imported.notes:
+        log(f"warning: {line}")
+    return imported
+
+
+def serve(board: Folder | None = None, *, port: int = 8000) -> server.Server:
+    """Show the built page at http://127.0.0.1:PORT/, to this machine only, until `close()` or the end of a `with` block.
+
+    port: 0 takes any free one. Raises StsbenchError where nothing is built, and for a port that is taken.
+
+    >>> from pathlib import Path
+    >>> from stsbench import leaderboard
+    >>> Path("board/measured").mkdir(parents=True)
+    >>> leaderboard.serve("board")
+    Traceback (most recent call last):
+    stsbench.errors.StsbenchError: board/site/index.html is not there: run `stsbench leaderboard build` first
+    """
+    return server.Server(find_board(_path(board)) / SITE, port).start()

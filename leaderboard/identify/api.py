@@ -1,0 +1,160 @@
+"""`identify` for Python, and what its command shares with it."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from stsbench.errors import StsbenchError, UsageError, warning_log
+from stsbench.evaluation.options import EvalOptions
+from stsbench.notebook import in_notebook, start_bar
+
+from .model import source
+from .numbers import Numbers, read_numbers, refuse_impossible, resolved
+from .observed import known_tasks, observed, run_folders
+from .outcome import Identification
+from .search import search
+
+if TYPE_CHECKING:
+    from stsbench.evaluation.api import StartProgress
+
+Log = Callable[[str], None]
+Figure = float | str | None  # a score; text keeps the zeros at its end; None is not printed
+Published = str | Path | Mapping[str, Figure] | Sequence[Figure]
+
+
+def identify(
+    numbers: Published, model: Any, *, pooler: str | Sequence[str] | None = None, data_dir: str | Path | None = None,
+    sample: bool = False, output: str | Path | None = None,
+) -> Identification:
+    """Which protocol's settings give published numbers with a model's observations, as `stsbench identify` finds them.
+
+    numbers: {"STS12": 72.37, "STS-B": 82.03}; or seven scores in the order STS12 STS13 STS14 STS15 STS16 STS-B SICK-R; or
+    what the command takes: such text, the id of a published row ("simcse:B.2:2"), a .json, .csv or .yaml file. As many
+    digits are compared as are printed; a float has lost the zeros at its end, and counts as having those of the longest one.
+    model: a run folder, a folder of run folders, a Result of `evaluate`, or a model as `evaluate` takes it, which is
+    measured first; or a list of these. pooler, data_dir, sample: for models that are measured first; several poolers are a
+    setting each. output: a folder that keeps their runs.
+
+    Tasks that failed are a StsbenchWarning each. Raises StsbenchError for numbers that are not understood, what is neither
+    run nor model, and records that were edited.
+
+    >>> import stsbench
+    >>> stsbench.identify({"STS-B": 9.48}, "lexical:token-set", sample=True)
+    <Identification: reproduced, 6 settings compared; print it for them>
+    """
+    log = warning_log()
+
+    def heard(line: str) -> None:
+        log(f"warning: {line}" if line.startswith(("failed: ", "left out: ")) else line)
+
+    models = list(model) if isinstance(model, list | tuple) else [model]
+    poolers = () if pooler is None else (pooler,) if isinstance(pooler, str) else tuple(pooler)
+    with tempfile.TemporaryDirectory() as temporary:
+        return identified(
+            as_text(numbers), models, poolers, None if data_dir is None else Path(data_dir), sample,
+            Path(temporary if output is None else output), log=heard, progress=start_bar if in_notebook() else None,
+        )
+
+
+def as_text(numbers: Published) -> str:
+    """Numbers as the command line has them."""
+    if isinstance(numbers, str | Path):
+        return str(numbers)
+    values = list(numbers.values() if isinstance(numbers, Mapping) else numbers)
+    digits = max((len(repr(float(value)).partition(".")[2]) for value in values if isinstance(value, float)), default=0)
+    figures = [_figure(value, digits) for value in values]
+    if isinstance(numbers, Mapping):
+        return ",".join(f"{name}={figure}" for name, figure in zip(numbers, figures, strict=True))
+    return " ".join(figures)
+
+
+def _figure(value: Figure, digits: int) -> str:
+    """A figure as it was printed: a float with the digits of the longest one, since it has lost the zeros at its end."""
+    if isinstance(value, float) and "e" not in repr(float(value)):
+        return f"{value:.{digits}f}"
+    return "-" if value is None else str(value)
+
+
+def identified(
+    numbers: str, models: Sequence[Any], poolers: Sequence[str], data_dir: Path | None, sample: bool, output: Path, *,
+    log: Log, command: Sequence[str] = (), progress: StartProgress | None = None,
+) -> Identification:
+    """`identify`. output: the folder that gets the runs of models that are measured first; command: what their records say
+    made them; `log` gets a line for each thing that a user must know."""
+    if sample and data_dir:
+        raise UsageError("--sample and --data-dir exclude each other")
+    if not models:
+        raise StsbenchError("identify needs a model, or runs of one")
+    published = read_numbers(numbers)
+    named = [_named(model) for model in models]
+    runs = [run_folders(Path(model).expanduser()) if isinstance(model, str) else [] for model in named]
+    for value, option in ((poolers, "--pooler"), (data_dir, "--data-dir"), (sample, "--sample")):
+        if value and all(runs):
+            raise UsageError(f"{option} does not apply to run folders: their observations are used as they are")
+    if not all(runs):
+        published = resolved(published, known_tasks([]))  # a task nobody knows is said before anything is measured
+        if not any(runs):  # a run's geometry has a score that may exceed 100, what is measured here has none
+            refuse_impossible(published)
+    first = next(iter(poolers), None)
+    sources = [source(model, first) if isinstance(model, str) and not its else model
+               for model, its in zip(named, runs, strict=True)]
+    folders = []
+    for at, its in enumerate(runs):
+        name = named[at] if isinstance(named[at], str) else f"model-{at + 1}"
+        folders += its or [
+            _measured(name, published, log, progress, model=sources[at], output=output / _run_name(name), pooler=pooler,
+                      data_dir=data_dir, sample=sample, command=list(command))
+            for pooler in poolers or (None,)
+        ]
+    observations = observed(dict.fromkeys(folder.resolve() for folder in folders), log)
+    return Identification(search(resolved(published, known_tasks(observations)), observations), tuple(observations))
+
+
+def _named(model: Any) -> Any:
+    """A path, or what knows its run folder, as text; anything else as it is."""
+    folder = getattr(model, "folder", model)
+    return str(folder) if isinstance(folder, str | Path) else model
+
+
+def _run_name(model: str) -> str:
+    slug = re.sub(r"[^A-Za-z0-9.]+", "-", Path(model).name or model).strip("-.")[:40] or "model"
+    return f"{datetime.now():%Y%m%d-%H%M%S}-{slug}"
+
+
+def _measured(name: str, numbers: Numbers, log: Log, progress: StartProgress | None, **options: Any) -> Path:
+    """The run folder of a model, measured on the tasks in question under the plain protocols that score them."""
+    from stsbench.evaluation.api import run
+    from stsbench.evaluation.protocol import kinds
+
+    tasks = {task.partition("/")[0] for task in numbers.items}
+    protocols = {name: kinds()[name]({}) for name in ("sts", "regression", "transfer")}
+    known = {task for protocol in protocols.values() for task in protocol.tasks()}
+    if other := sorted(tasks - known - {"Avg"}):
+        raise StsbenchError(
+            f"{name} cannot be measured on {', '.join(other)} here: measure it with `stsbench eval` and name its run folder"
+        )
+    if "Avg" in tasks:
+        protocol = "transfer" if tasks & set(protocols["transfer"].tasks()) else "sts"
+        tasks = (tasks - {"Avg"}) | set(protocols[protocol].averaged)
+    if "SICK-R" in tasks:
+        tasks.add("SICK-R-MTEB")
+    chosen = [name for name, protocol in protocols.items() if tasks & set(protocol.tasks())]
+    try:
+        asked = EvalOptions(protocols=chosen, tasks=sorted(tasks), **options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StsbenchError(f"identify: {first['loc'][0]}: {first['msg']}") from error
+    result = run(asked, log=log, progress=progress)
+    for task, reason in result.failures.items():
+        log(f"failed: {task}: {reason}")
+    if not result.records:
+        raise StsbenchError(f"no task could be scored with {name}")
+    log(f"run: {result.folder}")
+    return result.folder

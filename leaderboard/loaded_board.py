@@ -1,0 +1,117 @@
+"""A board in a notebook or a program: its leading table, a frame of every score, a picture, LaTeX, JSON, its files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stsbench.errors import StsbenchError
+from stsbench.leaderboard.page.index_json import index
+from stsbench.leaderboard.page.site import tab_shard
+from stsbench.leaderboard.page.tables import CSV_COLUMNS, SAMPLE, latex, latex_tables, lead_lines, lead_tab, score_rows
+from stsbench.leaderboard.ranks import board as ranks
+from stsbench.leaderboard.ranks.wording import group_title
+from stsbench.notebook import Tabular, html_table, text_table
+from stsbench.registry import did_you_mean
+from stsbench.wording import counted
+
+from .board_files import below, outputs, write
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pyarrow import Table
+
+SHOWN = 20  # rows of the leading table
+FRAME = (*CSV_COLUMNS, "clear_lead", "protocol", "metric", "aggregation", "better")  # of `Board.to_frame`
+
+
+@dataclass(frozen=True, repr=False)
+class Board(ranks.Board, Tabular):
+    """What `stsbench.leaderboard.load` gives: tabs of rows that were measured alike, ranked, with published ones beside."""
+
+    folder: Path
+
+    def __repr__(self) -> str:
+        entries = f"{len(self.entries)} {'entry' if len(self.entries) == 1 else 'entries'}"
+        return f"<Board {self.folder}: {entries}, {counted(len(self.tabs), 'tab')}; print it for the leading one>"
+
+    def __str__(self) -> str:
+        """The leading tab's best rows, then what was left out."""
+        if (tab := lead_tab(self)) is None:
+            return repr(self)
+        return "\n".join([_title(tab), text_table(lead_lines(tab, SHOWN)), *self._remarks(tab)])
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        if (tab := lead_tab(self)) is None:
+            return escape(repr(self))
+        remarks = (f"<p>{escape(line)}</p>" for line in self._remarks(tab))
+        return "".join([html_table(_title(tab), lead_lines(tab, SHOWN)), *remarks])
+
+    def tab(self, name: str | None = None) -> ranks.Tab:
+        """The tab of that id ("sts-spearman-all"), as the page's address has it; the leading one without a name.
+
+        Raises StsbenchError for an unknown name, and on an empty board.
+        """
+        tab = lead_tab(self) if name is None else next((tab for tab in self.tabs if tab.id == name), None)
+        if tab is None:
+            which = f" '{name}'{did_you_mean(name, [tab.id for tab in self.tabs])}" if name else ""
+            raise StsbenchError(f"the board {self.folder} has no tab{which}")
+        return tab
+
+    def to_arrow(self) -> Table:
+        """A table with a row for every score of every row of every tab, in the columns of leaderboard.csv, then
+
+        clear_lead: whether the row alone may be first, at 95 %, jointly with all others (None without a rank); protocol,
+        metric, aggregation, and which end of the column is better. Scores and intervals are in the unit of the tab.
+        """
+        import pyarrow
+
+        tabs = {tab.id: tab for tab in self.tabs}
+        columns: dict[str, list[Any]] = {name: [] for name in FRAME}
+        for row in score_rows(self):
+            tab = tabs[row["tab"]]
+            more = (row["last"] and row["last"] == 1, tab.group, tab.metric, tab.aggregation, tab.direction(row["column"]))
+            for name, value in zip(FRAME, (*row.values(), *more), strict=True):
+                columns[name].append(value)
+        return pyarrow.table(columns)
+
+    def plot(self, tab: str | None = None) -> Axes:
+        """Matplotlib axes with the ranked rows of a tab (the leading one), the best at the top: lead score, 95 % interval
+        and a filled dot where the row may be first. Raises StsbenchError where nothing is ranked."""
+        from stsbench.leaderboard.page.ranks_picture import ranks_axes
+
+        return ranks_axes(self.tab(tab))
+
+    def latex(self, tab: str | None = None) -> str:
+        """A booktabs table of one tab, or of each, as leaderboard.tex has them."""
+        return latex_tables(self) if tab is None else latex(self.tab(tab))
+
+    def to_json(self) -> str:
+        """What the page's index.json and tabs/*.json hold (docs/reference/board-api.md), each tab in its place."""
+        whole = index(self)
+        tabs = [{**about, **tab_shard(self, tab)} for about, tab in zip(whole["tabs"], self.tabs, strict=True)]
+        return json.dumps({**whole, "tabs": [{name: tab[name] for name in tab if name not in ("file", "pairs")}
+                                             for tab in tabs]}, ensure_ascii=False, allow_nan=False)
+
+    def save(self, path: str | Path) -> tuple[Path, ...]:
+        """Write the page and the tables below the folder `path`, as `stsbench leaderboard build --output` does; returns the
+        files that changed."""
+        return write(below(Path(path), outputs(self)))
+
+    def _remarks(self, tab: ranks.Tab) -> list[str]:
+        rows = tab.measured or tab.published
+        return [
+            *([SAMPLE] if tab.sample else []),
+            *([f"{counted(len(rows) - SHOWN, 'row')} further down left out"] if len(rows) > SHOWN else []),
+            *(f"{row.method}: {row.unranked}" for row in tab.measured if row.unranked),
+            *([f"{counted(len(tab.published), 'published row')}: never ranked"] if tab.published else []),
+            *([f"other tabs: {', '.join(other.id for other in self.tabs if other is not tab)}"] if self.tabs[1:] else []),
+        ]
+
+
+def _title(tab: ranks.Tab) -> str:
+    return f"{group_title(tab.group)}, {tab.title}"
