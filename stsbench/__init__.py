@@ -15,12 +15,14 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.compare import compare as compare
     from stsbench.evaluation.run_file import load_records as load_records
+    from stsbench.training.recipes.by_name import load_recipe as load_recipe
     from stsbench.training.runs.api import train as train
 
 _PUBLIC = {
     "compare": "stsbench.evaluation.compare",
     "evaluate": "stsbench.evaluation.api",
     "load_encoder": "stsbench.encoders.load",
+    "load_recipe": "stsbench.training.recipes.by_name",
     "load_records": "stsbench.evaluation.run_file",
     "train": "stsbench.training.runs.api",
 }
@@ -34,7 +36,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'stsbench' has no attribute '{name}'")
 
 
-__all__ = ["compare", "evaluate", "load_encoder", "load_records", "methods", "train"]
+__all__ = ["compare", "evaluate", "load_encoder", "load_recipe", "load_records", "methods", "train"]
 
 
 def __dir__() -> list[str]:
