@@ -12,6 +12,7 @@ from stsbench.encoders.forward.pooling import MEAN_PADDED, padded_length
 _TRAINED = ("cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn", "mean_cnn", "mask")
 
 
+SELECTED_BY, OWN_PAIRS = ("sts-b dev", "transfer dev", "held-out", "none"), "sts:"  # of selection.by
 MOST = 2**31 - 1  # of a batch's rows and the like: beyond it C's integers overflow
 CHANNELS = 8192  # of a learned pooler: a recipe may be somebody else's, and memory is the machine's
 Kernels = Annotated[tuple[Annotated[int, Field(ge=1, le=512)], ...], Field(min_length=1, max_length=16)]
@@ -156,10 +157,18 @@ class TrainingSettings(Section):
     gather: Literal["exact", "simcse", "local"] = "exact"  # negatives of other processes: see training/api/gathering.py
 
 
+def _selected_by(name: str) -> str:
+    if name not in SELECTED_BY and not (name.startswith(OWN_PAIRS) and name.removeprefix(OWN_PAIRS).strip()):
+        expected = f"{', '.join(map(repr, SELECTED_BY))} or {OWN_PAIRS + 'FILE'!r}"
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+    return name
+
+
 class SelectionSettings(Section):
     """Which checkpoint is kept as the best."""
 
-    by: Literal["sts-b dev", "transfer dev", "held-out", "none"] = "sts-b dev"
+    # sts:FILE: scored pairs of one's own, as the protocol sts:FILE reads them
+    by: Annotated[str, AfterValidator(_selected_by)] = "sts-b dev"
     every: int = Field(default=250, ge=1)  # steps
     over: Literal["last", "all"] = "last"  # the best of the last stage, or of all stages
     at_end: bool = False  # also after the last step; the papers' code does so only where it is a multiple of `every`
