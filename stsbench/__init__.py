@@ -15,16 +15,16 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.compare import compare as compare
     from stsbench.evaluation.run_file import load_records as load_records
+    from stsbench.experiments.train import train as train
     from stsbench.training.recipes.by_name import load_recipe as load_recipe
-    from stsbench.training.runs.api import train as train
 
 _PUBLIC = {
     "compare": "stsbench.evaluation.compare",
     "evaluate": "stsbench.evaluation.api",
     "load_encoder": "stsbench.encoders.load",
-    "load_recipe": "stsbench.training.recipes.by_name",
     "load_records": "stsbench.evaluation.run_file",
-    "train": "stsbench.training.runs.api",
+    "load_recipe": "stsbench.training.recipes.by_name",
+    "train": "stsbench.experiments.train",
 }
 
 

@@ -25,7 +25,7 @@ CORE = (
     "evaluation", "publish",
     "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
     "training.export", "training.runs",
-    "jobs", "doctor", "plots", "cli.output", "cli.setup", "cli.jobs", "cli",
+    "jobs", "doctor", "plots", "experiments", "cli.output", "cli.setup", "cli.jobs", "cli",
 )
 # Rooms of the board, which may import the core, too.
 BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.imports", "leaderboard.ranks",

@@ -1,0 +1,1 @@
+"""Trainings as functions of Python, and the objects that they give: a run."""
