@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.compare import compare as compare
     from stsbench.evaluation.run_file import load_records as load_records
+    from stsbench.experiments.plan import run_plan as run_plan
+    from stsbench.experiments.sweep import sweep as sweep
     from stsbench.experiments.train import train as train
     from stsbench.training.recipes.by_name import load_recipe as load_recipe
 
@@ -24,6 +26,8 @@ _PUBLIC = {
     "load_encoder": "stsbench.encoders.load",
     "load_records": "stsbench.evaluation.run_file",
     "load_recipe": "stsbench.training.recipes.by_name",
+    "run_plan": "stsbench.experiments.plan",
+    "sweep": "stsbench.experiments.sweep",
     "train": "stsbench.experiments.train",
 }
 
@@ -36,7 +40,8 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'stsbench' has no attribute '{name}'")
 
 
-__all__ = ["compare", "evaluate", "load_encoder", "load_recipe", "load_records", "methods", "train"]
+__all__ = ["compare", "evaluate", "load_encoder", "load_recipe", "load_records", "methods", "run_plan",
+           "sweep", "train"]
 
 
 def __dir__() -> list[str]:

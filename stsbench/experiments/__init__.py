@@ -1,1 +1,1 @@
-"""Trainings as functions of Python, and the objects that they give: a run."""
+"""Trainings, sweeps and plans as functions of Python, and the objects that they give: a run, trials, jobs."""
