@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from stsbench.data.fetch import sources
+from stsbench.data.text.scored_pairs import read_scored_pairs
 from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.trainable import backbone_folder
@@ -22,6 +23,7 @@ from stsbench.jobs.plan_file import Defaults
 from stsbench.jobs.state import BESIDE
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.recipe import DataSettings
+from stsbench.training.recipes.sections import OWN_PAIRS
 from stsbench.training.rows.at_hand import training_file
 from stsbench.training.rows.catalog_rows import SetPlace
 
@@ -75,6 +77,11 @@ def dev_digests(by: str, defaults: Defaults) -> dict[str, str]:
     """The same of the development data of selection.by. Raises StsbenchError where they cannot be read."""
     if by in ("held-out", "none"):
         return {}
+    if by.startswith(OWN_PAIRS):
+        try:
+            return {by: read_scored_pairs(Path(by.removeprefix(OWN_PAIRS)).expanduser()).digest}
+        except DataError as error:
+            raise StsbenchError(f"no dev data, by which trials are compared: {error}") from error
     ids = ["stsb/dev"] if by == "sts-b dev" else load_protocol("transfer")({}).tasks().values()
     location = _location(defaults)
     try:

@@ -133,14 +133,16 @@ def read_plan(path: Path, overrides: dict[str, Any] | None = None, output: str |
     overrides: data_dir, device, dtype, offline of the command line (None: not said); they count before groups and
     defaults. output: where run folders go, before the file's.
     """
-    raw = read_yaml(path)
-    if output is not None:
-        raw["output"] = output
-    plan = validate(Plan, raw, str(path))
+    return made_plan(read_yaml(path), str(path), overrides, output)
+
+
+def made_plan(raw: dict[str, Any], where: str, overrides: dict[str, Any] | None = None, output: str | None = None) -> Plan:
+    """The same of what a plan file holds. where: what errors begin with."""
+    plan = validate(Plan, raw if output is None else {**raw, "output": output}, where)
     if not plan.train and not plan.eval:
-        raise StsbenchError(f"{path}: it names no job: write groups below train or eval")
+        raise StsbenchError(f"{where}: it names no job: write groups below train or eval")
     if twice := sorted({*plan.train} & {*plan.eval}):
-        raise StsbenchError(f"{path}: eval.{twice[0]} has the name of a group of trainings: give it another one")
+        raise StsbenchError(f"{where}: eval.{twice[0]} has the name of a group of trainings: give it another one")
     return _overridden(plan, {key: value for key, value in (overrides or {}).items() if value is not None})
 
 

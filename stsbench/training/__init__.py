@@ -1,6 +1,6 @@
 """Training sentence encoders: a method (api), a recipe (recipes), rows of text (rows), the loop (engine), a run (runs).
 
-    from stsbench.training import Method, Recipe, train
+    from stsbench.training import Method, Recipe, TrainingCallback
 
 The names load on first use; stsbench.training.api is all that a method's author needs.
 """
@@ -11,9 +11,10 @@ from typing import Any
 _PUBLIC = {
     "Method": "stsbench.training.api.method",
     "Recipe": "stsbench.training.recipes.recipe",
-    "train": "stsbench.training.runs.api",
+    "TrainingCallback": "stsbench.training.engine.callbacks",
+    "train": "stsbench.experiments.train",
 }
-__all__ = ["Method", "Recipe", "train"]
+__all__ = ["Method", "Recipe", "TrainingCallback", "train"]
 
 
 def __getattr__(name: str) -> Any:

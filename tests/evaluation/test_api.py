@@ -135,15 +135,6 @@ def test_a_backbone_of_a_training(tmp_path):
         stsbench.train("simcse", output=tmp_path / "run", backbone="/no/such/model", settings=settings, offline=True)
 
 
-@pytest.mark.parametrize(("asked", "reason"), [
-    ({"max_steps": 2}, r"train has no option 'max_steps'.*settings.*training\.max_steps"),
-    ({"resme": True}, "train has no option 'resme'; did you mean resume"),
-])
-def test_unknown_options_of_a_training(tmp_path, asked, reason):
-    with pytest.raises(StsbenchError, match=reason):
-        stsbench.train("simcse", output=tmp_path / "run", **asked)
-
-
 def test_a_trainings_warnings_come_from_the_callers_line(tmp_path):
     (tmp_path / "texts.txt").write_text("a cat\nthe dog\na bird\n")
     with pytest.warns(StsbenchWarning, match="the last weights will be kept") as caught:

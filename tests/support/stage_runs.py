@@ -8,6 +8,7 @@ import pytest
 import tiny_models
 
 from stsbench import registry
+from stsbench.config import put
 from stsbench.errors import StsbenchError
 from stsbench.training.recipes import methods, recipes
 from stsbench.training.runs.options import TrainOptions
@@ -45,9 +46,9 @@ def recipe_of(place, *, stages=None, **settings):
         },
     }
     for key, value in settings.items():
-        recipes.put(values, key.replace("__", "."), value, "test")
+        put(values, key.replace("__", "."), value, "test")
     for key, value in (stages or {}).items():
-        recipes.put(values, f"stages.{key}", value, "test")
+        put(values, f"stages.{key}", value, "test")
     return recipes.checked(values, "test")
 
 

@@ -53,16 +53,21 @@ def sweep(
     data are not read. The same command again goes on; several may run at once. OUTPUT/best.yaml is the recipe, and records
     of what it trains say among how many trials it was chosen.
     """
-    from stsbench.cli.jobs.run import make_pool, refuse_missing
     from stsbench.cli.output.job_table import print_trials
+    from stsbench.errors import UsageError
+    from stsbench.jobs.plan_run import make_pool, refuse_missing
+    from stsbench.jobs.search import search_of
     from stsbench.jobs.sweep import BEST
     from stsbench.jobs.sweep import sweep as sweeping
 
-    search = _search(method, space, grid, sampler, trials, seeds, seed, prune, options)
+    try:
+        search = search_of(method, space, grid, sampler, trials, seeds, seed, prune, options)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
     folder = output or Path("runs") / f"sweep-{search.name}"
     search = replace(search, output=folder)
     refuse_missing(search.samples(), "sweep", {}, search.defaults)
-    pool = make_pool(folder, workers, ray, [options["device"]])
+    pool = make_pool(folder, workers, ray, [options["device"]], tell)
     many = counted(search.space.points if search.trials is None else search.trials, "trial")
     tell(f"{search.sampler} search in {folder}: {many}, {counted(seeds, 'seed')} each")
     try:
@@ -74,45 +79,3 @@ def sweep(
     print_trials(results)
     tell(f"the best as a recipe: {folder / BEST}")
     return 3 if any(result.trial.state == "fail" for result in results) else 0
-
-
-def _search(
-    method: str, space: str | None, grid: tuple[str, ...], sampler: str | None, trials: int | None, seeds: int, seed: int,
-    prune: bool, options: dict[str, Any],
-) -> Any:
-    """What the options ask for. Raises UsageError for options that do not go together."""
-    from stsbench.config import parse_yaml
-    from stsbench.jobs.plan_file import Defaults, TrainGroup
-    from stsbench.jobs.space import read_space, space_of_grid
-    from stsbench.jobs.sweep import Sweep
-
-    if bool(space) == bool(grid):
-        raise click.UsageError("say what is searched: either --space FILE, or --grid KEY=VALUE,VALUE")
-    if options["sample"] and options["data_dir"]:
-        raise click.UsageError("--sample and --data-dir exclude each other")
-    searched = read_space(method, space) if space else space_of_grid(grid)
-    kind: Any = sampler or ("grid" if searched.finite else "tpe")
-    if kind == "grid" and not searched.finite:
-        raise click.UsageError("--sampler grid needs lists of values: the space has ranges")
-    if (kind == "grid") == (trials is not None):
-        raise click.UsageError("--trials goes with --sampler random or tpe, which need it; a grid is tried as a whole")
-    named = {"backbone": "backbone.model", "data": "data.file", "labelled": "labelled.file",
-             "max_steps": "training.max_steps", "dtype": "precision"}
-    if twice := [option for option, key in named.items() if key in searched.space and options[option] is not None]:
-        raise click.UsageError(f"--{twice[0].replace('_', '-')}: {named[twice[0]]} is searched")
-    sets: dict[str, Any] = {}
-    for word in options["sets"]:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise click.UsageError(f"--set {word}: write it as key.sub=value")
-        if key in searched.space:
-            raise click.UsageError(f"--set {word}: {key} is searched")
-        sets[key] = parse_yaml(value, f"--set {word}")
-    recipe, backbone = ((options[key],) if options[key] else None for key in ("recipe", "backbone"))
-    group = TrainGroup(
-        method=(method,), data=options["data"], labelled=options["labelled"], max_steps=options["max_steps"], set=sets,
-        seeds=tuple(range(seed, seed + seeds)), device=options["device"], dtype=options["dtype"], recipe=recipe,
-        backbone=backbone,
-    )
-    defaults = Defaults(**{key: options[key] for key in ("data_dir", "sample", "offline")})
-    return Sweep(group, defaults, searched, kind, trials, prune, Path())

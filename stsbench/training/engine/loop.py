@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -16,6 +16,7 @@ from stsbench.plugins import calling
 from stsbench.training.api.batch import Batch, Term, Views
 from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Method
+from stsbench.training.engine.callbacks import TrainingCallback
 from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.log import RunLog
 from stsbench.training.engine.optimiser import Overflow, learning_rate, set_step, steps_taken
@@ -30,15 +31,6 @@ from stsbench.training.rows.batches import shares_of, to_batch
 from stsbench.training.rows.streams import stream
 
 LOG_EVERY = 10  # steps a line of the log: their losses are averaged, so that no step waits for the device
-
-
-class TrainingCallback(Protocol):
-    """Who is told how the training goes on: a progress display, for example."""
-
-    def stage(self, name: str, steps: int, start: int) -> None: ...
-    def doing(self, step: int, what: str = "") -> None: ...  # steps done; what takes time now, where it is not the next step
-    def step(self, step: int, loss: float, sentences_per_second: float) -> None: ...
-    def dev(self, step: int, name: str, score: float | None, best: bool) -> None: ...  # None: undefined
 
 
 class LossError(StsbenchError):

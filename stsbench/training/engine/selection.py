@@ -14,6 +14,7 @@ import torch
 
 from stsbench.data.fetch import sources
 from stsbench.data.sets.sets import LabelledSet, PairSet
+from stsbench.data.text.scored_pairs import read_scored_pairs
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, DegenerateError, MissingDataError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import load_protocol
@@ -26,6 +27,7 @@ from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.engine.live import live_encoder
 from stsbench.training.engine.semi import Objective
+from stsbench.training.recipes.sections import OWN_PAIRS
 
 Score = Callable[[Inference], float]
 UNDEFINED = "undefined"  # in the log's line of a dev score: why there is none
@@ -44,7 +46,7 @@ class Selection:
 
         held_out: what gives the loss, and the batches that it is of.
         """
-        self.sample = sample and name != "held-out"
+        self.sample = sample and name != "held-out" and not name.startswith(OWN_PAIRS)
         self.name = f"{name} (sample)" if self.sample else name
         self.digests: dict[str, str] = {}
         self.warnings: list[str] = []  # of the data: files that are not those known to the catalog
@@ -56,6 +58,10 @@ class Selection:
         elif name == "transfer dev":
             protocol = load_protocol("transfer")({})
             self._score = self._probed(protocol, {task: sources.load(id, **load) for task, id in protocol.tasks().items()})
+        elif name.startswith(OWN_PAIRS):
+            data = read_scored_pairs(Path(name.removeprefix(OWN_PAIRS)).expanduser())
+            self.name = f"{OWN_PAIRS}{data.task}"  # a log does not say in which folder
+            self._score = self._correlated(data)
         elif held_out is None:
             raise StsbenchError("selection.by held-out needs rows that are held out: set data.held_out")
 

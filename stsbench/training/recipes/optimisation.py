@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
 
 from stsbench.errors import StsbenchError
 from stsbench.training.api.options import spelled
-from stsbench.training.recipes.recipe import Recipe, TrainingSettings
+from stsbench.training.recipes.sections import TrainingSettings
 
 
 def check_optimisation(settings: TrainingSettings, where: str, section: str) -> None:
@@ -22,26 +21,6 @@ def check_optimisation(settings: TrainingSettings, where: str, section: str) -> 
         _check_schedule(settings)
     except StsbenchError as error:
         raise StsbenchError(f"{where}: {section}.{error}") from error
-
-
-def note_shortened(before: Recipe, after: Recipe) -> Recipe:
-    """`after`, made of `before` by a user's settings, with warmup_of wherever max_steps is less than there."""
-    training = after.training.model_copy(update={"warmup_of": _warmup_of(before.training, after.training)})
-    shortened, stages = after.model_copy(update={"training": training}), dict(after.stages)
-    for name in {*before.stages, *after.stages}:
-        of = _warmup_of(before.stage_training(name), after.stage_training(name))
-        if shortened.stage_training(name).warmup_of != of:
-            part = stages.get(name, {})
-            stages[name] = {**part, "training": {**part.get("training", {}), "warmup_of": of}}
-    return shortened.model_copy(update={"stages": stages})
-
-
-def _warmup_of(before: TrainingSettings, after: TrainingSettings) -> int | Literal["epochs"] | None:
-    if after.warmup_of is not None or after.warmup < 1 or after.warmup != before.warmup or after.max_steps is None:
-        return after.warmup_of
-    if before.max_steps is None:
-        return "epochs"
-    return before.max_steps if after.max_steps < before.max_steps else None
 
 
 def _check_optimizer(settings: TrainingSettings) -> None:

@@ -1,179 +1,68 @@
-"""What a training run is made of: every choice by name, its allowed values, and its default. Imports no torch."""
+"""A training run's recipe: its sections, its checks, and what it says of what was changed in it. Imports no torch."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, model_validator
 
-from stsbench.encoders.forward.pooling import MEAN_PADDED, padded_length
+from stsbench.config import apply_sets, dump_yaml, flatten, put, shown, validate
+from stsbench.errors import StsbenchError
+from stsbench.files import atomic_write
+from stsbench.registry import did_you_mean
+from stsbench.training.recipes.methods import options_of, short_name
+from stsbench.training.recipes.optimisation import check_optimisation
+from stsbench.training.recipes.sections import (
+    CHANNELS as CHANNELS,
+)
+from stsbench.training.recipes.sections import (
+    MOST as MOST,
+)
+from stsbench.training.recipes.sections import (
+    BackboneSettings as BackboneSettings,
+)
+from stsbench.training.recipes.sections import (
+    DataSettings as DataSettings,
+)
+from stsbench.training.recipes.sections import (
+    LabelledSettings as LabelledSettings,
+)
+from stsbench.training.recipes.sections import (
+    MeanCNNSettings as MeanCNNSettings,
+)
+from stsbench.training.recipes.sections import (
+    Published as Published,
+)
+from stsbench.training.recipes.sections import (
+    SearchSettings as SearchSettings,
+)
+from stsbench.training.recipes.sections import (
+    Section as Section,
+)
+from stsbench.training.recipes.sections import (
+    SelectionSettings as SelectionSettings,
+)
+from stsbench.training.recipes.sections import (
+    SemiSettings as SemiSettings,
+)
+from stsbench.training.recipes.sections import (
+    Source as Source,
+)
+from stsbench.training.recipes.sections import (
+    TextCNNSettings as TextCNNSettings,
+)
+from stsbench.training.recipes.sections import (
+    TrainingSettings as TrainingSettings,
+)
 
-_TRAINED = ("cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn", "mean_cnn", "mask")
-
-
-MOST = 2**31 - 1  # of a batch's rows and the like: beyond it C's integers overflow
-CHANNELS = 8192  # of a learned pooler: a recipe may be somebody else's, and memory is the machine's
-Kernels = Annotated[tuple[Annotated[int, Field(ge=1, le=512)], ...], Field(min_length=1, max_length=16)]
-
-
-class Section(BaseModel):
-    """A part of a recipe; an unknown key is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Source(Section):
-    """Where a recipe's values come from."""
-
-    paper: str  # as cited, e.g. "Gao et al. 2021 (SimCSE)"
-    table: str | None = None  # e.g. "Table 5", "Table 3, p = 0.1"
-    code: str | None = None  # repository@commit:file
-    note: str | None = None  # what neither states and was inferred
-
-
-class Published(Section):
-    """One published row: scores as printed, by task: x 100, but for the plain numbers of geometry."""
-
-    protocol: str  # e.g. "sts:all", "transfer", "sts-b dev", "geometry"
-    metric: str = "spearman"
-    scores: dict[str, float]
-
-
-class TextCNNSettings(Section):
-    """The learned pooler text_cnn (encoders/forward/text_cnn.py): windows of one width a kernel, their maxima fused by a
-    second convolution."""
-
-    kernels: Kernels = (3, 4, 5)  # tokens a window
-    channels: int = Field(default=500, ge=2, le=CHANNELS)  # of each kernel
-    fusion_channels: int = Field(default=3, ge=1, le=CHANNELS)
-    fusion_width: int = Field(default=2, ge=1)  # channels that the fusion reads side by side, over all kernels
-    activation: Literal["relu", "tanh", "none"] = "relu"  # before the maximum over windows
-
-    @model_validator(mode="after")
-    def _widths_fit(self) -> TextCNNSettings:
-        if min(self.kernels) < 1 or len(set(self.kernels)) < len(self.kernels):
-            raise ValueError("kernels are different numbers of tokens, 1 at least")
-        if self.fusion_width > self.channels:
-            raise ValueError(f"fusion_width {self.fusion_width} is more than the {self.channels} channels")
-        return self
-
-
-def _trained_pooler(name: str) -> str:
-    if name not in _TRAINED and padded_length(name) is None:
-        expected = f"{', '.join(map(repr, _TRAINED))} or {MEAN_PADDED!r}"
-        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
-    return name
-
-
-Pooler = Annotated[str, AfterValidator(_trained_pooler)]
-
-
-class MeanCNNSettings(Section):
-    """The learned pooler mean_cnn (encoders/forward/mean_cnn.py): windows of one width a kernel around each token, side by
-    side, and their mean over the tokens."""
-
-    kernels: Kernels = (1, 3, 5)  # tokens a window
-    channels: int = Field(default=256, ge=1, le=CHANNELS)  # of each kernel
-    activation: Literal["relu", "none"] = "relu"  # before the mean
-
-    @model_validator(mode="after")
-    def _windows_have_a_middle(self) -> MeanCNNSettings:
-        if min(self.kernels) < 1 or len(set(self.kernels)) < len(self.kernels) or any(k % 2 == 0 for k in self.kernels):
-            raise ValueError("kernels are different odd numbers of tokens")
-        return self
-
-
-class BackboneSettings(Section):
-    """The model that training starts from."""
-
-    model: str  # Hub id or folder
-    pooler: Pooler = "cls"  # mean_padded:N: the mean over N positions, those of the padding counted
-    text_cnn: TextCNNSettings | None = None  # of the pooler text_cnn; null: a model's own, or SARCSE's sizes
-    mean_cnn: MeanCNNSettings | None = None  # of the pooler mean_cnn; null: a model's own, or IS-BERT's sizes
-    dropout: float | None = Field(default=None, ge=0, lt=1)  # on hidden states and attention; null: the model's own
-    max_length: int = Field(default=32, ge=3)  # tokens, special ones included
-
-
-class DataSettings(Section):
-    """The training text."""
-
-    file: str | None = None  # or the training split of the catalog's scored pairs: stsb/train
-    format: Literal["auto", "text", "csv", "tsv", "jsonl"] = "auto"  # auto: by the file's extension
-    columns: dict[str, str] = {}  # role -> column name; roles: sentence, anchor, positive, negative, label, score ...
-    where: dict[str, str] = {}  # column -> value: other rows are left out
-    drop_blank: bool = False  # rows with an empty text (counted and reported either way)
-    drop_duplicates: bool = False  # rows equal to an earlier one (counted and reported either way)
-    held_out: int = Field(default=0, ge=0)  # rows kept out of training, drawn by the seed, for selection by "held-out"
-    sample: int | None = Field(default=None, ge=1)  # so many rows, drawn by the seed; null: all
-    share: float = Field(default=1.0, gt=0, le=1)  # each row is kept with this probability: few labels
-    sample_seed: int | None = Field(default=None, ge=0)  # what sample and share draw by; null: the run's seed
-    contiguous: bool = False  # lines follow one another in their documents, a blank line ends one
-    lines_per_row: int = Field(default=1, ge=1)  # plain text: so many lines, joined by a space; a blank line ends a row
-
-
-class LabelledSettings(DataSettings):
-    """Labelled rows (NLI). A stage trains on them only, or a batch of them goes with each batch of `data`."""
-
-    batch_size: int = Field(default=128, ge=1)  # examples of a batch that goes with one of `data`
-
-
-class SemiSettings(Section):
-    """A method without labels and NLI's cross-entropy on [u; v; |u - v|], after one another or at once (DiffAug, App. C)."""
-
-    procedure: Literal["joint", "sup-unsup", "sup-joint"]  # sup: a stage of that name, with the cross-entropy alone
-    alpha: float = Field(default=1e-3, gt=0)  # weight of the cross-entropy added to the method's loss
-
-
-class TrainingSettings(Section):
-    """One stage's optimisation."""
-
-    batch_size: int = Field(default=64, ge=1, le=MOST)  # examples a forward pass, over all processes: the in-batch negatives
-    accumulate: int = Field(default=1, ge=1, le=MOST)  # forward passes a step; adds no negatives
-    epochs: float = Field(default=1.0, gt=0, le=1e6)
-    max_steps: int | None = Field(default=None, ge=1, le=10**9)  # shortens the run, and the schedule with it
-    learning_rate: float = Field(default=3e-5, gt=0)
-    # linear: to 0 at the last step; slanted: the triangle of ULMFiT, from 1/32 of the rate and back
-    schedule: Literal["linear", "constant", "piecewise", "slanted"] = "linear"
-    milestones: tuple[int, ...] = ()  # piecewise: steps taken from which on `rates` apply, one each, whatever max_steps is
-    rates: tuple[float, ...] = ()  # piecewise: learning rates after the milestones; before the first, learning_rate
-    schedule_of: str | None = None  # the stage whose steps the schedule counts, whatever its own number; null: its own
-    warmup: float = Field(default=0, ge=0)  # steps; below 1 a share of all steps
-    # the steps that a warm-up in steps was meant for, where max_steps shortened a recipe: it shrinks with them. Written by
-    # recipes/optimisation.py; epochs: those of the epochs; null: the run has the recipe's own length
-    warmup_of: Annotated[int, Field(ge=1)] | Literal["epochs"] | None = None
-    weight_decay: float = Field(default=0.0, ge=0)  # rmsprop: added to the gradient
-    weight_decay_on: Literal["matrices", "all"] = "matrices"  # all: on biases and LayerNorm, too, as plain torch does
-    optimizer: Literal["adamw", "rmsprop"] = "adamw"
-    betas: tuple[float, float] = (0.9, 0.999)  # adamw
-    rho: float | None = Field(default=None, ge=0, lt=1)  # rmsprop: of its mean square; torch has 0.99, TensorFlow 0.9
-    epsilon: float = Field(default=1e-8, gt=0)  # rmsprop: outside the root; torch has 1e-8, TensorFlow 1e-7
-    # epsilon behind bias correction, or before it; uncorrected: no bias correction, as in the first BERT's optimiser
-    adam: Literal["torch", "transformers", "uncorrected"] = "torch"
-    clip: float | None = Field(default=1.0, gt=0)  # gradient norm; null: none
-    order: Literal["random", "length"] = "random"  # length: batches of similar length, not the papers' batches
-    drop_last: bool = False  # the last, smaller batch of an epoch
-    gather: Literal["exact", "simcse", "local"] = "exact"  # negatives of other processes: see training/api/gathering.py
-
-
-class SelectionSettings(Section):
-    """Which checkpoint is kept as the best."""
-
-    by: Literal["sts-b dev", "transfer dev", "held-out", "none"] = "sts-b dev"
-    every: int = Field(default=250, ge=1)  # steps
-    over: Literal["last", "all"] = "last"  # the best of the last stage, or of all stages
-    at_end: bool = False  # also after the last step; the papers' code does so only where it is a multiple of `every`
-
-
-class SearchSettings(Section):
-    """How `stsbench sweep` chose this recipe's values: the best of so many trials on development data."""
-
-    trials: int = Field(ge=1)  # all that were begun, those that were stopped early, too
-    seeds: int = Field(ge=1)  # trainings of a trial; its score is their mean
-    by: str  # the development score
-    score: float  # of the best trial
-    sampler: Literal["grid", "random", "tpe"]
-    space: dict[str, Any]  # key -> the values among which was searched, or low, high, log
+OWN = ("name", "description", "source", "published")  # said of one recipe: what extends it has other values
+FREE = {"seed", "checkpoint_every"}  # changing one leaves a recipe what it was; so does another folder of data.file
+# What `_noted` writes, in a source's note and in the description.
+_NOTE = re.compile(r"(?:^| )Changed from (.+?): ([^:]+)\.$")
+_DESCRIPTION = re.compile(r"(.+?) with other ([^ ]+(?:, [^ ]+)*)")
 
 
 class Recipe(Section):
@@ -183,14 +72,14 @@ class Recipe(Section):
     method: str
     description: str = ""
     source: Source | None = None
-    published: list[Published] = []
+    published: list[Published] = Field(default=[])
     backbone: BackboneSettings
-    options: dict[str, Any] = {}  # the method's own
+    options: dict[str, Any] = Field(default={})  # the method's own
     data: DataSettings = DataSettings()
     labelled: LabelledSettings | None = None
     semi: SemiSettings | None = None  # makes any method that needs no labels a semi-supervised one
     training: TrainingSettings = TrainingSettings()
-    stages: dict[str, dict[str, Any]] = {}  # stage -> {"data": {...}, "training": {...}}
+    stages: dict[str, dict[str, Any]] = Field(default={})  # stage -> {"data": {...}, "training": {...}}
     selection: SelectionSettings = SelectionSettings()
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     seed: int = Field(default=42, ge=0, le=2**32 - 1)
@@ -210,3 +99,158 @@ class Recipe(Section):
     def stage_training(self, stage: str) -> TrainingSettings:
         """The optimisation of one stage."""
         return TrainingSettings(**{**self.training.model_dump(), **self.stages.get(stage, {}).get("training", {})})
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
+        """Another recipe, with these values in the place of its own: dotted key -> value, None being null.
+
+        It is checked as a recipe file is. Where it is no longer the same recipe, its name (NAME-changed), its description
+        and its source say so, and it has no published scores. Raises StsbenchError, one line, for a key that there is not
+        and a value that cannot be.
+
+        >>> import stsbench
+        >>> recipe = stsbench.load_recipe("simcse/unsup-bert-base")
+        >>> recipe.with_settings({"training.learning_rate": 1e-5, "options.temperature": 0.1})
+        <Recipe unsup-bert-base-changed of simcse: options.temperature, training.learning_rate changed>
+        """
+        return changed_recipe(self, self.model_dump(mode="json"), (), settings)
+
+    def save(self, path: str | Path) -> Path:
+        """Write every value as YAML to `path`, which `stsbench train METHOD --recipe PATH` trains by; gives the path."""
+        with atomic_write(Path(path)) as stream:
+            stream.write(resolved_yaml(self))
+        return Path(path)
+
+    def __repr__(self) -> str:
+        before = changes(self)
+        keys = f": {', '.join(before[1])} changed" if before else ""
+        return f"<Recipe {self.name} of {short_name(self.method)}{keys}>"
+
+    def __str__(self) -> str:
+        return resolved_yaml(self)
+
+
+def checked(raw: Mapping[str, Any], where: str) -> Recipe:
+    """`raw` as a Recipe, the method's options checked and complete too. Raises StsbenchError beginning with `where`."""
+    recipe = checked_but_for_options(raw, where)
+    options = validate(options_of(recipe.method), recipe.options, where, "options.")
+    return recipe.model_copy(update={"options": options.model_dump(mode="json")})
+
+
+def checked_but_for_options(raw: Mapping[str, Any], where: str) -> Recipe:
+    _check_stages(raw, where)
+    recipe = validate(Recipe, raw, where)
+    check_optimisation(recipe.training, where, "training")
+    for stage in recipe.stages:
+        check_optimisation(recipe.stage_training(stage), where, f"stages.{stage}.training")
+    return recipe
+
+
+def changes(recipe: Recipe) -> tuple[str, list[str]] | None:
+    """The name of the recipe that this one was changed from by `load_recipe`, and the keys; None for an unchanged one."""
+    match = _NOTE.search(recipe.source.note or "") if recipe.source else None
+    match = match or _DESCRIPTION.fullmatch(recipe.description)
+    keys = match[2].split(", ") if match else []
+    return (match[1], keys) if match and all(key.split(".")[0] in Recipe.model_fields for key in keys) else None
+
+
+def resolved_yaml(recipe: Recipe) -> str:
+    """Every value of a recipe as YAML; `find_recipe` on a file that holds it gives an equal Recipe."""
+    return dump_yaml(recipe.model_dump(mode="json"))
+
+
+def changed_recipe(
+    recipe: Recipe, raw: Mapping[str, Any], sets: Sequence[str], overrides: Mapping[str, Any] | None
+) -> Recipe:
+    """The recipe that the mapping `raw` is of, with `sets` ("a.b=c"), then `overrides` (see `recipes.load_recipe`)."""
+    changed = apply_sets(raw, sets)
+    where = "--set" if sets else "options"
+    for key, value in (overrides or {}).items():
+        put(changed, key, value, where)
+    if changed["method"] != recipe.method:
+        raise StsbenchError(f"{where}: method must be '{recipe.method}', not {shown(changed['method'])}")
+    return _noted(recipe, note_shortened(recipe, checked(changed, where)))
+
+
+def note_shortened(before: Recipe, after: Recipe) -> Recipe:
+    """`after`, made of `before` by a user's settings, with warmup_of wherever max_steps is less than there."""
+    training = after.training.model_copy(update={"warmup_of": _warmup_of(before.training, after.training)})
+    shortened, stages = after.model_copy(update={"training": training}), dict(after.stages)
+    for name in {*before.stages, *after.stages}:
+        of = _warmup_of(before.stage_training(name), after.stage_training(name))
+        if shortened.stage_training(name).warmup_of != of:
+            part = stages.get(name, {})
+            stages[name] = {**part, "training": {**part.get("training", {}), "warmup_of": of}}
+    return shortened.model_copy(update={"stages": stages})
+
+
+def _warmup_of(before: TrainingSettings, after: TrainingSettings) -> int | Literal["epochs"] | None:
+    if after.warmup_of is not None or after.warmup < 1 or after.warmup != before.warmup or after.max_steps is None:
+        return after.warmup_of
+    if before.max_steps is None:
+        return "epochs"
+    return before.max_steps if after.max_steps < before.max_steps else None
+
+
+def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
+    """`changed`, without published scores that are another recipe's, and saying in three places what differs."""
+    before, after = (
+        flatten(version.model_dump(mode="json"), whole=("columns", "where"))  # mappings that are values themselves
+        for version in (recipe, changed)
+    )
+    differing = {key for key in {**before, **after} if before.get(key) != after.get(key)}
+    differing = {key for key in differing if key not in FREE and key.partition(".")[0] not in OWN}
+    differing = {key for key in differing if not key.endswith(".warmup_of")}  # max_steps, which it follows from, is there
+    if _same_file(recipe.data.file, changed.data.file):
+        differing.discard("data.file")
+    if recipe.labelled and changed.labelled and _same_file(recipe.labelled.file, changed.labelled.file):
+        differing.discard("labelled.file")
+    original, earlier = changes(recipe) or (recipe.name, [])
+    if not differing and not earlier:
+        return changed
+    keys = ", ".join(sorted({*earlier, *differing}))
+    update: dict[str, Any] = {"published": []}
+    if changed.source is not None:
+        note = " ".join(filter(None, (_NOTE.sub("", changed.source.note or ""), f"Changed from {original}: {keys}.")))
+        update["source"] = changed.source.model_copy(update={"note": note})
+    if recipe.search is not None:  # what its name and its description say is true of the best trial alone
+        return changed.model_copy(update=update | (_no_trial(recipe, changed, differing) if differing else {}))
+    if changed.name == original:
+        update["name"] = f"{original.removesuffix('-changed')}-changed"
+    users = earlier and not _DESCRIPTION.fullmatch(recipe.description)  # the user's, set with an earlier change
+    if changed.description == recipe.description and not users:
+        update["description"] = f"{original} with other {keys}"
+    return changed.model_copy(update=update)
+
+
+def _no_trial(recipe: Recipe, changed: Recipe, differing: set[str]) -> dict[str, str]:
+    """Name and description of what was changed from a sweep's recipe, but for those that the user set."""
+    name, update = recipe.name.removesuffix("-changed"), {}
+    if changed.name == recipe.name:
+        update["name"] = f"{name}-changed"
+    if changed.description == recipe.description:
+        before = _DESCRIPTION.fullmatch(recipe.description)
+        keys = {*differing, *(before[2].split(", ") if before else [])}
+        update["description"] = f"{name} with other {', '.join(sorted(keys))}"
+    return update
+
+
+def _same_file(recipes: str | None, chosen: str | None) -> bool:
+    """Whether one is the other in another folder; a recipe without a file leaves it open."""
+    return recipes is None or (chosen is not None and Path(recipes).name == Path(chosen).name)
+
+
+def _check_stages(raw: Mapping[str, Any], where: str) -> None:
+    """Each stage's own values: on the sections that they override, so that an error names the key in full."""
+    stages = raw.get("stages", {})
+    if not isinstance(stages, Mapping):
+        return  # the Recipe's own check says so
+    parts: dict[str, type[Section]] = {"data": DataSettings, "training": TrainingSettings}
+    for name, stage in stages.items():
+        if not isinstance(stage, Mapping):
+            raise StsbenchError(f"{where}: stages.{name} must be a mapping, not {shown(stage)}")
+        for part, values in stage.items():
+            if part not in parts:
+                raise StsbenchError(f"{where}: unknown key 'stages.{name}.{part}'{did_you_mean(str(part), parts)}")
+            if not isinstance(values, Mapping):
+                raise StsbenchError(f"{where}: stages.{name}.{part} must be a mapping, not {shown(values)}")
+            validate(parts[part], values, where, f"stages.{name}.{part}.")

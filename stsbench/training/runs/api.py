@@ -1,71 +1,23 @@
-"""What `stsbench train` does, for callers in Python: what was asked for becomes a recipe and its options, and is trained."""
+"""What `stsbench train` and `stsbench.train` do: what was asked for becomes a recipe and its options, and is trained."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.errors import StsbenchError, UsageError, warning_log
-from stsbench.notebook import TrainingBar, in_notebook
-from stsbench.registry import did_you_mean
+from stsbench.errors import StsbenchError, UsageError
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.runs.options import RunOptions, TrainOptions, TrainRequest
 
 if TYPE_CHECKING:
-    from stsbench.training.engine.loop import TrainingCallback
+    from stsbench.training.engine.callbacks import TrainingCallback
 
 Log = Callable[[str], None]
-
-
-def train(
-    method: str, *, output: str | Path, recipe: str | Path | Recipe | None = None, seeds: int | None = None,
-    subsets: int | None = None, backbone: str | Path | None = None, settings: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Train a method by a recipe (name, file or Recipe; None: the method's own) into the folder `output`.
-
-    method: a name, or FILE.py:CLASS; settings: values in the place of the recipe's, by dotted key
-    ("training.learning_rate"); without "precision" among them fp16 is float32 where there is no CUDA device; backbone: the
-    one of them that is called backbone.model; seeds: so many runs, seeds counted up; subsets: the recipe's sampled rows are
-    drawn anew so many times, each trained on with all these seeds; options: those of
-    stsbench.training.runs.options.TrainOptions (stage, start_from, ...); sample=True is --sample: model, texts and
-    development data from the package, the data alone beside texts of your own. Nothing is printed; in a notebook there is a
-    progress bar. What the command line prints as a warning is a StsbenchWarning. Returns what the folder's train.json (or
-    seeds.json, subsets.json) holds. Raises StsbenchError, one line.
-    """
-    from stsbench.training.recipes.precision import load_for_device
-    from stsbench.training.recipes.recipes import load_recipe
-    from stsbench.training.recipes.sample import WARNING, is_of_sample, of_the_users_own, sample_settings
-
-    log = warning_log()
-    known = [entry.name for entry in fields(TrainOptions)]
-    for name in options:
-        if name not in known:
-            also = "a recipe's settings go into settings={...}, by dotted key (\"training.max_steps\")"
-            raise StsbenchError(f"train has no option '{name}'{did_you_mean(name, known)}; {also}")
-    if backbone is not None:
-        settings = {**(settings or {}), "backbone.model": str(backbone)}
-    bar = TrainingBar() if in_notebook() else None
-    on_sample = options.get("sample") and not (options.get("start_from") or of_the_users_own(recipe, settings or {}))
-    if not isinstance(recipe, Recipe):
-        load = partial(load_recipe, method, None if recipe is None else str(recipe), [])
-        wanted = dict(settings or {})
-        if on_sample:
-            wanted |= sample_settings(load(wanted), wanted, log)
-        recipe = load_for_device(load, wanted, options.get("device"), log)
-        if is_of_sample(recipe):
-            log(WARNING)
-    chosen = TrainOptions(recipe=recipe, output=Path(output), **options)
-    try:
-        return train_runs(chosen, seeds, subsets, log, bar)
-    finally:
-        if bar is not None:
-            bar.close()
 
 
 def train_runs(
@@ -96,8 +48,9 @@ def resolve(request: TrainRequest, log: Log) -> tuple[TrainOptions, bool]:
     from stsbench.training.rows.at_hand import backbone_at_hand
 
     _check_usage(request)
-    method, settings, words = canonical(request.method), dict(request.settings), list(request.sets)
-    set_keys = [word.partition("=")[0] for word in words]
+    method, words = canonical(request.method), list(request.sets)
+    settings = {**request.values, **request.settings}
+    set_keys = [*(word.partition("=")[0] for word in words), *request.values]
     stored = _started_recipe(request.output) if request.resume and request.output else None
     resumed = stored if request.recipe is None else None
     recipe = resumed if request.recipe is None else request.recipe
@@ -117,7 +70,7 @@ def resolve(request: TrainRequest, log: Log) -> tuple[TrainOptions, bool]:
         settings |= dict.fromkeys(_longer(chosen, steps, set_keys), steps)
     kept = resumed or "precision" in set_keys  # that precision is to be kept, or an error
     chosen = load(settings) if kept else load_for_device(load, settings, request.device, log)
-    for line in namesakes_of(method, recipe) if recipe else ():
+    for line in namesakes_of(method, recipe) if isinstance(recipe, str) else ():
         log(line)
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{method.rpartition(':')[2].lower()}-{chosen.name}"
     how = {entry.name: getattr(request, entry.name) for entry in fields(RunOptions)}
@@ -136,7 +89,9 @@ def _check_usage(request: TrainRequest) -> None:
         raise UsageError("--sample and --data-dir exclude each other")
     if request.output is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("several processes need --output, one folder for all of them")
-    keys = set(request.settings)
+    if twice := sorted({*request.settings} & {*request.values}):
+        raise UsageError(f"{twice[0]} is set twice: in settings, and by an option of its own")
+    keys = {*request.settings, *request.values}
     for word in request.sets:
         if (key := word.partition("=")[0]) in keys:
             raise UsageError(f"--set {word}: {key} is set twice: by another --set, or by the option of its own")

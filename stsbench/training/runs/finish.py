@@ -146,7 +146,7 @@ def _trained_on(summary: Mapping[str, Any], backbone: Path) -> tuple[str, ...]:
 
 
 def _names_a_file(key: str) -> bool:
-    return key.endswith((".file", ".model")) or key == "method"
+    return key.endswith((".file", ".model")) or key in ("method", "selection.by")
 
 
 def trained_as(recipe: Recipe) -> dict[str, Any]:

@@ -36,15 +36,17 @@ class TrainOptions(RunOptions):
 
 @dataclass
 class TrainRequest(RunOptions):
-    """A training as the command line asks for it; `resolve` makes TrainOptions of it.
+    """A training as the command line, or `stsbench.train`, asks for it; `resolve` makes TrainOptions of it.
 
-    recipe: a name or a file; None: that of the run gone on from, else the method's own. output: None: runs/<time>-<method>-
-    <recipe>. settings: dotted key -> value, in the place of the recipe's; a training.max_steps is of every stage that has
-    more. sets: more of them, as "key.sub=value".
+    recipe: a name, a file or a Recipe; None: that of the run gone on from, else the method's own. output: None: runs/<time>-
+    <method>-<recipe>. settings: dotted key -> value, in the place of the recipe's, of what has an option of its own; a
+    training.max_steps is of every stage that has more. sets: any other values, as "key.sub=value"; values: the same, as
+    dotted key -> value.
     """
 
     method: str
-    recipe: str | None = None
+    recipe: str | Recipe | None = None
     output: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     sets: Sequence[str] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)

@@ -13,9 +13,10 @@ from stsbench.evaluation.plan import plan
 from stsbench.files import atomic_write
 from stsbench.plugins import calling
 from stsbench.training.api.checks import check_rates
+from stsbench.training.engine.callbacks import TrainingCallback
 from stsbench.training.engine.checkpoint import Best, Position
 from stsbench.training.engine.log import RunLog
-from stsbench.training.engine.loop import Loop, TrainingCallback
+from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.engine.stage import Stage
 from stsbench.training.engine.trackers import flat_config, trackers

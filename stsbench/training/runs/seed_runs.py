@@ -13,7 +13,7 @@ from typing import Any
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write, clear_leftovers
-from stsbench.training.engine.loop import TrainingCallback
+from stsbench.training.engine.callbacks import TrainingCallback
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run import train
 from stsbench.training.runs.run_folder import holds_something, read_manifest

@@ -11,7 +11,7 @@ from typing import Any
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
-from stsbench.training.engine.loop import TrainingCallback
+from stsbench.training.engine.callbacks import TrainingCallback
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run_folder import holds_something
 from stsbench.training.runs.seed_runs import as_started, train_seeds

@@ -1,0 +1,188 @@
+"""A training that has ended, as an object: its scores, its log, its picture, the encoder and the recipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stsbench.errors import DataError, StsbenchError
+from stsbench.experiments.table import InFolder
+from stsbench.notebook import html_table, text_table
+from stsbench.parsing import read_json_object
+from stsbench.training.recipes.methods import short_name
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.recipes import stored_recipe
+from stsbench.training.runs.report import LOG, read_log
+from stsbench.training.runs.seeds import shared_line, shown_scores, shown_sd
+from stsbench.training.runs.subsets import subset_rows, subset_table
+from stsbench.wording import counted
+
+if TYPE_CHECKING:
+    from stsbench.encoders.base import Encoder
+    from stsbench.evaluation.measure import Result
+
+_SEVERAL = {"subsets.json": "subset-", "seeds.json": "seed-"}  # file -> the beginning of its runs' folders
+_OF_LINES = ("kind", "stage", "step", "terms", "name", "undefined")  # keys of the log's lines that are no columns
+
+
+@dataclass(repr=False)
+class Run(InFolder):
+    """What a training gave, of one seed, of several, or of several subsets.
+
+    folder: the run folder; summary: what its train.json (seeds.json, subsets.json) holds, and run["best"] is
+    run.summary["best"]; failures: task of the final test -> reason. Wherever a path or a model's name is meant, such as in
+    `evaluate` and `load_encoder`, a Run stands for its folder.
+    """
+
+    folder: Path
+    summary: dict[str, Any]
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folder: str | Path) -> Run:
+        """The finished run in a folder of `stsbench train` or `train`. Raises StsbenchError, one line, for any other."""
+        folder = Path(folder)
+        for name in (*_SEVERAL, "train.json"):
+            if (folder / name).is_file():
+                return cls(folder, read_json_object(folder / name, DataError))
+        if any(folder.glob("**/recipe.yaml")):
+            raise StsbenchError(f"{folder} has not finished training: go on with resume=True (--resume)")
+        raise StsbenchError(f"{folder} is not a run folder of `stsbench train`")
+
+    def __getitem__(self, key: str) -> Any:
+        return self.summary[key]
+
+    @property
+    def runs(self) -> list[Run]:
+        """Each seed's run, subset by subset; of one seed itself."""
+        if "subsets" in self.summary:
+            return [run for number in self.summary["subsets"] for run in Run.of(self.folder / f"subset-{number}").runs]
+        seeds = self.summary.get("seeds")
+        return [self] if seeds is None else [Run.of(self.folder / f"seed-{seed}") for seed in seeds]
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What it was trained by; of several seeds that of the first."""
+        return stored_recipe(self.runs[0].folder)
+
+    def encoder(self) -> Encoder:
+        """The encoder that was kept. Raises StsbenchError for several seeds: each of `runs` has its own."""
+        from stsbench.encoders.load import load_encoder
+
+        if len(self.runs) > 1:
+            several = counted(len(self.runs), "run")
+            raise StsbenchError(f"{self.folder} holds {several}: take one's encoder, such as runs[0].encoder()")
+        return load_encoder(self.runs[0].folder / "best")
+
+    @property
+    def tested(self) -> Result | None:
+        """What the final test (evaluate=...) measured; None without one, and of several seeds."""
+        if not (self.folder / "eval").is_dir():
+            return None
+        from stsbench.evaluation.rescore import score_again
+
+        return score_again(self.folder / "eval")
+
+    def plot(self) -> Sequence[Any]:
+        """Loss, development score, learning rate and gradient norm over the steps, as `stsbench plot training` draws them:
+        matplotlib's axes, whose `figure` can be saved."""
+        from stsbench.plots.style import style
+        from stsbench.plots.training import figure
+
+        with style():
+            return list(figure([self.folder]).axes)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The log, a row a step: stage, step, epoch, loss and its terms, learning rate, ..., and of a development score its
+        name (dev), the score and whether it was the best; of several runs also seed and subset."""
+        rows: list[dict[str, Any]] = []
+        for run in self.runs:
+            folder = run.folder.relative_to(self.folder)
+            of = {part.split("-")[0]: int(part.split("-")[1]) for part in folder.parts}
+            by_step: dict[tuple[str, int], dict[str, Any]] = {}
+            for line in read_log(run.folder / LOG):
+                if line["kind"] in ("train", "dev"):
+                    start = {**of, "stage": line["stage"], "step": line["step"]}
+                    by_step.setdefault((line["stage"], line["step"]), start).update(_cells(line))
+            rows += by_step.values()
+        return rows
+
+    def to_json(self) -> str:
+        """The summary."""
+        return json.dumps(self.summary, indent=1) + "\n"
+
+    def __repr__(self) -> str:
+        of = f"{short_name(self.recipe.method)}, recipe {self.recipe.name}"
+        return f"<Run of {of}, {self._of()}: {self._score()} in {self.folder}; print it for its scores>"
+
+    def __str__(self) -> str:
+        """The scores: before, best and after, or over seeds; then the final test and what must be known of them."""
+        tested = [str(self.tested)] if self.tested else []
+        return "\n\n".join([f"{self._title()}\n{text_table(self._lines())}", *tested, *self._remarks()])
+
+    def _repr_html_(self) -> str:
+        tested = [self.tested._repr_html_()] if self.tested else []
+        remarks = (f"<p>{escape(line)}</p>" for line in self._remarks())
+        return "".join([html_table(self._title(), self._lines()), *tested, *remarks])
+
+    def _of(self) -> str:
+        numbers = {key[:-1]: self.summary[key] for key in ("subsets", "seeds") if key in self.summary}
+        return ", ".join(counted(len(listed), name) for name, listed in numbers.items()) or f"seed {self.summary['seed']}"
+
+    def _score(self) -> str:
+        """The development score in a few words, or how many steps there were."""
+        if "seeds" in self.summary:
+            for name, entry, digits in shown_scores(self.summary)[:1]:
+                sd = "" if entry["sd"] is None else f" ± {shown_sd(entry, digits)}"
+                return f"{name} {entry['mean']:.{digits}f}{sd}"
+            return "no score"
+        if best := self.summary["best"]:
+            return f"{best['name']} {best['score']:.2f} at step {best['step']}"
+        return counted(sum(self.summary["stages"].values()), "step")
+
+    def _title(self) -> str:
+        return f"{short_name(self.recipe.method)}, recipe {self.recipe.name}, {self._of()}"
+
+    def _lines(self) -> list[list[str]]:
+        """Lines of cells, the header first."""
+        if "subsets" in self.summary:
+            return [["score", "mean", "sd of runs", "n", "sd of subsets"], *map(list, subset_table(self.summary))]
+        if "seeds" in self.summary:
+            seeds = [str(seed) for seed in self.summary["seeds"]]
+            lines = [["score", "mean", "sd", "n", *(f"seed {seed}" for seed in seeds)]]
+            for name, entry, digits in shown_scores(self.summary):
+                values = {str(seed): f"{value:.{digits}f}" for seed, value in entry["values"].items()}
+                lines.append([name, f"{entry['mean']:.{digits}f}", shown_sd(entry, digits), str(entry["n"]),
+                              *(values.get(seed, "") for seed in seeds)])
+            return lines
+        best = self.summary["best"]
+        steps = ", ".join(f"{stage} {count:,}" for stage, count in self.summary["stages"].items())
+        digits = 4 if self.summary["selected_by"].startswith("held-out") else 2
+        scores = [self.summary["before"], best["score"] if best else None, self.summary["after"]]
+        before, kept, after = ("–" if score is None else f"{score:.{digits}f}" for score in scores)
+        step = f"{best['stage']} {best['step']:,}" if best else "–"
+        return [["score", "before", "best", "at", "after", "steps"],
+                [self.summary["selected_by"], before, kept, step, after, steps]]
+
+    def _remarks(self) -> list[str]:
+        shared = shared_line(self.summary) if "seeds" in self.summary else None
+        rows = subset_rows(self.summary) if "subsets" in self.summary else []
+        return [*rows, *([shared] if shared else []), *self.failed_lines()]
+
+    def failed_lines(self) -> list[str]:
+        """A line for each task of the final test that failed, and why."""
+        return [f"failed: {task}: {why}" for task, why in self.failures.items()]
+
+
+def _cells(line: dict[str, Any]) -> dict[str, Any]:
+    """What a line of the log has for a table."""
+    cells = {key: value for key, value in line.items() if key not in _OF_LINES and not isinstance(value, dict | list)}
+    if line["kind"] == "dev":
+        return {"dev": line["name"], **cells}
+    return {**cells, **{f"terms.{name}": value for name, value in line["terms"].items()}}

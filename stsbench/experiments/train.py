@@ -1,0 +1,91 @@
+"""`stsbench.train`: a method's recipe, trained on rows of the user's, as a function that gives a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stsbench.errors import warning_log
+from stsbench.evaluation.options import words_of
+from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed, temporary
+from stsbench.experiments.run import Run
+from stsbench.notebook import TrainingBar, in_notebook
+from stsbench.training.api.options import Options
+from stsbench.training.engine.callbacks import Callbacks, TrainingCallback
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.runs.options import TrainRequest
+
+
+def train(
+    method: str | Options | Recipe, *, recipe: FilePath | Recipe | None = None,
+    backbone: FilePath | None = None, data: Rows | None = None, labelled: Rows | None = None,
+    dev: Rows | None = None, stage: str | int | None = None, start_from: FilePath | None = None,
+    output: str | Path | None = None, seed: int | None = None, seeds: int | None = None, subsets: int | None = None,
+    max_steps: int | None = None, settings: Mapping[str, Any] | None = None, resume: bool = False,
+    device: str | None = None, dtype: str | None = None, evaluate: str | Sequence[str] = (),
+    data_dir: str | Path | None = None, sample: bool = False, track: str | Sequence[str] = (), offline: bool = False,
+    callbacks: TrainingCallback | Sequence[TrainingCallback] = (),
+) -> Run:
+    """Train a method by a recipe, as `stsbench train` does: the same words give the same recipe and the same weights.
+
+    method: a name (`stsbench list methods`); options from stsbench.methods, such as SimCSE(temperature=0.05), of which
+        those that are written count before the recipe's; FILE.py:CLASS; or a Recipe, of which it is the method.
+    recipe: a name, a YAML file or a Recipe. None: the method's own; of a run gone on from, that run's.
+    backbone: the model to start from: a Hub id, a folder, minilm, or a training run.
+    data, labelled: training text: a file (.txt, .csv, .tsv, .jsonl), stsb/train, or rows in memory: a list of texts, of
+        tuples (two texts: anchor and positive; three: and negative; two and a score), of mappings; a table of pandas,
+        polars, pyarrow or datasets with the columns of such a file. Rows become one file in the cache, by their content
+        (stsbench.training.rows.in_memory.rows_file says why), which the recipe names.
+    dev: what the weights are chosen by: "sts-b dev", "transfer dev", "held-out", "none", or own scored pairs: a file, or
+        rows of two texts and a score. Sets selection.by.
+    stage, start_from: this stage alone, by number or name, from the weights of that run.
+    output: the run folder. None: a temporary one until the process ends, which `run.save(path)` keeps.
+    seed: of the run; seeds: so many runs, seeds counted up; subsets: the sampled rows are drawn so many times, each with
+        all seeds. max_steps: at most so many of each stage.
+    settings: any other values of the recipe, by dotted key: {"training.learning_rate": 1e-5}.
+    resume: go on where the run in `output` was stopped. device: cpu, cuda or mps. dtype: float32, bf16 or fp16.
+    evaluate: protocols of a test of the best, afterwards (--eval). data_dir, sample: where development and test data are,
+        as for `evaluate`; sample=True without rows of your own trains on the package's texts. track: tensorboard, wandb.
+    callbacks: told how it goes on; see stsbench.training.TrainingCallback.
+
+    Nothing is printed; in a notebook there is a progress bar, and what the command prints as a warning is a
+    StsbenchWarning. Raises StsbenchError, one line.
+
+    >>> import stsbench
+    >>> from stsbench.methods import SimCSE
+    >>> texts = ["A man plays a guitar.", "A dog runs.", "Two cats sleep.", "It rains."]
+    >>> stsbench.train(SimCSE(temperature=0.1), backbone="minilm", data=texts, dev="none", device="cpu", output="run")
+    <Run of simcse, recipe unsup-bert-base-changed, seed 42: 1 step in run; print it for its scores>
+    """
+    from stsbench.training.recipes.sample import WARNING
+    from stsbench.training.runs.api import resolve, train_runs
+
+    log = warning_log()
+    check_counts(seeds=seeds, subsets=subsets, max_steps=max_steps)
+    words = asked(method, recipe, settings, backbone=backbone, data=data, labelled=labelled, dev=dev)
+    named = {
+        "backbone.model": words.backbone, "data.file": words.data, "labelled.file": words.labelled,
+        "selection.by": words.dev, "seed": seed, "training.max_steps": max_steps, "precision": dtype,
+    }
+    request = TrainRequest(
+        method=words.method, recipe=words.recipe, output=None if output is None else Path(output), values=words.values,
+        settings={key: value for key, value in named.items() if value is not None}, resume=resume, device=device,
+        data_dir=None if data_dir is None else Path(data_dir), sample=sample, offline=offline, trackers=listed(track),
+        evaluate=words_of(evaluate), stage=stage, start_from=None if start_from is None else Path(start_from),
+    )
+    bar = TrainingBar() if in_notebook() else None
+    told = [*(callbacks if isinstance(callbacks, Sequence) else [callbacks]), *([bar] if bar else [])]
+    try:
+        with words.in_users_words():
+            chosen, on_sample = resolve(request, log)
+            chosen = chosen if output is not None else replace(chosen, output=temporary(chosen.output.name))
+            summary = train_runs(chosen, seeds, subsets, log, Callbacks(told) if told else None)
+    finally:
+        if bar is not None:
+            bar.close()
+    run = replace(Run.of(chosen.output), failures=summary.get("failures", {}))
+    for line in [*([WARNING] if on_sample else []), *(f"warning: {line}" for line in run.failed_lines())]:
+        log(line)
+    return run

@@ -1,0 +1,306 @@
+"""`stsbench.train`: the run that the command gives by the same words, on rows in memory as on a file, and its object."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+from click.testing import CliRunner
+from safetensors.torch import load_file
+from scipy.stats import spearmanr
+from training_runs import cache, log_of, one_thread, place, weights_of
+
+import stsbench
+from stsbench.cli.train import train as command
+from stsbench.errors import StsbenchError, StsbenchWarning
+from stsbench.experiments.run import Run
+from stsbench.methods import MirrorBERT, SimCSE
+from stsbench.training import TrainingCallback
+from stsbench.training.runs import api
+
+__all__ = ["cache", "one_thread", "place"]
+QUICK = {"training.batch_size": 10, "selection.every": 2, "training.learning_rate": 1e-3}
+SETS = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
+PAIRS = [("a cat runs .", "the cat runs .", 4.5), ("a dog eats food", "the man plays a guitar", 0.5),
+         ("a man sleeps", "the woman sleeps", 3.0), ("the red park", "a blue park", 2.0), ("a big dog", "small food", 0.0)]
+
+
+def trained(place, **options):
+    """Four steps on the tiny model and its text, on the sample's development data unless told otherwise."""
+    asked = {"data": place / "text.txt", "settings": QUICK, "max_steps": 4, "sample": True, **options}
+    return stsbench.train(asked.pop("method", "simcse"), backbone=place / "tiny", device="cpu", **asked)
+
+
+def call(*words):
+    done = CliRunner().invoke(command, [*map(str, words), "--device", "cpu"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+
+
+@pytest.fixture(scope="module")
+def run(place, tmp_path_factory):
+    """A run of two seeds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
+        return trained(place, seeds=2, output=tmp_path_factory.mktemp("run") / "two")
+
+
+def test_the_function_and_the_command_give_the_same_run(place, tmp_path, capsys):
+    one = trained(place, method=SimCSE(temperature=0.1), seed=7, evaluate="sts", output=tmp_path / "function")
+    assert capsys.readouterr() == ("", "")
+    call("simcse", "--backbone", place / "tiny", "--data", place / "text.txt", "--set", "options.temperature=0.1", *SETS,
+         "--max-steps", 4, "--seed", 7, "--sample", "--eval", "sts", "--output", tmp_path / "command")
+    other = Run.of(tmp_path / "command")
+    files = [sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) for folder in (one.folder, other.folder)]
+    assert files[0] == files[1] and "best/model.safetensors" in files[0]
+    assert (one.folder / "recipe.yaml").read_bytes() == (other.folder / "recipe.yaml").read_bytes()
+    assert weights_of(one.folder) == weights_of(other.folder) and log_of(one.folder) == log_of(other.folder)
+    untimed = [{key: value for key, value in made.summary.items() if key not in ("seconds", "provenance")}
+               for made in (one, other)]
+    assert untimed[0] == untimed[1]
+    assert [row.value for row in one.tested.rows] == [row.value for row in other.tested.rows]
+    measured = stsbench.evaluate(one, sample=True, device="cpu", tasks="STS-B", resamples=0)  # a run stands for its folder
+    assert [row.value for row in measured.rows if row.task == "STS-B"] == [
+        row.value for row in one.tested.rows if row.task == "STS-B"]
+
+
+WORDS = [
+    (["--max-steps", 3], {"max_steps": 3}),
+    (["--set", "stages.prefix.training.max_steps=3"], {"settings": {"stages.prefix.training.max_steps": 3}}),
+    (["--set", "options.prefix_length=5", "--set", "seed=5"], {"settings": {"options.prefix_length": 5, "seed": 5}}),
+    (["--dtype", "bf16", "--labelled", "rows.tsv", "--seed", 9], {"dtype": "bf16", "labelled": Path("rows.tsv"), "seed": 9}),
+    (["--recipe", "bert-base-semi", "--stage", "prefix"], {"recipe": "bert-base-semi", "stage": "prefix"}),
+    (["--sample", "--eval", "sts,geometry"], {"sample": True, "evaluate": ["sts", "geometry"]}),
+    (["--data", "stsb/train", "--track", "tensorboard"], {"data": "stsb/train", "track": "tensorboard"}),
+    (["--set", "data.where={a: b}", "--set", "selection.by=none"], {"settings": {"data.where": {"a": "b"}}, "dev": "none"}),
+    (["--data-dir", "data", "--seeds", 2, "--subsets", 3], {"data_dir": "data", "seeds": 2, "subsets": 3}),
+]
+
+
+@pytest.mark.parametrize(("words", "keywords"), WORDS, ids=str)
+def test_words_and_keywords_ask_for_the_same(words, keywords, monkeypatch, tmp_path):
+    class AskedError(Exception):
+        """What would be trained."""
+
+    def asked(options, seeds, subsets, *_):
+        lists = {key: list(getattr(options, key)) for key in ("evaluate", "trackers")}
+        raise AskedError({**vars(options), **lists, "command": None}, seeds, subsets)
+
+    monkeypatch.setattr(api, "train_runs", asked)
+    with pytest.raises(AskedError) as of_words:
+        call("diffaug", *words, "--backbone", "minilm", "--output", tmp_path)
+    with pytest.raises(AskedError) as of_keywords:
+        stsbench.train("diffaug", backbone="minilm", device="cpu", output=tmp_path, **keywords)
+    assert of_words.value.args == of_keywords.value.args
+    assert of_words.value.args[0]["recipe"] != stsbench.load_recipe("diffaug")
+
+
+def test_every_option_of_the_command_is_a_keyword():
+    names = {"sets": "settings", "protocols": "evaluate"}
+    options = {names.get(option.name, option.name): option for option in command.params}
+    keywords = inspect.signature(stsbench.train).parameters
+    assert set(options) | {"dev", "callbacks"} == set(keywords)
+    for name, option in options.items():
+        default = None if option.default is None or "Sentinel" in type(option.default).__name__ else option.default
+        assert (keywords[name].default or None) == (default or None) or name == "method", name
+    with pytest.raises(TypeError, match="unexpected keyword argument 'max_step'"):
+        stsbench.train("simcse", max_step=3)
+
+
+def test_rows_in_memory_train_the_weights_that_the_file_does(place, tmp_path):
+    texts = (place / "text.txt").read_text("utf-8").splitlines()
+    one, other = (trained(place, data=data, dev="none") for data in (texts, place / "text.txt"))
+    assert weights_of(one.folder) == weights_of(other.folder) and log_of(one.folder) == log_of(other.folder)
+    assert Path(one.recipe.data.file).read_bytes() == (place / "text.txt").read_bytes()
+    assert one["data"]["main"]["digest"] == other["data"]["main"]["digest"]
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"sent0": texts[:30], "sent1": texts[30:], "hard_neg": texts[15:45], "count": range(30)})
+    frame.to_csv(tmp_path / "triplets.csv", index=False)
+    more = {"method": "simcse", "settings": {**QUICK, "options.view": "given"}, "dev": "none"}
+    one, other = (trained(place, data=data, **more) for data in (frame, tmp_path / "triplets.csv"))
+    assert weights_of(one.folder) == weights_of(other.folder)
+
+
+def test_a_run_is_resumed_with_the_same_rows_and_no_others(place, tmp_path):
+    texts = [f"{text} ." for text in (place / "text.txt").read_text("utf-8").splitlines()]
+
+    class Stop(TrainingCallback):
+        def doing(self, step, what=""):
+            if step == 3 and not what:
+                raise KeyboardInterrupt
+
+    whole = trained(place, data=texts, dev="none", settings={**QUICK, "checkpoint_every": 1}, output=tmp_path / "whole")
+    again = {"data": texts, "dev": "none", "settings": {**QUICK, "checkpoint_every": 1}, "output": tmp_path / "broken"}
+    with pytest.raises(KeyboardInterrupt):
+        trained(place, callbacks=[Stop()], **again)
+    with pytest.raises(StsbenchError, match=r"^--resume: data.file was"):
+        trained(place, resume=True, **{**again, "data": texts[1:]})
+    run = trained(place, resume=True, **again)
+    assert weights_of(run.folder) == weights_of(whole.folder)
+
+
+@pytest.mark.parametrize(("data", "message"), [
+    ([("a cat", "a dog"), ("a cat", None)], "data, row 2 holds None, which is not a text"),
+    ([{"text": "a cat"}, {"text": None}], "data, row 2: the value of 'text' is not text but null"),
+    ([("a cat", "a dog"), ("a cat", "a dog", "food")], "data, row 2 has anchor, positive, negative, and row 1 anchor, pos"),
+    ([{"a": "a cat", "b": "x"}], "data, row 1: no known header"),
+    ([], "data holds no row"),
+    (7, "data is a int: give a file, a table, or a list"),
+    ({"train": []}, "data is a dict, and not a list"),
+])
+def test_rows_that_cannot_be_trained_on_are_named(place, data, message):
+    with pytest.raises(StsbenchError) as error:
+        trained(place, data=data, dev="none")
+    assert str(error.value).startswith(message) and str(place) not in str(error.value)
+
+
+def test_callbacks_are_told_what_the_log_holds(place):
+    class Told(TrainingCallback):
+        def __init__(self):
+            self.stages, self.scores, self.losses = [], [], []
+
+        def stage(self, name, steps, start):
+            self.stages.append((name, steps, start))
+
+        def step(self, step, loss, sentences_per_second):
+            self.losses.append((step, loss))
+
+        def dev(self, step, name, score, best):
+            self.scores.append((step, name, score, best))
+
+    class Deaf(TrainingCallback):
+        """Hears nothing, and need not."""
+
+    trained(place, callbacks=Deaf())
+    told = Told()
+    log = log_of(trained(place, callbacks=[Deaf(), told]).folder)
+    assert told.stages == [("main", 4, 0)] and [step for step, *_ in told.scores] == [0, 2, 4]
+    dev = [line for line in log if line["kind"] == "dev"]
+    assert told.scores == [(line["step"], line["name"], line["score"], line["best"]) for line in dev]
+    assert told.losses == [(line["step"], line["loss"]) for line in log if line["kind"] == "train"]
+
+
+@pytest.mark.parametrize("form", ["rows", "file", "sts:file"])
+def test_own_pairs_choose_the_weights(place, tmp_path, form):
+    path = tmp_path / "pairs.tsv"
+    lines = ["sentence1\tsentence2\tscore", *("\t".join(map(str, row)) for row in PAIRS)]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    dev = {"rows": PAIRS, "file": path, "sts:file": f"sts:{path}"}[form]
+    run = trained(place, dev=dev, sample=False, settings={**QUICK, "selection.every": 4})
+    encoder = run.encoder()
+    first, second = (encoder.encode([row[side] for row in PAIRS]).astype(float) for side in (0, 1))
+    cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    assert run["best"]["score"] == pytest.approx(100 * spearmanr(cosines, [row[2] for row in PAIRS])[0], abs=1e-9)
+    assert run["selected_by"].startswith("sts:") and str(tmp_path) not in run["selected_by"]
+    with pytest.raises(StsbenchError, match=r"selection.by must be 'sts-b dev'.* or 'sts:FILE', not 'sts-b deb'"):
+        trained(place, dev="sts-b deb")
+
+
+def test_a_run_is_what_its_folder_holds(run, tmp_path):
+    again = Run.of(run.folder)
+    assert again.summary == run.summary == json.loads((run.folder / "seeds.json").read_text("utf-8"))
+    assert repr(again) == repr(run) and "\n" not in repr(run) and str(again) == str(run)
+    scores = {seed: json.loads((run.folder / f"seed-{seed}/train.json").read_text())["best"]["score"] for seed in (42, 43)}
+    for score in scores.values():
+        assert f"{score:.2f}" in str(run) and f"<td>{score:.2f}</td>" in run._repr_html_() and f"{score:.2f}" in run.latex()
+    assert [part.recipe.seed for part in run.runs] == [42, 43] and json.loads(run.to_json()) == run.summary
+    assert os.fspath(run) == str(run.folder)
+    with pytest.raises(StsbenchError, match="holds 2 runs: take one's encoder"):
+        run.encoder()
+    assert load_file(run.runs[1].folder / "best" / "model.safetensors")
+    with pytest.raises(StsbenchError, match="is not a run folder"):
+        Run.of(tmp_path)
+
+
+def test_the_log_is_a_table(run):
+    frame = run.to_frame()
+    assert list(frame.columns[:4]) == ["seed", "stage", "step", "dev"] and len(frame) == len(run.rows) == 6
+    for seed in (42, 43):
+        log = log_of(run.folder / f"seed-{seed}")
+        part = frame[frame.seed == seed].set_index("step")
+        for line in log:
+            if line["kind"] == "dev":
+                assert part.score[line["step"]] == line["score"] and part.best[line["step"]] == line["best"]
+            if line["kind"] == "train":
+                assert part.loss[line["step"]] == line["loss"]
+                assert part["terms.contrastive"][line["step"]] == line["terms"]["contrastive"]
+    pyarrow = pytest.importorskip("pyarrow")
+    assert pyarrow.table(run).to_pylist() == [{**dict.fromkeys(frame.columns), **row} for row in run.rows]
+
+
+def test_subsets_are_runs_of_their_own(place):
+    run = trained(place, subsets=2, seeds=2, max_steps=2, settings={**QUICK, "data.share": 0.8})
+    stored = json.loads((run.folder / "subsets.json").read_text("utf-8"))
+    assert run.summary == stored and [part.recipe.data.sample_seed for part in run.runs] == [0, 0, 1, 1]
+    assert {(row["subset"], row["seed"]) for row in run.rows} == {(0, 42), (0, 43), (1, 42), (1, 43)}
+    assert f"{stored['dev']['mean']:.2f}" in str(run) and "subset 1: main" in str(run) and "2 subsets, 2 seeds" in repr(run)
+
+
+def test_a_run_draws_itself(run):
+    axes = run.plot()
+    assert [panel.get_title("left") for panel in axes][:2] == ["loss: contrastive", "sts-b dev (sample)"]
+
+
+def test_a_temporary_run_is_kept_by_save(place, tmp_path):
+    with pytest.warns(StsbenchWarning, match="the last weights will be kept"):
+        run = trained(place, settings={**QUICK, "selection.every": 100})
+    folder = run.folder
+    assert not str(folder).startswith("runs") and run["best"] is None and "4 steps in" in repr(run)
+    assert run.save(tmp_path / "kept") == tmp_path / "kept" == run.folder and weights_of(folder) == weights_of(run.folder)
+    with pytest.raises(StsbenchError, match="kept is already there"):
+        run.save(tmp_path / "kept")
+    texts = tiny_models.sentences(3)
+    assert np.array_equal(run.encoder().encode(texts), stsbench.load_encoder(str(tmp_path / "kept" / "best")).encode(texts))
+
+
+def test_a_recipe_is_changed_saved_and_trained_by(place, tmp_path):
+    recipe = stsbench.load_recipe("simcse/unsup-bert-base")
+    mine = recipe.with_settings({**QUICK, "backbone.model": str(place / "tiny"), "data.file": str(place / "text.txt"),
+                                 "training.max_steps": 4, "precision": "float32"})
+    assert mine.name == "unsup-bert-base-changed" and not mine.published and recipe.training.learning_rate == 3e-5
+    assert repr(mine).startswith("<Recipe unsup-bert-base-changed of simcse: backbone.model, data.file")
+    assert str(mine).startswith("name: unsup-bert-base-changed\nmethod: simcse\n")
+    saved = mine.save(tmp_path / "mine.yaml")
+    assert stsbench.load_recipe(saved) == mine
+    run = stsbench.train(mine, device="cpu", sample=True)
+    call("simcse", "--recipe", saved, "--sample", "--output", tmp_path / "command")
+    assert weights_of(run.folder) == weights_of(tmp_path / "command")
+    assert (run.folder / "recipe.yaml").read_bytes() == (tmp_path / "command" / "recipe.yaml").read_bytes()
+    assert run.recipe == mine
+
+
+@pytest.mark.parametrize(("asked", "message"), [
+    (("simcse", {"settings": {"options.temprature": 1}}), "options: unknown key 'options.temprature'; did you mean"),
+    (("simcse", {"settings": {"training.learning_rate": "big"}}), "options: training.learning_rate must be a number"),
+    (("simcse", {"settings": {"seed": 1}, "seed": 2}), "seed is set twice: in settings, and by an option of its own"),
+    ((SimCSE(temperature=0.1), {"settings": {"options.temperature": 1}}), "options.temperature is set twice: in settings"),
+    (("simcse", {"seeds": 0}), "seeds must be a whole number from 1 on, not 0"),
+    ((SimCSE, {}), "a method is a name, FILE.py:CLASS, options of stsbench.methods or a recipe, and not a SimCSEOptions"),
+    (("simcs", {}), "unknown method 'simcs'; did you mean"),
+    (("simcse", {"resume": True}), "--resume needs --output"),
+    (("mlm", {"recipe": stsbench.load_recipe("simcse")}), "the recipe unsup-bert-base is of method 'simcse', not of 'mlm'"),
+])
+def test_what_cannot_be_is_one_line(asked, message):
+    method, options = asked
+    with pytest.raises(StsbenchError) as error:
+        stsbench.train(method, **{"backbone": "minilm", **options})
+    assert str(error.value).startswith(message) and "\n" not in str(error.value)
+
+
+def test_only_written_options_count(monkeypatch):
+    """A recipe's own options stay where the user wrote none."""
+    requests = []
+
+    def resolve(request, log):
+        requests.append((request.method, dict(request.values)))
+        raise StsbenchError("enough")
+
+    monkeypatch.setattr(api, "resolve", resolve)
+    for method in (MirrorBERT(), SimCSE(temperature=0.05, view="given")):
+        with pytest.raises(StsbenchError, match=r"^enough$"):
+            stsbench.train(method)
+    assert requests == [("mirror-bert", {}), ("simcse", {"options.temperature": 0.05, "options.view": "given"})]
