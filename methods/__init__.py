@@ -1,1 +1,77 @@
-"""How to train: one folder a method."""
+"""How to train: one folder a method. Each is also here by its paper's name, which is the class of its options:
+
+    stsbench.methods.SimCSE(temperature=0.07)
+
+and by its folder's, a package whose `loss`, where the method's objective is a function of vectors, fits into a training
+loop of one's own. Both load on first use; neither the names nor the options need torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
+    from . import cmlm as cmlm
+    from . import consert as consert
+    from . import ct as ct
+    from . import declutr as declutr
+    from . import diffaug as diffaug
+    from . import diffcse as diffcse
+    from . import isbert as isbert
+    from . import mirrorbert as mirrorbert
+    from . import mlm as mlm
+    from . import promptbert as promptbert
+    from . import sarcse as sarcse
+    from . import sbert as sbert
+    from . import sgopt as sgopt
+    from . import simcse as simcse
+    from .cmlm.options import ConditionalMaskedLMOptions as ConditionalMaskedLM
+    from .consert.options import ConSERTOptions as ConSERT
+    from .ct.options import ContrastiveTensionOptions as ContrastiveTension
+    from .declutr.options import DeCLUTROptions as DeCLUTR
+    from .diffaug.options import DiffAugOptions as DiffAug
+    from .diffcse.options import DiffCSEOptions as DiffCSE
+    from .isbert.options import ISBERTOptions as ISBERT  # noqa: N814
+    from .mirrorbert.options import MirrorBERTOptions as MirrorBERT
+    from .mlm.options import MaskedLMOptions as MaskedLM
+    from .promptbert.options import PromptBERTOptions as PromptBERT
+    from .sarcse.options import SARCSEOptions as SARCSE  # noqa: N814
+    from .sbert.options import SBERTOptions as SBERT  # noqa: N814
+    from .sgopt.options import SGOPTOptions as SGOPT  # noqa: N814
+    from .simcse.options import SimCSEOptions as SimCSE
+
+_FOLDERS = {
+    "ConSERT": "consert",
+    "ConditionalMaskedLM": "cmlm",
+    "ContrastiveTension": "ct",
+    "DeCLUTR": "declutr",
+    "DiffAug": "diffaug",
+    "DiffCSE": "diffcse",
+    "ISBERT": "isbert",
+    "MaskedLM": "mlm",
+    "MirrorBERT": "mirrorbert",
+    "PromptBERT": "promptbert",
+    "SARCSE": "sarcse",
+    "SBERT": "sbert",
+    "SGOPT": "sgopt",
+    "SimCSE": "simcse",
+}
+
+__all__ = [
+    "ISBERT", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
+    "DiffCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "SimCSE", "cmlm", "consert", "ct", "declutr", "diffaug", "diffcse",
+    "isbert", "mirrorbert", "mlm", "promptbert", "sarcse", "sbert", "sgopt", "simcse",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FOLDERS:
+        return getattr(import_module(f"{__name__}.{_FOLDERS[name]}.options"), f"{name}Options")
+    if name in _FOLDERS.values():
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
+    from stsbench import methods as methods
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.compare import compare as compare
@@ -26,12 +27,14 @@ _PUBLIC = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "methods":
+        return import_module("stsbench.methods")
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'stsbench' has no attribute '{name}'")
 
 
-__all__ = ["compare", "evaluate", "load_encoder", "load_records", "train"]
+__all__ = ["compare", "evaluate", "load_encoder", "load_records", "methods", "train"]
 
 
 def __dir__() -> list[str]:

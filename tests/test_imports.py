@@ -164,7 +164,8 @@ def test_an_editor_finds_a_sibling():
         column = tree()[file].splitlines()[line - 1].rindex(word)
         script = jedi.Script(path=path, project=jedi.Project(ROOT, sys_path=[str(ROOT)]))
         targets = script.goto(line, column, follow_imports=True)
-        assert [each.module_path for each in targets] == [path.parent / f"{node.module}.py"], (file, word)
+        target = path.parent / (f"{node.module.replace('.', '/')}.py" if node.module else f"{word}/__init__.py")
+        assert [each.module_path for each in targets] == [target], (file, word)
 
 
 def test_every_module_stands_in_a_room_with_a_level():

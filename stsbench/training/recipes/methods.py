@@ -112,6 +112,23 @@ def options_of(method: str) -> type[Options]:
     return _options_beside(source) or load_method(method).Options
 
 
+def method_of(options: Options) -> str:
+    """The name by which recipes know the installed method of these options: of methods.SimCSE(temperature=0.07) simcse.
+
+    Raises StsbenchError, one line, for options of no installed method.
+    """
+    kind = type(options)
+    for name in names(GROUP):
+        module = find_method(name).module or ""
+        near = kind.__module__ in (module, f"{module.rpartition('.')[0]}.options")
+        if near and options_of(name) is kind:
+            return name
+    raise StsbenchError(
+        f"{kind.__name__} of {kind.__module__} is not the options of an installed method: name the method itself, "
+        "NAME or FILE.py:CLASS"
+    )
+
+
 def _options_beside(source: MethodSource) -> type[Options] | None:
     """The class NAMEOptions of the module `options` in the same package as the method NAME; None where there is none."""
     package = (source.module or "").rpartition(".")[0]
