@@ -15,9 +15,13 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.compare import compare as compare
     from stsbench.evaluation.run_file import load_records as load_records
+    from stsbench.training.engine.sentence_transformers_loss import (
+        as_sentence_transformers_loss as as_sentence_transformers_loss,
+    )
     from stsbench.training.runs.api import train as train
 
 _PUBLIC = {
+    "as_sentence_transformers_loss": "stsbench.training.engine.sentence_transformers_loss",
     "compare": "stsbench.evaluation.compare",
     "evaluate": "stsbench.evaluation.api",
     "load_encoder": "stsbench.encoders.load",
@@ -34,7 +38,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'stsbench' has no attribute '{name}'")
 
 
-__all__ = ["compare", "evaluate", "load_encoder", "load_records", "methods", "train"]
+__all__ = ["as_sentence_transformers_loss", "compare", "evaluate", "load_encoder", "load_records", "methods", "train"]
 
 
 def __dir__() -> list[str]:
