@@ -49,7 +49,7 @@ def as_sentence_transformers_loss(
     the loss: the trainer trains them, clips without them, and does not save them. The columns of the data set are read by
     their order: one is sentences; two to four are anchors, positives and hard negatives; two and a label are pairs with a
     class or a score. Texts are cut at model.max_seq_length; a method that changes words reads them as decoded from the
-    tokens.
+    tokens; of one that takes rows in groups (CT) the rows beyond the last whole group of a batch are left out.
 
     Raises StsbenchError, one line with the reason, for a method that cannot be a loss: one that reads following sentences
     (CMLM), whole documents (DeCLUTR) or the whole text in advance (SARCSE with self_adaptive), pools at a template's mask
@@ -94,7 +94,7 @@ class MethodLoss(nn.Module):
         kind = type(self.method)
         batch = self._batch(list(sentence_features), labels)
         self.steps += self.model.training
-        with _precision(batch.ids.device):
+        with _precision(self.model, batch.ids.device):
             terms = check_terms(self.method, calling(kind, "forward", lambda: self.method(batch)))
         return sum((term.weight * term.value for term in terms.values()), torch.zeros((), device=batch.ids.device))
 
@@ -138,7 +138,9 @@ class MethodLoss(nn.Module):
         if labels is None or allowed is None:
             return
         low, high = float(labels.min()), float(labels.max())
-        if low < allowed[0] or high > allowed[1]:
+        if self.labelled_only and labels.is_floating_point():
+            raise StsbenchError(f"{self.method.name} learns classes by these options, and the labels are not whole numbers")
+        if not (low >= allowed[0] and high <= allowed[1]):  # NaN is neither
             raise StsbenchError(
                 f"labels go from {low:g} to {high:g}, and {self.method.name} takes {allowed[0]:g} to {allowed[1]:g}: set "
                 f"{'classes' if self.labelled_only else 'the scale of its options'}"
@@ -252,12 +254,14 @@ class _NoText:
         raise StsbenchError("before its first step it reads all of the training text")
 
 
-def _precision(device: torch.device) -> AbstractContextManager[Any]:
-    """The autocast (bf16, fp16 of the training arguments) that accelerate puts around the model's own forward alone."""
-    from accelerate.state import AcceleratorState, is_initialized
+def _precision(model: nn.Module, device: torch.device) -> AbstractContextManager[Any]:
+    """The autocast (bf16, fp16 of the training arguments) that accelerate puts around the forward of the model it prepared,
+    which is not called here."""
+    from accelerate.state import AcceleratorState
 
-    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
-    kind = kinds.get(AcceleratorState().mixed_precision) if is_initialized() else None
+    if not any("_original_forward" in vars(part) for part in model.modules()):
+        return nullcontext()
+    kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(AcceleratorState().mixed_precision)
     return nullcontext() if kind is None else torch.autocast(device.type, dtype=kind)
 
 

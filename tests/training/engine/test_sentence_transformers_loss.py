@@ -8,6 +8,8 @@ import doctest
 import pytest
 import tiny_models
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from datasets import Dataset
 from method_runs import make_place
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
@@ -268,6 +270,22 @@ def test_modes_and_draws(loaded):
     assert torch.equal(*draws) and not torch.equal(masked._batch(features_of(model, TEXTS), None).ids, draws[0])
 
 
+def test_sixteen_bits_are_those_of_the_accelerator_that_prepared_the_model(loaded):
+    model = loaded().eval()
+    loss = as_sentence_transformers_loss(methods.SimCSE(head="none", view="crop", rate=0.3), model)
+    with torch.no_grad():
+        exact = loss(features_of(model, TEXTS)).item()
+        AcceleratorState._reset_state(reset_partial_state=True)
+        accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+        assert loss(features_of(model, TEXTS)).item() == exact  # somebody else's
+        accelerator.prepare_model(model)
+        rounded = loss(features_of(model, TEXTS)).item()
+        assert rounded != exact and rounded == pytest.approx(exact, rel=0.05)
+        accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+        assert loss(features_of(model, TEXTS)).item() == exact
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
 def test_padding_is_left_out_at_either_side(loaded):
     loss = as_sentence_transformers_loss(methods.SimCSE(head="none"), loaded())
     model = loss.model.train()
@@ -403,6 +421,10 @@ def test_columns_and_labels_that_are_not_the_method_s(loaded):
     refused("simcse", "^a data set of 1 column and a label: give two columns", TEXTS, labels=torch.zeros(8))
     refused("sbert", "^a data set of 2 columns is read as anchor, positive: sbert needs labelled rows", TEXTS, TEXTS)
     refused("sbert", "^labels go from 0 to 7, and sbert takes 0 to 2: set classes$", TEXTS, TEXTS, labels=torch.arange(8))
+    refused("sbert", "^sbert learns classes by these options, and the labels are not whole numbers$", TEXTS, TEXTS,
+            labels=torch.arange(8.0) / 8)
+    refused(methods.SBERT(objective="sts"), "^labels go from nan to nan, and", TEXTS, TEXTS,
+            labels=torch.full((8,), torch.nan))
     refused(methods.SBERT(objective="sts"), "^labels go from -1 to 6, and sbert takes 0 to 5: set the scale of its options$",
             TEXTS, TEXTS, labels=torch.arange(8.0) - 1)
     refused("ct", "^ct takes rows in groups of 15, and a batch has 8: set per_device_train_batch_size to a m", TEXTS)
