@@ -19,11 +19,11 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench.evaluation.compare import compare as compare
     from stsbench.evaluation.rescore import score as score
     from stsbench.evaluation.run_file import load_records as load_records
+    from stsbench.experiments.load import load as load
     from stsbench.experiments.plan import run_plan as run_plan
     from stsbench.experiments.sweep import sweep as sweep
     from stsbench.experiments.train import train as train
     from stsbench.installation.report import doctor as doctor
-    from stsbench.jobs.load import load as load
     from stsbench.leaderboard.identify.api import identify as identify
     from stsbench.leaderboard.reproduce.api import reproduce as reproduce
     from stsbench.plots.draw import plot as plot
@@ -47,7 +47,7 @@ _PUBLIC = {
     "export": "stsbench.training.export.programs",
     "fit": "stsbench.training.export.fitted",
     "identify": "stsbench.leaderboard.identify.api",
-    "load": "stsbench.jobs.load",
+    "load": "stsbench.experiments.load",
     "load_encoder": "stsbench.encoders.load",
     "load_recipe": "stsbench.training.recipes.by_name",
     "load_records": "stsbench.evaluation.run_file",

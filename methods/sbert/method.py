@@ -14,10 +14,9 @@ from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.api.options import refuse_idle
-from stsbench.training.losses.cosine_regression import cosine_regression
-from stsbench.training.losses.triplet import triplet
 from stsbench.training.modules.backbone import Backbone
 
+from .objective import regression_loss, triplet_loss
 from .options import SBERTOptions
 
 
@@ -75,10 +74,10 @@ class SBERT(Method):
         n = len(batch)
         if batch.scores is None:
             anchor, positive, negative = vectors.split(n)
-            return {"triplet": Term(triplet(anchor, positive, negative, self.options.margin), n)}
+            return {"triplet": Term(triplet_loss(anchor, positive, negative, margin=self.options.margin), n)}
         u, v = vectors.split(n)
-        low, high = self.options.scale
-        return {"sts": Term(cosine_regression(u, v, (batch.scores - low) / (high - low), self.options.similarity), n)}
+        scale, similarity = self.options.scale, self.options.similarity
+        return {"sts": Term(regression_loss(u, v, batch.scores, scale=scale, similarity=similarity), n)}
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
         """None: two texts of a pair may be one and the same."""

@@ -18,6 +18,7 @@ from stsbench.training.modules.backbone import Backbone, pool_layers
 from stsbench.training.modules.projector import GELUProjector
 from stsbench.training.modules.reference import Reference
 
+from .objective import loss, unit
 from .options import SGOPTOptions
 
 
@@ -111,23 +112,12 @@ def layers_of(options: SGOPTOptions, backbone: Backbone) -> tuple[int, ...]:
 
 
 def all_layers_term(vectors: Tensor, layers: Tensor, temperature: float, shares: Shares, mode: Gathering) -> Term:
-    """The mean over i and k of -log(e(c_i, h_ik) / (e(c_i, h_ik) + sum over m other than i and all n of e(c_i, h_mn))).
-
-    vectors: (n, D), layers: (n, K, D), this process's rows; m runs over those of all processes. e(a, b) = exp(cos(a, b) /
-    temperature). Neither other sentences' c nor a sentence's own other layers are negatives.
-    """
-    with torch.autocast(vectors.device.type, enabled=False):
-        x, y = _unit(vectors), _unit(layers)
-        every = gather(y.flatten(1), shares, mode)
-        if mode == "simcse":
-            x = gather(x, shares, mode)
-        logits = (x @ every.reshape(-1, x.shape[1]).T / temperature).view(len(x), len(every), -1)  # (n, N, K)
-        columns, itself = _columns(x, every, shares, mode)
-        positives = logits[torch.arange(len(x), device=x.device), columns]  # (n, K)
-        lowest = torch.finfo(logits.dtype).min  # no infinity, whose gradient would be NaN where nothing else is left
-        negatives = logits.masked_fill(itself.unsqueeze(2), lowest).flatten(1).logsumexp(1, keepdim=True)
-        losses = torch.logaddexp(positives, negatives) - positives
-    return Term(losses.sum() / max(losses.numel(), 1), len(x))
+    """`objective.loss` with the layers of all processes. vectors: (n, D), layers: (n, K, D), this process's rows."""
+    every = gather(layers.flatten(1), shares, mode).unflatten(1, layers.shape[1:])
+    if mode == "simcse":
+        vectors = gather(vectors, shares, mode)
+    start = shares.start if mode == "exact" else 0
+    return Term(loss(vectors, layers, temperature=temperature, all_layers=every, start=start), len(vectors))
 
 
 def one_layer_term(
@@ -140,7 +130,7 @@ def one_layer_term(
     other sentence's h, which the released code's opt2 cuts off with the c.
     """
     with torch.autocast(vectors.device.type, enabled=False):
-        x, y = _unit(vectors), _unit(layer)
+        x, y = unit(vectors), unit(layer)
         every, others = gather(torch.cat([y, x], 1), shares, mode).chunk(2, 1)
         if mode == "simcse":
             x = others
@@ -166,8 +156,3 @@ def _first_other(itself: Tensor) -> Tensor:
     first[:, 0] = ~itself[:, 0]
     first[:, 1:2] = itself[:, :1]
     return first
-
-
-def _unit(vectors: Tensor) -> Tensor:
-    """The vectors in float32 or better, of norm 1."""
-    return functional.normalize(vectors.to(torch.promote_types(vectors.dtype, torch.float32)), dim=-1)

@@ -25,7 +25,7 @@ _LEGACY = {  # sentence-transformers before version 6 stored one switch per mode
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_MODES = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last", "weightedmean": "weighted_mean"}
+POOLING_MODES = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last", "weightedmean": "weighted_mean"}
 # model_type of the transformers whose vectors our forward passes compute, as tests/encoders/test_folder_kinds.py shows
 _FAMILIES = {"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra", "albert"}
 _LIMITS = tuple(  # where sentence-transformers keeps max_seq_length, and kept it once
@@ -234,4 +234,4 @@ def _pooler(folder: Path) -> str | None:
         raise EncoderError(f"{folder / 'config.json'}: pooling_mode {modes!r} names no pooling")
     if len(modes) > 1 or config.get("include_prompt") is False:  # without the prompt's tokens: not ours
         return None
-    return _MODES.get(str(modes[0]))
+    return POOLING_MODES.get(str(modes[0]))

@@ -12,7 +12,7 @@ import torch
 
 from stsbench.data.text.examples import TextRows
 from stsbench.plugins import calling
-from stsbench.training.api.batch import Batch, Shares, Views
+from stsbench.training.api.batch import Batch, Examples, Shares, Views
 from stsbench.training.api.method import Method
 from stsbench.training.api.view_checks import check_views
 from stsbench.training.engine.semi import Objective
@@ -51,11 +51,11 @@ class Stage:
 
 
 def stage_views(
-    objective: Objective, method: Method, rows: TextRows, rng: np.random.Generator, labelled: bool = False
+    objective: Objective, method: Method, rows: Examples, rng: np.random.Generator, labelled: bool = False
 ) -> Views:
     """The views of a batch of the data, or of labelled rows."""
     name = "labelled_views" if labelled else "views"
-    make: Callable[[TextRows, np.random.Generator], Views] = objective.labelled_views if labelled else method.views
+    make: Callable[[Examples, np.random.Generator], Views] = objective.labelled_views if labelled else method.views
     views = calling(type(method), name, partial(make, rows, rng))
     return check_views(method, views, rows.rows, name)
 

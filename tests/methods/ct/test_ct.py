@@ -12,7 +12,8 @@ from ct_oracle import TEXTS, both_ways, ct, drawn, means, pair_losses, plain_mea
 from method_oracle import MemoryRows, batch_of
 
 from stsbench.errors import StsbenchError
-from stsbench.methods.ct.method import ContrastiveTension, pair_loss
+from stsbench.methods.ct.method import ContrastiveTension
+from stsbench.methods.ct.objective import loss as pair_loss
 from stsbench.methods.ct.options import ContrastiveTensionOptions
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.recipes.method_plan import MethodPlan

@@ -1,0 +1,293 @@
+"""A method as a loss of sentence-transformers' trainer: the very module that our own loop trains, fed by their collator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stsbench.encoders.forward.dropout import dropout_rates
+from stsbench.errors import StsbenchError, warning_log
+from stsbench.plugins import calling
+from stsbench.training.api.batch import Batch, Shares
+from stsbench.training.api.checks import check_instance, check_rates, check_terms
+from stsbench.training.api.labelled import PAIR
+from stsbench.training.api.method import Method
+from stsbench.training.api.options import Options
+from stsbench.training.api.roles import PAIRS
+from stsbench.training.engine.sentence_transformers_backbone import backbone_of
+from stsbench.training.engine.stage import stage_views
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.recipes.method_plan import MethodPlan
+from stsbench.training.recipes.methods import load_method, method_of
+from stsbench.training.rows.batches import to_batch
+from stsbench.training.rows.streams import stream
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+SCORED = ("sentence1", "sentence2", "score")
+
+
+def as_sentence_transformers_loss(
+    method: str | Options, model: SentenceTransformer, *, classes: int = 3, seed: int = 42
+) -> MethodLoss:
+    """A method's loss for `SentenceTransformerTrainer(model, args, train_dataset, loss=...)`, or any loop that calls it.
+
+    method: its options, as methods.SimCSE(temperature=0.07), or its name, for the defaults of the paper; model: the
+    SentenceTransformer that is trained, of Transformer and Pooling. classes: how many labels there are, where the method
+    learns from labelled pairs (SBERT, ConSERT's settings sup and joint); seed: of the weights that the method adds and of
+    what it draws to make its views.
+
+    The method runs as in `stsbench.train`, on the model's own weights: the trainer's ten steps are those of our loop bit for
+    bit, where rows, optimiser and seeds are. What the method adds (a head, a classifier, a second encoder) are parameters of
+    the loss: the trainer trains them, clips without them, and does not save them. The columns of the data set are read by
+    their order: one is sentences; two to four are anchors, positives and hard negatives; two and a label are pairs with a
+    class or a score. Texts are cut at model.max_seq_length; a method that changes words reads them as decoded from the
+    tokens; of one that takes rows in groups (CT) the rows beyond the last whole group of a batch are left out.
+
+    Raises StsbenchError, one line with the reason, for a method that cannot be a loss: one that reads following sentences
+    (CMLM), whole documents (DeCLUTR) or the whole text in advance (SARCSE with self_adaptive), pools at a template's mask
+    (PromptBERT, DiffAug), or has two stages (SBERT's nli-sts: make a loss of nli, then one of sts). A StsbenchWarning says
+    what is otherwise than in the paper: the pooler that is tested, learning rates, a Normalize.
+
+    >>> from stsbench import as_sentence_transformers_loss
+    >>> as_sentence_transformers_loss("declutr", None)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    stsbench.errors.StsbenchError: declutr cannot be a loss of sentence-transformers: it reads whole documents; ...
+    """
+    log = warning_log()
+    name, options = (method, None) if isinstance(method, str) else (method_of(method), method)
+    kind = load_method(name)
+    plan = MethodPlan(kind, kind.Options() if options is None else options)
+    _check_plan(plan)
+    backbone = backbone_of(model, log)
+    made = _made(plan, backbone, classes, seed)
+    for line in _otherwise(made):
+        log(f"warning: {line}")
+    return MethodLoss(model, made, plan, classes, seed)
+
+
+class MethodLoss(nn.Module):
+    """What `as_sentence_transformers_loss` gives. model: the SentenceTransformer; method: the Method on its weights."""
+
+    def __init__(self, model: Any, method: Method, plan: MethodPlan, classes: int, seed: int) -> None:
+        super().__init__()
+        self.model, self.method = model, method  # in this order: the trainer knows the shared weights as the model's
+        self.plan, self.classes, self.seed = plan, classes, seed
+        (self.stage,) = plan.stages
+        self.labelled_only = plan.labelled(self.stage) == "only"
+        self.steps = 0  # batches trained on: what the draws of the next one depend on, as in our loop
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+        """The sum of the method's terms, each by its weight, for one batch: what the collator made of each column.
+
+        Raises StsbenchError, one line, for columns or labels that are not the method's.
+        """
+        self._check_model()
+        self.method.train(self.model.training)  # the trainer switches the model alone
+        kind = type(self.method)
+        batch = self._batch(list(sentence_features), labels)
+        self.steps += self.model.training
+        with _precision(self.model, batch.ids.device):
+            terms = check_terms(self.method, calling(kind, "forward", lambda: self.method(batch)))
+        return sum((term.weight * term.value for term in terms.values()), torch.zeros((), device=batch.ids.device))
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """For the trainer's model card."""
+        return {"method": self.method.name, **self.plan.options.model_dump()}
+
+    def _batch(self, columns: Sequence[Mapping[str, Tensor]], labels: Tensor | None) -> Batch:
+        method, plan = self.method, self.plan
+        tokens = [_unpadded(column) for column in columns]
+        names = self._names(len(tokens), labels)
+        self._check_labels(labels)
+        size = _whole_groups(len(tokens[0]), plan.needs.group_size, method.name)
+        rows = Columns(names, [column[:size] for column in tokens], method.backbone.tokenizer, labels)
+        key = plan.stream_of(self.stage)
+        training = self.model.training
+        rng = stream(self.seed, "views", key, self.steps) if training else stream(self.seed, "held-out views", key)
+        views = stage_views(method, method, rows, rng, self.labelled_only)
+        pad = method.backbone.tokenizer.pad_token_id or 0
+        batch = to_batch(views, Shares((len(views.tokens[0]),)), pad, columns[0]["input_ids"].device)
+        batch.labelled_only = self.labelled_only
+        return batch
+
+    def _names(self, columns: int, labels: Tensor | None) -> tuple[str, ...]:
+        """The role of each column, "" for one that the method does not use."""
+        what = f"{columns} column{'s' * (columns != 1)}{' and a label' if labels is not None else ''}"
+        if columns > len(PAIRS) or (labels is not None and columns != 2):
+            raise StsbenchError(f"a data set of {what}: give two columns and a label, or one to {len(PAIRS)} columns")
+        available = PAIRS[:columns] if columns > 1 else ("sentence",)
+        if labels is not None:
+            available = PAIR if self.labelled_only else SCORED
+        choose = self.plan.labelled_roles if self.labelled_only else self.plan.roles
+        try:
+            used = choose(available)
+        except StsbenchError as error:
+            raise StsbenchError(f"a data set of {what} is read as {', '.join(available)}: {error}") from error
+        return tuple(role if role in used else "" for role in available[:columns])
+
+    def _check_labels(self, labels: Tensor | None) -> None:
+        allowed = (0, self.classes - 1) if self.labelled_only else self.plan.needs.score_range
+        if labels is None or allowed is None:
+            return
+        low, high = float(labels.min()), float(labels.max())
+        if self.labelled_only and labels.is_floating_point():
+            raise StsbenchError(f"{self.method.name} learns classes by these options, and the labels are not whole numbers")
+        if not (low >= allowed[0] and high <= allowed[1]):  # NaN is neither
+            raise StsbenchError(
+                f"labels go from {low:g} to {high:g}, and {self.method.name} takes {allowed[0]:g} to {allowed[1]:g}: set "
+                f"{'classes' if self.labelled_only else 'the scale of its options'}"
+            )
+
+    def _check_model(self) -> None:
+        """Raises StsbenchError where the trainer trains other weights than the method's, or more processes than one."""
+        if not any(part is self.method.backbone.model for part in self.model.modules()):
+            raise StsbenchError(
+                "the trainer made another model (model_init) than the one that the loss was made for: give it "
+                "loss=lambda model: as_sentence_transformers_loss(..., model)"
+            )
+        shared = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if shared and torch.distributed.get_world_size() > 1:
+            raise StsbenchError(
+                "a method runs the model itself, and the trainer's processes would not hear of its gradients: train in one "
+                "process, or by stsbench.train in several"
+            )
+
+
+class Columns:
+    """The rows of a batch, from its columns' tokens. Satisfies stsbench.training.api.batch.Examples."""
+
+    def __init__(
+        self, names: tuple[str, ...], columns: Sequence[list[np.ndarray]], tokenizer: Any, labels: Tensor | None
+    ) -> None:
+        """names: the role of each column, "" for one that is not used; columns: n token ids each; labels: n, or more."""
+        self.rows: Sequence[int] = range(len(columns[0]))
+        self.roles = tuple(name for name in names if name)
+        self._columns = dict(zip(names, columns, strict=True))
+        self._tokenizer, self._labels = tokenizer, labels
+
+    def ids(self, role: str) -> list[np.ndarray]:
+        """Token ids of a role's texts as the model's tokenizer made them."""
+        return self._columns[role]
+
+    def texts(self, role: str) -> list[str]:
+        """The texts of a role, as far as the tokens tell."""
+        around = self._tokenizer("", padding=False, truncation=False)["input_ids"]
+        inner = [_inside(ids.tolist(), around) for ids in self.ids(role)]
+        return [self._tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in inner]
+
+    def labels(self) -> list[int]:
+        """The label of each row."""
+        return [] if self._labels is None else [int(label) for label in self._labels[: len(self.rows)].tolist()]
+
+    def scores(self) -> list[float]:
+        """The score of each row."""
+        return [] if self._labels is None else [float(score) for score in self._labels[: len(self.rows)].tolist()]
+
+
+def _check_plan(plan: MethodPlan) -> None:
+    """Raises StsbenchError, one line, for a method whose views need more than the texts of a batch."""
+    needs, stages = plan.needs, plan.stages
+    reason = None
+    if needs.whole_texts:
+        reason = "it reads whole documents"
+    elif needs.reach or needs.usable is not None:
+        reason = "it reads sentences that follow in a document"
+    elif len(stages) > 1:
+        reason = f"by these options it has the stages {' and '.join(stages)}, one after the other"
+    elif plan.labelled(stages[0]) == "with":
+        reason = "a batch of labelled rows goes with every batch"
+    if reason is not None:
+        raise _refused(plan, reason)
+
+
+def _made(plan: MethodPlan, backbone: Backbone, classes: int, seed: int) -> Method:
+    """The method on the backbone, ready for its stage. torch's own random state is left alone."""
+    if plan.needs.dropout and not any(dropout_rates(backbone.model.config).values()):
+        raise _refused(plan, "its two views differ by dropout alone, and the model has none (config_kwargs)")
+    kind, (stage,) = plan.kind, plan.stages
+    rows = SimpleNamespace(roles=PAIR, store=SimpleNamespace(label_names=range(classes)))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            method = calling(kind, "__init__", lambda: kind(backbone, plan.options))
+            calling(kind, "prepare", lambda: method.prepare(_NoText()))
+        except StsbenchError as error:
+            raise _refused(plan, str(error), f" with the pooler {backbone.pooler}") from error
+        check_instance(method, backbone)
+        if plan.labelled(stage) == "only":
+            calling(kind, "prepare_labelled", lambda: method.prepare_labelled(rows))
+    method.to(backbone.model.device)
+    calling(kind, "start_stage", lambda: method.start_stage(stage))
+    return method
+
+
+def _otherwise(method: Method) -> list[str]:
+    """What the trainer, which knows the model and a loss alone, does otherwise than our loop."""
+    lines, tested, backbone = [], method.inference(), method.backbone
+    if tested.pooler != backbone.pooler or tested.dense is not None:
+        lines.append(f"{method.name} is tested with the pooler {tested.pooler}, and the trained model has {backbone.pooler}")
+    if rates := check_rates(method):
+        parts = ", ".join(f"{prefix}* at {factor:g} times" for prefix, factor in rates.items())
+        lines.append(f"{method.name} trains {parts} the learning rate: set learning_rate_mapping in the training arguments")
+    return lines
+
+
+def _refused(plan: MethodPlan, reason: str, of: str = "") -> StsbenchError:
+    return StsbenchError(f"{plan.name} cannot be a loss of sentence-transformers{of}: {reason}; stsbench.train trains it")
+
+
+class _NoText:
+    """In the place of all rows: nobody has them here."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise StsbenchError("before its first step it reads all of the training text")
+
+    def __len__(self) -> int:
+        raise StsbenchError("before its first step it reads all of the training text")
+
+
+def _precision(model: nn.Module, device: torch.device) -> AbstractContextManager[Any]:
+    """The autocast (bf16, fp16 of the training arguments) that accelerate puts around the forward of the model it prepared,
+    which is not called here."""
+    from accelerate.state import AcceleratorState
+
+    if not any("_original_forward" in vars(part) for part in model.modules()):
+        return nullcontext()
+    kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(AcceleratorState().mixed_precision)
+    return nullcontext() if kind is None else torch.autocast(device.type, dtype=kind)
+
+
+def _unpadded(column: Mapping[str, Tensor]) -> list[np.ndarray]:
+    """The token ids of each text, padding at either side left out."""
+    ids, mask = column.get("input_ids"), column.get("attention_mask")
+    if ids is None or mask is None or ids.ndim != 2 or mask.shape != ids.shape:
+        raise StsbenchError("methods read texts as the trainer's collator pads them: a column has no such input_ids")
+    rows, real = ids.cpu().numpy(), mask.cpu().numpy().astype(bool)
+    return [row[kept] for row, kept in zip(rows, real, strict=True)]
+
+
+def _whole_groups(rows: int, size: int, name: str) -> int:
+    """How many of the rows make whole groups of `size`. Raises StsbenchError where none do."""
+    if rows < size:
+        raise StsbenchError(
+            f"{name} takes rows in groups of {size}, and a batch has {rows}: set per_device_train_batch_size to a multiple, "
+            "and dataloader_drop_last"
+        )
+    return rows - rows % size
+
+
+def _inside(ids: list[int], around: list[int]) -> list[int]:
+    """The ids without the special tokens that the tokenizer puts before and behind a text: `around`, of an empty one."""
+    for before in range(len(around) + 1):
+        end = len(ids) - (len(around) - before)
+        if ids[:before] == around[:before] and ids[end:] == around[before:]:
+            return ids[before:end]
+    return ids

@@ -1,0 +1,295 @@
+"""The methods' losses as functions of vectors: against formulas written out in plain loops, and against the methods' own."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import math
+import subprocess
+import sys
+from importlib import import_module
+
+import promptbert_oracle
+import pytest
+import tiny_models
+import torch
+from method_oracle import MemoryRows, batch_of, make
+from test_door import FOLDERS
+from torch.nn import functional
+
+from stsbench import methods
+from stsbench.methods.consert.augment import SLOTS
+from stsbench.training.api.batch import Shares, Views
+from stsbench.training.recipes.methods import load_method, options_of
+from stsbench.training.rows.batches import to_batch
+
+NAMES = {"mirrorbert": "mirror-bert", "sgopt": "sg-opt", "isbert": "is-bert"}
+WITH_LOSS = sorted({*FOLDERS} - {"cmlm", "declutr", "diffcse", "mlm", "sarcse"})
+FIRST_TERM = ("declutr", "diffcse", "sarcse")
+INFO_NCE = {
+    "simcse": "loss", "promptbert": "loss", "diffaug": "loss", "diffcse": "contrastive_loss", "sarcse": "contrastive_loss",
+}
+
+
+def vectors(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def cos(a, b):
+    return float(a @ b / (a.norm() * b.norm()))
+
+
+def naive_info_nce(anchors, positives, blocks, s, alpha=1.0):
+    losses = []
+    for i, a in enumerate(anchors):
+        total = sum(math.exp(s(a, p)) for p in positives)
+        for block in blocks:
+            total += sum((alpha if i == j else 1) * math.exp(s(a, m)) for j, m in enumerate(block))
+        losses.append(-math.log(math.exp(s(a, positives[i])) / total))
+    return sum(losses) / len(losses)
+
+
+def naive_nt_xent(first, second, t):
+    views, n, losses = [*first, *second], len(first), []
+    for i, r in enumerate(views):
+        others = sum(math.exp(cos(r, other) / t) for j, other in enumerate(views) if j != i)
+        losses.append(-math.log(math.exp(cos(r, views[(i + n) % (2 * n)]) / t) / others))
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("name", INFO_NCE)
+def test_info_nce_written_out(name):
+    loss = getattr(getattr(methods, name), INFO_NCE[name])
+    a, p, m = (vectors(5, 8, seed=seed) for seed in range(3))
+    n = vectors(10, 8, seed=3)
+    assert loss(a, p).item() == pytest.approx(naive_info_nce(a, p, [], lambda x, y: cos(x, y) / 0.05), abs=1e-9)
+    assert loss(a, p, m, temperature=0.3).item() == pytest.approx(
+        naive_info_nce(a, p, [m], lambda x, y: cos(x, y) / 0.3), abs=1e-12
+    )
+    value = loss(a, p, n, similarity="dot")
+    assert value.item() == pytest.approx(naive_info_nce(a, p, [n[:5], n[5:]], lambda x, y: float(x @ y)), abs=1e-9)
+    if name == "simcse":
+        value = loss(a, p, m, temperature=0.3, alpha=3.0)
+        assert value.item() == pytest.approx(naive_info_nce(a, p, [m], lambda x, y: cos(x, y) / 0.3, 3.0), abs=1e-12)
+
+
+def test_nt_xent_written_out():
+    first, second = vectors(5, 8), vectors(5, 8, seed=1)
+    assert methods.consert.loss(first, second).item() == pytest.approx(naive_nt_xent(first, second, 0.1), abs=1e-12)
+    assert methods.mirrorbert.loss(first, second).item() == pytest.approx(naive_nt_xent(first, second, 0.04), abs=1e-12)
+    summed = methods.consert.loss(first, second, temperature=0.5, nt_xent="sum")
+    assert summed.item() == pytest.approx(2 * naive_nt_xent(first, second, 0.5), abs=1e-12)
+    three = vectors(5, 3, 8, seed=2)
+    means = [row.sum(0) / 3 for row in three]
+    declutr = methods.declutr.contrastive_loss
+    assert declutr(first, three).item() == pytest.approx(naive_nt_xent(first, means, 0.05), abs=1e-9)
+    assert declutr(first, second).item() == pytest.approx(naive_nt_xent(first, second, 0.05), abs=1e-9)
+
+
+def test_contrastive_tension_written_out():
+    x, y, labels = vectors(6, 8), vectors(6, 8, seed=1), [1, 0, 0, 1, 0, 0]
+    probabilities = [1 / (1 + math.exp(-float(a @ b))) for a, b in zip(x, y, strict=True)]
+    losses = [-math.log(p if label else 1 - p) for p, label in zip(probabilities, labels, strict=True)]
+    assert methods.ct.loss(x, y, torch.tensor(labels)).item() == pytest.approx(sum(losses) / 6, abs=1e-12)
+    assert methods.ct.loss(x, y, torch.tensor(labels), reduction="sum").item() == pytest.approx(sum(losses), abs=1e-12)
+    for similarity, s in (("dot", lambda a, b: 2 * float(a @ b)), ("cosine", lambda a, b: 2 * cos(a, b))):
+        both = (naive_info_nce(x, y, [], s) + naive_info_nce(y, x, [], s)) / 2
+        value = methods.ct.in_batch_loss(x, y, similarity=similarity, scale=2.0)
+        assert value.item() == pytest.approx(both, abs=1e-9)
+
+
+def test_sentence_bert_written_out():
+    u, v, n, labels = vectors(4, 6), vectors(4, 6, seed=1), vectors(4, 6, seed=2), torch.tensor([2, 0, 1, 1])
+    weight, bias = vectors(3, 18, seed=3), vectors(3, seed=4)
+    logits = torch.stack([weight @ torch.cat([a, b, (a - b).abs()]) + bias for a, b in zip(u, v, strict=True)])
+    assert methods.sbert.loss(u, v, labels, weight, bias).item() == pytest.approx(
+        functional.cross_entropy(logits, labels).item(), abs=1e-12
+    )
+    scores = torch.tensor([0.0, 5.0, 2.0, 1.0], dtype=torch.float64)
+    squares = [(cos(a, b) - float(score) / 5) ** 2 for a, b, score in zip(u, v, scores, strict=True)]
+    assert methods.sbert.regression_loss(u, v, scores).item() == pytest.approx(sum(squares) / 4, abs=1e-12)
+    squares = [((cos(a, b) + 1) / 2 - (float(score) + 1) / 7) ** 2 for a, b, score in zip(u, v, scores, strict=True)]
+    value = methods.sbert.regression_loss(u, v, scores, scale=(-1, 6), similarity="rescaled_cosine")
+    assert value.item() == pytest.approx(sum(squares) / 4, abs=1e-12)
+    hinges = [max(float((a - b).norm() - (a - c).norm()) + 1.5, 0) for a, b, c in zip(u, v, n, strict=True)]
+    assert methods.sbert.triplet_loss(u, v, n, margin=1.5).item() == pytest.approx(sum(hinges) / 4, abs=1e-12)
+
+
+def test_sg_opt_written_out():
+    c, h, t, losses = vectors(4, 6), vectors(4, 3, 6, seed=1), 0.2, []
+    for i in range(4):
+        others = sum(math.exp(cos(c[i], h[m, k]) / t) for m in range(4) if m != i for k in range(3))
+        for k in range(3):
+            positive = math.exp(cos(c[i], h[i, k]) / t)
+            losses.append(-math.log(positive / (positive + others)))
+    assert methods.sgopt.loss(c, h, temperature=t).item() == pytest.approx(sum(losses) / 12, abs=1e-12)
+    part = methods.sgopt.loss(c[2:], h[2:], temperature=t, all_layers=h, start=2)
+    assert part.item() == pytest.approx(sum(losses[6:]) / 6, abs=1e-12)
+
+
+def test_is_bert_written_out():
+    tokens, sentences = vectors(3, 4, 6), vectors(3, 6, seed=1)
+    lengths, positive, negative = [4, 2, 3], [], []
+    for i, length in enumerate(lengths):
+        for at in range(length):
+            z = [float(tokens[i, at] @ sentence) for sentence in sentences]
+            positive.append(math.log(2) - math.log1p(math.exp(-z[i])))
+            negative += [math.log1p(math.exp(z[j])) - math.log(2) for j in range(3) if j != i]
+    real = torch.arange(4) < torch.tensor(lengths).unsqueeze(1)
+    expected = sum(negative) / len(negative) - sum(positive) / len(positive)
+    assert methods.isbert.loss(tokens, real, sentences).item() == pytest.approx(expected, abs=1e-12)
+    assert methods.isbert.loss(tokens, real.long(), sentences).item() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return promptbert_oracle.build(tmp_path_factory.mktemp("losses") / "model", "bert")
+
+
+TEXTS = tiny_models.sentences(12, longest=7, seed=3)
+PLAIN = {"sentence": TEXTS[:6]}
+TRIPLETS = {"anchor": TEXTS[:4], "positive": TEXTS[4:8], "negative": TEXTS[8:]}
+PAIRS = {"sentence1": TEXTS[:4], "sentence2": TEXTS[4:8]}
+TEMPLATES = {"template": "the man : {} means [MASK] .", "second_template": "a man : {} eats [MASK] ."}
+
+
+class Scored(MemoryRows):
+    def scores(self):
+        return [float(row) for row in self.rows]
+
+
+def views(method, batch):
+    return method.vectors(batch.ids, batch.mask).split(len(batch))
+
+
+def layers(method, batch):
+    states = method.reference.states(batch.ids, batch.mask, method.layers)
+    real = batch.mask.unsqueeze(2)
+    return method.projector(torch.stack([(state * real).sum(1) / real.sum(1) for state in states], dim=1))
+
+
+def features(method, batch):
+    found = method.backbone.head.features(method.backbone(batch.ids, batch.mask)[0], batch.mask, zero_padding=True)
+    return found.tokens, found.real, found.vectors
+
+
+def tension(method, batch):
+    n = len(batch)
+    both = method.options.objective == "in-batch"
+    rows = (slice(None), slice(None)) if both else (slice(n), slice(n, None))
+    return [encoder.pooled(batch.ids[row], batch.mask[row])
+            for encoder, row in zip((method.first, method.backbone), rows, strict=True)]
+
+
+ASKED = {"temperature": 0.3}
+# folder -> options, pooler, rows, the term, and the loss of the vectors that the method compares
+CASES = {
+    "simcse": (ASKED, "cls", PLAIN, "contrastive", lambda m, b: methods.simcse.loss(*m.view_vectors(b), **ASKED)),
+    "simcse-given": ({"view": "given", "alpha": 2.0}, "cls", TRIPLETS, "contrastive",
+                     lambda m, b: methods.simcse.loss(*views(m, b), alpha=2.0)),
+    "consert": ({"views": ("none", "shuffle"), "rates": (None, None), "nt_xent": "sum"}, "mean", PLAIN, "contrastive",
+                lambda m, b: methods.consert.loss(*(m._view(b, slot, "unsup") for slot in SLOTS), nt_xent="sum")),
+    "mirrorbert": ({}, "mean", PLAIN, "contrastive", lambda m, b: methods.mirrorbert.loss(*m.view_vectors(b))),
+    "promptbert": (TEMPLATES, "mask", PLAIN, "contrastive",
+                   lambda m, b: methods.promptbert.loss(*m._vectors(b.ids, b.mask, len(b)).split(len(b)))),
+    "diffaug": ({"template": TEMPLATES["template"], "denoise": False, "prefix_length": 2}, "mask", PLAIN, "contrastive",
+                lambda m, b: methods.diffaug.loss(*m.view_vectors(b))),
+    "diffcse": ({"rtd_weight": 0.0, **ASKED}, "cls", PLAIN, "contrastive",
+                lambda m, b: methods.diffcse.contrastive_loss(*m.view_vectors(b), **ASKED)),
+    "sarcse": ({"beta": 0.0, "gamma": 0.0}, "text_cnn", PLAIN, "contrastive",
+               lambda m, b: methods.sarcse.contrastive_loss(*views(m, b))),
+    "ct": ({"k": 1, "reduction": "mean"}, "mean", PLAIN, "tension",
+           lambda m, b: methods.ct.loss(*tension(m, b), b.labels)),
+    "ct-in-batch": ({"objective": "in-batch", "scale": 2.0}, "mean", PLAIN, "in_batch",
+                    lambda m, b: methods.ct.in_batch_loss(*tension(m, b), scale=m.log_scale.exp())),
+    "sbert-sts": ({"objective": "sts"}, "mean", PAIRS, "sts",
+                  lambda m, b: methods.sbert.regression_loss(*views(m, b), b.scores)),
+    "sbert-triplet": ({"objective": "triplet", "margin": 2.0}, "mean", TRIPLETS, "triplet",
+                      lambda m, b: methods.sbert.triplet_loss(*views(m, b), margin=2.0)),
+    "sgopt": ({"projection_width": 8}, "mean", PLAIN, "contrastive",
+              lambda m, b: methods.sgopt.loss(m.projector(*views(m, b)), layers(m, b))),
+    "isbert": ({}, "mean_cnn", PLAIN, None, lambda m, b: methods.isbert.loss(*features(m, b))),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_method_s_own_forward_is_that_loss(folder, case):
+    options, pooler, texts, name, loss = CASES[case]
+    method = make(load_method(NAMES.get(case, case.partition("-")[0])), folder, options, pooler=pooler)
+    method.start_stage(method.stages_for(method.options)[-1])
+    batch = batch_of(method, Scored(folder, texts))
+    terms = method(batch)
+    value = sum(term.value for term in terms.values()) if name is None else terms[name].value
+    again = loss(method, batch)
+    assert value.item() > 1e-6 and again.item() == pytest.approx(value.item(), abs=1e-12)
+    weights = [weight for weight in method.backbone.parameters() if weight.requires_grad]
+    gradients = [torch.autograd.grad(each, weights, allow_unused=True) for each in (value, again)]
+    pairs = [pair for pair in zip(*gradients, strict=True) if pair[0] is not None]
+    assert len(pairs) > 20 and all(torch.allclose(one, other, rtol=0, atol=1e-10) for one, other in pairs)
+
+
+def test_sentence_bert_s_classifier_has_that_loss(folder):
+    method = make(load_method("sbert"), folder, pooler="mean")
+    method.classifier.set_shape(method.backbone.vector_width, 3)
+    method.double()
+    rows = MemoryRows(folder, {"premise": TEXTS[:4], "hypothesis": TEXTS[4:8]})
+    rows.labels = lambda: [0, 2, 1, 1]
+    read = method.labelled_views(rows, None)
+    batch = to_batch(read, Shares((4,)), method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
+    batch.labelled_only = True
+    linear = method.classifier.linear
+    value = methods.sbert.loss(*views(method, batch), batch.labels, linear.weight, linear.bias)
+    assert value.item() == pytest.approx(method(batch)["nli"].value.item(), abs=1e-12)
+
+
+def test_declutr_s_forward_has_that_loss(folder):
+    method = make(load_method("declutr"), folder, {"mlm_weight": 0.0, "l_min": 2, "l_max": 6}, pooler="mean")
+    ids = MemoryRows(folder, PLAIN).ids("sentence")
+    read = Views([ids[at : at + 3] for at in (0, 1, 2, 3, 0, 2)])  # two anchors, and two positives of each
+    batch = to_batch(read, Shares((3,)), method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
+    one, two, *positives = views(method, batch)
+    pairs = [torch.stack(positives[:2], dim=1), torch.stack(positives[2:], dim=1)]
+    value = methods.declutr.contrastive_loss(torch.cat([one, two]), torch.cat(pairs))
+    assert value.item() == pytest.approx(method(batch)["contrastive"].value.item(), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_defaults_are_those_of_the_options(name):
+    fields = options_of(NAMES.get(name, name)).model_fields
+    for loss in getattr(methods, name).__all__:
+        parameters = inspect.signature(getattr(getattr(methods, name), loss)).parameters.values()
+        named = {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+        assert {key: fields[key].default for key in named if key in fields} == {
+            key: value for key, value in named.items() if key in fields
+        }
+        assert set(named) - set(fields) <= {"all_layers", "start"}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_what_there_is_is_listed_and_what_there_is_not_has_a_reason(name):
+    package = getattr(methods, name)
+    assert {*package.__all__} == {word for word in dir(package) if not word.startswith("_")}
+    assert ("loss" in package.__all__) == (name in WITH_LOSS)
+    assert ("contrastive_loss" in package.__all__) == (name in FIRST_TERM)
+    if name not in WITH_LOSS:
+        with pytest.raises(AttributeError, match=rf"^module 'stsbench\.methods\.{name}' has no attribute 'loss'; it"):
+            _ = package.loss
+    with pytest.raises(AttributeError, match=rf"^module 'stsbench\.methods\.{name}' has no attribute 'los'$"):
+        _ = package.los
+
+
+@pytest.mark.parametrize("name", sorted({*FOLDERS} - {"cmlm", "mlm"}))
+def test_the_examples_of_the_docstrings_run(name):
+    package = getattr(methods, name)
+    results = doctest.testmod(import_module(f"stsbench.methods.{name}.objective"))
+    assert (results.failed, results.attempted >= 3 * len(package.__all__)) == (0, True)
+
+
+def test_a_loss_loads_torch_and_no_model_code():
+    code = (
+        "import sys; from stsbench import methods\n"
+        "print('torch' in sys.modules); methods.simcse.loss; methods.sbert.triplet_loss\n"
+        "print('torch' in sys.modules, 'transformers' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\nTrue False\n", done.stderr

@@ -1,0 +1,448 @@
+"""Methods as losses of sentence-transformers' trainer: its weights after ten steps are those of our loop, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+
+import pytest
+import tiny_models
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from datasets import Dataset
+from method_runs import make_place
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
+from tokenizers import decoders
+from torch.utils.data import BatchSampler, SequentialSampler
+from training_runs import one_thread
+from transformers import TrainerCallback
+
+import stsbench
+from stsbench import as_sentence_transformers_loss, methods
+from stsbench.encoders.forward.text_cnn import TextCNN
+from stsbench.encoders.transformer.text_cnn_module import TextCNNPooling
+from stsbench.encoders.transformer.token_pooling_module import MeanCNNPooling, MeanPaddedPooling
+from stsbench.errors import StsbenchError, StsbenchWarning
+from stsbench.training.engine import sentence_transformers_loss
+from stsbench.training.engine.loop import Loop
+from stsbench.training.engine.sentence_transformers_loss import Columns
+from stsbench.training.recipes.methods import method_of
+from stsbench.training.recipes.recipe import Recipe
+
+__all__ = ["one_thread"]
+STEPS, SIZE = 10, 6
+# what the trainer does: torch's AdamW; here at a constant rate, and without clipping
+TRAINING = {"max_steps": STEPS, "epochs": 9, "batch_size": SIZE, "learning_rate": 1e-3, "schedule": "constant", "clip": None}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        place = make_place(tmp_path_factory.mktemp("loss"))
+        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
+        yield place
+
+
+class Trained:
+    """What our loop began with, read and ended with."""
+
+    def __init__(self, loop, began, head):
+        self.began, self.head = began, head
+        self.ended = {name: weight.detach().clone() for name, weight in loop.method.named_parameters()}
+        order = [int(row) for step in range(STEPS) for part in loop.stage.batches.step(step) for row in part]
+        rows = loop.stage.rows(order)
+        self.columns = {role: rows.texts(role) for role in rows.roles}
+        if loop.stage.labelled_only:
+            self.columns["label"] = rows.labels()
+        elif "sentence1" in rows.roles:
+            self.columns["score"] = rows.scores()
+
+
+def our_loop(place, options, monkeypatch, pooler, file="text.txt", part="data", precision="float32", **training):
+    """A training by stsbench.train."""
+    loops = []
+
+    def run(self, position):
+        began, head = copy.deepcopy(self.method.state_dict()), copy.deepcopy(self.method.backbone.head)
+        position = whole(self, position)
+        loops.append(Trained(self, began, head))
+        return position
+
+    whole, name = Loop.run, f"run-{len(list(place.iterdir()))}"
+    recipe = Recipe(
+        name=name, method=method_of(options), options=options.model_dump(), training={**TRAINING, **training},
+        backbone={"model": str(place / "model"), "pooler": pooler, "dropout": 0.1, "max_length": 12},
+        selection={"by": "none"}, precision=precision, **{part: {"file": str(place / file)}},
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "run", run)
+        stsbench.train(recipe.method, recipe=recipe, output=place / name)
+    (trained,) = loops
+    return trained
+
+
+class SeedDropout(TrainerCallback):
+    """The loop's own seed of dropout, before the first step."""
+
+    def on_step_begin(self, args, state, control, **more):
+        if state.global_step == 0:
+            torch.manual_seed(42 * 1_000_003)
+
+
+def sentence_transformer(place, pooler, head=None):
+    rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    model = SentenceTransformer(str(place / "model"), device="cpu", config_kwargs=rates)
+    model.max_seq_length = 12
+    if head is not None:
+        model[1] = {"text_cnn": TextCNNPooling, "mean_cnn": MeanCNNPooling}[pooler](head)
+    else:
+        model[1] = MeanPaddedPooling(12, 32) if pooler == "mean_padded:12" else Pooling(32, pooler)
+    return model
+
+
+def in_order(data, batch_size, **more):
+    return BatchSampler(SequentialSampler(data), batch_size, drop_last=False)
+
+
+def train(model, loss, columns, **arguments):
+    settings = {
+        "max_steps": STEPS, "learning_rate": 1e-3, "lr_scheduler_type": "constant", "max_grad_norm": 0.0,
+        "per_device_train_batch_size": SIZE, "save_strategy": "no", "report_to": "none", "use_cpu": True,
+        "disable_tqdm": True, "logging_strategy": "no", "output_dir": "trainer",
+        "batch_sampler": in_order,
+        **arguments,
+    }
+    trainer = SentenceTransformerTrainer(
+        model, SentenceTransformerTrainingArguments(**settings), Dataset.from_dict(columns), loss=loss,
+        callbacks=[SeedDropout()],
+    )
+    trainer.train()
+    return trainer
+
+
+def difference(loss, weights):
+    """The largest between any two weights of the method, those that it adds included."""
+    ended = loss.method.state_dict()
+    return max(float((ended[name].double() - weight.double()).abs().max()) for name, weight in weights.items())
+
+
+# case -> options, pooler, and of our loop the file and whether it holds labelled rows
+CASES = {
+    "simcse": (methods.SimCSE(), "cls"),
+    "simcse-given": (methods.SimCSE(view="given", alpha=2.0), "cls", "triplets.csv"),
+    "simcse-crop": (methods.SimCSE(view="crop", rate=0.3, head="none", augment_both=True), "mean"),
+    "simcse-encoders": (methods.SimCSE(encoders=2), "cls"),
+    "simcse-mlm": (methods.SimCSE(mlm_weight=0.1), "cls"),
+    "consert": (methods.ConSERT(), "mean"),
+    "consert-sup": (methods.ConSERT(setting="joint", joint_views=("none", "adversarial"), joint_rates=(None, None)), "mean",
+                    "pairs.tsv", "labelled"),
+    "mirror-bert": (methods.MirrorBERT(drophead=0.2), "mean_padded:12"),
+    "sbert": (methods.SBERT(), "mean", "pairs.tsv", "labelled"),
+    "sbert-sts": (methods.SBERT(objective="sts"), "mean", "scores.tsv"),
+    "sbert-triplet": (methods.SBERT(objective="triplet"), "max", "triplets.csv"),
+    "ct": (methods.ContrastiveTension(k=1, keep="model2"), "mean"),
+    "ct-in-batch": (methods.ContrastiveTension(objective="in-batch", keep="model2"), "mean"),
+    "sg-opt": (methods.SGOPT(projection_width=8), "cls"),
+    "mlm": (methods.MaskedLM(), "cls"),
+    "is-bert": (methods.ISBERT(), "mean_cnn"),
+    "sarcse": (methods.SARCSE(self_adaptive=False), "text_cnn"),
+    "diffcse": (methods.DiffCSE(), "cls"),
+    "cmlm": (methods.ConditionalMaskedLM(sentence="same", vectors=3), "mean"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ten_steps_are_those_of_our_loop(place, tmp_path, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)
+    options, pooler, *data = CASES[case]
+    trained = our_loop(place, options, monkeypatch, pooler, *data)
+    model = sentence_transformer(place, pooler, trained.head)
+    loss = as_sentence_transformers_loss(options, model)
+    loss.method.load_state_dict(trained.began, strict=False)  # its own weights are other draws than the loop's
+    train(model, loss, trained.columns)
+    assert difference(loss, {name: trained.began[name] for name in trained.ended}) > 5e-3
+    assert difference(loss, trained.ended) == 0.0
+
+
+@pytest.mark.parametrize(
+    "training, arguments",
+    [
+        ({"clip": 1.0}, {"max_grad_norm": 1.0}), ({"weight_decay": 0.1}, {"weight_decay": 0.1}),
+        ({"schedule": "linear", "warmup": 3}, {"lr_scheduler_type": "linear", "warmup_steps": 3}),
+        ({"precision": "bf16"}, {"bf16": True}),
+    ],
+)
+def test_settings_are_those_of_our_loop(place, tmp_path, monkeypatch, training, arguments):
+    """ConSERT adds no weights: what the trainer clips is all that is trained."""
+    monkeypatch.chdir(tmp_path)
+    trained = our_loop(place, methods.ConSERT(), monkeypatch, "mean", **training)
+    plain = our_loop(place, methods.ConSERT(), monkeypatch, "mean")
+    model = sentence_transformer(place, "mean")
+    with pytest.warns(StsbenchWarning, match="^consert is tested with the pooler last2, and the trained model has mean$"):
+        loss = as_sentence_transformers_loss("consert", model)
+    train(model, loss, trained.columns, **arguments)
+    assert difference(loss, trained.ended) == 0.0
+    assert difference(loss, plain.ended) > 1e-6  # the setting has an effect
+
+
+def plain_loop(model, loss, columns, clipped):
+    """The plainest loop there is, of torch alone. clipped: whose gradients."""
+    optimiser = torch.optim.AdamW(loss.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
+    model.train()
+    torch.manual_seed(42 * 1_000_003)
+    for at in range(0, STEPS * SIZE, SIZE):
+        features = [model.preprocess(texts[at : at + SIZE]) for texts in columns.values()]
+        loss(features).backward()
+        torch.nn.utils.clip_grad_norm_(clipped.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+
+
+def test_the_trainer_clips_the_model_alone_and_our_loop_all_that_is_trained(place, tmp_path, monkeypatch):
+    """The one difference, of a method with weights of its own: traced by a plain loop that clips either."""
+    monkeypatch.chdir(tmp_path)
+    trained = our_loop(place, methods.SimCSE(), monkeypatch, "cls", clip=1.0)
+    ended = []
+    for clipped in ("loss", "model", "trainer"):
+        model = sentence_transformer(place, "cls")
+        loss = as_sentence_transformers_loss("simcse", model)
+        loss.method.load_state_dict(trained.began, strict=False)
+        if clipped == "trainer":
+            train(model, loss, trained.columns, max_grad_norm=1.0)
+        else:
+            plain_loop(model, loss, trained.columns, {"loss": loss, "model": model}[clipped])
+        ended.append((loss, {name: weight.detach() for name, weight in loss.method.named_parameters()}))
+    (of_all, _), (of_model, of_models), (of_trainer, _) = ended
+    assert difference(of_all, trained.ended) < 1e-6  # fused or not, AdamW rounds otherwise
+    assert difference(of_trainer, of_models) < 1e-6
+    assert difference(of_trainer, trained.ended) > 1e-3
+    assert of_model.method.head is not None
+
+
+@pytest.fixture
+def loaded(place):
+    return lambda pooler="cls": sentence_transformer(place, pooler)
+
+
+def features_of(model, *columns):
+    return [model.preprocess(list(texts)) for texts in columns]
+
+
+TEXTS = tiny_models.sentences(8, longest=6, seed=2)
+
+
+def test_the_weights_are_the_model_s_own_and_each_is_trained_once(loaded):
+    model = loaded()
+    state = torch.get_rng_state()
+    loss = as_sentence_transformers_loss(methods.SimCSE(mlm_weight=0.1), model)
+    assert torch.equal(torch.get_rng_state(), state)
+    names = [name for name, _ in loss.named_parameters()]
+    assert len(names) == len({id(weight) for weight in loss.parameters()})
+    added = {name.split(".")[1] for name in names if name.startswith("method.")}
+    assert added == {"head", "lm_head"} and {name for name in names if name.startswith("model.")}
+    assert loss.method.backbone.model is model[0].model
+    again = as_sentence_transformers_loss(methods.SimCSE(mlm_weight=0.1), loaded())
+    other = as_sentence_transformers_loss(methods.SimCSE(mlm_weight=0.1), loaded(), seed=1)
+    assert torch.equal(loss.method.head.dense.weight, again.method.head.dense.weight)
+    assert not torch.equal(loss.method.head.dense.weight, other.method.head.dense.weight)
+
+
+def test_modes_and_draws(loaded):
+    """Trained on, each batch is drawn anew; measured, none is, and nothing moves on."""
+    model = loaded("mean")
+    loss = as_sentence_transformers_loss(methods.ContrastiveTension(objective="in-batch"), model)
+    features = features_of(model, TEXTS)
+    model.train()
+    first, second = loss(features), loss(features)
+    assert first.item() != second.item() and loss.steps == 2 and loss.method.first.model.training
+    model.eval()
+    with torch.no_grad():
+        values = {loss(features).item() for _ in range(3)}
+    assert len(values) == 1 and loss.steps == 2 and not loss.method.first.model.training
+    masked = as_sentence_transformers_loss("mlm", loaded())
+    model = masked.model.eval()
+    assert len({masked(features_of(model, TEXTS)).item() for _ in range(3)}) == 1
+    model.train()
+    draws = [masked._batch([features], None).ids for features in features_of(model, TEXTS) * 2]
+    masked.steps = 3
+    assert torch.equal(*draws) and not torch.equal(masked._batch(features_of(model, TEXTS), None).ids, draws[0])
+
+
+def test_sixteen_bits_are_those_of_the_accelerator_that_prepared_the_model(loaded):
+    model = loaded().eval()
+    loss = as_sentence_transformers_loss(methods.SimCSE(head="none", view="crop", rate=0.3), model)
+    with torch.no_grad():
+        exact = loss(features_of(model, TEXTS)).item()
+        AcceleratorState._reset_state(reset_partial_state=True)
+        accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+        assert loss(features_of(model, TEXTS)).item() == exact  # somebody else's
+        accelerator.prepare_model(model)
+        rounded = loss(features_of(model, TEXTS)).item()
+        assert rounded != exact and rounded == pytest.approx(exact, rel=0.05)
+        accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+        assert loss(features_of(model, TEXTS)).item() == exact
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_padding_is_left_out_at_either_side(loaded):
+    loss = as_sentence_transformers_loss(methods.SimCSE(head="none"), loaded())
+    model = loss.model.train()
+    rows = []
+    for side in ("right", "left"):
+        model.tokenizer.padding_side = side
+        rows.append(loss._batch(features_of(model, TEXTS), None))
+    one, other = rows
+    assert torch.equal(one.ids, other.ids) and torch.equal(one.mask, other.mask) and not one.mask.all()
+    assert torch.equal(one.ids[:8], one.ids[8:])
+
+
+def test_texts_are_read_as_the_tokens_tell(loaded):
+    model = loaded()
+    model.tokenizer.backend_tokenizer.decoder = decoders.WordPiece()  # as BERT's has
+    texts = ["", "the man runs .", "a xylophone", "a " * 30, "the [MASK] eats"]
+    tokens = [ids[mask.bool()].numpy() for ids, mask in zip(*(features_of(model, texts)[0][key] for key in
+                                                              ("input_ids", "attention_mask")), strict=True)]
+    rows = Columns(("", "positive"), [[], tokens], model.tokenizer, None)
+    assert rows.texts("positive") == ["", "the man runs.", "a xylophone", " ".join("a" * 10), "the [MASK] eats"]
+    assert rows.roles == ("positive",) and rows.labels() == rows.scores() == []
+
+
+def test_the_trainer_measures_saves_and_makes_the_loss_itself(place, tmp_path, monkeypatch, loaded):
+    monkeypatch.chdir(tmp_path)
+    model = loaded("mean")
+    data = {"sentence": TEXTS * 2}
+    trainer = train(
+        model, lambda model: as_sentence_transformers_loss(methods.MirrorBERT(span_chars=2, min_chars=3), model), data,
+        max_steps=3, save_strategy="steps", save_steps=3,
+    )
+    measured = [trainer.evaluate(Dataset.from_dict(data))["eval_loss"] for _ in range(2)]
+    assert measured[0] == measured[1] > 0
+    trainer.save_model("saved")
+    for folder in ("saved", "trainer/checkpoint-3"):
+        again = SentenceTransformer(folder, device="cpu")
+        assert torch.equal(torch.tensor(again.encode(TEXTS)), torch.tensor(model.encode(TEXTS)))
+    card = (tmp_path / "saved" / "README.md").read_text("utf-8")
+    assert "MethodLoss" in card and '"span_chars": 2' in card and '"method": "mirror-bert"' in card
+
+
+def test_the_docstring_s_example_runs():
+    results = doctest.testmod(sentence_transformers_loss)
+    assert (results.failed, results.attempted) == (0, 2)
+
+
+def test_a_method_of_one_s_own_file(tmp_path, loaded):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from stsbench.training.api import Method, Term, Views\n\n\n"
+        "class Norms(Method):\n"
+        "    def views(self, rows, rng):\n"
+        "        return Views([rows.ids('sentence')])\n\n"
+        "    def forward(self, batch):\n"
+        "        return {'norm': Term(self.vectors(batch.ids, batch.mask).norm(dim=1).mean(), len(batch), 0.5)}\n", "utf-8",
+    )
+    model = loaded("mean")
+    loss = as_sentence_transformers_loss(f"{file}:Norms", model)
+    model.eval()
+    expected = 0.5 * torch.tensor(model.encode(TEXTS)).norm(dim=1).mean().item()
+    assert loss(features_of(model, TEXTS)).item() == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(StsbenchError, match=r"^Options of stsbench\.training\.api\.options is not the options of an inst"):
+        as_sentence_transformers_loss(loss.plan.options, model)
+
+
+REFUSED = {  # options, pooler -> the reason
+    (methods.DeCLUTR(), "mean"): "it reads whole documents",
+    (methods.ConditionalMaskedLM(), "mean"): "it reads sentences that follow in a document",
+    (methods.SimCSE(view="next3"), "cls"): "it reads sentences that follow in a document",
+    (methods.DiffCSE(sentence="next"), "cls"): "it reads sentences that follow in a document",
+    (methods.DiffAug(), "cls"): "by these options it has the stages prefix and joint, one after the other",
+    (methods.SBERT(objective="nli-sts"), "mean"): "by these options it has the stages nli and sts, one after the other",
+    (methods.PromptBERT(), "cls"): "with the pooler cls: promptbert trains the pooler mask, not cls",
+    (methods.ISBERT(), "cls"): "with the pooler cls: is-bert trains the pooler mean_cnn, not cls",
+    (methods.SimCSE(), "mean"): "with the pooler mean: options.head mlp_train_only stands on the pooler cls",
+}
+
+
+@pytest.mark.parametrize("options, pooler", REFUSED)
+def test_methods_that_cannot_be_a_loss(loaded, options, pooler):
+    with pytest.raises(StsbenchError) as caught:
+        as_sentence_transformers_loss(options, loaded(pooler))
+    name = method_of(options)
+    assert str(caught.value).startswith(f"{name} cannot be a loss of sentence-transformers")
+    assert REFUSED[options, pooler] in str(caught.value) and str(caught.value).endswith("; stsbench.train trains it")
+    assert "\n" not in str(caught.value)
+
+
+def test_sarcse_s_weights_of_tokens_need_the_whole_text(loaded):
+    model = loaded("mean")
+    model[1] = TextCNNPooling(TextCNN(width=32, kernels=(2, 3), channels=6))
+    with pytest.raises(StsbenchError, match="with the pooler text_cnn: before its first step it reads all of the"):
+        as_sentence_transformers_loss("sarcse", model)
+    slower = methods.SARCSE(self_adaptive=False, head_rate=10.0)
+    with pytest.warns(StsbenchWarning, match=r"^sarcse trains backbone\.head\.\* at 10 times, decoder\.\* at 10 times the"):
+        loss = as_sentence_transformers_loss(slower, model)
+    assert loss.method.backbone.head is model[1].head
+
+
+def test_models_that_no_method_trains(place, loaded):
+    def refused(model, message, method="mlm"):
+        with pytest.raises(StsbenchError, match=message):
+            as_sentence_transformers_loss(method, model)
+
+    refused("minilm", "^model is a str: give the SentenceTransformer that the trainer trains$")
+    refused(SentenceTransformer(modules=[loaded()[0]]), "^a method trains a model of Transformer and Pooling, and this one")
+    refused(SentenceTransformer(modules=[*loaded(), Dense(32, 8)]), "this one is Transformer, Pooling, Dense$")
+    refused(SentenceTransformer(modules=[loaded()[0], Dense(32, 8)]), "^methods do not train the module Dense: take ")
+    refused(loaded("mean_sqrt_len_tokens"), "^methods do not train a Pooling with pooling_mode mean_sqrt_len_tokens: take")
+    both, part = Pooling(32, ("cls", "mean")), Pooling(32, "cls", include_prompt=False)
+    refused(SentenceTransformer(modules=[loaded()[0], both]), r"with pooling_mode \('cls', 'mean'\): take one of")
+    refused(SentenceTransformer(modules=[loaded()[0], part]), "with include_prompt False: ")
+    half = SentenceTransformer(str(place / "model"), device="cpu", model_kwargs={"dtype": "float16"})
+    refused(half, r"^the model's weights are torch\.float16: load it with model_kwargs={'dtype': 'float32'} ")
+    still = SentenceTransformer(str(place / "model"), device="cpu", config_kwargs={
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    })
+    refused(still, "its two views differ by dropout alone, and the model has none", methods.SimCSE(head="none"))
+    with pytest.warns(StsbenchWarning, match="^the loss compares the vectors before the module Normalize, as the papers"):
+        as_sentence_transformers_loss("mlm", SentenceTransformer(modules=[*loaded(), Normalize()]))
+
+
+def test_columns_and_labels_that_are_not_the_method_s(loaded):
+    model = loaded()
+
+    def refused(options, message, *columns, labels=None):
+        with pytest.raises(StsbenchError, match=message):
+            as_sentence_transformers_loss(options, model)(features_of(model, *columns), labels)
+
+    refused("simcse", "^a data set of 2 columns is read as anchor, positive: options.view dropout makes pos", TEXTS, TEXTS)
+    refused(methods.SimCSE(view="given"), "^a data set of 1 column is read as sentence: options.view given takes", TEXTS)
+    refused("simcse", "^a data set of 5 columns: give two columns and a label, or one to 4 columns$", *[TEXTS] * 5)
+    refused("simcse", "^a data set of 1 column and a label: give two columns", TEXTS, labels=torch.zeros(8))
+    refused("sbert", "^a data set of 2 columns is read as anchor, positive: sbert needs labelled rows", TEXTS, TEXTS)
+    refused("sbert", "^labels go from 0 to 7, and sbert takes 0 to 2: set classes$", TEXTS, TEXTS, labels=torch.arange(8))
+    refused("sbert", "^sbert learns classes by these options, and the labels are not whole numbers$", TEXTS, TEXTS,
+            labels=torch.arange(8.0) / 8)
+    refused(methods.SBERT(objective="sts"), "^labels go from nan to nan, and", TEXTS, TEXTS,
+            labels=torch.full((8,), torch.nan))
+    refused(methods.SBERT(objective="sts"), "^labels go from -1 to 6, and sbert takes 0 to 5: set the scale of its options$",
+            TEXTS, TEXTS, labels=torch.arange(8.0) - 1)
+    refused("ct", "^ct takes rows in groups of 15, and a batch has 8: set per_device_train_batch_size to a m", TEXTS)
+    with pytest.raises(StsbenchError, match=r"^methods read texts as the trainer's collator pads them: "):
+        as_sentence_transformers_loss("simcse", model)([{"pixel_values": torch.zeros(2)}])
+    loss = as_sentence_transformers_loss(methods.ContrastiveTension(k=1), model)
+    model.train()
+    assert len(loss._batch(features_of(model, TEXTS), None)) == 4  # two groups of three, two pairs each; two rows are over
+
+
+def test_another_model_and_several_processes_are_noticed(loaded, monkeypatch):
+    model = loaded()
+    loss = as_sentence_transformers_loss("simcse", model)
+    loss.model = loaded()
+    with pytest.raises(StsbenchError, match=r"^the trainer made another model \(model_init\) than the one that the"):
+        loss(features_of(model, TEXTS))
+    loss.model = model
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(StsbenchError, match=r"^a method runs the model itself, and the trainer's processes would"):
+        loss(features_of(model, TEXTS))
