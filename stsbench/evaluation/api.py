@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from pydantic import ValidationError
-
-from stsbench.config import shown
+from stsbench.config import checked_options
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.base import CHANGING, EQUAL_LENGTHS, Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
@@ -28,7 +27,7 @@ from stsbench.evaluation.plan import Planned, named_settings, namesakes_of, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.files import cache_root
 from stsbench.notebook import in_notebook, start_bar
-from stsbench.registry import did_you_mean, namesakes
+from stsbench.registry import DEFAULT_PROTOCOL, namesakes
 from stsbench.torch_state import fresh_torch
 from stsbench.wording import counted, sized
 
@@ -290,37 +289,58 @@ def _encoder(options: EvalOptions) -> Iterator[Encoder]:
         yield load_encoder(options.model, fingerprint=options.fingerprint).identified()
 
 
-_SYNONYMS = {"protocol": "protocols", "task": "tasks"}
+_SAME = {"protocol": "protocols", "task": "tasks", "text": "text_version", "cache": "cache_dir"}  # the command line's names
+AnyPath = str | Path
 
 
-def evaluate(model: Any, *, output: str | Path | None = None, **options: Any) -> Result:
-    """Measure `model` as `stsbench eval` does; options by the names of `EvalOptions`. Returns rows, records and failures.
+def evaluate(
+    model: Any, *, protocols: str | Sequence[str] = (DEFAULT_PROTOCOL,), protocol: str | Sequence[str] | None = None,
+    tasks: str | Sequence[str] | None = None, task: str | Sequence[str] | None = None, output: AnyPath | None = None,
+    # the encoder
+    pooler: str | None = None, template: str | None = None, full_stop: bool | None = None, max_length: int | None = None,
+    normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
+    dtype: str = "float32", batch_tokens: int | None = None, offline: bool = False, fingerprint: str | None = None,
+    cache_dir: AnyPath | None = None, cache: AnyPath | None = None, cache_limit: float = 20.0, no_cache: bool = False,
+    devices: str | None = None, processes: int | None = None,
+    # what is measured, and how
+    post: str | None = None, fit_on: AnyPath | None = None, similarity: str | None = None, resamples: int | None = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    # of which data
+    data_dir: AnyPath | None = None, text_version: str = "senteval", text: str | None = None, sample: bool = False,
+    without_overlap: str | Sequence[str] = (), strict_data: bool = False, strict: bool = False,
+) -> Result:
+    """Measure `model` as `stsbench eval` does, by the same options; what each does is told by `stsbench eval --help`.
 
-    model: what stands after --model, an encoder, a function from a list of texts to vectors, or an object with such a method
-    `encode`, as sentence-transformers' models are. Nothing is printed; in a notebook there is a progress bar. What the
-    command line prints as a warning, and each task that failed, is a StsbenchWarning. Raises StsbenchError, one line.
+    model: what stands after --model, or a Path; what `load_encoder` takes beside it: an encoder, a SentenceTransformer,
+    the pair (model, tokenizer) of transformers, an encoder of mteb, a function from a list of texts to vectors; a Run.
+    protocols, tasks: names, or one text with commas; also as protocol and task, and text and cache as the command has it.
+    output: a new run folder; without it the run is in a temporary one until the process ends. settings:
+    {"retrieval.ties": value}, as --set. fingerprint: what identifies a function, to be changed whenever its vectors change.
+
+    Returns rows, records and failures. Nothing is printed; in a notebook there is a progress bar. What the command line
+    prints as a warning, and each task that failed, is a StsbenchWarning. Raises StsbenchError, one line.
+
+    >>> import stsbench
+    >>> result = stsbench.evaluate("lexical:token-set", protocol="sts:all", tasks="STS-B", sample=True, resamples=0)
+    >>> [(row.task, row.metric, round(row.value, 2), row.n) for row in result.rows if row.aggregation == "all"]
+    [('STS-B', 'spearman', 9.48, 42), ('STS-B', 'pearson', 8.38, 42)]
     """
-    progress = start_bar if in_notebook() else None
+    named = dict(locals())
     log = warning_log()
-    result = run(_options(model, output, options), log=log, progress=progress)
+    result = run(_options(named), log=log, progress=start_bar if in_notebook() else None)
     for line in result.failed_lines():
         log(f"warning: {line}")
     return result
 
 
-def _options(model: Any, output: str | Path | None, options: Mapping[str, Any]) -> EvalOptions:
-    """EvalOptions of what a user of Python wrote. StsbenchError, one line: an unknown option, or a wrong value of one."""
-    known = [option.name for option in fields(EvalOptions)]
-    named: dict[str, Any] = {"model": model, "output": output}
-    for name, value in options.items():
-        if (name := _SYNONYMS.get(name, name)) not in known:
-            raise StsbenchError(f"evaluate has no option '{name}'{did_you_mean(name, known)}")
-        if name in named:
-            raise StsbenchError(f"evaluate: {name} is given twice")
-        named[name] = value
-    try:
-        return EvalOptions(**named)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = next(str(part) for part in first["loc"])
-        raise StsbenchError(f"evaluate: {where}={shown(named.get(where))}: {first['msg']}") from error
+def _options(named: dict[str, Any]) -> EvalOptions:
+    """EvalOptions of what a user of Python wrote. StsbenchError, one line: a wrong value, or one thing under two names."""
+    defaults = {entry.name: entry.default for entry in fields(EvalOptions)}
+    for other, name in _SAME.items():
+        value = named.pop(other)
+        if value is not None:
+            if named[name] != defaults[name]:
+                raise StsbenchError(f"evaluate: {name} is given twice, as {other}, too")
+            named[name] = value
+    return checked_options(EvalOptions, "evaluate", **named)

@@ -37,19 +37,28 @@ Drawn = tuple[Floats, Floats]
 
 
 def compare(
-    a: Any, b: Any, *, protocols: str | Sequence[str] | None = None, metric: str | None = None,
-    resamples: int = RESAMPLES, seed: int = 0, by_seed: bool | None = None,
+    a: Any, b: Any, *, protocols: str | Sequence[str] | None = None, protocol: str | Sequence[str] | None = None,
+    metric: str | None = None, resamples: int = RESAMPLES, seed: int = 0, by_seed: bool | None = None,
 ) -> Comparison:
     """Compare the scores of two encoders that measured the same data in the same way: a run folder each, or several seeds',
     as `run_folders` takes them.
 
-    protocols: as `stsbench eval` names them, all by default; each is compared by its first metric and aggregation, or by
-    `metric`. Scores of several seeds are averaged, and tested as the leaderboard's ranks are. by_seed: whether A's run of a
+    protocols, or protocol: as `stsbench eval` names them, all by default; each is compared by its first metric and
+    aggregation, or by `metric`. Scores of several seeds are averaged, and tested as the leaderboard's ranks are. by_seed: whether A's run of a
     seed is compared with B's run of it; by default where the records prove that the runs share more than that number
     (`SeedPairs`). Raises StsbenchError for an edited record, a folder of several encoders or of two unlike records of the
     same thing, seeds that cannot be paired, and unknown names.
+
+    >>> from stsbench import compare, evaluate
+    >>> asked = {"sample": True, "tasks": "STS-B", "resamples": 0}
+    >>> runs = [evaluate(model, **asked) for model in ("lexical:tfidf", "lexical:token-set")]
+    >>> table = compare(*runs, protocol="sts", resamples=100).tables[0]
+    >>> [(row.task, round(row.a, 2), round(row.b, 2), round(row.difference.value, 2)) for row in table.rows]
+    [('STS-B', 27.01, 9.48, 17.53)]
     """
-    chosen = _chooser(words_of(protocols))
+    if protocol is not None and protocols is not None:
+        raise StsbenchError("compare: protocols is given twice, as protocol, too")
+    chosen = _chooser(words_of(protocols if protocol is None else protocol))
     folders = [run_folders(side) for side in (a, b)]
     loaded = [[_loaded(folder) for folder in side] for side in folders]
     first = [[stored[0][1] for stored in side] for side in loaded]

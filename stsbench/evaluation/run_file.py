@@ -104,6 +104,11 @@ def load_records(run: str | Path) -> list[tuple[Path, Record]]:
     """Every record of a run (`run_file`), in the order of measuring, each with the path RUN/run.parquet/NAME.
 
     Raises StsbenchError, naming the file and the record, for a file that is damaged or whose records are not valid.
+
+    >>> from stsbench import evaluate, load_records
+    >>> result = evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0)
+    >>> [(record.data.id, record.data.n, record.counts) for _, record in load_records(result.folder)]
+    [('stsb/test', 42, {'zero_vectors': 0, 'truncated': 0})]
     """
     path = run_file(run)
     with _named(path):

@@ -11,7 +11,7 @@ _OF_TRAINING = ("train.json", "seeds.json", "subsets.json", "recipe.yaml")
 
 
 def load(run: str | Path) -> Result | Run:
-    """What made a run, from its folder: the Result of `evaluate` and `stsbench eval`, the Run of `train` and `stsbench train`.
+    """What made a run, from its folder: the Result of `evaluate` or `stsbench eval`, the Run of `train` or `stsbench train`.
 
     run: a run folder, or the run.parquet in it. Everything is read as it was written; `score` computes it again. The reasons
     why tasks failed or were left out are not stored: `failures` and `left_out` of what is loaded are empty. Raises

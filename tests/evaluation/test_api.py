@@ -1,8 +1,9 @@
 """What users of Python type: one name for a list, paths as text, models of other libraries; and what they get back."""
 
+import inspect
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import stsbench
 from stsbench import compare, evaluate, load_encoder, load_records
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.evaluation.measure import Result
+from stsbench.evaluation.options import EvalOptions
 
 ASKED = {"sample": True, "resamples": 0, "no_cache": True}
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
@@ -52,7 +54,6 @@ def test_names_hold_commas_in_brackets():
 
 
 @pytest.mark.parametrize(("asked", "reason"), [
-    ({"protocls": "sts"}, "no option 'protocls'; did you mean protocols"),
     ({"resamples": "many"}, "resamples='many': Input"),
     ({"protocol": "sts", "protocols": "sts"}, "protocols is given twice"),
     ({"tasks": "STS-C"}, "unknown task 'STS-C'"),
@@ -186,3 +187,20 @@ def test_the_sample_means_for_a_training_what_it_means_on_the_command_line(tmp_p
         stsbench.train("simcse", output=tmp_path / "run", sample=True, backbone=build(tmp_path / "model"), device="cpu",
                        settings=settings)
     assert "wiki_sentences.txt" in (tmp_path / "run" / "recipe.yaml").read_text("utf-8")
+
+
+def test_evaluate_takes_what_the_command_takes():
+    """The names and defaults of its options are those from which the command is made, and a few names more."""
+    written = inspect.signature(evaluate).parameters
+    entries = {entry.name: entry for entry in fields(EvalOptions) if entry.name not in ("command", "extra_provenance")}
+    assert set(written) - {"protocol", "task", "text", "cache"} == set(entries)
+    entries.pop("model")
+    for name, entry in entries.items():
+        default = written[name].default
+        if entry.default is not MISSING:
+            assert default == entry.default, name
+        elif entry.default_factory is not MISSING:
+            assert dict(default) == entry.default_factory(), name
+        assert written[name].kind is inspect.Parameter.KEYWORD_ONLY
+    with pytest.raises(TypeError, match="protocls"):
+        evaluate(letters, protocls="sts")
