@@ -42,11 +42,12 @@ def test_the_page_runs_from_top_to_bottom(name, vectors, tiny, cli, place, monke
     # As if the working copy were committed: `leaderboard add` refuses what uncommitted code has measured.
     monkeypatch.setattr(provenance, "git_revision", lambda: "0" * 40)
     (place / "leaderboard").symlink_to(ROOT / "leaderboard")
+    runner = Runner(name, cli, capsys)
     for block in PAGES[name]:
         if block.file:
             (place / block.file).write_text(block.text, "utf-8")
         elif block.reason is None:
-            getattr(Runner(name, cli, capsys), block.kind)(block)
+            getattr(runner, block.kind)(block)
     methods.find_method.cache_clear()
 
 
@@ -55,6 +56,7 @@ class Runner:
 
     def __init__(self, page, cli, capsys):
         self.page, self.cli, self.capsys = page, cli, capsys
+        self.names = {"__name__": "__main__"}  # the blocks of a page go on from one another
 
     def sh(self, block):
         """Every command ends well."""
@@ -72,7 +74,7 @@ class Runner:
     def python(self, block):
         """It prints what the page says."""
         self.capsys.readouterr()
-        exec(compile(block.text, self.page, "exec"), {"__name__": "__main__"})
+        exec(compile(block.text, self.page, "exec"), self.names)
         printed = self.capsys.readouterr().out
         assert block.output is None or printed == block.output
 

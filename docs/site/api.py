@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 PACKAGES = {
-    "stsbench": "The four names that most programs need.",
+    "stsbench": "What the command line does, as functions.",
     "stsbench.encoders": "From text to vectors.",
     "stsbench.evaluation": "Measuring, records, and what a protocol is.",
     "stsbench.training": "Training in a program.",
@@ -27,22 +27,25 @@ def link_sources(root: Path) -> None:
 
 
 def origins(package: str, root: Path) -> dict[str, str]:
-    """Public name -> the dotted name of its definition, from the package's source: nothing is imported. A name that is a
-    package of PACKAGES has a page of its own."""
+    """Public name -> the dotted name of its definition, from the package's source: nothing is imported. The
+    packages among them have pages of their own."""
     tree = _door(package, root)
     where: dict[str, str] = {}
     public: list[str] = []
+    packages: tuple[str, ...] = ()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stsbench."):
             where |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             if node.targets[0].id == "__all__":
                 public = ast.literal_eval(node.value)
+            elif node.targets[0].id == "_PACKAGES":
+                packages = ast.literal_eval(node.value)
             elif node.targets[0].id == "_PUBLIC":
                 modules = {name: str(module) for name, module in ast.literal_eval(node.value).items()}
                 full = {n: m if m.startswith("stsbench.") else f"{package}.{m}" for n, m in modules.items()}
                 where = {name: f"{module}.{name}" for name, module in full.items()} | where
-    public = [name for name in public if f"{package}.{name}" not in PACKAGES]
+    public = [name for name in public if name not in packages]
     if missing := [name for name in public if name not in where]:
         raise ValueError(f"{package}: where is {', '.join(missing)} defined?")
     return {name: where[name] for name in sorted(public, key=str.lower)}

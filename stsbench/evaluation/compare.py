@@ -44,10 +44,10 @@ def compare(
     as `run_folders` takes them.
 
     protocols, or protocol: as `stsbench eval` names them, all by default; each is compared by its first metric and
-    aggregation, or by `metric`. Scores of several seeds are averaged, and tested as the leaderboard's ranks are. by_seed: whether A's run of a
-    seed is compared with B's run of it; by default where the records prove that the runs share more than that number
-    (`SeedPairs`). Raises StsbenchError for an edited record, a folder of several encoders or of two unlike records of the
-    same thing, seeds that cannot be paired, and unknown names.
+    aggregation, or by `metric`. Scores of several seeds are averaged, and tested as the leaderboard's ranks are. by_seed:
+    whether A's run of a seed is compared with B's run of it; by default where the records prove that the runs share more
+    than that number (`SeedPairs`). Raises StsbenchError for an edited record, a folder of several encoders or of two unlike
+    records of the same thing, seeds that cannot be paired, and unknown names.
 
     >>> from stsbench import compare, evaluate
     >>> asked = {"sample": True, "tasks": "STS-B", "resamples": 0}
