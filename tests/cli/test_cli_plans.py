@@ -111,7 +111,7 @@ def test_an_entry_is_added_by_the_command_when_all_of_it_is_done(cli, place, mon
     context = leaderboard.commands["add"].make_context("add", list(_existing(called[0][6:], jobs)))
     records = tuple(job.folder(Path("out")) for job in jobs[1:])
     assert {key: value for key, value in context.params.items() if value not in (None, "", ())} == {
-        "runs": records, "slug": "mine", "board": Path("b"), "flags": ("dev-selected",), **stated,
+        "runs": records, "slug": "mine", "board": Path("b"), "flag": ("dev-selected",), **stated,
     }
 
 

@@ -12,6 +12,7 @@ import tiny_models
 from diffcse_oracle import masked_lm
 
 import stsbench
+from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import find_recipe
 
 STEPS = 3  # of each stage
@@ -37,11 +38,11 @@ def runner(place):
         values = {
             "backbone.model": model("roberta" if "roberta" in recipe.backbone.model else "bert"),
             "data.file": str(files["anchor" if recipe.data.columns else "sentence"]),
-            "training.batch_size": 8, "training.max_steps": STEPS, "selection.by": "none", "precision": "float32",
-            "backbone.max_length": 12,
+            "selection.by": "none", "precision": "float32", "backbone.max_length": 12,
         }
-        for stage in recipe.stages:
-            values |= {f"stages.{stage}.training.batch_size": 8, f"stages.{stage}.training.max_steps": STEPS}
+        shared = [""] if set(plan_of(recipe).stages) - set(recipe.stages) else []  # else it would have no effect
+        for stage in [*shared, *(f"stages.{stage}." for stage in recipe.stages)]:
+            values |= {f"{stage}training.batch_size": 8, f"{stage}training.max_steps": STEPS}
         if recipe.labelled is not None:
             values |= {"labelled.file": str(files["anchor"]), "labelled.batch_size": 4}
         for section, given in (("data", recipe.data), ("labelled", recipe.labelled)):

@@ -22,14 +22,15 @@ def place(tmp_path_factory):
 
 def values(place, module):
     """6 steps a stage, a dev score every 4, a checkpoint every 2."""
-    return training_runs.settings(place / "tiny", place / "text.txt", **{
+    chosen = training_runs.settings(place / "tiny", place / "text.txt", **{
         "backbone.pooler": "mask", "backbone.max_length": 10, "options.template": TEMPLATES["bert"], "options.diagnose": 8,
-        "labelled.file": str(place / "triplets-30.csv"), "labelled.batch_size": 6, "training.epochs": 1,
+        "labelled.file": str(place / "triplets-30.csv"), "labelled.batch_size": 6,
         "stages.prefix.training.max_steps": 6, "stages.prefix.training.epochs": 9, "stages.joint.training.max_steps": 6,
         "stages.joint.training.batch_size": 10, "stages.joint.training.learning_rate": 1e-3,
         "stages.prefix.training.batch_size": 10, "stages.prefix.training.learning_rate": 1e-2, "checkpoint_every": 2,
         **MODULES[module],
     })
+    return {key: value for key, value in chosen.items() if f"stages.joint.{key}" not in chosen}  # which it would not affect
 
 
 @pytest.fixture(scope="module", params=MODULES)
