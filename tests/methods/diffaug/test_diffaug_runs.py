@@ -30,7 +30,8 @@ def values(place, module):
         "stages.prefix.training.batch_size": 10, "stages.prefix.training.learning_rate": 1e-2, "checkpoint_every": 2,
         **MODULES[module],
     })
-    return {key: value for key, value in chosen.items() if f"stages.joint.{key}" not in chosen}  # which it would not affect
+    own = {"training.epochs", *(key for key in chosen if f"stages.joint.{key}" in chosen)}  # either stage has its own
+    return {key: value for key, value in chosen.items() if key not in own}
 
 
 @pytest.fixture(scope="module", params=MODULES)
