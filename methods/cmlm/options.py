@@ -16,7 +16,7 @@ class ConditionalMaskedLMOptions(Options):
 
     sentence: Literal["next", "same"] = "next"  # whose masked tokens are guessed; next needs data.contiguous
     both_directions: bool = False  # the sentence is also guessed with the vector of the next one; the two terms are added
-    vectors: int = Field(15, ge=0)  # read before the masked sentence: the other's own, and projections; 0: plain masked LM
-    probability: float = Field(0.15, gt=0, lt=1)  # of each ordinary token, to be chosen
-    masked: float = Field(0.8, ge=0, le=1)  # of the chosen tokens these become [MASK],
-    random: float = Field(0.1, ge=0, le=1)  # and these a random token; the rest stay
+    vectors: int = Field(default=15, ge=0)  # read before the masked sentence: the other's own, projections; 0: masked LM
+    probability: float = Field(default=0.15, gt=0, lt=1)  # of each ordinary token, to be chosen
+    masked: float = Field(default=0.8, ge=0, le=1)  # of the chosen tokens these become [MASK],
+    random: float = Field(default=0.1, ge=0, le=1)  # and these a random token; the rest stay

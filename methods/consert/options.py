@@ -26,9 +26,9 @@ class ConSERTOptions(Options):
     rates: tuple[Rate, Rate] = (0.2, None)  # share of tokens, features or elements set to 0; span: of tokens outside it
     joint_views: tuple[Augmentation, Augmentation] = ("none", "token_cutoff")  # of stage joint
     joint_rates: tuple[Rate, Rate] = (None, 0.15)
-    adversarial_norm: float = Field(1.0, gt=0)  # length of what is added to each token's embedding; not in the paper
-    temperature: float = Field(0.1, gt=0)
-    contrastive_weight: float = Field(0.15, gt=0)  # alpha of stage joint, cl_rate in the code
+    adversarial_norm: float = Field(default=1.0, gt=0)  # length of what is added to each token's embedding; not in the paper
+    temperature: float = Field(default=0.1, gt=0)
+    contrastive_weight: float = Field(default=0.15, gt=0)  # alpha of stage joint, cl_rate in the code
     weigh_unsup: bool = False  # the same weight in stage unsup (released code)
     nt_xent: Literal["mean", "sum"] = "mean"  # over 2N views; sum: of the means of first and of second views (released code)
     features: Features = SBERT_FEATURES  # what the NLI classifier sees; the released scripts add max_square

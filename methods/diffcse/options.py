@@ -18,20 +18,20 @@ class DiffCSEOptions(Options):
 
     view: Literal["dropout", "given"] = "dropout"  # the positive: the sentence again, or what the data give
     similarity: Literal["cosine", "dot"] = "cosine"
-    temperature: float = Field(0.05, gt=0)
+    temperature: float = Field(default=0.05, gt=0)
     contrastive: bool = True  # false: the auxiliary term alone, with the weight it has
     projector: Literal["batchnorm", "tanh", "none"] = "batchnorm"  # in training only; tanh: SimCSE's MLP
-    rtd_weight: float = Field(0.005, ge=0)  # lambda of the auxiliary term; 0: neither generator nor discriminator
+    rtd_weight: float = Field(default=0.005, ge=0)  # lambda of the auxiliary term; 0: neither generator nor discriminator
     # what the discriminator does with the changed sentence: tell replaced tokens (Eq. 3), guess masked ones, or correct it
     task: Literal["rtd", "conditional_mlm", "corrective_lm"] = "rtd"
     sentence: Literal["same", "next", "same+next"] = "same"  # which sentence is changed; next needs data.contiguous
     operators: tuple[Operator, ...] = ("replace",)  # how it is changed (Table 4)
     combine: Literal["sum", "choice"] = "sum"  # several operators: all for every batch, or one drawn for each
     augmented_as: Literal["positive", "negative"] | None = None  # the changed sentence as a further view; needs rtd_weight 0
-    mask_ratio: float = Field(0.30, gt=0, lt=1)  # of replace: the share of tokens that are chosen
-    masked: float = Field(0.8, ge=0, le=1)  # of the chosen tokens these become [MASK],
-    random: float = Field(0.1, ge=0, le=1)  # and these a random token; the rest stay
-    edit_ratio: float = Field(0.15, gt=0, lt=1)  # of insert and delete, per token
+    mask_ratio: float = Field(default=0.30, gt=0, lt=1)  # of replace: the share of tokens that are chosen
+    masked: float = Field(default=0.8, ge=0, le=1)  # of the chosen tokens these become [MASK],
+    random: float = Field(default=0.1, ge=0, le=1)  # and these a random token; the rest stay
+    edit_ratio: float = Field(default=0.15, gt=0, lt=1)  # of insert and delete, per token
     generator: str | None = None  # folder or Hub id of the masked LM with the encoder's vocabulary; null: the encoder's own
     generator_mode: Literal["train", "eval"] = "train"  # train: its dropout is on, though it never learns
     replacement: Literal["argmax", "sampling"] = "argmax"  # how the generator's token is taken

@@ -12,7 +12,7 @@ class MaskedLMOptions(Options):
 
     default_recipe = "bert"
 
-    probability: float = Field(0.15, gt=0, lt=1)
-    masked: float = Field(0.8, ge=0, le=1)
-    random: float = Field(0.1, ge=0, le=1)
+    probability: float = Field(default=0.15, gt=0, lt=1)
+    masked: float = Field(default=0.8, ge=0, le=1)
+    random: float = Field(default=0.1, ge=0, le=1)
     tied: bool = True  # a head made here shares the embeddings as its output layer

@@ -18,7 +18,7 @@ class PromptBERTOptions(Options):
     second_template: str | None = 'This sentence : "{}" means [MASK].'  # of the other views; null: the first's
     view: Literal["dropout", "given"] = "dropout"  # the positive: the sentence again, or what the data give
     similarity: Literal["cosine", "dot"] = "cosine"
-    temperature: float = Field(0.05, gt=0)
+    temperature: float = Field(default=0.05, gt=0)
     # on the mask's vector: a new tanh layer or the checkpoint's masked-LM transform, each dropped at test or kept; none
     head: Literal["mlp_train_only", "mlp", "transform", "transform_train_only", "none"] = "mlp_train_only"
     denoise: bool = True  # subtract the vector that the template alone gives

@@ -24,5 +24,5 @@ class SBERTOptions(Options):
     classifier_init: Literal["torch", "truncated_normal"] = "torch"  # torch's Linear; the ports: N(0, 0.02^2) within 2 sd
     scale: tuple[float, float] = (0.0, 5.0)  # the least and the greatest score of the data: they become 0 and 1
     similarity: Literal["cosine", "rescaled_cosine"] = "cosine"  # what is to be the score; rescaled: (cos + 1) / 2
-    margin: float = Field(1.0, gt=0)  # of triplets
+    margin: float = Field(default=1.0, gt=0)  # of triplets
     test_pooler: TestPooler | None = None  # of the tested encoder; null: backbone.pooler, which is trained
