@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stsbench.encoders.probe import has_identity
 from stsbench.encoders.prompt.prompt import described
@@ -17,8 +18,11 @@ from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import protocol_of_record, task_of
 from stsbench.evaluation.run_file import observations_of
 from stsbench.metrics.paired import Difference
-from stsbench.notebook import html_table, text_table
+from stsbench.notebook import Tabular, html_table, text_table
 from stsbench.wording import counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SAME = "A and B name the same encoder"
 
@@ -214,7 +218,7 @@ def _p(p: float | None) -> str:
 
 
 @dataclass
-class Comparison:
+class Comparison(Tabular):
     """What two encoders share. left_out, failures: (protocol's label, task, reason) of what could not be compared.
 
     seeds: how many runs A and B are of. by_seed: whether they were compared seed by seed.
@@ -240,6 +244,19 @@ class Comparison:
         """The same in a notebook."""
         lines = (f"<p>{escape(line)}</p>" for line in [self._who(), *self._missing()])
         return "".join([next(lines), *(html_table(table.title, table.lines()) for table in self.tables), *lines])
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each task of each table: the scores a and b, a less b with its 95 % interval, p, and p after Holm's
+        correction; before it how both were measured."""
+        import pyarrow as pa
+
+        rows = [
+            {**asdict(table.setting), "task": row.task, "subset": row.subset, "n": row.n, "a": row.a, "b": row.b,
+             "difference": row.difference.value, "low": row.difference.low, "high": row.difference.high,
+             "p": row.difference.p, "p_holm": row.corrected}
+            for table in self.tables for row in [*table.rows, *filter(None, [table.average])]
+        ]
+        return pa.Table.from_pylist(rows)
 
     def _who(self) -> str:
         sides = zip("AB", self.runs, self.seeds, strict=True)

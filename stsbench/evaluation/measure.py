@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import json
 import logging
 import math
 import shutil
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from pydantic import ValidationError
@@ -42,9 +43,12 @@ from stsbench.evaluation.run_file import RUN, write_run
 from stsbench.files import atomic_write
 from stsbench.metrics.bootstrap import interval
 from stsbench.metrics.similarity import zero_rows
-from stsbench.notebook import html_table, text_table
+from stsbench.notebook import Tabular, html_table, text_table
 from stsbench.plugins import calling, where
 from stsbench.wording import counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}  # a run or a file of that name is there
 SCORES = "scores.csv"  # beside the run file: every score, averages included
@@ -52,7 +56,7 @@ LONG = 10  # seconds after which a task's time is said, and how much is left: a 
 
 
 @dataclass(repr=False)
-class Result:
+class Result(Tabular):
     """What one evaluation gave. `failures`: protocol and task -> reason; `left_out`: protocol -> reason."""
 
     folder: Path
@@ -82,6 +86,22 @@ class Result:
         """The same in a notebook."""
         parts = [html_table(protocol, lines) for protocol, lines in self._tables()]
         return "".join([*parts, *(f"<p>{escape(line)}</p>" for line in self._remarks())]) or escape(repr(self))
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each score, subsets among them, averages last, with what makes two scores incomparable: encoder, pooler,
+        data, text_version, known (whether the catalog knows the data) and settings, as far as those are not the default."""
+        import pyarrow as pa
+
+        rows = [{**row.model_dump(), **_origin(record)} for record in self.records for row in record.scores]
+        rows += [row.model_dump() for row in self.summaries]
+        text, number = pa.string(), pa.float64()
+        kinds = {"value": number, "low": number, "high": number, "n": pa.int64(), "known": pa.bool_()}
+        names = [*ScoreRow.model_fields, "encoder", "pooler", "data", "text_version", "known", "settings"]
+        return pa.Table.from_pylist(rows, pa.schema([(name, kinds.get(name, text)) for name in names]))
+
+    def to_json(self) -> str:
+        """Its rows, as `stsbench eval --json` writes them."""
+        return json.dumps([row.model_dump() for row in self.rows], indent=1)
 
     def _tables(self) -> list[tuple[str, list[list[str]]]]:
         """(protocol, lines of cells), the header first; without the subsets of what is given as a whole."""
@@ -149,6 +169,12 @@ class Result:
         finally:
             shutil.rmtree(building, ignore_errors=True)
         self.observed = []
+
+
+def _origin(record: Record) -> dict[str, Any]:
+    spec, data = record.encoder.spec, record.data
+    return {"encoder": spec["name"], "pooler": spec.get("pooler"), "data": data.id, "text_version": data.text_version,
+            "known": data.known, "settings": changed_settings(record.protocol)}
 
 
 @contextmanager

@@ -1,12 +1,15 @@
 """What users of Python type: one name for a list, paths as text, models of other libraries; and what they get back."""
 
 import inspect
+import json
 import subprocess
 import sys
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from tiny_models import build
 
@@ -204,3 +207,17 @@ def test_evaluate_takes_what_the_command_takes():
         assert written[name].kind is inspect.Parameter.KEYWORD_ONLY
     with pytest.raises(TypeError, match="protocls"):
         evaluate(letters, protocls="sts")
+
+
+def test_frames_hold_every_score_and_difference(plain, tmp_path):
+    """The same numbers as the rows and as scores.csv, for pandas, polars' interface and pyarrow."""
+    frame, written = plain.to_frame(), pd.read_csv(plain.folder / "scores.csv")
+    names = ["protocol", "task", "metric", "aggregation", "value", "n"]
+    pd.testing.assert_frame_equal(frame[names], written[names])
+    assert pa.table(plain).equals(plain.to_arrow()) and set(frame.known.dropna()) == {True}
+    assert json.loads(plain.to_json()) == [row.model_dump() for row in plain.rows]
+    other = evaluate("lexical:token-set", output=tmp_path / "other", protocols="sts:all", tasks=["STS-B", "STS12"], **ASKED)
+    table = compare(plain, other, resamples=100)
+    differences = table.to_frame()
+    assert len(differences) == sum(len(one.rows) + (one.average is not None) for one in table.tables) > 1
+    assert np.allclose(differences.a - differences.b, differences.difference)
