@@ -12,12 +12,12 @@ import pytest
 import tiny_models
 from clirun import cli, place
 from doc_blocks import BY_TEST, ROOT, Block, blocks, fences, pages, parse
-from training_runs import one_thread
+from training_runs import no_pinned_memory, one_thread
 
 from stsbench.evaluation import provenance
 from stsbench.training.recipes import methods, sample
 
-__all__ = ["cli", "one_thread", "place"]
+__all__ = ["cli", "no_pinned_memory", "one_thread", "place"]
 PAGES = {name: blocks(text) for name, text in pages().items()}
 RUN = [name for name, parts in PAGES.items() if name not in BY_TEST and any(part.reason is None for part in parts)]
 MARKED = [(name, block) for name, parts in PAGES.items() for block in parts if block.reason]

@@ -24,7 +24,8 @@ from run_edits import edit, put_beside, rows_of
 
 from stsbench.data.sets.catalog import entry
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.api import evaluate
+from stsbench.evaluation import api
+from stsbench.evaluation.api import EvalOptions, evaluate
 from stsbench.evaluation.rescore import score_again
 from stsbench.publish import model_card
 from stsbench.publish.model_card import card, export_card, plain
@@ -184,8 +185,9 @@ def test_a_user_s_own_folder_is_called_so(tmp_path):
     (folder / "queries.tsv").write_text("q1\tone\nq2\ttwo\n")
     (folder / "corpus.tsv").write_text("c1\tun\nc2\tdeux\nc3\ttrois\n")
     (folder / "relevance.tsv").write_text("q1\tc1\nq2\tc2\n")
-    done = evaluate(vectors, output=tmp_path / "run", protocols=[f"retrieval:{folder}"], resamples=0, no_cache=True,
-                    command=["stsbench", "eval", "--protocol", f"retrieval:{folder}"])
+    protocol = f"retrieval:{folder}"
+    done = api.run(EvalOptions(model=vectors, output=tmp_path / "run", protocols=protocol, resamples=0, no_cache=True,
+                           command=["stsbench", "eval", "--protocol", protocol]))
     results = card_data(score_again(done.folder)).eval_results
     assert {each.dataset_type for each in results} == {"own-own-my-set"}
     assert all("the user's own data" in each.dataset_name and each.dataset_revision is None for each in results)

@@ -29,6 +29,14 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_pinned_memory():
+    """torch pins what a foreign trainer loads for any accelerator, the pretended one of other tests, too, which cannot."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.accelerator, "is_available", lambda: False)
+        yield
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder with a tiny model, tiny/, and sentences, text.txt."""

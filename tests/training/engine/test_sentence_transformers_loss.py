@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
 from tokenizers import decoders
 from torch.utils.data import BatchSampler, SequentialSampler
-from training_runs import one_thread
+from training_runs import no_pinned_memory, one_thread
 from transformers import TrainerCallback
 
 import stsbench
@@ -31,7 +31,7 @@ from stsbench.training.engine.sentence_transformers_loss import Columns
 from stsbench.training.recipes.methods import method_of
 from stsbench.training.recipes.recipe import Recipe
 
-__all__ = ["one_thread"]
+__all__ = ["no_pinned_memory", "one_thread"]
 STEPS, SIZE = 10, 6
 # what the trainer does: torch's AdamW; here at a constant rate, and without clipping
 TRAINING = {"max_steps": STEPS, "epochs": 9, "batch_size": SIZE, "learning_rate": 1e-3, "schedule": "constant", "clip": None}
