@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from stsbench.training.losses.contrastive import Similarity, info_nce
+from stsbench.training.losses.contrastive import Similarity, row_contrast
 
 
 def loss(
@@ -26,5 +26,4 @@ def loss(
     >>> round(float(methods.promptbert.loss(z, z, temperature=1.0)), 4)
     0.7437
     """
-    blocks = () if negatives is None else negatives.split(len(anchors))
-    return info_nce(anchors, positives, temperature=temperature, similarity=similarity, negatives=blocks)
+    return row_contrast(anchors, positives, negatives, temperature=temperature, similarity=similarity)

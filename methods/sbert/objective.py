@@ -7,6 +7,7 @@ from torch import Tensor
 from stsbench.training.losses.cosine_regression import RegressedSimilarity, cosine_regression
 from stsbench.training.losses.nli import nli_cross_entropy
 from stsbench.training.losses.pair_features import SBERT_FEATURES, Feature
+from stsbench.training.losses.rows import check_numbers, check_rows
 from stsbench.training.losses.triplet import triplet
 
 
@@ -28,6 +29,7 @@ def loss(
     >>> methods.sbert.loss(u, v, labels, head.weight, head.bias).shape
     torch.Size([])
     """
+    check_rows(first=first, second=second)
     return nli_cross_entropy(first, second, weight, bias, labels=labels, features=features)
 
 
@@ -46,6 +48,8 @@ def regression_loss(
     >>> float(methods.sbert.regression_loss(torch.eye(2), torch.eye(2), torch.tensor([5.0, 2.5])))  # (0 + 0.25) / 2
     0.125
     """
+    check_rows(first=first, second=second)
+    check_numbers(scores, len(first), "scores")
     low, high = scale
     return cosine_regression(first, second, (scores - low) / (high - low), similarity)
 
@@ -61,4 +65,5 @@ def triplet_loss(anchors: Tensor, positives: Tensor, negatives: Tensor, *, margi
     >>> float(methods.sbert.triplet_loss(zero, torch.tensor([[3.0, 4.0]]), torch.tensor([[0.0, 2.0]])))  # 5 - 2 + 1
     4.0
     """
+    check_rows(anchors=anchors, positives=positives, negatives=negatives)
     return triplet(anchors, positives, negatives, margin)

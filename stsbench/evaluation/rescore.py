@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from stsbench.encoders.fitted import STATE, is_transductive
 from stsbench.errors import ScoreError, StsbenchError, one_line, warning_log
-from stsbench.evaluation.measure import SCORES, Result, summary_of
+from stsbench.evaluation.measure import Result, summary_of
 from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.run_file import InFolder, folder_of, load_records, observations_of
@@ -38,34 +37,6 @@ def score(run: str | Path | InFolder) -> Result:
     for line in result.failed_lines():
         log(f"warning: {line}")
     return result
-
-
-def load_result(run: Path) -> Result:
-    """What measured a run: its records and averages as they were written. What failed or was left out is not stored.
-
-    Averages that scores.csv lacks, or that do not stand there below the rows of these records, are computed again. Raises
-    StsbenchError as `load_records` does, and for records of several encoders.
-    """
-    records_of = load_records(run)
-    records, file = [record for _, record in records_of], records_of[0][0].parent
-    _refuse_several(run, records)
-    result = Result(file.parent, records)
-    rows = _written_rows(file.with_name(SCORES))
-    result.summaries = rows[len(result.rows) :] if rows[: len(result.rows)] == result.rows else [
-        row for protocol, its in _by_protocol((protocol_of_record(*pair), pair[1]) for pair in records_of)
-        for row in _averages(file, protocol, its)
-    ]
-    return result
-
-
-def _written_rows(path: Path) -> list[ScoreRow]:
-    """The rows of a scores.csv; [] where there is none that can be read."""
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            return [ScoreRow.model_validate({key: value or None for key, value in line.items()})
-                    for line in csv.DictReader(stream)]
-    except (OSError, ValueError, csv.Error):
-        return []
 
 
 def score_again(folder: Path) -> Result:

@@ -13,17 +13,17 @@ _OF_TRAINING = ("train.json", "seeds.json", "subsets.json", "recipe.yaml")
 def load(run: str | Path) -> Result | Run:
     """What made a run, from its folder: the Result of `evaluate` or `stsbench eval`, the Run of `train` or `stsbench train`.
 
-    run: a run folder, or the run.parquet in it. Everything is read as it was written; `score` computes it again. The reasons
-    why tasks failed or were left out are not stored: `failures` and `left_out` of what is loaded are empty. Raises
-    StsbenchError, one line: no run, a training that has not ended, or a damaged file.
+    run: a run folder, or the run.parquet in it. A Result's scores are computed from its observations, as `score` does, so
+    that nothing edited is taken for a score. Why tasks failed or were left out is not stored: `left_out` of what is loaded
+    is empty. Raises StsbenchError, one line: no run, a training that has not ended, a damaged or an edited file.
 
     >>> import stsbench
     >>> run = stsbench.evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0, output="run")
     >>> stsbench.load("run").rows == run.rows
     True
     """
-    from stsbench.evaluation.rescore import load_result
+    from stsbench.evaluation.rescore import score_again
     from stsbench.evaluation.run_file import folder_of
 
     folder = folder_of(run)
-    return Run.of(folder) if any((folder / name).is_file() for name in _OF_TRAINING) else load_result(folder)
+    return Run.of(folder) if any((folder / name).is_file() for name in _OF_TRAINING) else score_again(folder)

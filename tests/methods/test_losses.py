@@ -293,3 +293,18 @@ def test_a_loss_loads_torch_and_no_model_code():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "False\nTrue False\n", done.stderr
+
+
+@pytest.mark.parametrize("call", [
+    lambda z: methods.simcse.loss(z[:3], z), lambda z: methods.promptbert.loss(z, z[:1]),
+    lambda z: methods.diffaug.loss(z[:3], z),
+    lambda z: methods.diffcse.contrastive_loss(z[:3], z), lambda z: methods.sarcse.contrastive_loss(z[0], z[0]),
+    lambda z: methods.simcse.loss(z, z, z[:3]), lambda z: methods.sbert.triplet_loss(z, z, z[:1]),
+    lambda z: methods.sbert.regression_loss(z, z, torch.rand(5, 1)),
+    lambda z: methods.sbert.regression_loss(z, z[:1], torch.rand(5)),
+    lambda z: methods.sbert.loss(z, z[:1], torch.zeros(5, dtype=torch.long), torch.rand(3, 12)),
+])
+def test_rows_that_do_not_belong_together_are_refused(call):
+    """torch would stretch one of them over the others, and give a number."""
+    with pytest.raises(ValueError, match=r"\(n, d\)|one for each row|needs its own"):
+        call(torch.eye(5, 4))

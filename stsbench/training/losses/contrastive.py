@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from stsbench.training.losses.rows import check_rows
+
 Similarity = Literal["cosine", "dot"]
 _EPS = 1e-8  # the smallest norm that is divided by, as in torch.nn.CosineSimilarity
 
@@ -53,6 +55,17 @@ def info_nce(
             logits[1:] = [block + shift for block in logits[1:]]
         losses = functional.cross_entropy(torch.cat(logits, dim=1), rows + start, reduction="sum")
     return losses / max(len(queries), 1)
+
+
+def row_contrast(
+    anchors: Tensor, positives: Tensor, negatives: Tensor | None, *, temperature: float, similarity: Similarity,
+    alpha: float = 1.0,
+) -> Tensor:
+    """`info_nce` of whole batches, row by row: anchors and positives (n, d); negatives: (n, d), or (k n, d), k blocks of
+    such. Raises ValueError for other shapes: more positives than anchors would count as negatives without a word."""
+    check_rows(anchors=anchors, positives=positives)
+    blocks = () if negatives is None else negatives.split(len(anchors))
+    return info_nce(anchors, positives, temperature=temperature, similarity=similarity, negatives=blocks, alpha=alpha)
 
 
 def _scaled(vectors: Tensor, similarity: Similarity) -> Tensor:
