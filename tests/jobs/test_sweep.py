@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from job_server import HELD
 from plans import Counting, here, place, start  # noqa: F401
 
 from stsbench.errors import StsbenchError
@@ -121,11 +122,12 @@ def test_a_bad_trial_is_given_up_for_good(here, start, monkeypatch):
 
     def held(counting, process):
         if len(counting.started) == 4:
-            fourth.append(process.pid)
+            fourth.append(process)
             os.kill(process.pid, signal.SIGSTOP)
         if len(counting.started) == 5:
-            _stays(counting.started[4], process, *fourth)
+            _ends_first(*fourth, process)
 
+    monkeypatch.setenv(HELD, "training.learning_rate=5.0")
     started, results = run(chosen, Counting(start, held), log)
     assert [each.trial.state for each in results] == ["complete"] * 4 + ["pruned"]
     assert results[-1].trial.values == {"training.learning_rate": 5.0}
@@ -134,16 +136,15 @@ def test_a_bad_trial_is_given_up_for_good(here, start, monkeypatch):
     assert run(chosen, start)[0] == [] and len(started) == 5
 
 
-def _stays(name, process, other):
-    """The job stands still after its first development score, and the other goes on, until the job is given up."""
+def _ends_first(other, process):
+    """The process, which stops itself once it has a score, stands still until its job is given up; the other goes on then."""
+    jobs = Path("out/.jobs").absolute()
+
     def watch():
-        log = Path("out", name, "log.jsonl").absolute()
-        pruned = Path("out/.jobs", f"{name}.pruned").absolute()
-        while not log.is_file() or '"kind": "dev", "stage": "main", "step": 3' not in log.read_text("utf-8"):
+        while "\nState:\tT" not in Path(f"/proc/{process.pid}/status").read_text("utf-8"):
             time.sleep(0.005)
-        os.kill(process.pid, signal.SIGSTOP)
-        os.kill(other, signal.SIGCONT)
-        while not pruned.exists():
+        os.kill(other.pid, signal.SIGCONT)
+        while not list(jobs.glob("*.pruned")):
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGCONT)
 

@@ -1,7 +1,8 @@
 """Processes of `stsbench train` and `eval` that start in a moment: forks of one that has imported everything.
 
 `ServedStart` takes the place of stsbench.jobs.attempt.start. Each job is a process as elsewhere: it has the lock's file, its
-log, and can be killed.
+log, and can be killed. A job whose command has the words in HELD of its place's environment stops itself once it has a
+development score after a step, as by SIGSTOP.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from importlib import import_module
 from pathlib import Path
 
 import training_runs
+
+
+HELD = "STSBENCH_TEST_HELD"  # the name of an environment variable
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,8 @@ def _run(words, folder, log, environment):
         os.dup2(stream, 2)
         os.environ.update(environment)
         sys.argv = ["stsbench", *words]
+        if os.environ.get(HELD) in words:
+            _stop_when_scored()
         from stsbench.cli.main import main
 
         main()
@@ -134,3 +140,19 @@ def _run(words, folder, log, environment):
         sys.stderr.flush()
         os._exit(code)
 
+
+
+def _stop_when_scored():
+    """Stop this process once it has logged a development score after a step: no other one can do that in time on a busy machine."""
+    from stsbench.training.engine.log import RunLog
+
+    write = RunLog.write
+
+    def write_and_stop(self, kind, **values):
+        line = write(self, kind, **values)
+        if kind == "dev" and values["step"]:
+            RunLog.write = write
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return line
+
+    RunLog.write = write_and_stop

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tiny_models
 import yaml
-from job_server import JobServer
+from job_server import HELD, JobServer
 
 from stsbench.jobs.attempt import Place
 from stsbench.jobs.expand import expand
@@ -59,7 +59,7 @@ def jobs_of(path):
 
 def place(output="out"):
     """Where tries are made: here, one thread."""
-    cache = {name: os.environ[name] for name in ("STSBENCH_CACHE",) if name in os.environ}
+    cache = {name: os.environ[name] for name in ("STSBENCH_CACHE", HELD) if name in os.environ}
     return Place(Path(output), Path.cwd(), 1, clock(Path(output)), cache)
 
 
