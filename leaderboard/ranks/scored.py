@@ -9,7 +9,7 @@ from pathlib import Path
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks import results
 from stsbench.leaderboard.records.admission import check_decided
-from stsbench.leaderboard.records.copies import near_copies, near_copy_notes, sketch
+from stsbench.leaderboard.records.copies import near_copies, near_copy_notes, near_pairs, sketch
 from stsbench.leaderboard.records.draws import draw_many
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
 from stsbench.leaderboard.records.expected import decided
@@ -44,9 +44,10 @@ def scored_entries(board: Path, records: str | None = None) -> tuple[list[Loaded
             if result is None:
                 raise StsbenchError(f"{path} was changed while it was scored: run the command again")
             scored[path] = result
-    check_seeds(entries)
-    twins = near_copies([(entry.id, measured, scored[run.folder].sketches[measured.path.name])
-                         for entry in entries for run in entry.runs for measured in run.records])
+    near = near_pairs([(entry.id, measured, scored[run.folder].sketches[measured.path.name])
+                       for entry in entries for run in entry.runs for measured in run.records])
+    check_seeds(entries, near)
+    twins = near_copies(near)
     entries = [replace(entry, twins=near_copy_notes(entry.id, twins.get(entry.id, {}))) for entry in entries]
     check_decided((measured.path, measured.record, scored[run.folder].decided[measured.path.name])
                   for run in runs.values() for measured in run.records)

@@ -6,7 +6,7 @@ entries; which of them are copies is then asked of the similarities themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations, product
 from typing import Any
@@ -27,8 +27,10 @@ SAME, NEAR = 3e-5, 1e-4
 PERMUTED = 1e-7  # the same of sorted values: of two encoders, at least 8e-6 here
 PARTS, FEWEST_PARTS = 32, 4  # of the items, most of which are compared by themselves: a changed item spoils one
 DIRECTIONS, FEWER, FEWEST_DIRECTIONS = 64, 16, 2  # of a sketch: of all values, of the sorted ones, of a part's
+ROWS = 32  # sketches that are compared with all others at a time: their products stay near the core
 Floats = NDArray[np.float64]
 Owned = tuple[str, Measured]  # the entry or run that a record is of, and the record
+Pair = tuple[Owned, Owned]  # of two runs
 
 
 def refuse_equal(records: Iterable[Owned]) -> None:
@@ -52,14 +54,20 @@ def _never_equal(measured: Measured) -> str:
     return record.observations.sha256 if _per_item(measured) and not few else ""
 
 
-def refuse_near(runs: Sequence[tuple[str, Sequence[Measured]]]) -> None:
-    """Raises StsbenchError where two runs of an entry differ by less than two seeds ever do. runs: path and records."""
-    measured = [(name, [(record.set_id, values) for record in records if (values := values_of(record)) is not None])
-                for name, records in runs]
-    for (one, its), (other, others) in combinations(measured, 2):
-        for (set_id, a), (_, b) in product(its, others):
-            if reason := nearly_equal(a, b, SAME):
-                raise StsbenchError(f"{other} and {one} are no two seeds: on {set_id} {reason}; leave one out")
+def refuse_near(runs: Sequence[tuple[str, Sequence[Measured]]], near: Collection[Pair] | None = None) -> None:
+    """Raises StsbenchError where two runs of an entry differ by less than two seeds ever do. runs: path and records; near:
+    the records that `near_pairs` found, if it was asked: no others are read."""
+    paths = None if near is None else {(a.path, b.path) for (_, a), (_, b) in near}
+    for (one, its), (other, others) in combinations(runs, 2):
+        for a, b in product(its, others):
+            if (paths is None or (a.path, b.path) in paths) and (reason := _copied(a, b, SAME)):
+                raise StsbenchError(f"{other} and {one} are no two seeds: on {a.set_id} {reason}; leave one out")
+
+
+def _copied(one: Measured, other: Measured, within: float) -> str:
+    """`nearly_equal` of two records."""
+    a, b = values_of(one), values_of(other)
+    return "" if a is None or b is None else nearly_equal(a, b, within)
 
 
 def nearly_equal(one: Floats, other: Floats, within: float = NEAR) -> str:
@@ -140,41 +148,56 @@ def sketch(measured: Measured) -> list[float]:
     return [len(values), *np.concatenate([part.ravel() for part in along]).round(9).tolist()]
 
 
-def near_copies(records: Sequence[tuple[str, Measured, Sequence[float]]]) -> dict[str, dict[str, str]]:
-    """Entry -> the others that it is a copy of but for tiny noise, itself where two of its runs are -> why. records: entry,
-    record and its sketch."""
+def near_pairs(records: Sequence[tuple[str, Measured, Sequence[float]]]) -> list[Pair]:
+    """The records of several runs that may be copies of each other, as far as their sketches tell. records: entry, record
+    and its sketch."""
     groups: dict[float, list[tuple[str, Measured, Sequence[float]]]] = {}
     for record in records:
         if record[2]:
             groups.setdefault(record[2][0], []).append(record)
-    copies: dict[str, dict[str, str]] = {}
+    pairs = []
     for members in groups.values():
         for i, j in _candidates(np.array([part for _, _, part in members])):
             (one, a, _), (other, b, _) = members[i], members[j]
-            if a.path.parent == b.path.parent or other in copies.get(one, {}):
-                continue
-            its, others = values_of(a), values_of(b)
-            if its is not None and others is not None and (reason := nearly_equal(its, others)):
-                copies.setdefault(one, {})[other] = f"on {a.set_id} {reason}"
-                copies.setdefault(other, {})[one] = f"on {a.set_id} {reason}"
+            if a.path.parent != b.path.parent:
+                pairs.append(((one, a), (other, b)))
+    return pairs
+
+
+def near_copies(pairs: Iterable[Pair]) -> dict[str, dict[str, str]]:
+    """Entry -> the others that it is a copy of but for tiny noise, itself where two of its runs are -> why. pairs: those of
+    `near_pairs`."""
+    copies: dict[str, dict[str, str]] = {}
+    for (one, a), (other, b) in pairs:
+        if other not in copies.get(one, {}) and (reason := _copied(a, b, NEAR)):
+            copies.setdefault(one, {})[other] = f"on {a.set_id} {reason}"
+            copies.setdefault(other, {})[one] = f"on {a.set_id} {reason}"
     return copies
 
 
 def _candidates(sketches: Floats) -> Iterator[tuple[int, int]]:
-    """Pairs of rows, sketches of equally many values, that may be of copies."""
+    """Pairs of rows, sketches of equally many values, that may be of copies. Some rows at a time with all below them: a
+    thousand entries of three seeds have four million pairs on each set."""
     _, whole, ranks, ordered, parts = np.split(sketches, np.cumsum([1, DIRECTIONS, DIRECTIONS, FEWER]), axis=1)
-    parts = parts.reshape(len(sketches), 2, -1, FEWEST_DIRECTIONS)
+    by_part = parts.reshape(len(sketches), 2, -1, FEWEST_DIRECTIONS).transpose(2, 1, 0, 3).copy()
     near, permuted = 2 * NEAR + 1e-6, 2 * PERMUTED + 1e-8  # squares of distances, and what rounding adds to them
+    for start in range(0, len(sketches), ROWS):
+        may = _within(whole, start, near) | _within(ranks, start, near) | _within(ordered, start, permuted)
+        if len(by_part) >= FEWEST_PARTS:
+            equal = np.zeros(may.shape, dtype=np.int16)
+            for values, of_ranks in by_part:
+                equal += _within(values, start, near) | _within(of_ranks, start, near)
+            may |= 2 * equal > len(by_part)
+        yield from ((start + int(i), start + int(j)) for i, j in np.argwhere(np.triu(may, 1)))
 
-    def squares(of: Floats, i: int) -> Floats:
-        rest = of[i + 1 :]
-        return np.asarray(np.minimum(((rest - of[i]) ** 2).sum(axis=-1), ((rest + of[i]) ** 2).sum(axis=-1)))
 
-    for i in range(len(sketches) - 1):
-        may = (np.minimum(squares(whole, i), squares(ranks, i)) <= near) | (squares(ordered, i) <= permuted)
-        if parts.shape[2] >= FEWEST_PARTS:
-            may |= 2 * (squares(parts, i).min(axis=1) <= near).sum(axis=1) > parts.shape[2]
-        yield from ((i, i + 1 + int(j)) for j in np.flatnonzero(may))
+def _within(points: Floats, start: int, square: float) -> NDArray[np.bool_]:
+    """Whether the rows from `start` on, `ROWS` of them, are as near as that to each row from `start` on, or to its
+    negative: |a - b|^2 = |a|^2 + |b|^2 - 2 ab."""
+    rest = points[start:]
+    half = (rest**2).sum(axis=1) / 2
+    products = np.abs(rest[:ROWS] @ rest.T)
+    return np.asarray(products >= half[:ROWS, None] + (half - square / 2))
 
 
 def near_copy_notes(entry: str, others: Mapping[str, str]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -23,7 +23,7 @@ from stsbench.files import leftover
 from stsbench.parsing import MOST_YAML, read_text
 
 from .admission import EMOJI, check_record, check_widths, hidden_in
-from .copies import refuse_equal, refuse_near
+from .copies import Pair, refuse_equal, refuse_near
 
 DESCRIPTION = "entry.yaml"
 CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
@@ -159,8 +159,13 @@ def _read(folder: Path, runs: Path) -> LoadedEntry:
     return LoadedEntry(folder.name, entry, loaded)
 
 
-def check_seeds(entries: Sequence[LoadedEntry]) -> None:
-    """Raises StsbenchError unless the runs of each entry are seeds of one encoder, which no other entry holds."""
+def check_seeds(entries: Sequence[LoadedEntry], near: Sequence[Pair] | None = None) -> None:
+    """Raises StsbenchError unless the runs of each entry are seeds of one encoder, which no other entry holds. near: what
+    `near_pairs` found in all of them, by their ids; without it all runs of an entry are compared."""
+    inside: dict[str, list[Pair]] = {}
+    for pair in near or ():
+        if pair[0][0] == pair[1][0]:
+            inside.setdefault(pair[0][0], []).append(pair)
     holders: dict[str, LoadedEntry] = {}
     for entry in entries:
         for run in entry.runs:
@@ -169,7 +174,8 @@ def check_seeds(entries: Sequence[LoadedEntry]) -> None:
                 raise StsbenchError(f"{run.folder}: {problem}")
         folder = entry.runs[0].folder.parent
         check_runs(folder, {run.folder.name: run.records[0].record for run in entry.runs})
-        check_copies([(str(run.folder), run.records) for run in entry.runs])
+        its = None if near is None else inside.get(entry.id, [])
+        check_copies([(str(run.folder), run.records) for run in entry.runs], its)
     refuse_equal((str(entry.runs[0].folder.parent), item) for entry in entries for run in entry.runs
                  for item in run.records)
     refuse_equal_names((str(entry.runs[0].folder.parent), entry.entry) for entry in entries)
@@ -193,12 +199,11 @@ def _looks(text: str) -> str:
     return " ".join("".join("-" if unicodedata.category(letter) == "Pd" else letter for letter in plain).split())
 
 
-def check_copies(runs: Sequence[tuple[str, Sequence[Measured]]]) -> None:
+def check_copies(runs: Sequence[tuple[str, Sequence[Measured]]], near: Collection[Pair] | None = None) -> None:
     """Raises StsbenchError where two runs of an entry, by their folders, are one run measured twice: it would count as a
-    second seed."""
+    second seed. near: as `refuse_near` takes it."""
     refuse_equal((folder, record) for folder, records in runs for record in records)
-    if len(runs) > 1:
-        refuse_near(runs)
+    refuse_near(runs, near)
 
 
 def run_name(record: Record) -> str:

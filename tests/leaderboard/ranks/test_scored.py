@@ -64,6 +64,14 @@ def test_what_is_kept_is_what_scoring_gives(board, counted):
         assert_same(lines, kept[path])
 
 
+def test_of_runs_that_are_kept_no_observation_is_read(board, monkeypatch):
+    """Not even to see that an entry's runs are several seeds: their sketches are apart."""
+    _, lines = scored_entries(board)
+    monkeypatch.setattr("stsbench.evaluation.comparability.observations_of", lambda run, _: pytest.fail(f"{run} is read"))
+    _, again = scored_entries(board)
+    assert again.keys() == lines.keys()
+
+
 def test_runs_together_are_as_each_by_itself(board):
     together = lines_of_runs([run for entry in load_entries(board / "measured") for run in entry.runs])
     alone = [lines_of(run) for entry in load_entries(board / "measured") for run in entry.runs]

@@ -1,5 +1,6 @@
 """Near-copies: one run with noise, in another precision or on another scale is no second seed, and no row without a flag."""
 
+from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,19 @@ from stsbench.evaluation.protocol import Observations, load_protocol
 from stsbench.evaluation.records import ScoreRow
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
-from stsbench.leaderboard.records.copies import FEWEST, NEAR, SAME, _candidates, nearly_equal, refuse_equal, sketch
+from stsbench.leaderboard.records.copies import (
+    DIRECTIONS,
+    FEWER,
+    FEWEST,
+    NEAR,
+    PERMUTED,
+    ROWS,
+    SAME,
+    _candidates,
+    nearly_equal,
+    refuse_equal,
+    sketch,
+)
 from stsbench.leaderboard.records.entries import Entry, load_entries
 from stsbench.protocols.sts import StsProtocol
 
@@ -66,6 +79,32 @@ def test_no_copy_escapes_the_sketch():
     correlation = np.maximum(np.corrcoef(vectors), np.corrcoef(rankdata(vectors, axis=1)))
     near = set(zip(*np.nonzero(np.triu(1 - correlation < NEAR, 1)), strict=True))
     assert len(near) > 100 and near <= found and len(found) < 3 * len(near)
+
+
+def test_sketches_some_at_a_time_are_as_each_with_each():
+    """More rows than are compared at a time, against the distances of each pair, of it and of its negative."""
+    vectors = []
+    for _ in range(25):
+        base = rng.uniform(-1, 1, 200)
+        odd = np.where(np.arange(200) % 37 < rng.integers(0, 30), base, rng.uniform(-1, 1, 200))  # equal in some parts
+        vectors += [base, -base + 0.012 * rng.standard_normal(200), np.sort(base), odd]
+    some = sketches(*vectors)
+    assert len(some) > 2 * ROWS
+
+    def near(one, other, square):
+        return min(np.sum((one - other) ** 2), np.sum((one + other) ** 2)) <= square
+
+    expected = []
+    square, permuted = 2 * NEAR + 1e-6, 2 * PERMUTED + 1e-8
+    for i, j in combinations(range(len(some)), 2):
+        whole, ranks, ordered, parts = (
+            pair.T for pair in np.split(some[[i, j], 1:].T, [DIRECTIONS, 2 * DIRECTIONS, 2 * DIRECTIONS + FEWER])
+        )
+        pieces = parts.reshape(2, 2, -1, 2)  # of i and j: of values and ranks, each part, its directions
+        equal = [any(near(*pieces[:, kind, part], square) for kind in range(2)) for part in range(pieces.shape[2])]
+        if near(*whole, square) or near(*ranks, square) or near(*ordered, permuted) or np.mean(equal) > 0.5:
+            expected.append((i, j))
+    assert sorted(_candidates(some)) == expected and len(expected) > 20
 
 
 CLASSIFIED = {"metric": "accuracy", "value": 81.2}
@@ -140,6 +179,16 @@ def test_a_copy_with_noise_is_no_second_seed(noisy, tmp_path):
         add(board, [copy], "mine", None)
     add(board, [noisy(0.5, "run-3")], "mine", None)  # as far apart as seeds are
     assert len(load_entries(board / "measured")[0].runs) == 2
+
+
+def test_a_copy_that_stands_on_the_board_is_refused_by_each_build(noisy, tmp_path, monkeypatch):
+    board = tmp_path / "board"
+    with monkeypatch.context() as patch:
+        patch.setattr("stsbench.leaderboard.records.entries.refuse_near", lambda runs, near: None)
+        add(board, [noisy(0, "run-1"), noisy(1e-5, "run-2")], "mine", entry("mine"))
+    for _ in range(2):  # scored, and as kept from the build before
+        with pytest.raises(StsbenchError, match=r"/mine/\w+ are no two seeds: on stsb/test the similarities correlate"):
+            gather(board)
 
 
 def test_seeds_that_are_nearly_one_are_flagged(noisy, tmp_path):
