@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tupl
         for line in lines:
             by_setting.setdefault((line.setting, line.known), []).append(line)
     rng = np.random.default_rng([SEED, *entry.id.encode()])  # an entry's seeds have nothing to do with another's
-    wider = stats.t.ppf(0.975, len(runs) - 1) / stats.norm.ppf(0.975)
+    wider = _student(len(runs)) / stats.norm.ppf(0.975)
     deviate = rng.standard_normal(RESAMPLES) * wider / np.sqrt(len(runs))
     joined = [_joined(entry, group, len(runs), deviate) for group in by_setting.values()]
     return [(line, marks) for line, marks in joined if line.cells]
@@ -65,7 +66,7 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
         if digests:
             joined.digests[column] = digests.pop()
     for part in first.subsets:
-        several = [line.subsets[part] for line in lines if part in line.subsets]
+        several = tuple(line.subsets[part] for line in lines if part in line.subsets)
         if len(several) == runs:
             joined.subsets[part] = _joined_part(several, Metric() if first.protocol.metrics_across else metric_of(first, ""))
     return joined, tuple(marks)
@@ -78,11 +79,18 @@ def clipped(low: float | None, high: float | None, metric: Metric) -> tuple[floa
     return max(low, metric.range[0]), min(high, metric.range[1])
 
 
-def _joined_part(cells: Sequence[Cell], metric: Metric) -> Cell:
-    """The mean of a task's part over seeds. No draws of parts are kept, so its interval is put together from those of the
-    seeds: the items' reach is the mean of theirs, which that of the mean cannot exceed, and the seeds' is Student's."""
+@cache
+def _student(runs: int) -> float:
+    """How many standard errors Student's 95 % interval of so many seeds reaches to either side."""
     from scipy import stats
 
+    return float(stats.t.ppf(0.975, runs - 1))
+
+
+@lru_cache(maxsize=1024)  # a metric's aggregations have the same parts
+def _joined_part(cells: tuple[Cell, ...], metric: Metric) -> Cell:
+    """The mean of a task's part over seeds. No draws of parts are kept, so its interval is put together from those of the
+    seeds: the items' reach is the mean of theirs, which that of the mean cannot exceed, and the seeds' is Student's."""
     values = np.array([cell.value for cell in cells])
     mean, spread = float(np.mean(values)), float(np.std(values, ddof=1))
     counts = {cell.n for cell in cells}
@@ -90,7 +98,7 @@ def _joined_part(cells: Sequence[Cell], metric: Metric) -> Cell:
     ends = [(cell.value - cell.low, cell.high - cell.value) for cell in cells if not (cell.low is None or cell.high is None)]
     if len(ends) < len(cells):
         return Cell(mean, sd=spread, n=count)
-    of_seeds = stats.t.ppf(0.975, len(cells) - 1) * spread / np.sqrt(len(cells))
+    of_seeds = _student(len(cells)) * spread / np.sqrt(len(cells))
     below, above = (float(np.hypot(reach, of_seeds)) for reach in np.maximum(np.mean(ends, axis=0), 0.0))
     low, high = clipped(mean - below, mean + above, metric)
     return Cell(mean, low, high, spread, count)

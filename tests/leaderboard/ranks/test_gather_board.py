@@ -143,7 +143,7 @@ def test_the_interval_of_a_part_over_seeds_is_about_that_of_a_column():
         wider = stats.t.ppf(0.975, 2) / stats.norm.ppf(0.975) / np.sqrt(3)
         whole = np.mean(draws, axis=0) + np.std(seeds, ddof=1) * wider * rng.standard_normal(1000)
         exact = np.quantile(whole, [0.025, 0.975])
-        joined = _joined_part(cells, CORRELATION)
+        joined = _joined_part(tuple(cells), CORRELATION)
         ratios.append((joined.high - joined.low) / (exact[1] - exact[0]))
     assert 1 < np.mean(ratios) < 1.2 and min(ratios) > 0.9  # the bound on the items' part makes it a little wider
 
