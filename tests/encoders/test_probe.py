@@ -144,6 +144,8 @@ def test_compare_knows_who_is_who(runs):
     with pytest.raises(StsbenchError, match="an encoder without an identity"):
         compare([runs / "x", runs / "y"], runs / "b")
     assert SeedPairs([[[first["x"]], [first["y"]]], [[first["x"]], [first["y"]]]]).groups == [-1, -1]
+    assert SeedPairs([[[first["x"]], [first["a"]]]] * 2).groups == [-1, -1] and SeedPairs(
+        [[[first["b"]], [first["a"]]]] * 2).groups == [0, 0]
 
 
 def test_a_model_in_training_has_the_identity_of_the_moment(tmp_path):

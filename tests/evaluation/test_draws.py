@@ -14,6 +14,7 @@ from sklearn.metrics import f1_score, mean_squared_error
 
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.callable import CallableEncoder
+from stsbench.evaluation.measure import summary_of
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import ScoreRow
 from stsbench.metrics.bootstrap import interval, resample_counts
@@ -273,3 +274,17 @@ def test_averaged_names_the_tasks_that_avg_is_the_mean_of(kind, metric, how):
     assert average.value == pytest.approx(np.mean([values[task] for task in protocol.averaged]), abs=0.005)
     for missing in protocol.averaged:
         assert protocol.summarise([record for task, record in records.items() if task != missing]) == []
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_the_interval_of_an_average_is_drawn_with_the_protocols_seed(seed):
+    protocol = StsProtocol({"resamples": 60, "seed": seed, "aggregations": ["all"]})
+    observed = {task: (similar(number), id) for number, (task, id) in enumerate(protocol.tasks().items())}
+    for observations, _ in observed.values():
+        observations.arrays["pair"] = np.arange(90, dtype=np.uint64)
+    records = [SimpleNamespace(scores=protocol.score(*item, task)) for task, item in observed.items()]
+    drawn = protocol.average_draws(observed, 60, seed)
+    rows = summary_of(protocol, records, observed)
+    assert len(rows) == 4
+    for row in rows:
+        assert (row.low, row.high) == interval(drawn[None, "all", row.metric])

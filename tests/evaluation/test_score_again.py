@@ -159,6 +159,7 @@ def relabelled(folder, change):
     ("change", "reason"),
     [
         (lambda r, arrays: arrays.update(similarity=arrays["similarity"][::-1]), "with different scores"),
+        (lambda r, arrays: arrays["similarity"].__setitem__(0, arrays["similarity"][0] - 1e-4), "with different scores"),
         (lambda r, arrays: r["encoder"].update(fingerprint="1" * 64), "of encoders with different fingerprints"),
         (lambda r, arrays: r["data"].update(digest="1" * 64), "on different data of that name"),
     ],

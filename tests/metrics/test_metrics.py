@@ -156,6 +156,15 @@ def test_many_pairs_have_the_intervals_that_scipy_gives():
         assert got == pytest.approx(tuple(expected), abs=0.006)
 
 
+@pytest.mark.parametrize("n", [5, 12, 200])
+def test_few_pairs_have_intervals_of_students_width(n):
+    draws = np.random.default_rng(n).uniform(-0.2, 0.9, 300)
+    far = np.quantile(np.abs(np.arctanh(draws) - np.arctanh(0.4)), 0.95)
+    reach = far * np.sqrt(n / (n - 1)) * stats.t.ppf(0.975, n - 2) / stats.norm.ppf(0.975)
+    expected = tuple(np.tanh([np.arctanh(0.4) - reach, np.arctanh(0.4) + reach]))
+    assert fisher_interval(draws, 0.4, n) == pytest.approx(expected, rel=1e-12)
+
+
 @pytest.mark.parametrize("value", [1.0, -1.0, 0.25])
 def test_a_correlations_interval_of_equal_draws_is_the_value(value):
     assert fisher_interval(np.full(100, value), value, 4) == pytest.approx((value, value), abs=1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
@@ -79,6 +80,13 @@ def test_significance_is_the_step_down_method_of_a_naive_loop(number: int, monke
         of_row = naive({pair for pair in pairs if row in pair})
         assert {pair for pair in pairs if row in pair and tested.alone[row, sum(pair) - row]} == of_row
     assert not (tested.jointly & ~tested.alone).any()
+
+
+@pytest.mark.parametrize("draws", [19, 20, 59, 399, 999])
+def test_few_enough_draws_reached_a_statistic_where_its_p_is_below_5_percent(draws: int) -> None:
+    reached = np.arange(draws + 1)
+    expected = [Fraction(1 + count, draws + 1) < Fraction(1, 20) for count in reached.tolist()]
+    assert stepdown.few_enough(reached, draws).tolist() == expected
 
 
 def test_half_an_interval_is_that_of_the_pair_compared_by_itself() -> None:

@@ -76,6 +76,7 @@ def test_three_formats_hold_the_same_pairs(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("name", "text", "message"), [
     ("a.csv", "sentence1,sentence2\na,b\n", "a.csv:1: no column score (there are 'sentence1', 'sentence2')"),
+    ("a.csv", "text1,text2,sent_a,sent_b,score\na,b,c,d,1\n", "a.csv:1: no column sentence1 or sentence2 (there are"),
     ("a.csv", "sentence1,sentence2,score\na,b\n", "a.csv:2: 2 fields, but the header names 3"),
     ("a.csv", "sentence1,sentence2,score\na,b,five\n", "a.csv:2: the score 'five' is not a number"),
     ("a.csv", "sentence1,sentence2,score\na,b,1_0\n", "a.csv:2: the score '1_0' is not a number"),

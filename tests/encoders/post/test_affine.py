@@ -117,3 +117,9 @@ def test_a_row_depends_on_itself_alone_and_a_state_is_all_there_is(kind):
     np.testing.assert_array_equal(again.transform(X), made.transform(X))
     assert again.digest() == made.digest() != fitted(kind, X[:300]).digest()
     assert made.dimension(12) == made.transform(X).shape[1] and not hasattr(made.unfitted(), "kernel")
+
+
+def test_a_digest_is_also_of_the_settings():
+    made = fitted(Whitening, dimensions=12)
+    others = [Whitening.from_state(settings, made.state()) for settings in ({}, {"dimensions": 12, "divisor": "n"})]
+    assert len({post.digest() for post in (made, *others)}) == 3
