@@ -19,6 +19,7 @@ from stsbench.errors import StsbenchError
 from stsbench.jobs import schedule
 from stsbench.jobs.plan_file import Defaults, TrainGroup
 from stsbench.jobs.pool import LocalPool
+from stsbench.jobs.search import search_of
 from stsbench.jobs.space import read_space, space_of_grid
 from stsbench.jobs.study import Trial
 from stsbench.jobs.sweep import Sweep, _Feed, check_selection, sweep
@@ -186,6 +187,14 @@ def test_a_wrong_space_is_said(tmp_path, monkeypatch, space, message):
     with pytest.raises(StsbenchError) as error:
         read_space("simcse", "space.yaml")
     assert message in str(error.value) and str(error.value).startswith("space.yaml: ")
+
+
+def test_seeds_are_counted_up_from_the_first():
+    names = ("recipe", "backbone", "data", "labelled", "max_steps", "device", "dtype", "data_dir")
+    options = {**dict.fromkeys(names), "sets": (), "sample": True, "offline": False}
+    for count, seeds in ((1, [42]), (3, [42, 43, 44])):
+        made = search_of("simcse", None, ["training.learning_rate=1e-5,1e-4"], None, None, count, 42, False, options)
+        assert [*made.group.seeds] == seeds
 
 
 def test_the_paper_s_grid_is_there_by_name():
