@@ -67,6 +67,7 @@ def test_the_spectrum_drawn_is_the_stored_one(runs):
         shown = stored / stored[0]
         # Ten nouns and an article, pooled by sum: rank 10, so the last two of 12 values are rounding noise.
         np.testing.assert_allclose(line.get_ydata(), shown[:10])
+        assert line.get_xdata().tolist() == [*range(1, 11)]
         assert line.get_ydata()[0] == 1 and shown[9] > 1e-3 > 1e-6 > shown[10]
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 2
 
