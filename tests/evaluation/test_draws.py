@@ -17,7 +17,7 @@ from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.evaluation.measure import summary_of
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import ScoreRow
-from stsbench.metrics.bootstrap import interval, resample_counts
+from stsbench.metrics.bootstrap import fisher_interval, interval, resample_counts
 from stsbench.protocols import transfer
 from stsbench.protocols.geometry import GeometryProtocol
 from stsbench.protocols.mteb import HubData, MtebProtocol
@@ -288,3 +288,19 @@ def test_the_interval_of_an_average_is_drawn_with_the_protocols_seed(seed):
     assert len(rows) == 4
     for row in rows:
         assert (row.low, row.high) == interval(drawn[None, "all", row.metric])
+
+
+def test_a_large_set_of_queries_is_drawn_in_blocks_that_differ():
+    query = np.arange(6000)
+    ranks = Observations({"rank": rng(1).integers(1, 5000, len(query)).astype(float), "query": query, "group": query})
+    assert len(np.unique(RetrievalProtocol({}).draws(ranks, "x", 1000, 0)[None, None, "mrr"])) == 1000
+
+
+def test_a_mean_of_correlations_has_fishers_interval_of_as_many_pairs_as_a_subset_has():
+    protocol, seen = StsProtocol({"metrics": ["pearson"], "resamples": 200}), similar(3)
+    drawn = protocol.draws(seen, "x", 200, 0)
+    for row in protocol.score(seen, "x", "X"):
+        if row.subset is None:
+            pairs = 90 if row.aggregation == "all" else 45
+            bounds = fisher_interval(drawn[None, row.aggregation, "pearson"] / 100, row.value / 100, pairs)
+            assert (row.low, row.high) == pytest.approx(tuple(100 * np.array(bounds)), abs=1e-9)

@@ -50,6 +50,12 @@ def test_rows_that_are_not_tested_have_no_line_and_a_tab_without_tests_no_file()
     assert pair_shards(dataclasses.replace(tab, pairs=None)) == {} == pair_shards(synthetic(1).tabs[0])
 
 
+def test_a_half_width_just_below_a_difference_is_not_rounded_up_to_it() -> None:
+    values = np.array([70.0, 68.994])
+    assert whole_halves(values, np.full((2, 2), 1.0055), 2)[0, 1] == 100  # 1.01, the nearest, would hold 0
+    assert whole_halves(values, np.full((2, 2), 1.0065), 2)[0, 1] == 101
+
+
 @given(st.floats(-100, 100), st.floats(-3, 3), st.floats(0, 4))
 def test_rounding_turns_no_verdict(value: float, gap: float, half: float) -> None:
     values = np.array([value, value - gap])
