@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--entries", type=int, nargs="+", default=[17, 100])
     parser.add_argument("--template", type=Path, help="a run folder of a board; default: the committed minilm-mean")
     parser.add_argument("--protocols", nargs="+", default=["sts", "geometry"])
+    parser.add_argument("--seeds", type=int, default=1, help="runs of an entry")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--what", choices=("board", "build"), default="board")
     args = parser.parse_args()
@@ -65,7 +66,7 @@ def main() -> None:
     made = 0
     for count in sorted(args.entries):
         for at in range(made, count + NEW, BATCH):
-            add_entries(board, items, range(at, min(at + BATCH, count + NEW)))
+            add_entries(board, items, range(at, min(at + BATCH, count + NEW)), args.seeds)
         made = count + NEW
         aside = [board / "measured" / f"entry-{number:04}" for number in range(count, count + NEW)]
         for path in aside:
@@ -77,7 +78,7 @@ def main() -> None:
             (args.folder / path.name).rename(path)
         figures += [timed(board, args.what, environment) for _ in range(2)]
         size = sum(path.stat().st_size for path in (args.folder / "cache").rglob("*") if path.is_file())
-        print(json.dumps({"entries": count, "records": len(items) * count, "cache MB": round(size / 1e6), **{
+        print(json.dumps({"entries": count, "records": len(items) * count * args.seeds, "cache MB": round(size / 1e6), **{
             name: dict(zip(("CPU s", "seconds", "MB"), figure, strict=True))
             for name, figure in zip(("cold", f"{NEW} new", "nothing new"), figures, strict=True)}}), flush=True)
 
@@ -94,10 +95,10 @@ def timed(board: Path, what: str, environment: dict[str, str]) -> tuple[float, f
     return round(float(cpu), 1), round(time.monotonic() - began, 1), round(float(memory))
 
 
-def add_entries(board: Path, items: list[tuple[Record, Observations]], numbers: range) -> None:
+def add_entries(board: Path, items: list[tuple[Record, Observations]], numbers: range, seeds: int) -> None:
     """Entries of these numbers, which are not there yet."""
     invented = [item for number in numbers if not (board / "measured" / f"entry-{number:04}").exists()
-                for item in invented_records(items, number)]
+                for seed in range(seeds) for item in invented_records(items, number, seed)]
     draw_many(item for item in invented)
     for one in invented:
         one.record.scores = one.protocol.score(one.observed(), one.set_id, one.task)
@@ -113,11 +114,11 @@ def add_entries(board: Path, items: list[tuple[Record, Observations]], numbers: 
         (folder.parent / "entry.yaml").write_text(json.dumps(described))
 
 
-def invented_records(items: list[tuple[Record, Observations]], number: int) -> Iterator[Measured]:
-    """One encoder's records: the template's with noise, more of it for higher numbers, and another digest of weights."""
-    rng = np.random.default_rng(number)
-    weights = hashlib.sha256(f"entry {number}".encode()).hexdigest()
-    noise = 0.02 + 0.3 * rng.random()
+def invented_records(items: list[tuple[Record, Observations]], number: int, seed: int) -> Iterator[Measured]:
+    """One encoder's records: the template's with noise, as much of it for all seeds, and another digest of weights."""
+    noise = 0.02 + 0.3 * np.random.default_rng(number).random()
+    rng = np.random.default_rng([number, seed])
+    weights = hashlib.sha256(f"entry {number}, seed {seed}".encode()).hexdigest()
     for record, observations in items:
         arrays = dict(observations.arrays)
         for key in {"similarity", "cosine"} & arrays.keys():
