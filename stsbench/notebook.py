@@ -1,17 +1,11 @@
-"""What a notebook shows: tqdm's bars, widgets where ipywidgets is installed, and results as tables."""
+"""What a notebook shows while something runs: tqdm's bars, widgets where ipywidgets is installed."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from html import escape
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
+from collections.abc import Callable
+from typing import Any
 
 
 def in_notebook() -> bool:
@@ -26,37 +20,6 @@ def _bar(**settings: Any) -> Any:
         warnings.simplefilter("ignore")  # that ipywidgets is not installed: the bar is text then
         from tqdm.auto import tqdm
     return tqdm(**settings)
-
-
-def text_table(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells, the header first, as text: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines)
-
-
-def html_table(caption: str, lines: Sequence[Sequence[str]]) -> str:
-    """The same as HTML."""
-    cells = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in line)
-             for tag, line in zip(["th", *["td"] * (len(lines) - 1)], lines, strict=True))
-    body = "".join(f"<tr>{row}</tr>" for row in cells)
-    return f"<table><caption>{escape(caption)}</caption>{body}</table>"
-
-
-class Tabular(ABC):
-    """A result with rows, which pandas, polars and pyarrow read."""
-
-    @abstractmethod
-    def to_arrow(self) -> pa.Table:
-        """Its rows as an Arrow table."""
-
-    def to_frame(self) -> pd.DataFrame:
-        """Its rows as a pandas DataFrame."""
-        frame: pd.DataFrame = self.to_arrow().to_pandas()
-        return frame
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
-        """The rows, for whoever speaks Arrow's PyCapsule interface."""
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 
 def start_bar(total: int) -> Callable[[int], None]:

@@ -31,9 +31,9 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     from stsbench.cli.output.json_file import write_json
     from stsbench.cli.output.messages import log
     from stsbench.cli.output.progress import progress_bar
-    from stsbench.cli.output.report import print_report
-    from stsbench.cli.output.tables import SAMPLE, print_failures
+    from stsbench.cli.output.report import print_failures, print_report
     from stsbench.evaluation.api import EvalOptions, run
+    from stsbench.evaluation.tables import SAMPLE
 
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"  # for the libraries that load from the Hub by themselves, such as mteb

@@ -21,10 +21,11 @@ from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, one_line, warning_log
 from stsbench.evaluation.announce import EncodingTime, announcement, warnings_of
 from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
-from stsbench.evaluation.measure import Result, kept, measure
+from stsbench.evaluation.measure import measure
 from stsbench.evaluation.options import EvalOptions as EvalOptions
 from stsbench.evaluation.plan import Planned, named_settings, namesakes_of, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
+from stsbench.evaluation.result import Result, kept
 from stsbench.files import cache_root
 from stsbench.notebook import in_notebook, start_bar
 from stsbench.registry import DEFAULT_PROTOCOL, namesakes

@@ -12,8 +12,8 @@ from clirun import cli, evaluate, fails, place  # noqa: F401 - fixtures
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import api, measure, rescore
-from stsbench.evaluation.measure import Result
 from stsbench.evaluation.rescore import score_again
+from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.records.admission import check_record
 from stsbench.protocols.geometry import GeometryProtocol

@@ -17,7 +17,8 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.measure import Result, measure
+from stsbench.evaluation.measure import measure
+from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.imports.model import load_imported
 from stsbench.leaderboard.imports.mteb import import_results
@@ -219,6 +220,6 @@ def test_a_task_of_the_hub_is_exported_as_mteb_named_it(tmp_path, monkeypatch):
     result = Result(tmp_path / "run")
     measure(result, Embed(CallableEncoder(vectors)), protocol, sets)
     assert not result.failures
-    result.save()
+    result.write()
     files, left_out = export_mteb(result.folder, tmp_path / "out")
     assert left_out == {} and json.loads(files[0].read_text())["task_name"] == task.metadata.name

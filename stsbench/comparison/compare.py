@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.comparison.comparability import Measured, SeedPairs, Setting, measured
+from stsbench.comparison.comparison import Comparison
+from stsbench.comparison.differences import Compared, ComparisonTable
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation.comparability import Compared, Comparison, ComparisonTable, Measured, SeedPairs, Setting, measured
 from stsbench.evaluation.plan import plan, words_of
 from stsbench.evaluation.protocol import Drawn as Drawing
 from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
@@ -66,7 +68,7 @@ def compare(
         _check_seeds(side, records)
     _check_sides(folders, first)
     orders, paired = _paired([[[record for _, record in stored] for stored in side] for side in loaded], by_seed)
-    result = Comparison((first[0][0], first[1][0]), (len(first[0]), len(first[1])), paired)
+    result = Comparison((first[0][0], first[1][0]), (folders[0], folders[1]), resamples, seed, paired)
     of_a, of_b = (
         _of_all([_verified(letter, loaded[side][i], chosen, result) for i in orders[side]], letter, result)
         for side, letter in enumerate("AB")
