@@ -26,7 +26,6 @@ from stsbench.evaluation.options import EvalOptions as EvalOptions
 from stsbench.evaluation.plan import Planned, named_settings, namesakes_of, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.evaluation.result import Result, kept
-from stsbench.files import cache_root
 from stsbench.notebook import in_notebook, start_bar
 from stsbench.registry import DEFAULT_PROTOCOL, namesakes
 from stsbench.torch_state import fresh_torch
@@ -65,7 +64,7 @@ def _run(
     progress: StartProgress | None, doing: Callable[[str], None],
 ) -> None:
     """Encode what the protocols ask for and measure, one protocol after another."""
-    cache = _cache(options)
+    cache = EmbeddingCache.of(options)
     if options.post is not None and options.fit_on is not None:
         encoder = post_processed(encoder, options.post, options.fit_on, cache, log, progress)
     set_by_set = isinstance(encoder, PostProcessed) and encoder.fitted_per_set
@@ -176,15 +175,9 @@ def _peak_memory() -> str:
     return f", peak memory {sized(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)}"
 
 
-def _cache(options: EvalOptions) -> EmbeddingCache | None:
-    if options.no_cache:
-        return None
-    folder = options.cache_dir or cache_root() / "embeddings"
-    return EmbeddingCache(folder, int(options.cache_limit * 1e9))
-
-
 def _check(options: EvalOptions) -> None:
     """EvalOptions that would be ignored without a word are refused."""
+    EmbeddingCache.of(options)
     if options.sample and options.data_dir:
         raise StsbenchError("--sample (sample=True) and --data-dir (data_dir) exclude each other")
     if options.sample and options.text_version == "raw":

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from stsbench.data.text.built import built_folder
 from stsbench.data.text.store import training_cache
 from stsbench.errors import StsbenchError
+from stsbench.files import scratch
 from stsbench.training.api.options import Options
 from stsbench.training.recipes.methods import is_file_method, method_of
 from stsbench.training.recipes.recipe import Recipe, resolved_yaml
@@ -116,10 +116,4 @@ def recipe_file(recipe: Recipe) -> str:
 
 def temporary(name: str) -> Path:
     """A folder called so that nothing else is in, until this process ends."""
-    return Path(tempfile.mkdtemp(dir=_scratch().name)) / name
-
-
-@cache
-def _scratch() -> tempfile.TemporaryDirectory[str]:
-    """Of this process, which removes it at its end."""
-    return tempfile.TemporaryDirectory(prefix="stsbench-")
+    return Path(tempfile.mkdtemp(dir=scratch())) / name

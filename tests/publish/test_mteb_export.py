@@ -12,6 +12,7 @@ import pytest
 from clirun import cli as cli
 from run_edits import edit, put_beside
 
+import stsbench
 from stsbench.data.sets.catalog import entry
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.callable import CallableEncoder
@@ -57,6 +58,13 @@ def run(tmp_path_factory):
     result = evaluate(vectors, output=folder / "run", **options)
     assert not result.failures and result.rows[0].n == SIZE
     return result.folder
+
+
+def test_the_command_and_the_function_write_the_same(run, tmp_path, cli):
+    assert cli("export", run, "--to", "mteb", "--output", tmp_path / "by-command")[0] == 0
+    files = stsbench.export(run, "mteb", tmp_path / "by-function")
+    [made] = [path for path in (tmp_path / "by-command").rglob("STSBenchmark.json")]
+    assert [path.read_bytes() for path in files] == [made.read_bytes()]
 
 
 def test_mteb_reads_what_is_written(run, tmp_path, monkeypatch):
