@@ -38,8 +38,8 @@ class MeasureOptions:
     """What is measured, and how."""
 
     post: str | None = option(
-        None, "Post-processing of the vectors, several joined by +: whitening, all-but-the-top, standardise, flow "
-        "(`stsbench list post`); needs --fit-on.", metavar="NAME[:SETTING=VALUE,...]",
+        None, "Post-processing of the vectors, several joined by +: whitening, all-but-the-top, standardise, renormalise, "
+        "flow (`stsbench list post`); needs --fit-on.", metavar="NAME[:SETTING=VALUE,...]",
     )
     fit_on: str | Path | None = option(
         None, "What --post is fitted on: each set's own texts, or a file of sentences (.txt) or NLI pairs (.csv, .tsv, "

@@ -49,7 +49,7 @@ def fit(
 ) -> Encoder:
     """Fit a post-processing on texts and write a model that applies it to its vectors, as `stsbench fit` does.
 
-    post: whitening, all-but-the-top, standardise, flow, or a chain such as "standardise+whitening:dimensions=256"; settings:
+    post: whitening, all-but-the-top, standardise, renormalise, flow, or a chain such as "standardise+whitening"; settings:
     those of one post-processing. model: a transformer by its Hub id or folder, a run of `train`, or what `load_encoder`
     made of it. data: a list of texts; a file, .txt with a sentence a line, or .csv, .tsv, .jsonl of NLI pairs (both
     sentences); or a folder that `encode` wrote, or what it returned. output: a new folder, which sentence-transformers
