@@ -219,9 +219,9 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="stsbench-")
 
 
-def scratch() -> Path:
-    """A folder of this process, which removes it at its end."""
-    return Path(_scratch().name)
+def temporary(name: str) -> Path:
+    """A path of this name in a folder that holds nothing else, which this process removes at its end."""
+    return Path(tempfile.mkdtemp(dir=_scratch().name)) / name
 
 
 def cache_root() -> Path:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from stsbench.comparison.comparability import same_encoder
 from stsbench.comparison.differences import Compared, ComparisonTable
 from stsbench.comparison.wording import limits, notes, pairing, sentence, title, unevenness
+from stsbench.config import shown
 from stsbench.display.latex import BOOKTABS, caption, escaped, latex_table
 from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.tables import encoder_in_words
-from stsbench.wording import counted
+from stsbench.wording import counted, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +60,7 @@ class Comparison(Tabular):
     def __str__(self) -> str:
         """A table for each setting, with what it says in a sentence; then what could not be compared."""
         tables = ("\n".join([title(table), text_table(_lines(table)), *notes(table)]) for table in self.tables)
-        return "\n\n".join([self._who(), *tables, "\n".join(self._remarks())])
+        return printable("\n\n".join([self._who(), *tables, "\n".join(self._remarks())]))
 
     def _repr_html_(self) -> str:
         """The same in a notebook."""
@@ -84,8 +85,8 @@ class Comparison(Tabular):
         """
         from stsbench.display.intervals import interval_axes
 
-        if not 0 <= table < len(self.tables):
-            raise StsbenchError(f"table={table}: this comparison has {counted(len(self.tables), 'table')}, the first is 0")
+        if not (isinstance(table, int) and 0 <= table < len(self.tables)):
+            raise StsbenchError(f"table={shown(table)}: this comparison has {counted(len(self.tables), 'table')}, from 0 on")
         drawn = self.tables[table]
         names, rows = zip(*drawn.named, strict=True)
         values, bounds = [row.difference.value for row in rows], [(row.difference.low, row.difference.high) for row in rows]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.display.latex import BOOKTABS, escaped, latex_table
 from stsbench.errors import StsbenchError
+from stsbench.files import as_path
+from stsbench.wording import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +55,7 @@ class OneTable(Tabular):
         """Its cells, the header first."""
 
     def __str__(self) -> str:
-        return text_table(self._lines())
+        return printable(text_table(self._lines()))
 
     def _repr_html_(self) -> str:
         return html_table(self._title(), self._lines())
@@ -76,7 +78,7 @@ class InFolder(Tabular):
 
         Raises StsbenchError where it is there, and where it cannot be written.
         """
-        path = Path(path)
+        path = as_path(path, "path")
         if path.exists():
             raise StsbenchError(f"{path} is already there: choose another path")
         copy = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")

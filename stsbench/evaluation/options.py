@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, ConfigDict
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
-from stsbench.files import scratch
+from stsbench.files import temporary
 from stsbench.options import option
 from stsbench.registry import DEFAULT_PROTOCOL
 
@@ -85,7 +85,7 @@ class RecordOptions:
     @property
     def folder(self) -> Path:
         """Where the records go: without an output a temporary folder, until this process ends."""
-        return scratch() / "run" if self.output is None else self.output
+        return temporary("run") if self.output is None else self.output
 
 
 @checked_dataclass(config=ConfigDict(arbitrary_types_allowed=True), frozen=True, kw_only=True)

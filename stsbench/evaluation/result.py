@@ -22,10 +22,10 @@ from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import ScoreRow, Scores
 from stsbench.evaluation.run_file import RUN, write_run
 from stsbench.evaluation.tables import ORIGIN, encoder, firsts, latex, main_rows, remarks, sheets, table_rows, title_of
-from stsbench.files import atomic_write
+from stsbench.files import atomic_write, temporary
 from stsbench.parsing import read_json_object
 from stsbench.registry import did_you_mean
-from stsbench.wording import counted
+from stsbench.wording import counted, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +51,7 @@ class Result(Scores, InFolder):
     def __str__(self) -> str:
         """A table for each protocol, tasks down and metrics across; then what must be said of them, and was left out."""
         parts = ("\n".join([sheet.title, text_table(sheet.lines()), *sheet.notes]) for sheet in sheets(self))
-        return "\n\n".join([*parts, *self._remarks()]) or repr(self)
+        return printable("\n\n".join(filter(None, [*parts, "\n".join(self._remarks())]))) or repr(self)
 
     def _repr_html_(self) -> str:
         """The same in a notebook."""
@@ -91,8 +91,10 @@ class Result(Scores, InFolder):
         from stsbench.display.intervals import interval_axes
 
         known = list(dict.fromkeys(row.protocol for row in self.rows))
-        label = known[0] if protocol is None and known else protocol
-        if label is None or label not in known:
+        if not known:
+            raise StsbenchError("nothing was measured: there is no score to draw")
+        label = known[0] if protocol is None else protocol
+        if label not in known:
             raise StsbenchError(f"protocol={shown(protocol)}: not among what was measured{did_you_mean(str(label), known)}")
         rows = [row for row in firsts(main_rows(self, label)).values() if row.task != "Avg-full"]  # one average
         lead = rows[0]
@@ -105,6 +107,8 @@ class Result(Scores, InFolder):
 
     def write(self) -> None:
         """Write the run file and, for people and spreadsheets, the scores: the folder appears whole, or not at all."""
+        if not self.records:  # what has this name may be another run
+            self.folder = temporary("run")
         if not self.observed:
             return
         # A name that nobody else uses, so that runs which end at one moment do not write into each other.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from typing import Any
 from stsbench.data.text.built import built_folder
 from stsbench.data.text.store import training_cache
 from stsbench.errors import StsbenchError
-from stsbench.files import scratch
 from stsbench.training.api.options import Options
 from stsbench.training.recipes.methods import is_file_method, method_of
 from stsbench.training.recipes.recipe import Recipe, resolved_yaml
@@ -112,8 +110,3 @@ def recipe_file(recipe: Recipe) -> str:
         (folder / name).write_text(text, "utf-8")
 
     return str(built_folder(training_cache() / "recipes", key, build) / name)
-
-
-def temporary(name: str) -> Path:
-    """A folder called so that nothing else is in, until this process ends."""
-    return Path(tempfile.mkdtemp(dir=scratch())) / name

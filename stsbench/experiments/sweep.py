@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.errors import warning_log
-from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed, recipe_file, temporary
+from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed, recipe_file
 from stsbench.experiments.table import TableInFolder
+from stsbench.files import temporary
 from stsbench.jobs.expand import words_of
 from stsbench.jobs.plan_run import make_pool, refuse_missing
 from stsbench.jobs.search import search_of

@@ -93,6 +93,25 @@ def test_what_was_left_out_or_failed_stands_below(runs):
     assert "no & none" in str(odd) and "1 failure" in repr(odd)
 
 
+def test_where_nothing_was_measured_no_other_run_is_taken_for_it(tmp_path, monkeypatch):
+    """Neither one whose name was asked for, nor another one without a name."""
+    monkeypatch.chdir(tmp_path)
+    for output in ("run", None):
+        one = evaluate("lexical:tfidf", output=output, **ASKED)
+        empty = evaluate(lambda texts: np.zeros((len(texts), 2)), output=output, **ASKED)
+        assert one.records and not empty.records and not empty.folder.exists()
+        with pytest.raises(StsbenchError, match="cannot write kept"):
+            empty.save("kept")
+        with pytest.raises(StsbenchError, match="is not a run folder: no such folder"):
+            compare(one, empty)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_what_strangers_wrote_moves_no_cursor(runs):
+    foreign = Result(Path("x"), failures={"sts a\x1b[2J": "red \x1b[31m"})
+    assert "\x1b" not in str(foreign) and "red " in str(foreign)
+
+
 def test_what_is_loaded_knows_what_was_left_out(tmp_path):
     run = evaluate(lambda texts: np.zeros((len(texts), 2)) + (len(texts) > 80), protocol="all", sample=True, no_cache=True,
                    resamples=0, output=tmp_path / "run")
@@ -136,7 +155,7 @@ def test_a_picture_has_the_scores_and_their_intervals(runs):
     assert result.plot("regression", axes=mine) is mine and set(drawn(mine)) == {"STS-B"}
     with pytest.raises(StsbenchError, match=r"protocol='st': not among what was measured; did you mean sts\?"):
         result.plot("st")
-    with pytest.raises(StsbenchError, match="protocol=None: not among what was measured"):
+    with pytest.raises(StsbenchError, match="nothing was measured"):
         Result(Path("x")).plot()
 
 
@@ -177,7 +196,7 @@ def test_a_picture_of_differences_has_a_line_at_zero(comparison):
     assert any(set(line.get_xdata()) == {0} for line in axes.get_lines())
     assert axes.get_xlabel() == "A - B, 95 % interval; right of 0: A is better"
     assert comparison.plot(1, axes=Figure().subplots()).get_title(loc="left").splitlines()[1].startswith("regression: ")
-    with pytest.raises(StsbenchError, match="table=2: this comparison has 2 tables, the first is 0"):
+    with pytest.raises(StsbenchError, match="table=2: this comparison has 2 tables, from 0 on"):
         comparison.plot(2)
 
 
