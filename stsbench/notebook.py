@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -32,6 +33,16 @@ def start_bar(total: int) -> Callable[[int], None]:
             bar.close()
 
     return step
+
+
+@contextmanager
+def working_line(name: str) -> Iterator[Callable[[str], None] | None]:
+    """A line that shows what is worked on, as it is told, and for how long: as long as the block lasts. None elsewhere."""
+    if not in_notebook():
+        yield None
+        return
+    with _bar(desc=name, bar_format="{desc}, {elapsed}{postfix}", leave=False) as bar:
+        yield lambda what: bar.set_postfix_str(what)
 
 
 class TrainingBar:

@@ -15,6 +15,7 @@ from stsbench.jobs.job import Job
 from stsbench.jobs.plan_file import Dtype
 from stsbench.jobs.plan_run import plan_jobs
 from stsbench.jobs.state import Standing
+from stsbench.notebook import working_line
 from stsbench.wording import counted
 
 
@@ -94,7 +95,14 @@ def run_plan(
         return Jobs(wanted.folder, wanted.jobs if status else wanted.undone(), wanted.standings())
     undone = wanted.undone()
     wanted.check(undone)
-    jobs = Jobs(wanted.folder, wanted.jobs, wanted.run(workers, ray, log) if undone else wanted.standings())
+    with working_line("run") as working:
+        def tell(line: str) -> None:
+            log(line)
+            if working:
+                working(line)
+
+        standings = wanted.run(workers, ray, tell) if undone else wanted.standings()
+    jobs = Jobs(wanted.folder, wanted.jobs, standings)
     for row in jobs.rows:
         if row["state"] != "done":
             log(f"warning: {row['state']}: {row['job']}: {row['result']}")

@@ -18,6 +18,7 @@ from stsbench.jobs.plan_run import make_pool, refuse_missing
 from stsbench.jobs.search import search_of
 from stsbench.jobs.sweep import BEST, TrialResult
 from stsbench.jobs.sweep import sweep as sweeping
+from stsbench.notebook import working_line
 from stsbench.training.api.options import Options
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import load_recipe
@@ -123,10 +124,10 @@ def sweep(
     )
     folder = temporary(f"sweep-{search.name}") if output is None else Path(output)
     search = replace(search, output=folder)
-    with words.in_users_words():
+    with words.in_users_words(), working_line("sweep") as working:
         refuse_missing(search.samples(), "sweep", {}, search.defaults)
         pool = make_pool(folder, workers, ray, [device], log)
-        results = sweeping(search, pool, storage, ["stsbench.sweep", words.method], log)
+        results = sweeping(search, pool, storage, ["stsbench.sweep", words.method], log, working)
     for result in results:
         if result.trial.state == "fail":
             log(f"warning: failed: trial {result.trial.number}; see the logs in {folder}")
