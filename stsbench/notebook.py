@@ -17,10 +17,20 @@ def in_notebook() -> bool:
 
 
 def _bar(**settings: Any) -> Any:
+    return _tqdm()(**settings)
+
+
+def _tqdm() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that ipywidgets is not installed: the bar is text then
         from tqdm.auto import tqdm
-    return tqdm(**settings)
+    return tqdm
+
+
+def load_tqdm() -> None:
+    """In a notebook tqdm is loaded here, once: libraries that do so while a model is loaded let it remark on ipywidgets."""
+    if in_notebook():
+        _tqdm()
 
 
 def start_bar(total: int) -> Callable[[int], None]:
@@ -45,10 +55,32 @@ def working_line(name: str) -> Iterator[Callable[[str], None] | None]:
         yield lambda what: bar.set_postfix_str(what)
 
 
+@contextmanager
+def store_bar() -> Iterator[Callable[[Any], None] | None]:
+    """A bar of a store's texts, whose number may be an estimate: told a Pace of encoders.store.build. None elsewhere."""
+    if not in_notebook():
+        yield None
+        return
+    bars: list[Any] = []
+
+    def show(pace: Any) -> None:
+        if not bars:  # a widget has the total that it was made with
+            bars.append(_bar(total=pace.total, initial=pace.kept, desc="encoding", unit="text"))
+        bars[0].total = pace.total
+        bars[0].update(pace.texts - bars[0].n)
+
+    try:
+        yield show
+    finally:
+        for bar in bars:
+            bar.close()
+
+
 class TrainingBar:
     """A bar for each stage of a training, with the last loss and the last score on development data beside it."""
 
     def __init__(self) -> None:
+        load_tqdm()
         self._bar: Any = None
         self._numbers: dict[str, str] = {}
 
@@ -79,5 +111,6 @@ class TrainingBar:
     def close(self) -> None:
         """Leave the last bar as it is. May be called twice."""
         if self._bar is not None:
+            self._bar.set_postfix(self._numbers)  # nothing takes time any more
             self._bar.close()
             self._bar = None

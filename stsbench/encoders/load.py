@@ -10,6 +10,7 @@ from typing import Any
 
 from stsbench.encoders.base import Encoder, EncoderOptions, EncoderSpec
 from stsbench.errors import EncoderError
+from stsbench.notebook import load_tqdm
 from stsbench.plugins import calling, where
 from stsbench.registry import names, namesakes, resolve
 from stsbench.torch_state import fresh_torch
@@ -70,6 +71,7 @@ def load_encoder(
     if not (isinstance(cls, type) and issubclass(cls, Encoder)):
         raise EncoderError(f"the encoder kind '{kind}' is {cls!r}, not a class derived from stsbench.encoders.base.Encoder")
     asked = replace(options or EncoderOptions(), model=model, **named)
+    load_tqdm()
     with fresh_torch():  # weights are made, and some models tried out, while they are loaded
         encoder = calling(cls, "load", lambda: cls.load(argument, asked), raising=EncoderError)
     if not isinstance(encoder, Encoder):
