@@ -108,8 +108,16 @@ class Board(ranks.Board, Tabular):
             *([f"{counted(len(rows) - SHOWN, 'row')} further down left out"] if len(rows) > SHOWN else []),
             *(f"{row.method}: {row.unranked}" for row in tab.measured if row.unranked),
             *([f"{counted(len(tab.published), 'published row')}: never ranked"] if tab.published else []),
-            *([f"other tabs: {', '.join(other.id for other in self.tabs if other is not tab)}"] if self.tabs[1:] else []),
+            *self._other_tabs(tab),
         ]
+
+    def _other_tabs(self, tab: ranks.Tab) -> list[str]:
+        """The names of those with rows that were measured here; how many others there are, which fill a screen."""
+        others = [other for other in self.tabs if other is not tab]
+        named = [other.id for other in others if other.measured]
+        published = len(others) - len(named)
+        counts = [f"{counted(published, 'tab')} of published rows alone"] if published else []
+        return [f"other tabs: {', '.join([*named, *counts])}"] if others else []
 
 
 def _title(tab: ranks.Tab) -> str:
