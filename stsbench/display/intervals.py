@@ -23,9 +23,9 @@ def interval_axes(
     draw on; None: those of a new figure, as high as n needs.
     """
     with style():
+        new = axes is None
         if axes is None:
             axes = new_figure(PAGE, 0.7 + 0.2 * len(title.splitlines()) + ROW * len(names)).subplots()
-            shown_in_notebook(axes.figure)
         if zero:
             axes.axvline(0, color=GREY, linewidth=0.8, zorder=0)
         for y, (value, (low, high)) in enumerate(zip(values, bounds, strict=True)):
@@ -38,4 +38,6 @@ def interval_axes(
         axes.grid(axis="x", color=GREY, alpha=0.25, linewidth=0.5)
         axes.set_xlabel(label)
         axes.set_title(title, loc="left", wrap=True)
+    if new:
+        shown_in_notebook(axes.figure)
     return axes

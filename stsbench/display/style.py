@@ -62,7 +62,10 @@ def _figure_class() -> Any:
 
 
 def shown_in_notebook(figure: Any) -> Any:
-    """The figure, which a notebook shows below the cell, as pyplot's own, with whatever the cell goes on to draw on it."""
+    """The figure, which a notebook shows below the cell, as pyplot's own, with whatever the cell goes on to draw on it.
+
+    Not to be called inside `style`: pyplot's part for notebooks, loaded here, would be switched off where that ends.
+    """
     if in_notebook():
         from matplotlib import pyplot
 

@@ -94,7 +94,8 @@ class Run(TableInFolder):
         from stsbench.plots.training import figure
 
         with style():
-            return list(shown_in_notebook(figure([self.folder])).axes)
+            drawing = figure([self.folder])
+        return list(shown_in_notebook(drawing).axes)
 
     @property
     def rows(self) -> list[dict[str, Any]]:

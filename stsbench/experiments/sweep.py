@@ -56,7 +56,8 @@ class Trials(TableInFolder):
         from stsbench.plots.sweep import figure
 
         with style():
-            return list(shown_in_notebook(figure([self.folder])).axes)
+            drawing = figure([self.folder])
+        return list(shown_in_notebook(drawing).axes)
 
     def __repr__(self) -> str:
         best = self.results[0].trial if self.results else None

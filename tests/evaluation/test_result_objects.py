@@ -222,3 +222,7 @@ def test_a_notebook_shows_a_picture_once(runs, comparison, monkeypatch):
     figures = [runs[0].plot().figure, comparison.plot().figure]
     assert [pyplot.figure(number) for number in pyplot.get_fignums()] == figures
     pyplot.close("all")
+    sizes = []  # of the font, while pyplot, which may load what draws for a notebook, is at work: not that of our style
+    monkeypatch.setattr(pyplot, "figure", lambda figure: sizes.append(pyplot.rcParams["font.size"]))
+    runs[0].plot()
+    assert sizes == [pyplot.rcParams["font.size"]] != [8]
