@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import uuid
 from abc import ABC, abstractmethod
@@ -109,15 +110,21 @@ def text_table(lines: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(caption: str, lines: Sequence[Sequence[str]]) -> str:
-    """The same as HTML, with a caption above it. Colours and borders are the page's."""
+    """The same as HTML, with a caption above it; columns of words to the left. Colours and borders are the page's."""
+    sides = [_LEFT if number == 0 or _words(column) else _RIGHT for number, column in enumerate(zip(*lines, strict=True))]
     rows = [
-        "".join(f"<{tag}{side}>{escape(cell)}</{tag}>"
-                for side, cell in zip([_LEFT, *[_RIGHT] * (len(line) - 1)], line, strict=True))
+        "".join(f"<{tag}{side}>{escape(cell)}</{tag}>" for side, cell in zip(sides, line, strict=True))
         for tag, line in zip(["th", *["td"] * (len(lines) - 1)], lines, strict=True)
     ]
     head, *body = (f"<tr>{row}</tr>" for row in rows)
     title = f'<caption style="caption-side: top; text-align: left">{escape(caption)}</caption>'
     return f"<table>{title}<thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def _words(column: Sequence[str]) -> bool:
+    """Whether what stands below the column's header is words: "unsup", and not "3.70 to 37.51"."""
+    cells = list(filter(None, column[1:]))
+    return bool(cells) and all(re.search(r"[^\W\d_]{2}", cell.replace(" to ", " ")) for cell in cells)
 
 
 def html_lines(lines: Sequence[str]) -> str:

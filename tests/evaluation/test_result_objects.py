@@ -13,6 +13,7 @@ from clirun import cli
 from matplotlib.figure import Figure
 
 from stsbench import compare, evaluate, load
+from stsbench.display.tabular import html_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.result import Result
 
@@ -226,3 +227,11 @@ def test_a_notebook_shows_a_picture_once(runs, comparison, monkeypatch):
     monkeypatch.setattr(pyplot, "figure", lambda figure: sizes.append(pyplot.rcParams["font.size"]))
     runs[0].plot()
     assert sizes == [pyplot.rcParams["font.size"]] != [8]
+
+
+def test_columns_of_words_stand_to_the_left_in_a_notebook():
+    lines = [["task", "95 % interval", "flags", "n", "at"], ["STS12", "3.70 to 37.51", "", "45", "main 8"],
+             ["STS13", "-1e-05 to 0", "NLI", "", "\u2013 main"]]
+    sides = re.findall(r'text-align: (left|right)">([^<]*)</t[hd]>', html_table("a", lines))
+    assert [cell for _, cell in sides] == [cell for line in lines for cell in line]
+    assert [side for side, _ in sides] == 3 * ["left", "right", "left", "right", "left"]
