@@ -126,7 +126,7 @@ def test_what_is_loaded_knows_what_was_left_out(tmp_path):
 
 
 def test_a_result_in_other_forms_is_what_the_command_gives(runs, printed, tmp_path):
-    result = runs[0]
+    result = load(runs[0])
     assert result.latex() == printed("score", result.folder, "--format", "latex")
     assert json.loads(result.to_json()) == json.loads(printed("score", result.folder, "--json", "-"))
     kept = result.save(tmp_path / "kept")
@@ -188,6 +188,12 @@ def test_a_comparison_in_other_forms_is_what_the_command_gives(runs, comparison,
     for table in comparison.tables:
         for row in table.rows:
             assert f"{row.task} & {row.n} & {row.a:.2f} & {row.b:.2f} & " in latex
+
+
+def test_protocols_that_neither_has_are_one_line(runs):
+    with pytest.raises(StsbenchError, match=r"tfidf and .*token-set have no measurement of protocol transfer in common"):
+        compare(*runs, protocol="transfer")
+    assert compare(runs[0], evaluate("lexical:tfidf", **{**ASKED, "tasks": "STS13"}), protocol="sts").left_out
 
 
 def test_a_picture_of_differences_has_a_line_at_zero(comparison):
