@@ -1,5 +1,6 @@
 """The mteb protocol and adapter: equal to scipy on the sample, other tasks through mteb's mock tasks, and no traces left."""
 
+import functools
 import json
 import logging
 import os
@@ -28,10 +29,16 @@ from stsbench.protocols.mteb import TASKS, HubData, MtebProtocol
 from stsbench.protocols.sts import StsProtocol
 from stsbench.publish.mteb_adapter import MtebEncoder, model_name, undisturbed
 
-with undisturbed() as mteb:
-    from mteb.mocks import mock_tasks as mock
-
 MODEL = Path(__file__).resolve().parents[3] / "shared" / "models" / "minilm-l6-fp16"
+
+
+@functools.cache
+def mock_tasks():
+    """mteb's own; not at import, or whoever tests something else would load its two thousand modules."""
+    with undisturbed():
+        from mteb.mocks import mock_tasks
+
+    return mock_tasks
 
 
 class Projected:
@@ -210,11 +217,11 @@ def hub(monkeypatch, task):
 )
 def test_other_tasks_run_on_data_that_mteb_loads(monkeypatch, kind, n, main):
     with undisturbed():
-        protocol, data = hub(monkeypatch, getattr(mock, kind)())
+        protocol, data = hub(monkeypatch, getattr(mock_tasks(), kind)())
     assert isinstance(data, HubData) and (data.texts, data.known, data.text_version) == ((), False, "own")
     seen = protocol.observe(embed(), data)
     rows = protocol.score(seen, data.id, "X")
-    with undisturbed():
+    with undisturbed() as mteb:
         result = mteb.TaskResult.model_validate_json(seen.names["task_result"][0])
         assert rows[0].value == pytest.approx(100 * result.get_score())
     assert (rows[0].metric, rows[0].n, rows[0].subset) == (main, n, None)
@@ -227,8 +234,8 @@ def test_other_tasks_run_on_data_that_mteb_loads(monkeypatch, kind, n, main):
 
 def test_data_that_cannot_be_loaded_and_a_task_that_breaks_are_one_line(monkeypatch):
     with undisturbed():
-        task = mock.MockSTSTask()
-        broken = mock.MockSTSTask()
+        task = mock_tasks().MockSTSTask()
+        broken = mock_tasks().MockSTSTask()
 
     def unreachable(**more):
         raise ConnectionError("no route\nto the Hub")
