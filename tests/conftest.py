@@ -33,8 +33,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TOOLS = {".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache", "build", "dist", "stsbench.egg-info", "runs"}
 
 
-# Calls that start a training, a process or a page in a browser: their seconds are most of the suite's.
-STARTS = re.compile(r"\b(?:\w*train(?:ed|_ranks)?|two_ranks_equal_one|spawn|run|Popen|visit|session)\(")
+# Calls that start a training, a command, a process or a page in a browser: their seconds are most of the suite's.
+STARTS = re.compile(r"\b(?:\w*train(?:ed|_ranks)?|two_ranks_equal_one|spawn|run|cli|told|Popen|visit|session)\(")
 
 
 @cache
@@ -152,13 +152,16 @@ def large_files_are_hashed_once():
 @pytest.fixture(scope="session", autouse=True)
 def packages_are_looked_for_once():
     """accelerate looks for three optional packages in all of sys.path at each step of each training; the key of the cache
-    names the versions of four, a millisecond each."""
+    names the versions of four, a millisecond each; each SentenceTransformer asks who made two."""
     imports, key = sys.modules.get("accelerate.utils.imports"), sys.modules.get("stsbench.encoders.cache.key")
+    environment = sys.modules.get("sentence_transformers.util.environment")
     with pytest.MonkeyPatch.context() as patch:
         if imports:
             patch.setattr(imports, "_is_package_available", cache(imports._is_package_available))
         if key:
             patch.setattr(key, "version", cache(key.version))
+        if environment:
+            patch.setattr(environment, "check_package_availability", cache(environment.check_package_availability))
         yield
 
 
