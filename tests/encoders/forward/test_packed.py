@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import threading
+from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -229,3 +232,48 @@ def test_a_model_of_the_user_s_own_code_is_tried_out_like_any():
     model = Mixing(own.config).eval()
     model.load_state_dict(own.state_dict())
     assert reason(model) is not None
+
+
+def kernel(query, key, value, bounds, key_bounds, longest, longest_key, *, scale, window_size=(-1, -1), enable_gqa=False):
+    """What torch.nn.attention.varlen.varlen_attn gives on a GPU, text by text and head by head."""
+    assert torch.equal(bounds, key_bounds) and bounds.dtype == torch.int32 and longest == longest_key
+    assert longest == int(bounds.diff().max())
+    shared = query.shape[1] // key.shape[1]
+    assert enable_gqa == (shared > 1)
+    out = torch.empty_like(query)
+    for start, stop in pairwise(bounds.tolist()):
+        index = torch.arange(stop - start)
+        far = index[:, None] - index
+        before, behind = (size if size >= 0 else stop for size in window_size)
+        hidden = (far > before) | (-far > behind)
+        for head in range(query.shape[1]):
+            keys, values = key[start:stop, head // shared], value[start:stop, head // shared]
+            scores = (query[start:stop, head] @ keys.T * scale).masked_fill(hidden, float("-inf"))
+            out[start:stop, head] = scores.softmax(1) @ values
+    return out
+
+
+@pytest.mark.parametrize("family", ["bert", "qwen3", "modernbert", "mistral", "gemma3 bidirectional"])
+def test_one_call_for_all_texts_is_handed_their_bounds_and_windows(family, monkeypatch):
+    """The GPU's attention, here by hand: its arguments are those that torch's own function has."""
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+    real = inspect.signature(varlen.varlen_attn).parameters
+    assert {"scale", "window_size", "enable_gqa"} <= set(real)
+    assert [real[name].kind for name in list(real)[:7]] == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 7
+    model = family_model(family)
+    own, calls = alone(model, TEXTS), []
+    monkeypatch.setattr(attention, "_has_kernel", lambda packed, row, dropout: not dropout)
+    monkeypatch.setattr(attention, "_kernel", lambda: lambda *args, **named: calls.append(1) or kernel(*args, **named))
+    assert float((in_a_row(model, TEXTS) - own).abs().max()) < 1e-5
+    assert len(calls) == model.config.num_hidden_layers
+
+
+def test_the_kernel_is_for_half_precision_on_a_gpu():
+    states = [torch.zeros(9, 4, 8, dtype=torch.bfloat16)] * 3
+    row = attention.Row([(1, 9)], torch.device("cpu"))
+    assert attention._kernel() is not None and not attention._has_kernel(states, row, 0.0)
+    gpu = [SimpleNamespace(is_cuda=True, dtype=dtype, shape=(9, 4, width)) for dtype, width in (
+        (torch.bfloat16, 64), (torch.float16, 64), (torch.float32, 64), (torch.bfloat16, 320), (torch.bfloat16, 20),
+    )]
+    assert [attention._has_kernel([part] * 3, row, 0.0) for part in gpu] == [True, True, False, False, False]
+    assert not attention._has_kernel([gpu[0]] * 3, row, 0.1)  # it drops nothing
