@@ -174,7 +174,7 @@ def _before(slots: Tensor, states: Tensor) -> Tensor:
 
 @cache
 def _kernel() -> Callable[..., Any] | None:
-    """torch's attention over texts of any lengths, from the version on that knows windows (2.11)."""
+    """torch's attention over texts of any lengths (2.10), where it knows windows and shared heads, which came later."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:

@@ -104,8 +104,6 @@ def why_padded(
     alone: the model's own pass, a PaddedForward; rows: token ids of some texts, each read forwards and backwards.
     """
     model, name = forward.model, type(forward.model).__name__
-    if not all(part._can_set_attn_implementation() for part in transformers_models(model)):
-        return _NOT_ASKED
     if "position_ids" not in forward.takes:
         return f"{name} takes no position_ids"
     device = next(model.parameters()).device
@@ -117,7 +115,8 @@ def why_padded(
     except UnknownAttentionError as error:
         return str(error)
     except Exception as error:  # whatever a model makes of a row that its authors did not foresee
-        return f"{name} fails on a row of texts ({type(error).__name__})"
+        asked = all(part._can_set_attn_implementation() for part in transformers_models(model))
+        return f"{name} fails on a row of texts ({type(error).__name__})" if asked else _NOT_ASKED
     want = torch.cat([alone(ids, [(1, len(ids))], (-1,))[0] for ids in texts]).float()
     if model.dtype == torch.float32:
         far, bound = (states - want).abs().max(), _FLOAT32 * max(1.0, float(want.abs().max()))
