@@ -46,8 +46,8 @@ class EncoderOptions:
     dtype: str = option("float32", "", choices=("float32", "bfloat16"))
     batch_tokens: int | None = option(None, "Tokens a batch.", least=1)
     attention: str = option(
-        "auto", "varlen: without padding; padded; eager: padded, by transformers' plain attention. Default: without padding "
-        "where each text then has the vector that it has alone, else padded.", choices=ATTENTIONS,
+        "auto", "auto: without padding where each text then has the vector that it has alone, else padded. varlen: without "
+        "padding. eager: padded, by transformers' plain attention.", choices=ATTENTIONS,
     )
     offline: bool = option(False, "Never touch the network.")
 

@@ -71,7 +71,8 @@ def _run(
     set_by_set = isinstance(encoder, PostProcessed) and encoder.fitted_per_set
     targets = Targets(lambda id: _load(id, options)) if set_by_set else None
     everything = [data for _, sets in chosen for data in sets.values()]
-    if not is_cached(encoder, [text for data in everything for text in data.texts], cache):
+    computing = encoder.base if isinstance(encoder, PostProcessed) else encoder
+    if not is_cached(computing, [text for data in everything for text in data.texts], cache):
         encoder.ready()  # so that the first line says which pass runs
     for line in announcement(encoder, everything):
         log(line)

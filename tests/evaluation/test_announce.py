@@ -70,9 +70,10 @@ def _labelled(id):
 
 def test_the_line_before_a_run_says_which_pass_runs(evaluate, folder):
     """No pass is named where all vectors are in the cache; an attention that was asked for moves no fingerprint."""
-    lines = [evaluate(folder, "--pooler", "mean", "--cache", cache, *more)[2].splitlines()[0] for cache, *more in (
+    errs = [evaluate(folder, "--pooler", "mean", "--cache", cache, *more)[2] for cache, *more in (
         ("a",), ("a",), ("b", "--attention", "padded"), ("c", "--attention", "eager", "--dtype", "bfloat16"),
     )]
+    lines = [re.search(r"^encoder .*", err, re.M)[0] for err in errs]
     assert "run by our own forward pass without padding, float32, fingerprint" in lines[0]
     assert "run by our own forward pass, float32, fingerprint" in lines[1]
     assert "run by our own forward pass, padded, because --attention padded says so, float32, fingerprint" in lines[2]

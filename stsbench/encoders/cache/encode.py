@@ -56,11 +56,10 @@ def encode_cached(
 
 def is_cached(encoder: Encoder, texts: Sequence[str], cache: EmbeddingCache | None) -> bool:
     """Whether some of n texts, spread over all, are all in the cache: then `encoder` has probably nothing to compute."""
-    base = getattr(encoder, "base", encoder)
-    if cache is None or not base.cacheable:
+    if cache is None or not encoder.cacheable:
         return False
     some = list(dict.fromkeys(texts[:: max(1, len(texts) // _ASKED)]))
-    return bool(cache.get(cache_key(base), some).mask.all())
+    return bool(cache.get(cache_key(encoder), some).mask.all())
 
 
 def _through(

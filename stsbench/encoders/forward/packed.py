@@ -101,14 +101,14 @@ def why_padded(
 ) -> str | None:
     """None where a model gives texts the same states in a row as alone; else the reason, for the end of a sentence.
 
-    alone: the model's own pass, a PaddedForward; rows: token ids of some texts, each read forwards and backwards.
+    alone: the model's own pass, a PaddedForward; rows: token ids of some texts; the shortest is read backwards, too.
     """
     model, name = forward.model, type(forward.model).__name__
     if "position_ids" not in forward.takes:
         return f"{name} takes no position_ids"
     device = next(model.parameters()).device
     longest_first = sorted(filter(None, rows), key=len, reverse=True)
-    texts = [torch.tensor(ids, device=device) for row in longest_first for ids in (row, row[::-1])]
+    texts = [torch.tensor(ids, device=device) for ids in (*longest_first, longest_first[-1][::-1])]
     lengths = np.array([len(ids) for ids in texts])
     try:
         states = forward(torch.cat(texts), batching.groups(lengths), (-1,))[0].float()
