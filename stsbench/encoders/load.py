@@ -25,7 +25,7 @@ def load_encoder(
     full_stop: bool | None = None, max_length: int | None = None, normalize: bool | None = None,
     truncate_dim: int | None = None, prompt: str | None = None, prompt_name: str | None = None, revision: str | None = None,
     trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
-    offline: bool = False, fingerprint: str | None = None,
+    attention: str = "auto", offline: bool = False, fingerprint: str | None = None,
 ) -> Encoder:
     """The encoder called `model`: KIND:ARGUMENT, e.g. lexical:tfidf, or a transformer by its Hub id, folder or short name.
 

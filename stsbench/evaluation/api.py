@@ -16,6 +16,7 @@ from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.base import CHANGING, EQUAL_LENGTHS, Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.cache.encode import is_cached
 from stsbench.encoders.parallel.encoder import in_processes
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, one_line, warning_log
@@ -70,6 +71,9 @@ def _run(
     set_by_set = isinstance(encoder, PostProcessed) and encoder.fitted_per_set
     targets = Targets(lambda id: _load(id, options)) if set_by_set else None
     everything = [data for _, sets in chosen for data in sets.values()]
+    computing = encoder.base if isinstance(encoder, PostProcessed) else encoder
+    if not is_cached(computing, [text for data in everything for text in data.texts], cache):
+        encoder.ready()  # so that the first line says which pass runs
     for line in announcement(encoder, everything):
         log(line)
     embed, failed = _encoded(encoder, cache, everything, targets, options, log, progress)
@@ -145,6 +149,8 @@ def _measure(
     if announced:
         log(f"{part.label}: measuring {', '.join(sets)}")
     extra = {"command": list(options.command), "batch_tokens": options.batch_tokens, **options.extra_provenance}
+    if options.attention != "auto":
+        extra["attention"] = options.attention
     if embed.encoder.equal_lengths:
         extra["batches"] = EQUAL_LENGTHS
     if embed.encoder.trained_on:
@@ -294,7 +300,8 @@ def evaluate(
     pooler: str | None = None, template: str | None = None, full_stop: bool | None = None, max_length: int | None = None,
     normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
-    dtype: str = "float32", batch_tokens: int | None = None, offline: bool = False, fingerprint: str | None = None,
+    dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False,
+    fingerprint: str | None = None,
     cache_dir: AnyPath | None = None, cache: AnyPath | None = None, cache_limit: float = 20.0, no_cache: bool = False,
     devices: str | None = None, processes: int | None = None,
     # what is measured, and how

@@ -35,7 +35,7 @@ def encode(
     pooler: str | None = None, template: str | None = None, full_stop: bool | None = None, max_length: int | None = None,
     normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
-    dtype: str = "float32", batch_tokens: int | None = None, offline: bool = False,
+    dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False,
 ) -> VectorStore:
     """Encode any number of texts into a folder of vectors, as `stsbench encode` does, and open it.
 
@@ -60,7 +60,8 @@ def encode(
         EncodeOptions, "encode", output=output, column=column, store_dtype=store_dtype, shard_size=shard_size,
         devices=devices, processes=processes, pooler=pooler, template=template, full_stop=full_stop, max_length=max_length,
         normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name, revision=revision,
-        trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, offline=offline,
+        trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
+        offline=offline,
     )
     source = Texts(str(texts), options.column) if isinstance(texts, str | Path) else GivenTexts(texts)
     names = chosen_devices(options.devices, options.processes, options.device)

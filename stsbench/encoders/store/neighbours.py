@@ -102,7 +102,7 @@ def neighbours(
     no_cache: bool = False, pooler: str | None = None, template: str | None = None, full_stop: bool | None = None,
     max_length: int | None = None, normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
-    dtype: str = "float32", batch_tokens: int | None = None, offline: bool = False,
+    dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False,
 ) -> Neighbours:
     """The texts of a corpus that are nearest to each query, by cosine, as `stsbench neighbours` finds them.
 
@@ -127,7 +127,7 @@ def neighbours(
         sample=sample, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache, pooler=pooler, template=template,
         full_stop=full_stop, max_length=max_length, normalize=normalize, truncate_dim=truncate_dim, prompt=prompt,
         prompt_name=prompt_name, revision=revision, trust_remote_code=trust_remote_code, device=device, dtype=dtype,
-        batch_tokens=batch_tokens, offline=offline,
+        batch_tokens=batch_tokens, attention=attention, offline=offline,
     )
     texts = [queries] if isinstance(queries, str) else list(checked_texts(queries, "query"))
     asked = distinct(texts, options.query_file, options)
