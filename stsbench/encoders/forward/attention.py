@@ -1,7 +1,7 @@
 """The attention of a batch that is one row of tokens, text after text: each text attends to itself alone.
 
 Registered with transformers under NAME, so that whatever model asks transformers for its attention takes it, with its own
-windows and its own direction: they are read off the mask that the model asks for. Outside a pass of ours the name means sdpa.
+windows and its own direction: they are read off the mask that the model asks for. Outside such a pass the name means sdpa.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float | None = None,
     dropout: float = 0.0, **more: Any,
 ) -> tuple[Tensor, None]:
-    """(1, tokens, heads, width) from query, key and value (1, heads, tokens, width), as transformers' attention functions."""
+    """(1, tokens, heads, width) of query, key and value (1, heads, tokens, width), as transformers' attention functions."""
     row = _row.get()
     if row is None:
         attended: tuple[Tensor, None] = sdpa_attention_forward(
