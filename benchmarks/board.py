@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stsbench.evaluation.comparability import Measured, measured
+from stsbench.comparison.comparability import Measured, measured
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import Record, record_name
 from stsbench.evaluation.run_file import RUN, load_records, observations_of, shared_bytes, write_run

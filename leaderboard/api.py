@@ -199,8 +199,8 @@ def plot(
     Traceback (most recent call last):
     stsbench.errors.StsbenchError: board is not a board: it has neither measured/ nor published/; ...
     """
+    from stsbench.display.style import save, style, targets
     from stsbench.leaderboard.page.entries_picture import figure
-    from stsbench.plots.style import save, style, targets
 
     target = _path(output)
     if target:

@@ -83,7 +83,7 @@ def index(board: Path | None, records: str) -> None:
               help="Where to write; without a suffix, both .png and .svg. Default: entries.")
 def plot(board: Path | None, records: str | None, backbone: str, tab: str, column: str, output: Path) -> None:
     """Draw the measured entries on one backbone: a point for each seed, a bar at their mean."""
-    from stsbench.plots.style import targets
+    from stsbench.display.style import targets
 
     from .api import plot as draw
 

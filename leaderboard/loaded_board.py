@@ -8,13 +8,13 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stsbench.display.tabular import Tabular, html_lines, html_table, text_table
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.page.index_json import index
 from stsbench.leaderboard.page.site import tab_shard
 from stsbench.leaderboard.page.tables import CSV_COLUMNS, SAMPLE, latex, latex_tables, lead_lines, lead_tab, score_rows
 from stsbench.leaderboard.ranks import board as ranks
 from stsbench.leaderboard.ranks.wording import group_title
-from stsbench.notebook import Tabular, html_table, text_table
 from stsbench.registry import did_you_mean
 from stsbench.wording import counted
 
@@ -48,8 +48,7 @@ class Board(ranks.Board, Tabular):
         """The same in a notebook."""
         if (tab := lead_tab(self)) is None:
             return escape(repr(self))
-        remarks = (f"<p>{escape(line)}</p>" for line in self._remarks(tab))
-        return "".join([html_table(_title(tab), lead_lines(tab, SHOWN)), *remarks])
+        return html_table(_title(tab), lead_lines(tab, SHOWN)) + html_lines(self._remarks(tab))
 
     def tab(self, name: str | None = None) -> ranks.Tab:
         """The tab of that id ("sts-spearman-all"), as the page's address has it; the leading one without a name.
@@ -79,12 +78,12 @@ class Board(ranks.Board, Tabular):
                 columns[name].append(value)
         return pyarrow.table(columns)
 
-    def plot(self, tab: str | None = None) -> Axes:
+    def plot(self, tab: str | None = None, *, axes: Axes | None = None) -> Axes:
         """Matplotlib axes with the ranked rows of a tab (the leading one), the best at the top: lead score, 95 % interval
-        and a filled dot where the row may be first. Raises StsbenchError where nothing is ranked."""
+        and a filled dot where the row may be first. axes: to draw on. Raises StsbenchError where nothing is ranked."""
         from stsbench.leaderboard.page.ranks_picture import ranks_axes
 
-        return ranks_axes(self.tab(tab))
+        return ranks_axes(self.tab(tab), axes)
 
     def latex(self, tab: str | None = None) -> str:
         """A booktabs table of one tab, or of each, as leaderboard.tex has them."""
@@ -109,8 +108,16 @@ class Board(ranks.Board, Tabular):
             *([f"{counted(len(rows) - SHOWN, 'row')} further down left out"] if len(rows) > SHOWN else []),
             *(f"{row.method}: {row.unranked}" for row in tab.measured if row.unranked),
             *([f"{counted(len(tab.published), 'published row')}: never ranked"] if tab.published else []),
-            *([f"other tabs: {', '.join(other.id for other in self.tabs if other is not tab)}"] if self.tabs[1:] else []),
+            *self._other_tabs(tab),
         ]
+
+    def _other_tabs(self, tab: ranks.Tab) -> list[str]:
+        """The names of those with rows that were measured here; how many others there are, which fill a screen."""
+        others = [other for other in self.tabs if other is not tab]
+        named = [other.id for other in others if other.measured]
+        published = len(others) - len(named)
+        counts = [f"{counted(published, 'tab')} of published rows alone"] if published else []
+        return [f"other tabs: {', '.join([*named, *counts])}"] if others else []
 
 
 def _title(tab: ranks.Tab) -> str:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from stsbench.display.tabular import Tabular
 from stsbench.leaderboard.page.markdown_text import pipes, plain_markdown
 from stsbench.leaderboard.ranks.board import Board, Cell, Row, Tab
-from stsbench.notebook import Tabular
 from stsbench.parsing import TooLargeError, load_yaml
 from stsbench.wording import counted
 

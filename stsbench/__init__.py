@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench import leaderboard as leaderboard
     from stsbench import methods as methods
+    from stsbench.comparison.compare import compare as compare
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.encoders.store.encode import encode as encode
     from stsbench.encoders.store.neighbours import neighbours as neighbours
     from stsbench.evaluation.api import evaluate as evaluate
-    from stsbench.evaluation.compare import compare as compare
     from stsbench.evaluation.rescore import score as score
     from stsbench.evaluation.run_file import load_records as load_records
     from stsbench.experiments.load import load as load
@@ -40,7 +40,7 @@ _PACKAGES = ("leaderboard", "methods")
 _PUBLIC = {
     "TrainingCallback": "stsbench.training.engine.callbacks",
     "as_sentence_transformers_loss": "stsbench.training.engine.sentence_transformers_loss",
-    "compare": "stsbench.evaluation.compare",
+    "compare": "stsbench.comparison.compare",
     "doctor": "stsbench.installation.report",
     "encode": "stsbench.encoders.store.encode",
     "evaluate": "stsbench.evaluation.api",

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -211,6 +212,16 @@ def sha256_file(path: Path) -> str:
     """Hex sha256 of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="stsbench-")
+
+
+def temporary(name: str) -> Path:
+    """A path of this name in a folder that holds nothing else, which this process removes at its end."""
+    return Path(tempfile.mkdtemp(dir=_scratch().name)) / name
 
 
 def cache_root() -> Path:

@@ -1,17 +1,12 @@
-"""What a notebook shows: tqdm's bars, widgets where ipywidgets is installed, and results as tables."""
+"""What a notebook shows while something runs: tqdm's bars, widgets where ipywidgets is installed."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from html import escape
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 
 def in_notebook() -> bool:
@@ -22,41 +17,20 @@ def in_notebook() -> bool:
 
 
 def _bar(**settings: Any) -> Any:
+    return _tqdm()(**settings)
+
+
+def _tqdm() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that ipywidgets is not installed: the bar is text then
         from tqdm.auto import tqdm
-    return tqdm(**settings)
+    return tqdm
 
 
-def text_table(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells, the header first, as text: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines)
-
-
-def html_table(caption: str, lines: Sequence[Sequence[str]]) -> str:
-    """The same as HTML."""
-    cells = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in line)
-             for tag, line in zip(["th", *["td"] * (len(lines) - 1)], lines, strict=True))
-    body = "".join(f"<tr>{row}</tr>" for row in cells)
-    return f"<table><caption>{escape(caption)}</caption>{body}</table>"
-
-
-class Tabular(ABC):
-    """A result with rows, which pandas, polars and pyarrow read."""
-
-    @abstractmethod
-    def to_arrow(self) -> pa.Table:
-        """Its rows as an Arrow table."""
-
-    def to_frame(self) -> pd.DataFrame:
-        """Its rows as a pandas DataFrame."""
-        frame: pd.DataFrame = self.to_arrow().to_pandas()
-        return frame
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
-        """The rows, for whoever speaks Arrow's PyCapsule interface."""
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
+def load_tqdm() -> None:
+    """In a notebook tqdm is loaded here, once: libraries that do so while a model is loaded let it remark on ipywidgets."""
+    if in_notebook():
+        _tqdm()
 
 
 def start_bar(total: int) -> Callable[[int], None]:
@@ -71,10 +45,42 @@ def start_bar(total: int) -> Callable[[int], None]:
     return step
 
 
+@contextmanager
+def working_line(name: str) -> Iterator[Callable[[str], None] | None]:
+    """A line that shows what is worked on, as it is told, and for how long: as long as the block lasts. None elsewhere."""
+    if not in_notebook():
+        yield None
+        return
+    with _bar(desc=name, bar_format="{desc}, {elapsed}{postfix}", leave=False) as bar:
+        yield lambda what: bar.set_postfix_str(what)
+
+
+@contextmanager
+def store_bar() -> Iterator[Callable[[Any], None] | None]:
+    """A bar of a store's texts, whose number may be an estimate: told a Pace of encoders.store.build. None elsewhere."""
+    if not in_notebook():
+        yield None
+        return
+    bars: list[Any] = []
+
+    def show(pace: Any) -> None:
+        if not bars:  # a widget has the total that it was made with
+            bars.append(_bar(total=pace.total, initial=pace.kept, desc="encoding", unit="text"))
+        bars[0].total = pace.total
+        bars[0].update(pace.texts - bars[0].n)
+
+    try:
+        yield show
+    finally:
+        for bar in bars:
+            bar.close()
+
+
 class TrainingBar:
     """A bar for each stage of a training, with the last loss and the last score on development data beside it."""
 
     def __init__(self) -> None:
+        load_tqdm()
         self._bar: Any = None
         self._numbers: dict[str, str] = {}
 
@@ -105,5 +111,6 @@ class TrainingBar:
     def close(self) -> None:
         """Leave the last bar as it is. May be called twice."""
         if self._bar is not None:
+            self._bar.set_postfix(self._numbers)  # nothing takes time any more
             self._bar.close()
             self._bar = None

@@ -5,6 +5,7 @@ files of trainings and browsers first, and hypothesis' examples the same every t
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import re
 import sys
@@ -27,12 +28,13 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)  # the 
 settings.load_profile("repeatable")
 
 
+LARGE = 20_000_000  # bytes
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = {".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache", "build", "dist", "stsbench.egg-info", "runs"}
 
 
-# Calls that start a training, a process or a page in a browser: their seconds are most of the suite's.
-STARTS = re.compile(r"\b(?:\w*train(?:ed|_ranks)?|two_ranks_equal_one|spawn|run|Popen|visit|session)\(")
+# Calls that start a training, a command, a process or a page in a browser: their seconds are most of the suite's.
+STARTS = re.compile(r"\b(?:\w*train(?:ed|_ranks)?|two_ranks_equal_one|spawn|run|cli|told|Popen|visit|session)\(")
 
 
 @cache
@@ -129,15 +131,37 @@ def models_are_read_once():
 
 
 @pytest.fixture(scope="session", autouse=True)
+def large_files_are_hashed_once():
+    """MiniLM's ninety megabytes, which nothing changes, take a tenth of a second whenever it is found or named."""
+    digest, known = hashlib.file_digest, {}
+
+    def once(stream, name):
+        about = os.fstat(stream.fileno())
+        if about.st_size < LARGE:
+            return digest(stream, name)
+        key = (name, about.st_dev, about.st_ino, about.st_size, about.st_ctime_ns)  # no program sets the time of a change
+        if key not in known:
+            known[key] = digest(stream, name)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hashlib, "file_digest", once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def packages_are_looked_for_once():
     """accelerate looks for three optional packages in all of sys.path at each step of each training; the key of the cache
-    names the versions of four, a millisecond each."""
+    names the versions of four, a millisecond each; each SentenceTransformer asks who made two."""
     imports, key = sys.modules.get("accelerate.utils.imports"), sys.modules.get("stsbench.encoders.cache.key")
+    environment = sys.modules.get("sentence_transformers.util.environment")
     with pytest.MonkeyPatch.context() as patch:
         if imports:
             patch.setattr(imports, "_is_package_available", cache(imports._is_package_available))
         if key:
             patch.setattr(key, "version", cache(key.version))
+        if environment:
+            patch.setattr(environment, "check_package_availability", cache(environment.check_package_availability))
         yield
 
 

@@ -71,6 +71,14 @@ def test_every_public_name_is_on_a_page_with_its_definition():
             assert getattr(importlib.import_module(where), attribute) is getattr(loaded, name), origin
 
 
+def test_examples_of_docstrings_become_code():
+    fenced = module("api").fenced
+    text = "What it gives [1].\n\n>>> a = [\n...     1]\n>>> a\n[1]\n\nAfter it."
+    code = "```pycon\n>>> a = [\n...     1]\n>>> a\n[1]\n```"
+    assert fenced(text) == f"What it gives [1].\n\n{code}\n\nAfter it."
+    assert fenced(">>> 1\n1") == "```pycon\n>>> 1\n1\n```" and fenced("Prose.\n") == "Prose.\n".rstrip()
+
+
 def described(path):
     """The names at the top of a module that have a docstring; a value's stands below it."""
     body = ast.parse(path.read_text("utf-8")).body

@@ -19,10 +19,10 @@ ROOT = Path(__file__).resolve().parents[1]
 OUTER = ("protocols", "methods", "leaderboard")
 # Rooms of the core: a file imports from its own room and from rooms that stand before it. "" is the core's root.
 CORE = (
-    "", "metrics", "probes", "data.sets", "data.fetch", "data.text",
+    "", "display", "metrics", "probes", "data.sets", "data.fetch", "data.text",
     "encoders", "encoders.cache", "encoders.parallel", "encoders.store", "encoders.post", "encoders.post.flow",
     "encoders.forward", "encoders.prompt", "encoders.transformer", "encoders.light",
-    "evaluation", "publish",
+    "evaluation", "comparison", "publish",
     "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
     "training.export", "training.runs",
     "jobs", "installation", "plots", "experiments", "cli.output", "cli.setup", "cli.jobs", "cli",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
+
 import pytest
 import tiny_models
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertForMaskedLM, BertModel, PreTrainedModel, RobertaModel
+
+from stsbench.encoders.forward.checkpoint import check_weights
+from stsbench.errors import EncoderError
 
 
 def read(kind, folder, real=False):
@@ -50,3 +56,19 @@ def test_other_bytes_are_read_anew(tmp_path):
     save_file({**weights, name: weights[name] + 1}, folder / "model.safetensors", {"format": "pt"})
     after = read(BertModel, folder)[0]
     assert torch.equal(after.state_dict()[name], before.state_dict()[name] + 1)
+
+
+def test_other_names_or_sizes_are_checked_anew(tmp_path):
+    """Where names and shapes alone are looked at: both are, in each state of a folder."""
+    folder = tiny_models.build(tmp_path / "tiny")
+    assert check_weights(folder, "tiny") == check_weights(folder, "tiny") == set()
+    weights, config = load_file(folder / "model.safetensors"), (folder / "config.json").read_text("utf-8")
+    for name, said in (("pooler.dense.bias", None), ("embeddings.LayerNorm.bias", "lacks 1 of its weights")):
+        left = {key: value for key, value in weights.items() if key != name}
+        save_file(left, folder / "model.safetensors", {"format": "pt"})
+        with pytest.raises(EncoderError, match=said) if said else nullcontext():
+            assert check_weights(folder, "tiny") == {name}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps({**json.loads(config), "vocab_size": 10**7}), "utf-8")
+    with pytest.raises(EncoderError, match="the sizes are of a model with"):
+        check_weights(folder, "tiny")

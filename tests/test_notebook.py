@@ -7,7 +7,7 @@ import pytest
 from clirun import place  # noqa: F401 - a fixture
 
 import stsbench
-from stsbench.notebook import TrainingBar, in_notebook
+from stsbench.notebook import TrainingBar, in_notebook, working_line
 
 
 class ZMQInteractiveShell:
@@ -48,15 +48,63 @@ def test_evaluate_counts_the_texts_it_encodes(shell, monkeypatch, capsys, notebo
     assert out == "" and ("encoding: 100%" in err and "84/84" in err if notebook else err == "")
 
 
+def test_a_line_says_what_is_worked_on_and_is_gone_at_the_end(shell, monkeypatch, capsys):
+    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)
+    shell(None)
+    with working_line("sweep") as working:
+        assert working is None
+    shell(ZMQInteractiveShell)
+    with working_line("sweep") as working:
+        working("trial 0, seed 42, step 20")
+        working("trial 1")
+    out, err = capsys.readouterr()
+    shown = [line.strip() for line in err.split("\r") if line.strip()]
+    assert out == "" and shown[1:] == ["sweep, 00:00, trial 0, seed 42, step 20", "sweep, 00:00, trial 1"]
+    assert err.endswith("\r")
+
+
+def lengths(texts):
+    return [[len(text), 1] for text in texts]
+
+
+@pytest.mark.parametrize("notebook", [False, True])
+def test_encode_counts_the_texts_of_a_store(shell, monkeypatch, capsys, place, notebook):
+    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)
+    shell(ZMQInteractiveShell if notebook else None)
+    texts = ["A cat sleeps.", "Rain falls.", "Birds sing."]
+    stsbench.encode(lengths, texts, "listed")
+    listed = capsys.readouterr().err
+    stsbench.encode(lengths, iter(texts), "streamed", shard_size=2)
+    streamed = capsys.readouterr().err
+    if notebook:
+        assert "encoding: 100%" in listed and "3/3" in listed
+        assert "encoding: 3text" in streamed and streamed.count("\n") == 1
+    else:
+        assert listed == streamed == ""
+
+
+def test_a_model_is_loaded_without_tqdm_s_remark_on_ipywidgets(shell, monkeypatch):
+    import tqdm.auto  # noqa: F401 - so that it comes back when the test ends
+
+    monkeypatch.delitem(sys.modules, "tqdm.auto")
+    monkeypatch.setitem(sys.modules, "tqdm.autonotebook", None)  # in a kernel its import warns: here it fails
+    shell(ZMQInteractiveShell)
+    with pytest.raises(ImportError, match=r"tqdm\.autonotebook"):
+        stsbench.load_encoder("lexical:token-set")
+
+
 def test_a_training_s_bar_has_its_loss_and_score(monkeypatch, capsys):
     monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)
     bar = TrainingBar()
     bar.stage("main", 20, 10)
     bar.dev(10, "sts-b dev", 71.234, False)
     bar.step(20, 0.51239, 100.0)
+    bar.doing(20, "saving a checkpoint")
     bar.stage("second", 5, 0)
     bar.close()
     bar.close()
     err = capsys.readouterr().err
     assert "main: 100%" in err and "20/20" in err and "sts-b dev=71.23" in err and "loss=0.5124" in err
     assert "second:   0%" in err
+    first = err.partition("\n")[0].split("\r")[-1]
+    assert "loss=0.5124" in first and "saving" not in first  # what stays when it is done

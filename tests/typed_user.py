@@ -1,19 +1,22 @@
 """A user's script, as `make lint` reads it: mypy sees the type of whatever a public function takes and gives. Never run."""
 
+from pathlib import Path
 from typing import assert_type
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 import stsbench
 from stsbench import leaderboard, methods
+from stsbench.comparison.comparison import Comparison
+from stsbench.comparison.differences import ComparisonTable
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.store.neighbours import Neighbours
 from stsbench.encoders.store.vectors import VectorStore
-from stsbench.evaluation.comparability import Comparison, ComparisonTable
-from stsbench.evaluation.measure import Result
 from stsbench.evaluation.records import ScoreRow
+from stsbench.evaluation.result import Result
 from stsbench.experiments.plan import Jobs
 from stsbench.experiments.run import Run
 from stsbench.experiments.sweep import Trials
@@ -31,6 +34,10 @@ assert_type(result.rows[0].low, float | None)
 comparison = stsbench.compare("runs/a", result, protocol="sts", resamples=1000)
 assert_type(comparison, Comparison)
 assert_type(comparison.tables, list[ComparisonTable])
+assert_type(result.plot("sts"), Axes)
+assert_type(comparison.latex(), str)
+assert_type(result.save("kept"), Path)
+assert_type(result.to_frame(), pd.DataFrame)
 assert_type(stsbench.score("runs/a"), Result)
 assert_type(stsbench.load("runs/a"), Result | Run)
 assert_type(stsbench.encode("minilm", ["a", "b"], "vectors"), VectorStore)

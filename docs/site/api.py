@@ -72,3 +72,18 @@ def pages(root: Path) -> dict[str, tuple[str, str]]:
     listed = "".join(f"- [{package}]({package}.md): {line}\n" for package, line in PACKAGES.items())
     index = f"# Python\n\n{listed}\nExamples: [Python](../reference/python.md).\n"
     return {"api/index.md": ("Packages", index), "reference/python.md": ("Examples", ""), **made}
+
+
+def fenced(text: str) -> str:
+    """A docstring whose lines from one with >>> to the next blank one are a block of code."""
+    lines: list[str] = []
+    inside = False
+    for line in [*text.splitlines(), ""]:
+        if not inside and line.startswith(">>> "):
+            lines.append("```pycon")
+            inside = True
+        elif inside and not line:
+            lines.append("```")
+            inside = False
+        lines.append(line)
+    return "\n".join(lines[:-1])

@@ -47,12 +47,16 @@ def _elsewhere() -> dict[str, str]:
     return {**ELSEWHERE, **cards, **post}
 
 
+def on_startup(command: str, dirty: bool) -> None:
+    """Make the folder that mkdocstrings reads, which it looks for before it reads any page."""
+    api.link_sources(ROOT)
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that docs/ does not hold, and put them into the navigation."""
     readme = files.get_file_from_path("README.md")
     if readme is not None:
         files.remove(readme)
-    api.link_sources(ROOT)
     elsewhere, books = _elsewhere(), notebooks.pages(ROOT)
     config.extra["elsewhere"] = {**elsewhere, **{f"docs/{uri[:-3]}.ipynb": uri for uri in books}}
     for name, uri in elsewhere.items():

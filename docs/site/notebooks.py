@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
 from nbconvert import MarkdownExporter
+
+# What pandas writes before a frame's rows: a style and a class of its own, in whose place stand those of the site's tables.
+_FRAME = re.compile(r'<style scoped>.*?</style>\s*<table border="1" class="dataframe">', re.DOTALL)
 
 
 class Page(NamedTuple):
@@ -24,6 +28,7 @@ def pages(root: Path) -> dict[str, Page]:
         book = nbformat.read(path, as_version=4)
         title = book.cells[0].source.partition("\n")[0].lstrip("# ")
         text, resources = MarkdownExporter().from_notebook_node(book)
+        text = _FRAME.sub(r'<table style="text-align: right">', text)
         first, _, rest = text.lstrip().partition("\n")
         note = f"*This page is a notebook: [{path.name}]({path.name}). The tests run it.*"
         pictures = {f"notebooks/{path.stem}-{name}": content for name, content in resources["outputs"].items()}

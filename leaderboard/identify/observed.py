@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stsbench.comparison.comparability import Measured, measured
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation.comparability import Measured, measured
 from stsbench.evaluation.protocol import Protocol, kinds, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import encoder_key, rescored

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
-from stsbench.notebook import Tabular, html_table, text_table
+from stsbench.display.tabular import Tabular, html_lines, html_table, text_table
 from stsbench.wording import counted
 
 from .observed import Observed
@@ -57,9 +56,9 @@ class Identification(Tabular):
 
     def _repr_html_(self) -> str:
         """The same in a notebook."""
-        above = "".join(f"<p>{escape(line)}</p>" for line in heading(self.result, self.observations))
+        above = html_lines(heading(self.result, self.observations))
         table = html_table(UNIT, self._table()) if self.candidates else ""
-        return above + table + "".join(f"<p>{escape(line)}</p>" for line in [*self._unchecked(), self.sentence])
+        return above + table + html_lines([*self._unchecked(), self.sentence])
 
     def to_arrow(self) -> Table:
         """A table with a row for each setting: its place (shared by all that reproduce the numbers), the setting in

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stsbench.display.style import COLOURS, GREY, PAGE, new_figure
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.schema import Metric
 from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE
@@ -16,7 +17,6 @@ from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.ranks.wording import metric_of, slug
 from stsbench.leaderboard.records.entries import LoadedEntry
-from stsbench.plots.style import COLOURS, GREY, PAGE, new_figure
 from stsbench.registry import did_you_mean
 
 TAB = "sts-spearman-all"

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from stsbench.display.latex import escaped
 from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE, Board, Cell, Row, Tab
 from stsbench.leaderboard.ranks.wording import group_title
-from stsbench.publish.latex import escaped
 from stsbench.registry import DEFAULT_PROTOCOL
 from stsbench.wording import csv_cell
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.comparison.comparability import SeedPairs
 from stsbench.encoders.fitted import fitted_sets, was_trained_on
-from stsbench.evaluation.comparability import SeedPairs
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.run_file import RUN
 from stsbench.evaluation.schema import Metric

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.comparison.comparability import Measured, Setting
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.comparability import Measured, Setting
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import ScoreRow
 from stsbench.leaderboard.records.admission import proven

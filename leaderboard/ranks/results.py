@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from stsbench.evaluation.comparability import Setting
+from stsbench.comparison.comparability import Setting
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.run_file import RUN
 from stsbench.files import atomic_write, cache_root, sha256_file

@@ -7,8 +7,8 @@ from functools import cache, lru_cache
 
 import numpy as np
 
+from stsbench.comparison.comparability import Setting
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.comparability import Setting
 from stsbench.evaluation.schema import Metric
 from stsbench.leaderboard.records.draws import RESAMPLES, SEED
 from stsbench.leaderboard.records.entries import LoadedEntry

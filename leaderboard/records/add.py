@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from stsbench.comparison.comparability import measured as as_measured
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.comparability import measured as as_measured
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record, record_name
 from stsbench.evaluation.run_file import RUN, load_records, shared_bytes, shared_of, stored_beside, tested_seeds, write_run

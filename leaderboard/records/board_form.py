@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from stsbench.comparison.comparability import Measured, measured
 from stsbench.evaluation.columns import digest_of, in_steps, split
-from stsbench.evaluation.comparability import Measured, measured
 from stsbench.evaluation.protocol import Observations, load_protocol
 from stsbench.evaluation.records import Observed, Record, ScoreRow, SharedFile
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.comparison.comparability import Measured
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.comparability import Measured
 from stsbench.evaluation.schema import SHARE
 
 CLASSES = 500  # items, of which two encoders may classify fewer alike: the closest here differ in four of 500

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
+from stsbench.comparison.comparability import Measured
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.comparability import Measured
 from stsbench.evaluation.protocol import Protocol
 
 RESAMPLES, SEED = 1000, 0  # those of the records' own intervals, and of the board

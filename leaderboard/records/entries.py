@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from stsbench.comparison.comparability import Measured, measured
 from stsbench.config import parse_yaml
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.comparability import Measured, measured
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles
 from stsbench.evaluation.run_file import RUN, load_records

@@ -9,10 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stsbench.display.tabular import OneTable, Tabular, html_lines, html_table, text_table
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.paths import find_board
-from stsbench.notebook import Tabular, html_table, text_table
 from stsbench.wording import counted
 
 from . import forms
@@ -51,7 +51,7 @@ class PaperTable(Tabular):
             parts.append(html_table(forms.title(heading), [header, *cells]))
             lines = [*(text for line in group for text in _how(line)), *forms.missing(group)]
             parts.append(f"<pre>{escape(chr(10).join(lines))}</pre>")
-        return "".join([*parts, f"<p>{escape(FOOT)}</p>"])
+        return "".join([*parts, html_lines([FOOT])])
 
     def to_arrow(self) -> Table:
         """A row for each figure that is published, and one for each measurement of it, as --format csv."""
@@ -82,7 +82,7 @@ class PaperTable(Tabular):
 
 
 @dataclass(frozen=True, repr=False)
-class Papers(Tabular):
+class Papers(OneTable):
     """The papers whose tables are held, or the tables of one: (name, what it is, how many rows are made how)."""
 
     paper: str | None
@@ -92,11 +92,8 @@ class Papers(Tabular):
         what = "Papers" if self.paper is None else f"Papers: tables of {self.paper}"
         return f"<{what}: {', '.join(name for name, _, _ in self.rows)}>"
 
-    def __str__(self) -> str:
-        return text_table(self._cells())
-
-    def _repr_html_(self) -> str:
-        return html_table("papers" if self.paper is None else f"tables of {self.paper}", self._cells())
+    def _title(self) -> str:
+        return "papers" if self.paper is None else f"tables of {self.paper}"
 
     def to_arrow(self) -> Table:
         """The columns name, what, how many rows there are, and how many a recipe, `evaluate` and nothing makes."""
@@ -109,7 +106,7 @@ class Papers(Tabular):
         header: list[Any] = ["name", "what", "rows", "by_recipe", "by_eval", "not_here"]
         return [header, *([name, what, made.rows, made.recipe, made.eval, made.without] for name, what, made in self.rows)]
 
-    def _cells(self) -> list[list[str]]:
+    def _lines(self) -> list[list[str]]:
         return [[str(cell) for cell in line] for line in self._values()]
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from stsbench.display.latex import BOOKTABS, escaped, latex_table
 from stsbench.leaderboard.publications.model import Heading
-from stsbench.publish.latex import escaped
 
 from .cells import FOOT, grid
 from .measured import columns_of, printed
@@ -59,23 +58,16 @@ def markdown(lines: Sequence[Line]) -> str:
 
 def latex(lines: Sequence[Line]) -> str:
     """A booktabs table each heading, as wide as both columns of a page, with its rows' commands as comments."""
-    parts = ["% \\usepackage{booktabs}"]
+    parts = [BOOKTABS.rstrip()]
     for heading, group in by_heading(lines):
         header, cells = grid(group)
-        body = [f"    {' & '.join(map(_latex, line))} \\\\" for line in (header, *cells)]
+        caption = f"{escaped(title(heading))}. {escaped(FOOT)}"
         parts += [
-            "", "\\begin{table*}", "  \\centering", "  \\small", f"  \\begin{{tabular}}{{lll{'r' * (len(header) - 3)}}}",
-            "    \\toprule", body[0], "    \\midrule", *body[1:], "    \\bottomrule", "  \\end{tabular}",
-            f"  \\caption{{{_latex(title(heading))}. {_latex(FOOT)}}}",
-            f"  \\label{{tab:{re.sub('[^A-Za-z0-9.:]+', '-', f'{heading.paper.id}:{heading.name}')}}}", "\\end{table*}",
+            "", latex_table([header, *cells], caption, f"{heading.paper.id}:{heading.name}", left=3).rstrip(),
             *(f"% {line.row.row} {line.row.method}: {text}" for line in group for text in (*line.commands, *remarks(line))),
             *(f"% {sentence}" for sentence in missing(group)),
         ]
     return "\n".join(parts) + "\n"
-
-
-def _latex(text: str) -> str:
-    return escaped(text).replace("±", r"$\pm$")
 
 
 def title(heading: Heading) -> str:

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.data.text.following import followed, following
-from stsbench.encoders.forward.packed import own_positions
-from stsbench.encoders.forward.padded import check_family
+from stsbench.encoders.forward.padded import check_family, own_positions
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.method import Method

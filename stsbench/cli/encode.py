@@ -41,6 +41,8 @@ def encode(
     storing = StoreOptions(store_dtype=store_dtype, shard_size=shard_size)
     names = chosen_devices(devices, processes, options.device)
     encoder = load_encoder(model, options)
+    if not names:  # else other processes load it
+        encoder.ready()
     for line in (described_encoder(encoder), *encoder.notes):
         log(line)
     with pace_shown() as progress:

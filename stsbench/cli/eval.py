@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import options_of
+from stsbench.cli.options import options_of, usage_errors
 from stsbench.cli.output.messages import echo
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.errors import StsbenchError
@@ -31,9 +31,9 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     from stsbench.cli.output.json_file import write_json
     from stsbench.cli.output.messages import log
     from stsbench.cli.output.progress import progress_bar
-    from stsbench.cli.output.report import print_report
-    from stsbench.cli.output.tables import SAMPLE, print_failures
+    from stsbench.cli.output.report import print_failures, print_report
     from stsbench.evaluation.api import EvalOptions, run
+    from stsbench.evaluation.tables import SAMPLE
 
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"  # for the libraries that load from the Hub by themselves, such as mteb
@@ -41,8 +41,6 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
         raise click.UsageError("--sample and --data-dir exclude each other")
     if options["sample"] and options["text_version"] == "raw":
         raise click.UsageError("--sample is its own text version: leave --text out")
-    if options["cache_dir"] and options["no_cache"]:
-        raise click.UsageError("--cache and --no-cache exclude each other")
     for key, option in (("protocols", "--protocol"), ("tasks", "--tasks")):
         if words_of(options[key]) == ():
             raise click.UsageError(f"{option} names nothing")
@@ -54,7 +52,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     command = ["stsbench", *sys.argv[1:]]
     options["without_overlap"] = options["without_overlap"] or ()
     chosen = EvalOptions(output=output, command=command, extra_provenance=_of_training(options), **options)
-    with progress_bar() as progress:
+    with usage_errors(), progress_bar() as progress:
         result = run(chosen, log=log, progress=progress, **({"doing": progress.doing} if progress else {}))
     print_failures(result)
     if not result.records:

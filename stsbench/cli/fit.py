@@ -26,8 +26,8 @@ def fit(
 ) -> None:
     """Fit a post-processing on texts, and write a model that applies it to its vectors.
 
-    NAME: whitening, all-but-the-top, standardise, flow, or a chain such as standardise+whitening:dimensions=256. The folder
-    is a --model for stsbench and loads in sentence-transformers, where an affine map is a Dense module.
+    NAME: whitening, all-but-the-top, standardise, renormalise, flow, or a chain such as standardise+whitening.
+    The folder is a --model for stsbench and loads in sentence-transformers, where an affine map is a Dense module.
     """
     from stsbench.cli.output.messages import log, warnings_as_lines
     from stsbench.cli.output.progress import progress_bar

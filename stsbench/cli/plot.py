@@ -38,7 +38,7 @@ def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple
     token-loss: the loss of each token of a --text under the method trained by one run of `stsbench train` (sarcse:
     reconstruction), and that loss times the token's weight. The other pictures need neither model nor data.
     """
-    from stsbench.plots.style import save, style
+    from stsbench.display.style import save, style
 
     output = output or Path(picture)
     with style(), usage_errors():

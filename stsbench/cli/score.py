@@ -15,8 +15,7 @@ import click
 def score(run: Path, json_target: str | None, form: str) -> int:
     """Recompute every score of RUN, a folder written by `stsbench eval`, from its stored observations."""
     from stsbench.cli.output.json_file import write_json
-    from stsbench.cli.output.report import print_report
-    from stsbench.cli.output.tables import print_failures
+    from stsbench.cli.output.report import print_failures, print_report
     from stsbench.evaluation.rescore import score_again
 
     result = score_again(run)

@@ -131,6 +131,10 @@ class Encoder(Interface, ABC):
         """
         raise EncoderError(f"{self.spec.name} has no dropout that could be switched on")
 
+    def ready(self) -> None:
+        """Load what computes, where it is loaded late: `engine` and `notes` then say all that is known before a run."""
+        return
+
     def keep_lengths_apart(self) -> None:
         """From now on no text is padded: a longer one in its batch would move its vector. A note says so."""
         if not self.equal_lengths:

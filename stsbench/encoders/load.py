@@ -10,6 +10,7 @@ from typing import Any
 
 from stsbench.encoders.base import Encoder, EncoderOptions, EncoderSpec
 from stsbench.errors import EncoderError
+from stsbench.notebook import load_tqdm
 from stsbench.plugins import calling, where
 from stsbench.registry import names, namesakes, resolve
 from stsbench.torch_state import fresh_torch
@@ -24,7 +25,7 @@ def load_encoder(
     full_stop: bool | None = None, max_length: int | None = None, normalize: bool | None = None,
     truncate_dim: int | None = None, prompt: str | None = None, prompt_name: str | None = None, revision: str | None = None,
     trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
-    offline: bool = False, fingerprint: str | None = None,
+    attention: str = "auto", offline: bool = False, fingerprint: str | None = None,
 ) -> Encoder:
     """The encoder called `model`: KIND:ARGUMENT, e.g. lexical:tfidf, or a transformer by its Hub id, folder or short name.
 
@@ -70,6 +71,7 @@ def load_encoder(
     if not (isinstance(cls, type) and issubclass(cls, Encoder)):
         raise EncoderError(f"the encoder kind '{kind}' is {cls!r}, not a class derived from stsbench.encoders.base.Encoder")
     asked = replace(options or EncoderOptions(), model=model, **named)
+    load_tqdm()
     with fresh_torch():  # weights are made, and some models tried out, while they are loaded
         encoder = calling(cls, "load", lambda: cls.load(argument, asked), raising=EncoderError)
     if not isinstance(encoder, Encoder):

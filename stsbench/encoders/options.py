@@ -8,6 +8,8 @@ from pathlib import Path
 from stsbench.errors import EncoderError
 from stsbench.options import option
 
+ATTENTIONS = ("auto", "varlen", "padded", "eager")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderOptions:
@@ -43,6 +45,10 @@ class EncoderOptions:
     device: str | None = option(None, "cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu.")
     dtype: str = option("float32", "", choices=("float32", "bfloat16"))
     batch_tokens: int | None = option(None, "Tokens a batch.", least=1)
+    attention: str = option(
+        "auto", "auto: without padding where each text then has the vector that it has alone, else padded. varlen: without "
+        "padding. eager: padded, by transformers' plain attention.", choices=ATTENTIONS,
+    )
     offline: bool = option(False, "Never touch the network.")
 
     def refuse_changes(self) -> None:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stsbench.errors import ScoreError
     from stsbench.evaluation.api import evaluate
-    from stsbench.evaluation.measure import Result
     from stsbench.evaluation.options import EvalOptions
     from stsbench.evaluation.protocol import Drawn, Observations, Protocol
     from stsbench.evaluation.records import Record, ScoreRow
+    from stsbench.evaluation.result import Result
     from stsbench.evaluation.run_file import load_records
     from stsbench.evaluation.schema import Array, Metric, Names
     from stsbench.evaluation.settings import AnyOf, Count, Factor, Fraction, Settings, SomeOf, Text, Whole, setting
 
 _PUBLIC = {
-    "api": ("evaluate",), "measure": ("Result",), "options": ("EvalOptions",),
+    "api": ("evaluate",), "result": ("Result",), "options": ("EvalOptions",),
     "protocol": ("Drawn", "Observations", "Protocol"), "records": ("Record", "ScoreRow"), "run_file": ("load_records",),
     "schema": ("Array", "Metric", "Names"),
     "settings": ("AnyOf", "Count", "Factor", "Fraction", "Settings", "SomeOf", "Text", "Whole", "setting"),

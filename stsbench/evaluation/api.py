@@ -16,16 +16,17 @@ from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.base import CHANGING, EQUAL_LENGTHS, Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.cache.encode import is_cached
 from stsbench.encoders.parallel.encoder import in_processes
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, one_line, warning_log
 from stsbench.evaluation.announce import EncodingTime, announcement, warnings_of
 from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
-from stsbench.evaluation.measure import Result, kept, measure
+from stsbench.evaluation.measure import measure
 from stsbench.evaluation.options import EvalOptions as EvalOptions
 from stsbench.evaluation.plan import Planned, named_settings, namesakes_of, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
-from stsbench.files import cache_root
+from stsbench.evaluation.result import Result, kept
 from stsbench.notebook import in_notebook, start_bar
 from stsbench.registry import DEFAULT_PROTOCOL, namesakes
 from stsbench.torch_state import fresh_torch
@@ -64,12 +65,15 @@ def _run(
     progress: StartProgress | None, doing: Callable[[str], None],
 ) -> None:
     """Encode what the protocols ask for and measure, one protocol after another."""
-    cache = _cache(options)
+    cache = EmbeddingCache.of(options)
     if options.post is not None and options.fit_on is not None:
         encoder = post_processed(encoder, options.post, options.fit_on, cache, log, progress)
     set_by_set = isinstance(encoder, PostProcessed) and encoder.fitted_per_set
     targets = Targets(lambda id: _load(id, options)) if set_by_set else None
     everything = [data for _, sets in chosen for data in sets.values()]
+    computing = encoder.base if isinstance(encoder, PostProcessed) else encoder
+    if not is_cached(computing, [text for data in everything for text in data.texts], cache):
+        encoder.ready()  # so that the first line says which pass runs
     for line in announcement(encoder, everything):
         log(line)
     embed, failed = _encoded(encoder, cache, everything, targets, options, log, progress)
@@ -145,6 +149,8 @@ def _measure(
     if announced:
         log(f"{part.label}: measuring {', '.join(sets)}")
     extra = {"command": list(options.command), "batch_tokens": options.batch_tokens, **options.extra_provenance}
+    if options.attention != "auto":
+        extra["attention"] = options.attention
     if embed.encoder.equal_lengths:
         extra["batches"] = EQUAL_LENGTHS
     if embed.encoder.trained_on:
@@ -175,15 +181,9 @@ def _peak_memory() -> str:
     return f", peak memory {sized(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)}"
 
 
-def _cache(options: EvalOptions) -> EmbeddingCache | None:
-    if options.no_cache:
-        return None
-    folder = options.cache_dir or cache_root() / "embeddings"
-    return EmbeddingCache(folder, int(options.cache_limit * 1e9))
-
-
 def _check(options: EvalOptions) -> None:
     """EvalOptions that would be ignored without a word are refused."""
+    EmbeddingCache.of(options)
     if options.sample and options.data_dir:
         raise StsbenchError("--sample (sample=True) and --data-dir (data_dir) exclude each other")
     if options.sample and options.text_version == "raw":
@@ -300,7 +300,8 @@ def evaluate(
     pooler: str | None = None, template: str | None = None, full_stop: bool | None = None, max_length: int | None = None,
     normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
-    dtype: str = "float32", batch_tokens: int | None = None, offline: bool = False, fingerprint: str | None = None,
+    dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False,
+    fingerprint: str | None = None,
     cache_dir: AnyPath | None = None, cache: AnyPath | None = None, cache_limit: float = 20.0, no_cache: bool = False,
     devices: str | None = None, processes: int | None = None,
     # what is measured, and how

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +13,7 @@ from pydantic import BeforeValidator, ConfigDict
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
+from stsbench.files import temporary
 from stsbench.options import option
 from stsbench.registry import DEFAULT_PROTOCOL
 
@@ -39,8 +38,8 @@ class MeasureOptions:
     """What is measured, and how."""
 
     post: str | None = option(
-        None, "Post-processing of the vectors, several joined by +: whitening, all-but-the-top, standardise, flow "
-        "(`stsbench list post`); needs --fit-on.", metavar="NAME[:SETTING=VALUE,...]",
+        None, "Post-processing of the vectors, several joined by +: whitening, all-but-the-top, standardise, renormalise, "
+        "flow (`stsbench list post`); needs --fit-on.", metavar="NAME[:SETTING=VALUE,...]",
     )
     fit_on: str | Path | None = option(
         None, "What --post is fitted on: each set's own texts, or a file of sentences (.txt) or NLI pairs (.csv, .tsv, "
@@ -86,7 +85,7 @@ class RecordOptions:
     @property
     def folder(self) -> Path:
         """Where the records go: without an output a temporary folder, until this process ends."""
-        return Path(_scratch().name) / "run" if self.output is None else self.output
+        return temporary("run") if self.output is None else self.output
 
 
 @checked_dataclass(config=ConfigDict(arbitrary_types_allowed=True), frozen=True, kw_only=True)
@@ -95,9 +94,3 @@ class EvalOptions(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, 
 
     model: Annotated[Any, BeforeValidator(_model)]  # a name or folder, an Encoder, a function, an object with `encode`
     fingerprint: str | None = None  # of a function: who it is, to be changed whenever its vectors change
-
-
-@cache
-def _scratch() -> tempfile.TemporaryDirectory[str]:
-    """Of this process, which removes it at its end."""
-    return tempfile.TemporaryDirectory(prefix="stsbench-")

@@ -1,13 +1,15 @@
-"""The record: what was measured, one per (encoder x protocol x data digest), validated on reading."""
+"""The record: what was measured, one per (encoder x protocol x data digest), validated on reading; and many of them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from math import isfinite
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -113,6 +115,35 @@ class Record(_Part):
     counts: dict[str, Annotated[int, Field(ge=0)]]  # zero_vectors, truncated: distinct texts
     scores: list[ScoreRow]
     provenance: dict[str, Any]
+
+
+@dataclass(repr=False)
+class Scores:
+    """What was measured of one encoder. summaries: averages over the records; failures: "protocol task" -> reason; left_out:
+    what was not asked of this encoder, or has no data here -> reason."""
+
+    folder: Path
+    records: list[Record] = field(default_factory=list)
+    summaries: list[ScoreRow] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[ScoreRow]:
+        """Every score: task by task, then the averages."""
+        return [row for record in self.records for row in record.scores] + self.summaries
+
+    def failed_lines(self) -> list[str]:
+        """A line for each failed task: its protocol, its name and why."""
+        return [f"failed: {label} {reason}" if reason.startswith(task) else f"failed: {label} {task}: {reason}"
+                for (label, _, task), reason in ((name.rpartition(" "), why) for name, why in self.failures.items())]
+
+    def left_out_lines(self) -> list[str]:
+        """A line for each reason why something was not measured: one where several protocols lack the same."""
+        names: dict[str, list[str]] = {}
+        for name, reason in self.left_out.items():
+            names.setdefault(reason, []).append(name)
+        return [f"left out: {', '.join(its)}: {reason}" for reason, its in names.items()]
 
 
 class _Stated(BaseModel):

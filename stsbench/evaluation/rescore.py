@@ -11,9 +11,10 @@ import numpy as np
 
 from stsbench.encoders.fitted import STATE, is_transductive
 from stsbench.errors import ScoreError, StsbenchError, one_line, warning_log
-from stsbench.evaluation.measure import Result, summary_of
+from stsbench.evaluation.measure import summary_of
 from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import InFolder, folder_of, load_records, observations_of
 
 _MANY = 64  # records that are worth starting processes for

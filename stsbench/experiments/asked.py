@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -112,14 +110,3 @@ def recipe_file(recipe: Recipe) -> str:
         (folder / name).write_text(text, "utf-8")
 
     return str(built_folder(training_cache() / "recipes", key, build) / name)
-
-
-def temporary(name: str) -> Path:
-    """A folder called so that nothing else is in, until this process ends."""
-    return Path(tempfile.mkdtemp(dir=_scratch().name)) / name
-
-
-@cache
-def _scratch() -> tempfile.TemporaryDirectory[str]:
-    """Of this process, which removes it at its end."""
-    return tempfile.TemporaryDirectory(prefix="stsbench-")

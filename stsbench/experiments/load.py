@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stsbench.evaluation.measure import Result
+from stsbench.evaluation.result import Result
 from stsbench.experiments.run import Run
 
 _OF_TRAINING = ("train.json", "seeds.json", "subsets.json", "recipe.yaml")
@@ -14,8 +14,8 @@ def load(run: str | Path) -> Result | Run:
     """What made a run, from its folder: the Result of `evaluate` or `stsbench eval`, the Run of `train` or `stsbench train`.
 
     run: a run folder, or the run.parquet in it. A Result's scores are computed from its observations, as `score` does, so
-    that nothing edited is taken for a score. Why tasks failed or were left out is not stored: `left_out` of what is loaded
-    is empty. Raises StsbenchError, one line: no run, a training that has not ended, a damaged or an edited file.
+    that nothing edited is taken for a score. Raises StsbenchError, one line: no run, a training that has not ended, a file
+    that is damaged or was edited.
 
     >>> import stsbench
     >>> run = stsbench.evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0, output="run")
@@ -26,4 +26,8 @@ def load(run: str | Path) -> Result | Run:
     from stsbench.evaluation.run_file import folder_of
 
     folder = folder_of(run)
-    return Run.of(folder) if any((folder / name).is_file() for name in _OF_TRAINING) else score_again(folder)
+    if any((folder / name).is_file() for name in _OF_TRAINING):
+        return Run.of(folder)
+    result = score_again(folder)
+    result.read_missing()
+    return result

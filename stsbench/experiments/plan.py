@@ -10,17 +10,17 @@ from typing import Any, get_args
 
 from stsbench.errors import StsbenchError, warning_log
 from stsbench.experiments.asked import FilePath, check_counts, listed
-from stsbench.experiments.table import InFolder
+from stsbench.experiments.table import TableInFolder
 from stsbench.jobs.job import Job
 from stsbench.jobs.plan_file import Dtype
 from stsbench.jobs.plan_run import plan_jobs
 from stsbench.jobs.state import Standing
-from stsbench.notebook import html_table, text_table
+from stsbench.notebook import working_line
 from stsbench.wording import counted
 
 
 @dataclass(repr=False)
-class Jobs(InFolder):
+class Jobs(TableInFolder):
     """The jobs of a plan and where they stand. folder: of the run folders; standings: job id -> done, failed, ..., and what
     to say of it; not_added: how many entries could not be added to the board."""
 
@@ -48,11 +48,8 @@ class Jobs(InFolder):
         counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
         return f"<Jobs: {counts or 'none'}; run folders in {self.folder}>"
 
-    def __str__(self) -> str:
-        return text_table(self._lines())
-
-    def _repr_html_(self) -> str:
-        return html_table(f"{counted(len(self.jobs), 'job')}; run folders in {self.folder}", self._lines())
+    def _title(self) -> str:
+        return f"{counted(len(self.jobs), 'job')}; run folders in {self.folder}"
 
     def _lines(self) -> list[list[str]]:
         return [["job", "state", "result"], *([row["job"], row["state"], row["result"]] for row in self.rows)]
@@ -98,7 +95,14 @@ def run_plan(
         return Jobs(wanted.folder, wanted.jobs if status else wanted.undone(), wanted.standings())
     undone = wanted.undone()
     wanted.check(undone)
-    jobs = Jobs(wanted.folder, wanted.jobs, wanted.run(workers, ray, log) if undone else wanted.standings())
+    with working_line("run") as working:
+        def tell(line: str) -> None:
+            log(line)
+            if working:
+                working(line)
+
+        standings = wanted.run(workers, ray, tell) if undone else wanted.standings()
+    jobs = Jobs(wanted.folder, wanted.jobs, standings)
     for row in jobs.rows:
         if row["state"] != "done":
             log(f"warning: {row['state']}: {row['job']}: {row['result']}")

@@ -6,13 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stsbench.display.tabular import html_lines
 from stsbench.errors import DataError, StsbenchError
-from stsbench.experiments.table import InFolder
-from stsbench.notebook import html_table, text_table
+from stsbench.experiments.table import TableInFolder
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
@@ -24,14 +23,14 @@ from stsbench.wording import counted
 
 if TYPE_CHECKING:
     from stsbench.encoders.base import Encoder
-    from stsbench.evaluation.measure import Result
+    from stsbench.evaluation.result import Result
 
 _SEVERAL = {"subsets.json": "subset-", "seeds.json": "seed-"}  # file -> the beginning of its runs' folders
 _OF_LINES = ("kind", "stage", "step", "terms", "name", "undefined")  # keys of the log's lines that are no columns
 
 
 @dataclass(repr=False)
-class Run(InFolder):
+class Run(TableInFolder):
     """What a training gave, of one seed, of several, or of several subsets.
 
     folder: the run folder; summary: what its train.json (seeds.json, subsets.json) holds, and run["best"] is
@@ -91,11 +90,12 @@ class Run(InFolder):
     def plot(self) -> Sequence[Any]:
         """Loss, development score, learning rate and gradient norm over the steps, as `stsbench plot training` draws them:
         matplotlib's axes, whose `figure` can be saved."""
-        from stsbench.plots.style import style
+        from stsbench.display.style import shown_in_notebook, style
         from stsbench.plots.training import figure
 
         with style():
-            return list(figure([self.folder]).axes)
+            drawing = figure([self.folder])
+        return list(shown_in_notebook(drawing).axes)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -124,12 +124,11 @@ class Run(InFolder):
     def __str__(self) -> str:
         """The scores: before, best and after, or over seeds; then the final test and what must be known of them."""
         tested = [str(self.tested)] if self.tested else []
-        return "\n\n".join([f"{self._title()}\n{text_table(self._lines())}", *tested, *self._remarks()])
+        return "\n\n".join([f"{self._title()}\n{super().__str__()}", *tested, *self._remarks()])
 
     def _repr_html_(self) -> str:
         tested = [self.tested._repr_html_()] if self.tested else []
-        remarks = (f"<p>{escape(line)}</p>" for line in self._remarks())
-        return "".join([html_table(self._title(), self._lines()), *tested, *remarks])
+        return "".join([super()._repr_html_(), *tested, html_lines(self._remarks())])
 
     def _of(self) -> str:
         numbers = {key[:-1]: self.summary[key] for key in ("subsets", "seeds") if key in self.summary}

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 from stsbench.errors import warning_log
-from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed, recipe_file, temporary
-from stsbench.experiments.table import InFolder
+from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed, recipe_file
+from stsbench.experiments.table import TableInFolder
+from stsbench.files import temporary
 from stsbench.jobs.expand import words_of
 from stsbench.jobs.plan_run import make_pool, refuse_missing
 from stsbench.jobs.search import search_of
 from stsbench.jobs.sweep import BEST, TrialResult
 from stsbench.jobs.sweep import sweep as sweeping
-from stsbench.notebook import html_table, text_table
+from stsbench.notebook import working_line
 from stsbench.training.api.options import Options
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import load_recipe
@@ -28,7 +28,7 @@ from stsbench.wording import counted
 
 
 @dataclass(repr=False)
-class Trials(InFolder):
+class Trials(TableInFolder):
     """What a sweep found. folder: of its output, which the same sweep goes on in; results: every trial, the best first."""
 
     folder: Path
@@ -52,11 +52,12 @@ class Trials(InFolder):
 
     def plot(self) -> Sequence[Any]:
         """The development scores over the values, as `stsbench plot sweep` draws them: matplotlib's axes."""
-        from stsbench.plots.style import style
+        from stsbench.display.style import shown_in_notebook, style
         from stsbench.plots.sweep import figure
 
         with style():
-            return list(figure([self.folder]).axes)
+            drawing = figure([self.folder])
+        return list(shown_in_notebook(drawing).axes)
 
     def __repr__(self) -> str:
         best = self.results[0].trial if self.results else None
@@ -64,13 +65,8 @@ class Trials(InFolder):
         score = f", the best {best.score:.2f} ({values})" if best is not None and best.score is not None else ""
         return f"<Trials of {self.method}: {len(self.results)}{score} in {self.folder}>"
 
-    def __str__(self) -> str:
-        return text_table(self._lines())
-
-    def _repr_html_(self) -> str:
-        return html_table(f"{self.method}: {counted(len(self.results), 'trial')}", self._lines()) + (
-            f"<p>{escape(f'the best as a recipe: {self.folder / BEST}')}</p>"
-        )
+    def _title(self) -> str:
+        return f"{self.method}: {counted(len(self.results), 'trial')}; the best as a recipe: {self.folder / BEST}"
 
     def _lines(self) -> list[list[str]]:
         by = next((result.by for result in self.results if result.by), "score")
@@ -129,10 +125,10 @@ def sweep(
     )
     folder = temporary(f"sweep-{search.name}") if output is None else Path(output)
     search = replace(search, output=folder)
-    with words.in_users_words():
+    with words.in_users_words(), working_line("sweep") as working:
         refuse_missing(search.samples(), "sweep", {}, search.defaults)
         pool = make_pool(folder, workers, ray, [device], log)
-        results = sweeping(search, pool, storage, ["stsbench.sweep", words.method], log)
+        results = sweeping(search, pool, storage, ["stsbench.sweep", words.method], log, working)
     for result in results:
         if result.trial.state == "fail":
             log(f"warning: failed: trial {result.trial.number}; see the logs in {folder}")

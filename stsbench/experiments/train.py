@@ -9,8 +9,9 @@ from typing import Any
 
 from stsbench.errors import warning_log
 from stsbench.evaluation.options import words_of
-from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed, temporary
+from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed
 from stsbench.experiments.run import Run
+from stsbench.files import temporary
 from stsbench.notebook import TrainingBar, in_notebook
 from stsbench.training.api.options import Options
 from stsbench.training.engine.callbacks import Callbacks, TrainingCallback

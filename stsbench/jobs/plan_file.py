@@ -98,6 +98,7 @@ class EvalGroup(Section):
     text: Literal["senteval", "raw"] | None = None
     without_overlap: Texts | None = None
     batch_tokens: int | None = Field(default=None, ge=1)
+    attention: Literal["auto", "varlen", "padded", "eager"] | None = None
     set: dict[str, Any] = {}
     device: str | None = None
     dtype: Literal["float32", "bfloat16"] | None = None

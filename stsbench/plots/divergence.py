@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from stsbench.display.style import COLOURS, GREY, PAGE, new_figure
 from stsbench.errors import StsbenchError
-from stsbench.plots.style import COLOURS, GREY, PAGE, new_figure
 from stsbench.plots.training_runs import UNITS, Curve, Trained, names, trained
 
 _DELTA = "delta_normalised"

@@ -44,9 +44,9 @@ def plot(
     >>> stsbench.plot("similarity", run, output="similarity.png")
     <Figure size 330x250 with 1 Axes>
     """
+    from stsbench.display.style import save, style
     from stsbench.encoders.store.texts import checked_texts
     from stsbench.evaluation.run_file import folder_of
-    from stsbench.plots.style import save, style
 
     listed = [runs] if isinstance(runs, str) or not isinstance(runs, Sequence) else runs
     folders = [folder_of(run) for run in listed]
@@ -62,7 +62,7 @@ def plot(
 def drawn(picture: str, runs: Sequence[Path], texts: Sequence[str], method: str | None, output: Path | None) -> Figure:
     """The figure, in the style that is set. UsageError: runs and texts are not what the picture is of; StsbenchError:
     `output` has a wrong suffix, which is found before anything is drawn, and as the picture's own `figure` raises it."""
-    from stsbench.plots.style import targets
+    from stsbench.display.style import targets
 
     _check(picture, runs, texts, method)
     if output is not None:

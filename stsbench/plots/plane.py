@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from stsbench.display.style import COLOURS, COLUMN, new_figure
 from stsbench.plots.runs import drawn, mark_sample, sts_average
-from stsbench.plots.style import COLOURS, COLUMN, new_figure
 
 ARRAYS = ("uniformity",)
 # Where a label may stand, best first: (horizontal, vertical, alignment of the text), in points from the marker.

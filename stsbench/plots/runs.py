@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stsbench.display.style import GREY
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Observations, kinds, load_protocol
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.run_file import load_records, observations_of
-from stsbench.plots.style import GREY
 from stsbench.registry import DEFAULT_PROTOCOL
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.display.style import COLUMN, GREY, PAGE, new_figure
 from stsbench.metrics.geometry import RATINGS, by_rating
 from stsbench.plots.runs import Drawn, drawn, mark_sample
-from stsbench.plots.style import COLUMN, GREY, PAGE, new_figure
 
 Floats = NDArray[np.float64]
 ARRAYS = ("cosine", "similarity")

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from stsbench.display.style import COLOURS, COLUMN, DASHES, new_figure
 from stsbench.metrics.geometry import relative
 from stsbench.plots.runs import drawn, mark_sample
-from stsbench.plots.style import COLOURS, COLUMN, DASHES, new_figure
 
 ARRAYS = ("spectrum",)
 _FLOOR = 1e-3  # smaller values are left out: rounding noise of a matrix of lower rank would fill the picture

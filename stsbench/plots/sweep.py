@@ -12,11 +12,11 @@ import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
 from stsbench.config import validate
+from stsbench.display.style import COLOURS, COLUMN, GREY, PAGE, new_figure
 from stsbench.errors import StsbenchError
 from stsbench.jobs.space import LARGEST
 from stsbench.jobs.sweep import TRIALS
 from stsbench.parsing import read_json_object
-from stsbench.plots.style import COLOURS, COLUMN, GREY, PAGE, new_figure
 
 _Number = Annotated[int, Field(ge=-LARGEST, le=LARGEST)] | float
 

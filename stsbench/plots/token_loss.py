@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from stsbench.display.style import PAGE, new_figure
 from stsbench.errors import StsbenchError
-from stsbench.plots.style import PAGE, new_figure
 
 TokenLosses = Sequence[tuple[str, float, float]]  # of a text: spelling, loss, weight
 LOSS, WEIGHTED = "#A6D4F2", "#0072B2"  # one hue: the second is a part of the first

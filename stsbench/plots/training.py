@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.plots.style import COLOURS, DASHES, GREY, PAGE, new_figure
+from stsbench.display.style import COLOURS, DASHES, GREY, PAGE, new_figure
 from stsbench.plots.training_runs import UNITS, Trained, best_score, labels, panel_keys, smoothed, trained
 
 SHARE = 0.05  # of a curve's points, that its running mean is taken over

@@ -13,9 +13,8 @@ from stsbench.data.sets.sets import FROM_MTEB
 from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.encoders.prompt.prompt import described
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.measure import Result
 from stsbench.evaluation.plan import metric_of
-from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.records import Record, ScoreRow, Scores
 from stsbench.evaluation.rescore import score_again
 from stsbench.files import atomic_write, new_folder
 from stsbench.publish.model_index import (
@@ -53,14 +52,14 @@ def export_card(run: Path, output: Path, target: str) -> tuple[list[Path], dict[
     return [output / FILES[target]], result.failures
 
 
-def card(result: Result) -> str:
+def card(result: Scores) -> str:
     """The whole card: metadata between two lines of ---, then Markdown."""
     from huggingface_hub import ModelCard
 
     return str(ModelCard(f"---\n{card_data(result).to_yaml()}\n---\n\n{body(result)}"))
 
 
-def body(result: Result) -> str:
+def body(result: Scores) -> str:
     """The card's Markdown. Whatever a user named is escaped: it shows as text."""
     groups = groups_of(result)
     versions = {str(record.provenance.get("versions", {}).get("stsbench", "")) for record in result.records}
@@ -81,7 +80,7 @@ def body(result: Result) -> str:
     ])
 
 
-def _encoder(result: Result) -> str:
+def _encoder(result: Scores) -> str:
     """What decides a vector, as a table of two columns."""
     first = result.records[0].encoder
     spec = {**first.spec, "name": encoder_name(result)}
@@ -167,7 +166,7 @@ def _interval(row: ScoreRow) -> str:
     return "" if row.low is None or row.high is None else f"{row.low:.{digits}f} to {row.high:.{digits}f}"
 
 
-def _limits(result: Result, groups: Sequence[Group]) -> Iterable[str]:
+def _limits(result: Scores, groups: Sequence[Group]) -> Iterable[str]:
     """A line for each way in which these numbers could be taken for others."""
     records = result.records
     text_versions = {record.data.text_version for record in records}
@@ -202,7 +201,7 @@ def _ids(records: Iterable[Record]) -> str:
     return plain(", ".join(dict.fromkeys(record.data.shown for record in records)))
 
 
-def _repeat(result: Result) -> str:
+def _repeat(result: Scores) -> str:
     commands = dict.fromkeys(_command(record.provenance.get("command") or ()) for record in result.records)
     lines = [line for line in commands if line]
     parts = []

@@ -12,10 +12,9 @@ from typing import Any
 from stsbench.data.sets.catalog import entries, entry
 from stsbench.data.sets.sets import FROM_MTEB
 from stsbench.encoders.fitted import is_transductive, was_trained_on
-from stsbench.evaluation.measure import Result
 from stsbench.evaluation.plan import metric_of
 from stsbench.evaluation.protocol import Protocol
-from stsbench.evaluation.records import ProtocolIdentity, Record, ScoreRow, record_name
+from stsbench.evaluation.records import ProtocolIdentity, Record, ScoreRow, Scores, record_name
 from stsbench.evaluation.rescore import protocol_of_record
 from stsbench.evaluation.run_file import observations_of
 from stsbench.publish.mteb_results import hub_revision
@@ -59,7 +58,7 @@ class Group:
         return {key: chosen[key] for key in chosen if key not in unsaid and (key not in usual or usual[key] != chosen[key])}
 
 
-def groups_of(result: Result) -> list[Group]:
+def groups_of(result: Scores) -> list[Group]:
     """The records of a result by protocol, settings and text version, so that no table or average mixes two measurements."""
     groups: dict[tuple[str, str, int], Group] = {}
     for record in result.records:
@@ -75,7 +74,7 @@ def groups_of(result: Result) -> list[Group]:
     return list(groups.values())
 
 
-def card_data(result: Result) -> Any:
+def card_data(result: Scores) -> Any:
     """huggingface_hub's ModelCardData of a result; its `eval_results` hold every score row, and every average."""
     from huggingface_hub import ModelCardData
 
@@ -88,7 +87,7 @@ def card_data(result: Result) -> Any:
     )
 
 
-def _eval_results(result: Result) -> Iterable[Any]:
+def _eval_results(result: Scores) -> Iterable[Any]:
     """One EvalResult a score. The Hub's format merges what shares task, dataset type, config, split and revision: where two
     measurements would agree in all of these, the later one's config gets a digest."""
     from huggingface_hub import EvalResult
@@ -109,7 +108,7 @@ def _eval_results(result: Result) -> Iterable[Any]:
                 yield EvalResult(**where, **_metric(group, row), metric_value=float(shown(row)))
 
 
-def _measured(result: Result, group: Group, record: Record) -> tuple[list[ScoreRow], str, dict[str, Any]]:
+def _measured(result: Scores, group: Group, record: Record) -> tuple[list[ScoreRow], str, dict[str, Any]]:
     """A record's rows, a digest of all that identifies it, and what its EvalResults say of task and data."""
     data, name = record.data, record_name(record)
     fitted = record.encoder.spec.get("fitted_on")
@@ -214,7 +213,7 @@ def shown(row: ScoreRow) -> str:
     return f"{row.value:.{metric_of(row).digits}f}"
 
 
-def encoder_name(result: Result) -> str:
+def encoder_name(result: Scores) -> str:
     """The encoder's name on one line, a path reduced to its last part."""
     return visible(without_paths(str(result.records[0].encoder.spec["name"]))).strip() or "encoder"
 

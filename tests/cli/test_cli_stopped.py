@@ -11,9 +11,9 @@ import pytest
 from clirun import cli, evaluate, fails, place  # noqa: F401 - fixtures
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation import api, measure, rescore
-from stsbench.evaluation.measure import Result
+from stsbench.evaluation import api, measure, rescore, result
 from stsbench.evaluation.rescore import score_again
+from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.records.admission import check_record
 from stsbench.protocols.geometry import GeometryProtocol
@@ -77,14 +77,14 @@ def test_a_stopped_training_says_what_becomes_of_it(cli, own_handlers, monkeypat
 
 def test_a_second_sigterm_does_not_end_what_the_first_makes_it_write(evaluate, own_handlers, monkeypatch):
     """`timeout` sends one to the command and one to its group."""
-    claim = measure.claim
+    claim = result.claim
 
     def again(*folders):
         os.kill(os.getpid(), signal.SIGTERM)
         return claim(*folders)
 
     monkeypatch.setattr(GeometryProtocol, "observe", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    monkeypatch.setattr(measure, "claim", again)
+    monkeypatch.setattr(result, "claim", again)
     assert evaluate("lexical:token-set", "--protocol", "sts,geometry")[0] == 143
     assert score_again(Path("run")).records
 

@@ -73,6 +73,10 @@ def test_from_training_to_everything(train, cli, text, model):
     tested = {(row["task"], row["aggregation"], row["metric"]): row["value"] for row in rows}
     assert again and all(tested[key] == value for key, value in again.items())
     assert cli("export", "out", "--to", "sentence-transformers", "--output", "exported")[0] == 0
+    stsbench.export("out", "sentence-transformers", "by-function")
+    both = [{path.relative_to(folder): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+            for folder in ("exported", "by-function")]
+    assert both[0] == both[1] and len(both[0]) > 5
     moved = load_file("exported/model.safetensors")
     start = load_file(model / "model.safetensors")
     assert any(not np.array_equal(moved[name], start[name]) for name in start)

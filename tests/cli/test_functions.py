@@ -4,11 +4,13 @@ import dataclasses
 import inspect
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tiny_models
 from clirun import cli, place  # noqa: F401 - fixtures
+from training_logs import write_run
 
 import stsbench
 from stsbench.encoders.options import CacheOptions, EncoderOptions, NearestOptions, ProcessOptions, StoreOptions
@@ -183,6 +185,30 @@ def test_plot(cli, place, picture):
     assert figure._repr_svg_().rstrip().endswith("</svg>")
     before = set(place.iterdir())
     assert stsbench.plot(picture, "geometry").axes and set(place.iterdir()) == before
+
+
+def made_by_training(folder):
+    """What pictures of trainings are drawn from: numbers that diffaug logs, a sweep's trials."""
+    lines = [{**line, "delta": 6.0, "delta_normalised": 0.5} if line["kind"] == "dev" else line
+             for line in write_run(folder, (("prefix", 200), ("joint", 100)))]
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    trials = [{"number": i, "state": "complete", "values": {"rate": i}, "score": 70 + i, "seeds": {"42": 70 + i}, "runs": []}
+              for i in range(3)]
+    (folder / "trials.json").write_text(json.dumps({"study": "s", "command": [], "by": "sts-b dev", "trials": trials}))
+
+
+@pytest.mark.parametrize("picture", ["training", "divergence", "sweep", "token-loss"])
+def test_plot_of_a_training(cli, place, picture, monkeypatch):
+    """Losses by token of a method that gives the length of each word."""
+    of_words = lambda texts: [[(word, len(word), 1.0) for word in text.split()] for text in texts]  # noqa: E731
+    losses = SimpleNamespace(token_losses=of_words)
+    monkeypatch.setattr("stsbench.training.runs.trained.load_trained", lambda run, method=None: losses)
+    made_by_training(place / "run")
+    texts = ["a cat sleeps", "the dog runs"] if picture == "token-loss" else []
+    assert cli("plot", picture, "run", *(word for text in texts for word in ("--text", text)))[0] == 0
+    stsbench.plot(picture, "run", output="by-function", texts=texts)
+    for kind in ("png", "svg"):
+        assert Path(f"{picture}.{kind}").read_bytes() == Path(f"by-function.{kind}").read_bytes()
 
 
 @pytest.mark.parametrize(("asked", "reason"), [

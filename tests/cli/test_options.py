@@ -75,4 +75,6 @@ def test_eval_takes_what_its_options_are_and_no_other_default():
     parameters = {parameter.name: parameter for parameter in evaluate.params}
     assert set(parameters) - set(made) == {"json_target", "form"} and set(made) <= set(parameters)
     shown = {name: parameters[name].default for name in made if getattr(parameters[name], "show_default", None)}
-    assert shown == {"dtype": "float32", "cache_limit": 20.0, "protocols": "sts", "text_version": "senteval"}
+    assert shown == {
+        "dtype": "float32", "attention": "auto", "cache_limit": 20.0, "protocols": "sts", "text_version": "senteval",
+    }

@@ -10,23 +10,26 @@ from pathlib import Path
 import pytest
 
 from stsbench.cli.output.json_file import write_json
-from stsbench.cli.output.report import ORIGIN, as_csv, latex, markdown
-from stsbench.cli.output.tables import (
-    headlines,
-    interval,
-    main_rows,
-    print_scores,
-    remarks,
-    shown,
-    title_of,
-)
+from stsbench.cli.output.report import print_scores
 from stsbench.cli.output.training_report import print_summary
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.measure import Result
 from stsbench.evaluation.plan import changed_settings, plan
 from stsbench.evaluation.protocol import kinds
 from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
 from stsbench.evaluation.rescore import score_again
+from stsbench.evaluation.result import Result
+from stsbench.evaluation.tables import (
+    ORIGIN,
+    as_csv,
+    headlines,
+    interval,
+    latex,
+    main_rows,
+    markdown,
+    remarks,
+    shown,
+    title_of,
+)
 from stsbench.protocols.sts import TASKS
 
 SEVEN = ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]

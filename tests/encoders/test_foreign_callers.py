@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy.sparse import issparse
 from tiny_models import add_modules, build, sentences
+from training_runs import spawned_by_the_server
 
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.interface import Settings
@@ -26,6 +27,7 @@ library = pytest.importorskip("sentence_transformers")
 from sentence_transformers import util  # noqa: E402
 from sentence_transformers.sentence_transformer import evaluation  # noqa: E402
 
+__all__ = ["spawned_by_the_server"]
 TEXTS = [*sentences(40), "the cat sleeps", "the cat sleeps", ""]
 PROMPTS = {"query": "the dog : ", "document": "a man : ", "other": "a "}
 
@@ -216,6 +218,7 @@ def every_kind(folder, tmp_path):
         yield encoder
 
 
+@pytest.mark.usefixtures("spawned_by_the_server")
 def test_every_kind_of_encoder_answers(tmp_path):
     for encoder in every_kind(build(tmp_path / "model"), tmp_path):
         vectors = encoder.encode(TEXTS, batch_size=4, normalize_embeddings=True)

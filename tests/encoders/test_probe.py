@@ -9,12 +9,12 @@ import pytest
 from live_models import inference
 
 from stsbench import evaluate, load_records
+from stsbench.comparison.comparability import SeedPairs, same_encoder
+from stsbench.comparison.compare import compare
 from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.probe import IDENTITY, NONE, TEXTS, equal_up_to_rounding, has_identity, probed
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.comparability import SeedPairs, same_encoder
-from stsbench.evaluation.compare import compare
 from stsbench.training.engine.live import live_encoder
 
 

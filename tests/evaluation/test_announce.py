@@ -68,6 +68,19 @@ def _labelled(id):
     return LabelledSet(id, id.upper(), "own", ("a",) * 100, np.zeros(100, dtype=np.int64), ("train",) * 100)
 
 
+def test_the_line_before_a_run_says_which_pass_runs(evaluate, folder):
+    """No pass is named where all vectors are in the cache; an attention that was asked for moves no fingerprint."""
+    errs = [evaluate(folder, "--pooler", "mean", "--cache", cache, *more)[2] for cache, *more in (
+        ("a",), ("a",), ("b", "--attention", "padded"), ("c", "--attention", "eager", "--dtype", "bfloat16"),
+    )]
+    lines = [re.search(r"^encoder .*", err, re.M)[0] for err in errs]
+    assert "run by our own forward pass without padding, float32, fingerprint" in lines[0]
+    assert "run by our own forward pass, float32, fingerprint" in lines[1]
+    assert "run by our own forward pass, padded, because --attention padded says so, float32, fingerprint" in lines[2]
+    assert "padded, because --attention eager says so, bfloat16" in lines[3]
+    assert len({line[-12:] for line in lines[:3]}) == 1
+
+
 def test_eval_says_it(evaluate, folder, monkeypatch):
     monkeypatch.setattr(announce, "WATCHED", 0.0)
     monkeypatch.setattr(announce, "WORTH_SAYING", 0.0)

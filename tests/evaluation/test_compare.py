@@ -14,13 +14,13 @@ from geometry_runs import make_run
 from run_edits import edit, rows_of, write_rows
 from scipy.stats import pearsonr, spearmanr
 
-from stsbench.cli.output.differences import LIMITS, sentence
+from stsbench.comparison.compare import RESAMPLES, Compared, compare
+from stsbench.comparison.wording import LIMITS, sentence
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.columns import digest_of
-from stsbench.evaluation.compare import RESAMPLES, Compared, compare
-from stsbench.evaluation.measure import Result
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import DataIdentity, EncoderIdentity, Observed, ProtocolIdentity, Record, now
+from stsbench.evaluation.result import Result
 from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.paired import Difference
 from stsbench.protocols.regression import RegressionProtocol
@@ -74,7 +74,7 @@ def sts_run(folder, noise, tasks=AVERAGED, draw=0, settings=None, label=None, **
     for task in tasks:
         several = ("x", "y") if TASKS[task] in ("sts12/test", "sts13/test") else ("all",)
         add(result, protocol, task, pairs(task, noise, several, draw), **options)
-    result.save()
+    result.write()
     return folder
 
 
@@ -149,7 +149,7 @@ def test_more_resamples_than_a_block_begin_with_those_of_a_block(tmp_path, monke
     whole = compare(a, b, resamples=120).tables
     assert compare(a, b, resamples=120, seed=1).tables != whole
     assert compare(a, b, resamples=120).tables == whole
-    monkeypatch.setattr("stsbench.evaluation.compare._BLOCK", 120)
+    monkeypatch.setattr("stsbench.comparison.compare._BLOCK", 120)
     longer = compare(a, b, resamples=300)
     assert compare(a, b, resamples=300).tables == longer.tables != whole
 
@@ -215,13 +215,13 @@ def test_edited_records_and_other_gold_are_refused(tmp_path):
     result, other = Result(tmp_path / "c"), pairs("STS-B", 0.3)
     other.arrays["gold"][7] += 1
     add(result, StsProtocol({}), "STS-B", other)
-    result.save()
+    result.write()
     with pytest.raises(StsbenchError, match=r"name the same data, but their items differ \(gold"):
         compare(a, tmp_path / "c")
     result = Result(tmp_path / "d")
     for name in ("one", "two"):
         add(result, StsProtocol({}), "STS-B" if name == "one" else "STS12", pairs("STS-B", 0.3), name=name)
-    result.save()
+    result.write()
     with pytest.raises(StsbenchError, match="several encoders"):
         compare(a, tmp_path / "d")
 
@@ -235,7 +235,7 @@ def head(folder, noise, draw=0):
         "sizes": np.array([90, 30, N]), "dev_spearman": np.array([0.5]),
     }
     add(result, protocol, "STS-B", Observations(arrays))
-    result.save()
+    result.write()
     return folder
 
 
@@ -264,7 +264,7 @@ def test_no_test_without_items(tmp_path, cli):
             "predicted": pairs("STS-B", 0.2).arrays["similarity"], "gold": pairs("STS-B", 0.2).arrays["gold"],
             "row": np.arange(N), "sizes": np.array([90, 30, N]), "dev_spearman": np.array([value]),
         }))
-        result.save()
+        result.write()
     table, = compare(tmp_path / "a", tmp_path / "b", metric="dev spearman").tables
     assert numbers(table.rows[0]) == [pytest.approx(2.0), None, None, None] and table.rows[0].corrected is None
     out = cli("compare", tmp_path / "a", tmp_path / "b", "--metric", "dev spearman")[1]

@@ -11,8 +11,8 @@ from run_edits import edit_all, rows_of, write_rows
 from scipy.stats import spearmanr
 from test_compare import pairs, sts_run
 
+from stsbench.comparison.compare import compare
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.compare import compare
 
 TASKS = ("STS-B",)
 

@@ -9,7 +9,7 @@ import stsbench
 from stsbench.evaluation import provenance
 
 ROOT = Path(__file__).resolve().parents[2]
-WRITTEN = ["leaderboard/measured/a/run.json", "docs/findings/protocol-sensitivity.md", "README.md"]
+WRITTEN = ["leaderboard/measured/a/run.json", "docs/findings/protocol-sensitivity.md", "README.md", "docs/notebooks/b.ipynb"]
 BESIDE = ["sentences.txt", "runs/mean/a.json", "mymodel.py", "entries.svg", "docs/new.md"]
 
 

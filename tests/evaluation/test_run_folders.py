@@ -9,9 +9,9 @@ import pytest
 from test_records import SEEN, SHA, make
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation import measure
-from stsbench.evaluation.measure import Result, claim
+from stsbench.evaluation import result as result_file
 from stsbench.evaluation.records import EncoderIdentity, ScoreRow
+from stsbench.evaluation.result import Result, claim
 from stsbench.evaluation.run_file import load_records, write_run
 
 PROCESSES, ROUNDS = 8, 3
@@ -27,7 +27,7 @@ def save_at_once(folder, process, barrier):
     for round in range(ROUNDS):
         mine = result(folder, process * ROUNDS + round)
         barrier.wait(30)
-        mine.save()
+        mine.write()
 
 
 def test_runs_that_end_at_one_moment_are_all_kept(tmp_path):
@@ -48,13 +48,13 @@ def test_runs_that_end_at_one_moment_are_all_kept(tmp_path):
 
 def test_a_folder_that_another_run_takes_while_this_one_is_written_is_left_alone(tmp_path, monkeypatch):
     def overtaken(building, folder):
-        monkeypatch.setattr(measure, "claim", claim)
-        result(tmp_path / "run", 1).save()
+        monkeypatch.setattr(result_file, "claim", claim)
+        result(tmp_path / "run", 1).write()
         return claim(building, folder)
 
-    monkeypatch.setattr(measure, "claim", overtaken)
+    monkeypatch.setattr(result_file, "claim", overtaken)
     second = result(tmp_path / "run", 2)
-    second.save()
+    second.write()
     names = {path.name: load_records(path)[0][1].encoder.spec["name"] for path in tmp_path.iterdir()}
     assert names == {"run": "1", "run-2": "2"} and second.folder == tmp_path / "run-2"
 
@@ -65,7 +65,7 @@ def test_an_empty_folder_is_taken_and_a_file_or_a_dangling_link_is_not(tmp_path)
     (tmp_path / "link").symlink_to("nowhere")
     for name, want in (("run", "run"), ("file", "file-2"), ("link", "link-2")):
         saved = result(tmp_path / name)
-        saved.save()
+        saved.write()
         assert saved.folder == tmp_path / want and load_records(saved.folder)
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -79,9 +79,9 @@ def test_an_interrupted_or_failed_save_leaves_nothing(tmp_path, monkeypatch, fai
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     for how, error in ((interrupted, KeyboardInterrupt), (full, StsbenchError)):
-        monkeypatch.setattr(measure, failing, how)
+        monkeypatch.setattr(result_file, failing, how)
         with pytest.raises(error):
-            result(tmp_path / "run").save()
+            result(tmp_path / "run").write()
         assert not list(tmp_path.iterdir())
 
 

@@ -6,11 +6,11 @@ import light_process
 import pytest
 from run_edits import edit, put_beside, rows_of, write_rows
 
+from stsbench.comparison.compare import compare
 from stsbench.encoders.light.lexical import TfIdf
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.compare import compare
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import parsed
 from stsbench.evaluation.rescore import encoder_key, rescored, score_again, several_encoders, task_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -59,6 +60,19 @@ def test_a_sweep_is_the_command_s(here, quick, cli, capsys):
         assert f"{row['score']:.2f}" in str(found) and f"{row['score']:.2f}" in found._repr_html_()
     assert repr(found).startswith(f"<Trials of simcse: 2, the best {found.rows[0]['score']:.2f} (training.learning_rate")
     assert found.plot() and r"\begin{tabular}" in found.latex()
+
+
+def test_a_notebook_shows_what_is_worked_on(here, quick, monkeypatch, capsys):
+    monkeypatch.setattr("stsbench.notebook.in_notebook", lambda: True)
+    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)
+    swept(grid="training.learning_rate=1e-4", output="one")
+    out, err = capsys.readouterr()
+    assert out == "" and re.search(r"sweep, \d+:\d+, trial 0", err)
+    plan = {"output": "out", "eval": {"test": {"model": "lexical:token-set", "tasks": "STS-B", "resamples": 0}},
+            "defaults": {"sample": True}}
+    stsbench.run_plan(plan)
+    out, err = capsys.readouterr()
+    assert out == "" and re.search(r"run, \d+:\d+, test.*: started", err)
 
 
 def test_a_sweep_on_rows_in_memory_goes_on_where_it_was(here, quick):

@@ -206,7 +206,7 @@ def test_a_run_is_what_its_folder_holds(run, tmp_path):
     assert repr(again) == repr(run) and "\n" not in repr(run) and str(again) == str(run)
     scores = {seed: json.loads((run.folder / f"seed-{seed}/train.json").read_text())["best"]["score"] for seed in (42, 43)}
     for score in scores.values():
-        assert f"{score:.2f}" in str(run) and f"<td>{score:.2f}</td>" in run._repr_html_() and f"{score:.2f}" in run.latex()
+        assert f"{score:.2f}" in str(run) and f">{score:.2f}</td>" in run._repr_html_() and f"{score:.2f}" in run.latex()
     assert [part.recipe.seed for part in run.runs] == [42, 43] and json.loads(run.to_json()) == run.summary
     assert os.fspath(run) == str(run.folder)
     with pytest.raises(StsbenchError, match="holds 2 runs: take one's encoder"):

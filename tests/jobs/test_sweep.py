@@ -138,7 +138,7 @@ def test_a_bad_trial_is_given_up_for_good(here, start, monkeypatch):
 
 
 def _ends_first(other, process):
-    """The process, which stops itself once it has a score, stands still until its job is given up; the other goes on then."""
+    """The process, which stops itself once it has a score, stands still until its job is given up; the other goes on."""
     jobs = Path("out/.jobs").absolute()
 
     def watch():

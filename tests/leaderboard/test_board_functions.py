@@ -17,7 +17,7 @@ from clirun import cli, place  # noqa: F401  fixtures
 import stsbench
 from stsbench import leaderboard
 from stsbench.errors import StsbenchError, StsbenchWarning
-from stsbench.evaluation.measure import Result
+from stsbench.evaluation.result import Result
 from stsbench.leaderboard.command import leaderboard as commands
 
 NEW = {"method": "my method", "backbone": "none", "setting": "unsup", "flag": "nli"}

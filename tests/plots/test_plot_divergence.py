@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from training_logs import lines_of
 
 from stsbench.cli.plot import plot
+from stsbench.display.style import COLOURS, style
 from stsbench.errors import StsbenchError
 from stsbench.plots import divergence
-from stsbench.plots.style import COLOURS, style
 
 DELTA, RAW = "δ, vectors of length 1", "δ, vectors as they are"
 KAPPA = "κ: keys and values, text minus prefix"

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from stsbench.cli.plot import plot
+from stsbench.display.style import style
 from stsbench.errors import StsbenchError
 from stsbench.plots import token_loss
-from stsbench.plots.style import style
 from stsbench.training.runs import trained
 
 PAIR = ["a red dog eats", "the unbelievably small dog that eats $ 5 and $ 6 of food ."]

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 from training_logs import write_run
 
 from stsbench.cli.plot import plot
+from stsbench.display.style import COLOURS, style
 from stsbench.errors import DataError, StsbenchError
 from stsbench.plots import training
-from stsbench.plots.style import COLOURS, style
 from stsbench.plots.training_runs import smoothed
 
 

@@ -13,11 +13,12 @@ from geometry_runs import embed, make_run, pair_set
 from run_edits import edit
 
 from stsbench.cli.plot import plot
+from stsbench.display.style import COLUMN, style
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.measure import Result, measure
+from stsbench.evaluation.measure import measure
+from stsbench.evaluation.result import Result
 from stsbench.plots import plane, similarity, spectrum
 from stsbench.plots.runs import drawn, sts_average
-from stsbench.plots.style import COLUMN, style
 from stsbench.protocols.sts import TASKS, StsProtocol
 
 
@@ -126,7 +127,7 @@ def test_an_average_by_dot_product_colours_no_point(tmp_path):
         result = Result(tmp_path / name)
         sets = {task: pair_set(id, 20) for task, id in list(TASKS.items())[:7]}
         measure(result, embed(), StsProtocol({"resamples": 0, **settings}), sets)
-        result.save()
+        result.write()
         assert (sts_average(tmp_path / name) is not None) == (name == "cosine")
 
 

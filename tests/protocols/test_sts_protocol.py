@@ -14,10 +14,11 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.measure import Result, measure
+from stsbench.evaluation.measure import measure
 from stsbench.evaluation.plan import plan, presets
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.rescore import score_again
+from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.metrics.bootstrap import interval
 from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol

@@ -12,12 +12,14 @@ import pytest
 from clirun import cli as cli
 from run_edits import edit, put_beside
 
+import stsbench
 from stsbench.data.sets.catalog import entry
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.measure import Result, measure
+from stsbench.evaluation.measure import measure
+from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.imports.model import load_imported
 from stsbench.leaderboard.imports.mteb import import_results
@@ -56,6 +58,13 @@ def run(tmp_path_factory):
     result = evaluate(vectors, output=folder / "run", **options)
     assert not result.failures and result.rows[0].n == SIZE
     return result.folder
+
+
+def test_the_command_and_the_function_write_the_same(run, tmp_path, cli):
+    assert cli("export", run, "--to", "mteb", "--output", tmp_path / "by-command")[0] == 0
+    files = stsbench.export(run, "mteb", tmp_path / "by-function")
+    [made] = [path for path in (tmp_path / "by-command").rglob("STSBenchmark.json")]
+    assert [path.read_bytes() for path in files] == [made.read_bytes()]
 
 
 def test_mteb_reads_what_is_written(run, tmp_path, monkeypatch):
@@ -219,6 +228,6 @@ def test_a_task_of_the_hub_is_exported_as_mteb_named_it(tmp_path, monkeypatch):
     result = Result(tmp_path / "run")
     measure(result, Embed(CallableEncoder(vectors)), protocol, sets)
     assert not result.failures
-    result.save()
+    result.write()
     files, left_out = export_mteb(result.folder, tmp_path / "out")
     assert left_out == {} and json.loads(files[0].read_text())["task_name"] == task.metadata.name

@@ -9,7 +9,8 @@ import numpy as np
 from stsbench.data.sets.sets import PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.callable import CallableEncoder
-from stsbench.evaluation.measure import Result, measure
+from stsbench.evaluation.measure import measure
+from stsbench.evaluation.result import Result
 from stsbench.protocols.geometry import GeometryProtocol
 from stsbench.protocols.sts import TASKS, StsProtocol
 
@@ -54,5 +55,5 @@ def make_run(folder, shift=0.0, protocols=("geometry",), data=None, **settings):
         else:
             sets = {"STS-B": data} if name == "sts" else {task: pair_set(id, 20) for task, id in list(TASKS.items())[:7]}
             measure(result, source, StsProtocol({"resamples": 0}), {**sets, "STS-B": data})
-    result.save()
+    result.write()
     return folder

@@ -22,7 +22,6 @@ from pathlib import Path
 
 import training_runs
 
-
 HELD = "STSBENCH_TEST_HELD"  # the name of an environment variable
 
 
@@ -143,7 +142,7 @@ def _run(words, folder, log, environment):
 
 
 def _stop_when_scored():
-    """Stop this process once it has logged a development score after a step: no other one can do that in time on a busy machine."""
+    """Stop this process once it has logged a development score after a step: another one may do that too late."""
     from stsbench.training.engine.log import RunLog
 
     write = RunLog.write

@@ -9,10 +9,11 @@ from stsbench.encoders.transformer.transformer import TransformerEncoder
 from stsbench.encoders.transformer.with_prompt import with_prompt
 
 
-def loaded(folder, *, engine="auto", prompt=None, **options):
+def loaded(folder, *, prompt=None, **options):
     """prompt: of the pooler mask, in the place of a stored one; options: of EncoderOptions."""
     asked = EncoderOptions(**options)
     if prompt is not None:
-        return with_prompt(str(folder), prompt, asked, engine)
+        return with_prompt(str(folder), prompt, asked)
     config = resolve_config(str(folder), asked)
-    return TransformerEncoder(config, load_parts(config, asked.device), batch_tokens=asked.batch_tokens, engine=engine)
+    parts = load_parts(config, asked.device, asked.attention)
+    return TransformerEncoder(config, parts, batch_tokens=asked.batch_tokens, attention=asked.attention)

@@ -6,6 +6,7 @@ import copy
 import functools
 import hashlib
 import io
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,35 @@ import pytest
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from stsbench.encoders.forward import checkpoint
+
 LARGEST = 4_000_000  # bytes of a folder: copies of larger models would stay in memory
 _PLAIN = {
     "dtype", "local_files_only", "trust_remote_code", "add_pooling_layer", "attn_implementation", "_from_auto", "cache_dir",
-    "revision", "token", "adapter_kwargs",
+    "revision", "token", "adapter_kwargs", "device_map",
 }
 
 
 def patch(patches: pytest.MonkeyPatch) -> None:
     """From here on `from_pretrained` of transformers' models gives copies of what it has read from the same files."""
     patches.setattr(PreTrainedModel, "from_pretrained", classmethod(_read_once(PreTrainedModel.from_pretrained.__func__)))
+    patches.setattr(checkpoint, "_check_size", _sized_once(checkpoint._check_size))
+
+
+def _sized_once(check):
+    """A model that its files can hold is one again: there, too, a model is made, on the device "meta"."""
+    known = set()
+
+    def _check_size(kind, config, source, trust):
+        if not type(config).__module__.startswith("transformers.models."):
+            return check(kind, config, source, trust)
+        sizes = [(path.name, path.stat().st_size) for path in checkpoint.weight_files(source)]
+        key = kind, type(config), repr(_settings(config)), repr(sizes)
+        if key not in known:
+            check(kind, config, source, trust)
+            known.add(key)
+
+    return _check_size
 
 
 def _read_once(read):
@@ -40,7 +60,8 @@ def _read_once(read):
             for part in model.modules():
                 if isinstance(part, PreTrainedModel):
                     part.name_or_path = str(name)
-            _draw_missing(model, info["missing_keys"])
+            if "device_map" not in how:
+                _draw_missing(model, info["missing_keys"])
         else:
             model, info = read(cls, name, config=config, output_loading_info=True, **how)
             if _can_be_copied(model, info):
@@ -86,8 +107,13 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _key(cls, name, config, how):
-    """By what a model is the same again: class, settings and the bytes that are read. None where it is to be read anew."""
-    folder = Path(str(name))
+    """By what a model is the same again: class, settings and the bytes that are read. None where it is to be read anew.
+
+    On the device "meta" names, types and shapes are read of safetensors, and no numbers.
+    """
+    folder, device = Path(str(name)), how.get("device_map")
+    if device not in (None, "meta"):
+        return None
     if not cls.__module__.startswith("transformers.models.") or not how.keys() <= _PLAIN or not folder.is_dir():
         return None
     if (folder / "adapter_config.json").exists() or "_adapter_model_path" in (how.get("adapter_kwargs") or {}):
@@ -99,12 +125,27 @@ def _key(cls, name, config, how):
         return None
     digest = hashlib.blake2b()
     for path in paths:
-        content = path.read_bytes()
+        content = _header(path) if device and path.suffix == ".safetensors" else path.read_bytes()
         digest.update(f"{path.relative_to(folder)} {len(content)} ".encode() + content)
-    # `_name_or_path` is the folder, which is set in each copy
-    settings = {key: value for key, value in vars(config).items() if key != "_name_or_path"} if config is not None else None
+    settings = _settings(config) if config is not None else None
     defaults = (torch.get_default_dtype(), str(torch.get_default_device()))
     return cls, repr(settings), repr(sorted(how.items())), *defaults, digest.digest()
+
+
+def _settings(config):
+    """Without the folder, which is set in each copy."""
+    return {key: value for key, value in vars(config).items() if key != "_name_or_path"}
+
+
+def _header(path):
+    """The header of a safetensors file, in one order, and the file's size; all of another file by that name."""
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        try:
+            stored = sorted(json.loads(stream.read(min(length, LARGEST))).items())
+        except (ValueError, AttributeError, RecursionError):
+            return path.read_bytes()
+    return f"{path.stat().st_size} {stored}".encode()
 
 
 def _can_be_copied(model, info):

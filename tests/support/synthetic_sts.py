@@ -15,8 +15,9 @@ from scipy.stats import spearmanr
 from stsbench.data.sets.sets import PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.callable import CallableEncoder
-from stsbench.evaluation.measure import Result, measure
+from stsbench.evaluation.measure import measure
 from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.result import Result
 from stsbench.protocols.sts import TASKS, StsProtocol
 
 YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
@@ -135,5 +136,5 @@ def write_run(folder: Path, made: dict[str, Observations], settings=None) -> Pat
     encoder = CallableEncoder(lambda texts: np.ones((len(texts), 1)), name=f"python:made_for_{folder.name}", fingerprint="1")
     measure(result, Embed(encoder), Made(settings or {"resamples": 0}), sets)
     assert not result.failures
-    result.save()
+    result.write()
     return result.folder

@@ -147,6 +147,21 @@ def spawn(worker, *arguments):
     torch.multiprocessing.start_processes(worker, arguments, nprocs=2, start_method="forkserver")
 
 
+@pytest.fixture
+def spawned_by_the_server(monkeypatch):
+    """A process that would be spawned is a fork of the server: it need not import everything again."""
+    serve()
+    monkeypatch.setattr(multiprocessing, "get_context", lambda how: _context)
+
+
+def forked(target, *arguments):
+    """target(*arguments) in a process of its own, which need not import everything again."""
+    serve()
+    process = _context.Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
 def leave():
     """The end of a worker of `spawn`, instead of a return: nothing of torch.distributed is taken apart.
 

@@ -40,8 +40,7 @@ def _run(folder: Path, summary: dict[str, Any]) -> None:
         print_text(console_of(), f"{name}: {before} before, {best}, {after} after the last step")
     echo(f"exported {summary['exported']}: {folder / 'best'}")
     if (folder / "eval").is_dir():
-        from stsbench.cli.output.report import print_report
-        from stsbench.cli.output.tables import print_failures
+        from stsbench.cli.output.report import print_failures, print_report
         from stsbench.evaluation.rescore import score_again
 
         result = score_again(folder / "eval")

@@ -16,6 +16,7 @@ from stsbench.encoders.cache.key import cache_key, versions
 from stsbench.errors import DegenerateError, EncoderError
 from stsbench.plugins import calling, where
 
+_ASKED = 1000  # texts that stand for all
 CHUNK = 1024  # texts between two writes, for each process: what an interrupted run loses at most
 
 
@@ -51,6 +52,14 @@ def encode_cached(
     row = {text: i for i, text in enumerate(distinct)}
     rows = np.array([row[text] for text in texts], dtype=np.intp)
     return Encoded(encoded.vectors[rows], encoded.truncated[rows])
+
+
+def is_cached(encoder: Encoder, texts: Sequence[str], cache: EmbeddingCache | None) -> bool:
+    """Whether some of n texts, spread over all, are all in the cache: then `encoder` has probably nothing to compute."""
+    if cache is None or not encoder.cacheable:
+        return False
+    some = list(dict.fromkeys(texts[:: max(1, len(texts) // _ASKED)]))
+    return bool(cache.get(cache_key(encoder), some).mask.all())
 
 
 def _through(

@@ -1,4 +1,7 @@
-"""Any transformers encoder through its own forward pass: padded to a sorted batch's longest, with an attention mask."""
+"""Any transformers encoder through its own forward pass, padded; and what BERT and RoBERTa take from outside.
+
+Padded to a sorted batch's longest text with an attention mask, or to a number of positions that a pooler names.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from stsbench.encoders.forward.batch_effects import restore
 from stsbench.encoders.forward.batching import Groups
-from stsbench.encoders.forward.packed import (
-    check_layers,
-    check_positions,
-    known_family,
-    own_positions,
-    replace_words,
-    room,
-)
 from stsbench.encoders.forward.soft import Soft
 from stsbench.errors import EncoderError
 
+_ZERO_BASED = {"bert"}  # positions 0, 1, 2, ...
+_PAD_BASED = {"roberta", "xlm-roberta", "camembert"}  # positions start after the padding index
+
 
 class PaddedForward:
-    """The same call as PackedForward for models that it does not know."""
+    """The same call as PackedForward, for models that have no such pass and for its check."""
 
     def __init__(self, model: Any, pad: int) -> None:
         self.model = model
@@ -70,6 +69,37 @@ class PaddedForward:
         return [state[:, :width].flatten(0, 1).index_select(0, rows) for state in states]
 
 
+class MeanPaddedForward:
+    """The pooler mean_padded:N: every text padded to N positions, and the mean over all of them, padding included.
+
+    Padding attends to the text like any token and is attended to by none, so its last states are numbers that depend on the
+    text: the mean moves with N. Source: Mirror-BERT's released code (Liu et al. 2021), agg_mode "mean", N 50 in training and
+    `encode`, 64 in its evaluation.
+    """
+
+    def __init__(self, model: Any, pad: int, length: int) -> None:
+        """pad: the padding token; length: N."""
+        self.model, self.pad, self.length = model, pad, length
+
+    def __call__(self, ids: Tensor, groups: Groups) -> Tensor:
+        """float32 (n, d) vectors. ids: (tokens,) of a batch, text after text; groups: its runs of equal length, up to N."""
+        lengths = torch.tensor([length for texts, length in groups for _ in range(texts)])
+        mask = (torch.arange(self.length) < lengths[:, None]).to(ids.device)
+        padded = ids.new_full(mask.shape, self.pad).masked_scatter(mask, ids)
+        restore(self.model)
+        states: Tensor = self.model(input_ids=padded, attention_mask=mask.long()).last_hidden_state
+        return states.float().mean(1)
+
+
+def padded_to(ids: Tensor, mask: Tensor, length: int, pad: int) -> tuple[Tensor, Tensor]:
+    """ids, mask (n, L) as (n, length), padded right; ValueError where L is greater."""
+    more = length - ids.shape[1]
+    if more < 0:
+        raise ValueError(f"texts of {ids.shape[1]} tokens for a mean over {length} positions")
+    grow = functional.pad
+    return grow(ids, (0, more), value=pad), grow(mask, (0, more))
+
+
 def attention_mask(model: Any, mask: Tensor) -> Tensor:
     """mask (n, L), 1 on real tokens, as one pass of `model` is to be handed it.
 
@@ -79,15 +109,6 @@ def attention_mask(model: Any, mask: Tensor) -> Tensor:
     if mask.device.type == "cpu" or not known_family(model) or model.config._attn_implementation != "sdpa":
         return mask
     return mask.bool()[:, None, None].expand(-1, -1, mask.shape[1], -1)
-
-
-def check_family(model: Any) -> None:
-    """EncoderError for a model that no soft prompt is known to reach: DistilBERT and MPNet ignore a prefix, say."""
-    if not known_family(model):
-        raise EncoderError(
-            f"{type(model).__name__} takes no positions, learned words or prefixes of keys and values from outside here: "
-            "models of the families BERT and RoBERTa do"
-        )
 
 
 def soft_inputs(
@@ -142,3 +163,66 @@ def _wide_mask(model: Any, real: Tensor, slots: int) -> Tensor:
         return visible
     open_mask = torch.zeros(visible.shape, dtype=model.dtype, device=real.device)
     return open_mask.masked_fill(~visible, torch.finfo(model.dtype).min)
+
+
+def known_family(model: Any) -> bool:
+    """Whether `model` is an encoder of BERT's or RoBERTa's kind with absolute positions, whatever its linear layers are."""
+    config: Any = getattr(model, "config", None)
+    if getattr(config, "model_type", None) not in _ZERO_BASED | _PAD_BASED or config.is_decoder:
+        return False
+    if type(model).__module__.partition(".")[0] != "transformers":  # code of the folder's own, or of the user's
+        return False
+    return getattr(config, "position_embedding_type", None) in (None, "absolute")
+
+
+def check_family(model: Any) -> None:
+    """EncoderError for a model that no soft prompt is known to reach: DistilBERT and MPNet ignore a prefix, say."""
+    if not known_family(model):
+        raise EncoderError(
+            f"{type(model).__name__} takes no positions, learned words or prefixes of keys and values from outside here: "
+            "models of the families BERT and RoBERTa do"
+        )
+
+
+def padding_index(embeddings: Any) -> int | None:
+    """Where the positions of RoBERTa's kin begin: one behind it stands the first token. None: they begin at 0."""
+    return getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+
+
+def own_positions(embeddings: Any, ids: Tensor, shift: int = 0) -> Tensor:
+    """(n, L) position ids as transformers counts them in `ids` (n, L), real tokens' `shift` later."""
+    pad = padding_index(embeddings)
+    if pad is None:
+        return torch.arange(shift, shift + ids.shape[1], device=ids.device).expand_as(ids)
+    real = ids.ne(pad).long()  # RoBERTa: from the padding index on; a padding token inside a text keeps that position
+    return (real.cumsum(1) + shift) * real + pad
+
+
+def room(embeddings: Any) -> int:
+    """How many tokens a model has positions for."""
+    pad, count = padding_index(embeddings), embeddings.position_embeddings.num_embeddings
+    return int(count if pad is None else count - pad - 1)
+
+
+def check_positions(embeddings: Any, positions: Tensor) -> None:
+    """EncoderError, one line, for a position that the model's table does not hold."""
+    last, count = int(positions.max()), embeddings.position_embeddings.num_embeddings
+    if last >= count:
+        raise EncoderError(
+            f"a token would stand at position {last}, and the model's last one is {count - 1} (the slots of a prefix count, "
+            "too): take a shorter maximum length or a shorter prefix"
+        )
+
+
+def check_layers(slots: int, layers: int) -> None:
+    """EncoderError where a prefix is not of a model of so many layers."""
+    if slots != layers:
+        raise EncoderError(f"the prefix has keys and values for {slots} layers, and the model has {layers} layers")
+
+
+def replace_words(words: Tensor, rows: Tensor | None, vectors: Tensor | None) -> Tensor:
+    """Word embeddings (..., d) with row `rows` (...) of `vectors` (m, d) in the place of each whose row is not -1."""
+    if rows is None or vectors is None:
+        return words
+    learned = functional.embedding(rows.clamp(min=0), vectors.to(words.dtype))
+    return torch.where(rows.ge(0).unsqueeze(-1), learned, words)

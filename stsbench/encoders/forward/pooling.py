@@ -37,7 +37,7 @@ STATES: dict[str, tuple[int, ...]] = {
     "mean_cnn": (-1,),  # others, whose mean over the tokens is taken (encoders/forward/mean_cnn.py): IS-BERT's
 }
 POOLERS: tuple[str, ...] = tuple(STATES)
-MEAN_PADDED = "mean_padded:N"  # as lists of poolers have it; N is a number of positions (encoders/forward/mean_padded.py)
+MEAN_PADDED = "mean_padded:N"  # as lists of poolers have it; N is a number of positions (encoders/forward/padded.py)
 _MEAN_PADDED = re.compile(r"mean_padded:([1-9][0-9]{0,5})")
 
 

@@ -39,7 +39,7 @@ class PostProcessed(Encoder):
             raise EncoderError(f"{base.spec.name} is fitted on each set itself: --post does not apply")
         self.base, self.chain = base, chain
         self.fitted_per_set = fitted_on is None
-        self.engine, self.similarity_fn_name, self.prompts = base.engine, base.similarity_fn_name, base.prompts
+        self.similarity_fn_name, self.prompts = base.similarity_fn_name, base.prompts
         self.libraries, self.equal_lengths, self.trained_on = base.libraries, base.equal_lengths, base.trained_on
         self.dimension = None if base.dimension is None else _checked(chain, base.dimension)
         options = dict(base.spec.options) if fitted_on is None else {**base.spec.options, STATE: chain.digest()}
@@ -47,6 +47,17 @@ class PostProcessed(Encoder):
         self.notes = (*chain.notes, *base.notes)
         self._cache: Any = None
         self._memory: Embed | None = None
+
+    @property
+    def engine(self) -> str:  # type: ignore[override]
+        """What runs the base."""
+        return self.base.engine
+
+    def ready(self) -> None:
+        """Load the base."""
+        self.base.ready()
+        self.equal_lengths = self.base.equal_lengths
+        self.notes = (*self.notes, *(line for line in self.base.notes if line not in self.notes))
 
     def use_cache(self, cache: Any) -> None:
         """Where the vectors of `base` are kept; None: nowhere."""
@@ -102,9 +113,7 @@ class PostProcessed(Encoder):
             encoded = encode_cached(self.base, texts, self._cache, progress, tolerant=True)
         if issparse(encoded.vectors):
             raise EncoderError(f"{self.base.spec.name} gives sparse vectors, which cannot be post-processed")
-        if self.base.equal_lengths:
-            self.equal_lengths = True
-        self.notes = (*self.chain.notes, *self.base.notes)
+        self.equal_lengths, self.notes = self.base.equal_lengths, (*self.chain.notes, *self.base.notes)
         return encoded
 
 

@@ -17,6 +17,7 @@ from stsbench.encoders.store.build import Pace, build_store
 from stsbench.encoders.store.texts import GivenTexts, Texts
 from stsbench.encoders.store.vectors import VectorStore
 from stsbench.errors import warning_log
+from stsbench.notebook import store_bar
 from stsbench.options import option
 
 
@@ -34,7 +35,7 @@ def encode(
     pooler: str | None = None, template: str | None = None, full_stop: bool | None = None, max_length: int | None = None,
     normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
-    dtype: str = "float32", batch_tokens: int | None = None, offline: bool = False,
+    dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False,
 ) -> VectorStore:
     """Encode any number of texts into a folder of vectors, as `stsbench encode` does, and open it.
 
@@ -45,9 +46,9 @@ def encode(
     float16, int8 or binary; shard_size: texts a shard (32,768). devices: names between commas, or all; processes: their
     number. All others are options of `load_encoder`.
 
-    Nothing is printed; texts that are empty or were cut to the model's limit, and numbers cut to int8's scale, are a
-    StsbenchWarning. Raises StsbenchError, one line: not readable, no such model, a text without a finite vector, or a folder
-    of another encoder or other texts.
+    Nothing is printed; in a notebook there is a progress bar. Texts that are empty or were cut to the model's limit, and
+    numbers cut to int8's scale, are a StsbenchWarning. Raises StsbenchError, one line: not readable, no such model, a text
+    without a finite vector, or a folder of another encoder or other texts.
 
     >>> import stsbench
     >>> store = stsbench.encode(lambda texts: [[len(text), 1] for text in texts], ["A cat sleeps.", "Rain."], "vectors")
@@ -59,12 +60,14 @@ def encode(
         EncodeOptions, "encode", output=output, column=column, store_dtype=store_dtype, shard_size=shard_size,
         devices=devices, processes=processes, pooler=pooler, template=template, full_stop=full_stop, max_length=max_length,
         normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name, revision=revision,
-        trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, offline=offline,
+        trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
+        offline=offline,
     )
     source = Texts(str(texts), options.column) if isinstance(texts, str | Path) else GivenTexts(texts)
     names = chosen_devices(options.devices, options.processes, options.device)
     options = named(model, options) if names else options
-    store = encoded(loaded_encoder(model, options), options, source, options.output, options, names, log)
+    with store_bar() as progress:
+        store = encoded(loaded_encoder(model, options), options, source, options.output, options, names, log, progress)
     for line in remarks(store):
         log(f"warning: {store.folder}: {line}")
     return store

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stsbench.config import checked_options
+from stsbench.display.tabular import OneTable, arrow_table
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
@@ -22,16 +23,19 @@ from stsbench.encoders.store.vectors import VectorStore
 from stsbench.errors import DataError, UsageError, warning_log
 from stsbench.metrics.nearest import nearest
 from stsbench.metrics.similarity import zero_rows
-from stsbench.notebook import html_table, in_notebook, start_bar, text_table
+from stsbench.notebook import in_notebook, start_bar
 from stsbench.options import option
 from stsbench.wording import counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Log = Callable[[str], None]
 Bar = Callable[[], AbstractContextManager[Callable[[int], Progress] | None]]
 
 
-@dataclass(frozen=True)
-class Neighbours:
+@dataclass(frozen=True, repr=False)
+class Neighbours(OneTable):
     """For each query its neighbours, best first; a sequence of rows, which are dictionaries.
 
     rows: query; rank, from 1; cosine; where the text stands first, from 1: line, of a data set item (`unit` names the key);
@@ -50,27 +54,16 @@ class Neighbours:
     def __getitem__(self, index: int) -> dict[str, Any]:
         return self.rows[index]
 
-    def to_frame(self) -> Any:
-        """A pandas DataFrame of the rows."""
-        import pyarrow as pa
-
-        return pa.table(self).to_pandas()
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The rows as an Arrow table, for polars and others."""
-        import pyarrow as pa
-
-        return pa.Table.from_pylist(self.rows).__arrow_c_stream__(requested_schema)
+    def to_arrow(self) -> pa.Table:
+        """The rows."""
+        return arrow_table(self.rows)
 
     def __repr__(self) -> str:
         queries = len({row["query"] for row in self.rows})
         return f"<Neighbours: {counted(len(self), 'row')}, of {queries} quer{'y' if queries == 1 else 'ies'}; print it>"
 
-    def __str__(self) -> str:
-        return text_table(self._lines())
-
-    def _repr_html_(self) -> str:
-        return html_table("nearest texts by cosine", self._lines())
+    def _title(self) -> str:
+        return "nearest texts by cosine"
 
     def _lines(self) -> list[list[str]]:
         keys = ["query", "rank", "cosine", self.unit, "copies", "text"]
@@ -109,7 +102,7 @@ def neighbours(
     no_cache: bool = False, pooler: str | None = None, template: str | None = None, full_stop: bool | None = None,
     max_length: int | None = None, normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
-    dtype: str = "float32", batch_tokens: int | None = None, offline: bool = False,
+    dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False,
 ) -> Neighbours:
     """The texts of a corpus that are nearest to each query, by cosine, as `stsbench neighbours` finds them.
 
@@ -134,7 +127,7 @@ def neighbours(
         sample=sample, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache, pooler=pooler, template=template,
         full_stop=full_stop, max_length=max_length, normalize=normalize, truncate_dim=truncate_dim, prompt=prompt,
         prompt_name=prompt_name, revision=revision, trust_remote_code=trust_remote_code, device=device, dtype=dtype,
-        batch_tokens=batch_tokens, offline=offline,
+        batch_tokens=batch_tokens, attention=attention, offline=offline,
     )
     texts = [queries] if isinstance(queries, str) else list(checked_texts(queries, "query"))
     asked = distinct(texts, options.query_file, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -92,6 +92,11 @@ class GivenTexts(Texts):
         """DataError: there is nothing to go through."""
         super().__init__(STDIN)
         self._listed = checked_texts(texts, "text")
+        self._length = len(texts) if isinstance(texts, Sized) else None
+
+    def expected(self) -> int | None:
+        """How many there are, where that is known before they are read."""
+        return self._length
 
     def _texts(self) -> Iterator[str]:
         for text in self._listed:

@@ -12,6 +12,7 @@ from stsbench.encoders.forward.identity import folder_digest, walk
 from stsbench.encoders.forward.pooling import check_pooler, padded_length
 from stsbench.encoders.forward.token_pooler_files import KINDS, stored_token_pooler
 from stsbench.encoders.model_folder import read_settings
+from stsbench.encoders.options import ATTENTIONS
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
 from stsbench.encoders.transformer.declared import Declared, length_source, read_declared
@@ -167,6 +168,8 @@ def _check(name: str, options: EncoderOptions) -> None:
         check_pooler(options.pooler, name)
     if options.dtype not in DTYPES:
         raise EncoderError(f"--dtype {options.dtype} is unknown (there are {', '.join(DTYPES)})")
+    if options.attention not in ATTENTIONS:
+        raise EncoderError(f"--attention {options.attention} is unknown (there are {', '.join(ATTENTIONS)})")
     for option in ("batch_tokens", "truncate_dim"):
         if (value := getattr(options, option)) is not None and value < 1:
             raise EncoderError(f"--{option.replace('_', '-')} must be positive, not {value}")

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 class _Loader:
     """The parts of a model, loaded once for all the prompts that its texts are read behind."""
 
-    def __init__(self, config: EncoderConfig, device: str | None) -> None:
-        self.config, self.device = config, device
+    def __init__(self, config: EncoderConfig, options: EncoderOptions) -> None:
+        self.config, self.options = config, options
 
     @cached_property
     def parts(self) -> Parts:
         """EncoderError: they cannot be loaded, or the files changed since the config took their digest."""
         from stsbench.encoders.transformer.parts import load_parts
 
-        parts = load_parts(self.config, self.device)
+        parts = load_parts(self.config, self.options.device, self.options.attention)
         if folder_digest(self.config.sources[0], self.config.sources[1:]) != self.config.weights:
             raise EncoderError(f"{self.config.name} changed while it was being loaded: start again")
         return parts
@@ -43,15 +43,13 @@ class _Loader:
 class LazyEncoder(Encoder):
     """A TransformerEncoder that is loaded at the first text that has to be encoded."""
 
-    engine = "our own forward pass"
-
     def __init__(self, config: EncoderConfig, options: EncoderOptions, loader: _Loader | None = None) -> None:
         """options: where and in which batches it runs; all else is in `config`. loader: of the same model, to be shared.
 
         Loaded at once where only the model can tell its positions.
         """
         self.config, self.options = config, options
-        self._loader = loader or _Loader(config, options.device)
+        self._loader = loader or _Loader(config, options)
         self._built: TransformerEncoder | None = None
         self.notes, self.libraries = config.notes, config.libraries
         self.similarity_fn_name = config.similarity or "cosine"
@@ -69,6 +67,11 @@ class LazyEncoder(Encoder):
         if config.pooler is None:
             from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 
+            if options.attention != "auto":
+                raise EncoderError(
+                    f"--attention {options.attention} is for our own forward pass, and sentence-transformers runs {argument}"
+                    ": leave it out, or choose a --pooler"
+                )
             library = SentenceTransformerEncoder(config, options.device)
             check_cut(argument, options, library.width)
             return library
@@ -104,6 +107,17 @@ class LazyEncoder(Encoder):
         return device
 
     @property
+    def engine(self) -> str:  # type: ignore[override]
+        """What runs the model, and, once it is loaded, by which pass."""
+        return "our own forward pass" if self._built is None else self._built.engine
+
+    def ready(self) -> None:
+        """Load the model and find out by which pass it runs."""
+        self.built.ready()
+        if self.built.equal_lengths:
+            self.keep_lengths_apart()
+
+    @property
     def built(self) -> TransformerEncoder:
         """The encoder itself. EncoderError where its vectors would be cached under another encoder's fingerprint."""
         if self._built is None:
@@ -118,10 +132,8 @@ class LazyEncoder(Encoder):
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Vectors of n distinct texts."""
-        encoded = self.built.run(texts, progress)
-        if self.built.equal_lengths:
-            self.keep_lengths_apart()
-        return encoded
+        self.ready()
+        return self.built.run(texts, progress)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The same model behind the prompt that its folder stores for a role, or behind `prompt`."""
@@ -137,6 +149,8 @@ class LazyEncoder(Encoder):
     def _build(self) -> TransformerEncoder:
         from stsbench.encoders.transformer.transformer import TransformerEncoder
 
-        encoder = TransformerEncoder(self.config, self._loader.parts, batch_tokens=self.options.batch_tokens)
+        encoder = TransformerEncoder(
+            self.config, self._loader.parts, batch_tokens=self.options.batch_tokens, attention=self.options.attention
+        )
         check_cut(self.config.name, self.options, encoder.width)
         return encoder

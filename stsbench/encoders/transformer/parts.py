@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.encoders.forward.checkpoint import check_weights, load_model
+from stsbench.encoders.forward.checkpoint import check_weights, load_model, quiet
 from stsbench.encoders.forward.token_pooler_files import KINDS
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.prompt_file import read_prompt
@@ -30,13 +30,19 @@ class Parts:
     prompt: Prompt | None = None  # a trained one with its tensors: of the pooler mask
 
 
-def load_parts(config: EncoderConfig, device: str | None = None) -> Parts:
-    """What `config` describes. EncoderError, one line: a file is missing or broken, or there is no such device."""
+def load_parts(config: EncoderConfig, device: str | None = None, attention: str = "auto") -> Parts:
+    """What `config` describes; attention: as in EncoderOptions.
+
+    EncoderError, one line: a file is missing or broken, or there is no such device.
+    """
     assert config.folder is not None
     torch_device = choose_device(device)
     trust = config.trust_remote_code
     check_bases(config)
     model, missing = load_model(config.folder, config.name, config.dtype, trust_remote_code=trust, base=config.base)
+    if attention == "eager":
+        with quiet():  # some models have no other
+            model.set_attn_implementation("eager")
     model, tokenizer = model.to(torch_device), load_tokenizer(config.folder, config.name, trust, config.base)
     return Parts(
         model, tokenizer,
@@ -65,17 +71,6 @@ def choose_device(name: str | None) -> Any:
     except Exception as error:  # RuntimeError, AssertionError or NotImplementedError, by the kind of device
         raise EncoderError(f"--device {name} is not available on this machine") from error
     return device
-
-
-def choose_packed(engine: str, model: Any, name: str) -> bool:
-    """Whether `engine` (auto, packed, padded) means the packed pass. EncoderError: unknown, or a model without one."""
-    from stsbench.encoders.forward.packed import supports
-
-    if engine not in ("auto", "packed", "padded"):
-        raise EncoderError(f"engine {engine!r} is unknown (there are auto, packed, padded)")
-    if engine == "packed" and not supports(model):
-        raise EncoderError(f"{name}: no packed forward pass for {type(model).__name__}; use engine='padded'")
-    return engine != "padded" and supports(model)
 
 
 def choose_dense(model: Any, missing: set[str], folder: Path, name: str) -> Callable[[Tensor], Tensor]:

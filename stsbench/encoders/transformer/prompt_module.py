@@ -13,8 +13,8 @@ from torch import Tensor
 
 from stsbench.encoders.forward import batching
 from stsbench.encoders.forward.checkpoint import load_model, position_limit
-from stsbench.encoders.forward.packed import PackedForward, supports
-from stsbench.encoders.forward.padded import PaddedForward
+from stsbench.encoders.forward.packed import PackedForward
+from stsbench.encoders.forward.padded import PaddedForward, known_family
 from stsbench.encoders.prompt.bottlenecks import attached
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.prompt_file import read_prompt, write_prompt
@@ -104,7 +104,7 @@ class PromptEncoding(InputModule):
     def _vectors(self) -> Iterator[PromptedVectors]:
         """What turns packed batches into vectors, with the weights and on the device of now."""
         model, prompt = self.model, placed(self.prompt, self.model, "the prompt")
-        if prompt.bottlenecks is None and supports(model):
+        if prompt.bottlenecks is None and known_family(model):
             yield PromptedVectors(prompt, self.template, PackedForward(model), model)
             return
         padded = PaddedForward(model, self.tokenizer.pad_token_id or 0)

@@ -19,30 +19,30 @@ from stsbench.encoders.prompt.template import parse_template
 from stsbench.encoders.prompt.tokenise import Tokeniser
 from stsbench.encoders.prompt.tokenizer import check_ids
 from stsbench.encoders.transformer.config import EncoderConfig
-from stsbench.encoders.transformer.parts import Parts, check_token_types, choose_packed
+from stsbench.encoders.transformer.parts import Parts, check_token_types
 from stsbench.errors import DegenerateError, EncoderError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _CHUNK = 32_768  # texts tokenised, sorted and copied back at a time: bounds memory on corpora of millions
+ENGINE = "our own forward pass"
 _BUDGET = {"cpu": 1024, "cuda": 32_768}  # tokens a batch: a CPU wants its caches, a GPU wants work
 
 
 class TransformerEncoder(Encoder):
-    """A BERT-like (packed) or any other (padded) transformers encoder with one of POOLERS."""
+    """A transformers encoder with one of POOLERS, run without padding wherever that gives each text's own vector."""
 
-    engine = "our own forward pass"
     dimension: int
     device: Any = None  # the model's
 
     def __init__(
-        self, config: EncoderConfig, parts: Parts, *, batch_tokens: int | None = None, engine: str = "auto"
+        self, config: EncoderConfig, parts: Parts, *, batch_tokens: int | None = None, attention: str = "auto"
     ) -> None:
         """What `config` describes, computed with `parts`.
 
-        batch_tokens: tokens a batch (default 1,024 on a CPU, 32,768 on a GPU); engine: "packed", "padded" or "auto" (packed
-        where supported). EncoderError, one line: the parts do not go together, or cannot do what the config asks for.
+        batch_tokens: tokens a batch (default 1,024 on a CPU, 32,768 on a GPU); attention: as in EncoderOptions.
+        EncoderError, one line: the parts do not go together, or cannot do what the config asks for.
         """
         import torch
 
@@ -62,10 +62,11 @@ class TransformerEncoder(Encoder):
         self.width = int(model.config.hidden_size if parts.token_pooler is None else parts.token_pooler.vector_width)
         self.device = next(model.parameters()).device
         self.padded_length = padded_length(self.pooler)
-        self.packed = choose_packed(engine, model, self.name) and self.padded_length is None
+        self.attention = attention
+        self.padded_because = self._foreseen(parts.prompt)
         check_token_types(tokenizer, self.name)
         self.dimension = min(self.width, config.truncate_dim or self.width)
-        self._probed = self.packed  # whether equal_lengths is known: the packed pass has no padding to depend on
+        self._probed = False  # whether it is known how texts may be computed
         self._sharing_limit = sharing_limit(model)
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         self.budget = batch_tokens or _BUDGET.get(self.device.type, 8192)
@@ -88,38 +89,67 @@ class TransformerEncoder(Encoder):
         self.template = TokenTemplate(tokenizer, parts.prompt.template, self.name, parts.prompt.word_places)
         self.prompt = placed(parts.prompt, parts.model, self.name)
         self.tokeniser = tokeniser(tokenizer, self.template, parts.prompt, limit, self.limit_name)
-        self.packed &= self.prompt.bottlenecks is None  # they hook into the model's own pass
+
+    @property
+    def engine(self) -> str:  # type: ignore[override]
+        """What runs the model, and, once that is known, by which pass."""
+        if not self._probed:
+            return ENGINE
+        return f"{ENGINE}, padded, because {self.padded_because}" if self.padded_because else f"{ENGINE} without padding"
+
+    def ready(self) -> None:
+        """Find out whether texts may stand in a row without padding, or else beside longer ones. EncoderError: the pooler
+        cannot tell texts apart, or --attention asks for a pass that the model has not."""
+        if not self._probed:
+            with self._guard(), self._adapted():
+                self._probe()
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d) vectors of n texts and which were cut. A batch moves a vector by less than 1e-5."""
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         truncated = np.zeros(len(texts), dtype=np.bool_)
+        if len(texts):
+            self.ready()
         with self._guard(), self._adapted():
             forward = self._forward()
-            if not self._probed and len(texts):
-                self._probe(forward)
             for start in range(0, len(texts), _CHUNK):
                 part = slice(start, min(len(texts), start + _CHUNK))
                 ids, truncated[part] = self.tokeniser(texts[part])
                 vectors[part] = self._chunk(forward, texts[part], ids, progress)
         return Encoded(vectors, truncated)
 
-    def _probe(self, forward: Any) -> None:
-        """Find out whether texts may stand beside longer ones. EncoderError: the pooler cannot tell texts apart."""
-        budget, self.budget = self.budget, 1 << 30  # all in one batch
+    def _foreseen(self, prompt: Prompt | None) -> str | None:
+        """Why texts are padded, where no try-out is needed to know."""
+        if self.padded_length is not None:
+            return f"the pooler {self.pooler} reads the states of padding"
+        if prompt is not None and prompt.bottlenecks is not None:
+            return "the prompt's adapters sit in the model's own pass"
+        return f"--attention {self.attention} says so" if self.attention in ("padded", "eager") else None
+
+    def _probe(self) -> None:
+        rows = self.tokeniser(batch_effects.PROBES)[0]
+        if self.padded_because is None:
+            from stsbench.encoders.forward.packed import PackedForward, why_padded
+            from stsbench.encoders.forward.padded import PaddedForward
+
+            self.padded_because = why_padded(PackedForward(self.model), PaddedForward(self.model, self.pad), rows)
+        if self.padded_because and self.attention == "varlen":
+            raise EncoderError(f"--attention varlen: {self.name} has no pass without padding, because {self.padded_because}")
+        forward, budget, self.budget = self._forward(), self.budget, 1 << 30  # all in one batch
 
         def encode(texts: list[str]) -> NDArray[np.float32]:
             return self._chunk(forward, texts, self.tokeniser(texts)[0], None)
 
         try:
-            short, long = encode([batch_effects.SHORT]), encode([batch_effects.LONG])
-            if self.pooler in ("cls", "cls+dense") and np.array_equal(short, long):
-                raise DegenerateError(
-                    f"--pooler {self.pooler}: {type(self.model).__name__} is causal, and its first state knows the first "
-                    "token alone: use --pooler last, mean or weighted_mean"
-                )
-            cut = len({len(ids) for ids in self.tokeniser(batch_effects.PROBES)[0]}) == 1
-            if cut or batch_effects.depends_on_batch(encode, self.spec.dtype):
+            if self.pooler in ("cls", "cls+dense"):
+                short, long = encode([batch_effects.SHORT]), encode([batch_effects.LONG])
+                if np.array_equal(short, long):
+                    raise DegenerateError(
+                        f"--pooler {self.pooler}: {type(self.model).__name__} is causal, and its first state knows the "
+                        "first token alone: use --pooler last, mean or weighted_mean"
+                    )
+            cut = len({len(ids) for ids in rows}) == 1
+            if self.padded_because and (cut or batch_effects.depends_on_batch(encode, self.spec.dtype)):
                 self.keep_lengths_apart()  # where both are cut to one length nothing was padded, and nothing is known
         finally:
             self.budget = min(budget, self.budget)
@@ -136,13 +166,13 @@ class TransformerEncoder(Encoder):
         """One run's pass: ids, groups and STATES to states; with a prompt ids, groups and marks to vectors, with mean_padded
         ids and groups to vectors."""
         if self.padded_length is not None:
-            from stsbench.encoders.forward.mean_padded import MeanPaddedForward
+            from stsbench.encoders.forward.padded import MeanPaddedForward
 
             return MeanPaddedForward(self.model, self.pad, self.padded_length)
         from stsbench.encoders.forward.packed import PackedForward
         from stsbench.encoders.forward.padded import PaddedForward
 
-        forward = PackedForward(self.model) if self.packed else PaddedForward(self.model, self.pad)
+        forward = PaddedForward(self.model, self.pad) if self.padded_because else PackedForward(self.model)
         if self.prompt is None:
             return forward
         from stsbench.encoders.prompt.prompted import PromptedVectors
@@ -198,6 +228,8 @@ class TransformerEncoder(Encoder):
         """(n, d) vectors of one batch, or None after the token budget has been halved for want of memory."""
         import torch
 
+        from stsbench.encoders.forward.attention import UnknownAttentionError
+
         try:
             if self.prompt is not None:
                 vectors = forward(ids, groups, marks)
@@ -212,6 +244,8 @@ class TransformerEncoder(Encoder):
                 raise EncoderError(
                     f"{self.name}: a single text of {len(ids)} tokens does not fit into memory; use --max-length"
                 ) from error
+        except UnknownAttentionError as error:  # in a longer text than those that were tried out
+            raise EncoderError(f"{self.name} cannot go on without padding: {error}; use --attention padded") from error
         except IndexError as error:  # a pooler's layer, or a token id, that the model does not have
             raise EncoderError(f"{self.name}: {error}") from error
         self.budget = max(1, min(self.budget, len(ids)) // 2)

@@ -13,7 +13,7 @@ from stsbench.encoders.forward.dropout import dropout_rates
 from stsbench.encoders.probe import probed
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.parts import Parts
-from stsbench.encoders.transformer.transformer import TransformerEncoder
+from stsbench.encoders.transformer.transformer import ENGINE, TransformerEncoder
 from stsbench.errors import EncoderError
 
 
@@ -21,14 +21,14 @@ class WithDropout(Encoder):
     """The padded pass in train mode. The masks come from a state of torch's generator that no other part sees."""
 
     cacheable = False
-    engine = TransformerEncoder.engine
+    engine = ENGINE
 
     def __init__(self, config: EncoderConfig, parts: Parts, batch_tokens: int | None, seed: int) -> None:
         """EncoderError, one line: every rate of the model's config is 0, or none is known."""
         if not any(dropout_rates(parts.model.config).values()):
             raise EncoderError(f"{config.name} has no dropout: its config.json sets no rate above 0")
-        self._encoder = TransformerEncoder(config, parts, batch_tokens=batch_tokens, engine="padded")
-        self._encoder.run(["a"])  # how it stands with padding is found out without dropout
+        self._encoder = TransformerEncoder(config, parts, batch_tokens=batch_tokens, attention="padded")
+        self._encoder.ready()  # how it stands with padding is found out without dropout
         self.spec = replace(self._encoder.spec, options={**self._encoder.spec.options, "dropout": seed})
         self.dimension = self._encoder.dimension
         device = self._encoder.device

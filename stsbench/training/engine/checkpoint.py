@@ -164,7 +164,7 @@ class Checkpoints:
         keep = {path.name for path in kept} | {position.best.folder if position.best else ""}
         for path in kept:
             try:
-                stored = _read(path)
+                stored = _named(path)  # what it holds is checked by who goes on from it: that takes seconds of gigabytes
             except (ValueError, TypeError, KeyError, OSError):
                 continue
             keep.add(stored.best.folder if stored.best else "")
@@ -217,16 +217,23 @@ def _settle(building: Path, final: Path) -> None:
 
 
 def _read(path: Path) -> Position:
-    stored = parse_json((path / "position.json").read_text("utf-8"))
-    position = Position(**{**stored, "best": Best(**stored["best"]) if stored["best"] else None})
-    named = [*position.files, *([position.best.folder] if position.best else [])]
-    if stray := [name for name in named if Path(name).name != name]:
-        raise ValueError(f"it names {stray[0]}, which is not in its folder")
+    """What a checkpoint says, if its files are those that it names. Raises ValueError and others for a damaged one."""
+    position = _named(path)
     for name, known in position.files.items():
         if sha256_file(path / name) != known:
             raise ValueError(f"{name} is not what was written")
     if position.best and sha256_file(path.parent / position.best.folder / "model.safetensors") != position.best.sha256:
         raise ValueError(f"its best weights, {position.best.folder}, are not what was written")
+    return position
+
+
+def _named(path: Path) -> Position:
+    """What a checkpoint says, whatever its files are."""
+    stored = parse_json((path / "position.json").read_text("utf-8"))
+    position = Position(**{**stored, "best": Best(**stored["best"]) if stored["best"] else None})
+    named = [*position.files, *([position.best.folder] if position.best else [])]
+    if stray := [name for name in named if Path(name).name != name]:
+        raise ValueError(f"it names {stray[0]}, which is not in its folder")
     return position
 
 

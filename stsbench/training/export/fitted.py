@@ -45,11 +45,11 @@ def fit(
     no_cache: bool = False, pooler: str | None = None, template: str | None = None, full_stop: bool | None = None,
     max_length: int | None = None, normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
-    dtype: str = "float32", batch_tokens: int | None = None, offline: bool = False,
+    dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False,
 ) -> Encoder:
     """Fit a post-processing on texts and write a model that applies it to its vectors, as `stsbench fit` does.
 
-    post: whitening, all-but-the-top, standardise, flow, or a chain such as "standardise+whitening:dimensions=256"; settings:
+    post: whitening, all-but-the-top, standardise, renormalise, flow, or a chain such as "standardise+whitening"; settings:
     those of one post-processing. model: a transformer by its Hub id or folder, a run of `train`, or what `load_encoder`
     made of it. data: a list of texts; a file, .txt with a sentence a line, or .csv, .tsv, .jsonl of NLI pairs (both
     sentences); or a folder that `encode` wrote, or what it returned. output: a new folder, which sentence-transformers
@@ -69,7 +69,8 @@ def fit(
         FitOptions, "fit", post=post, output=output, settings=settings, cache_dir=cache_dir, cache_limit=cache_limit,
         no_cache=no_cache, pooler=pooler, template=template, full_stop=full_stop, max_length=max_length,
         normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name, revision=revision,
-        trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, offline=offline,
+        trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
+        offline=offline,
     )
     words = [f"{key}={json.dumps(value, default=str)}" for key, value in (options.settings or {}).items()]
     source = data.folder if isinstance(data, VectorStore) else Path(data) if isinstance(data, str) else data
@@ -77,7 +78,7 @@ def fit(
         model, options, chain_with(options.post, words), source, options.output, cache=EmbeddingCache.of(options), log=log,
         progress=start_bar if in_notebook() else None,
     )
-    return load_encoder(options.output, device=device, batch_tokens=batch_tokens)
+    return load_encoder(options.output, device=device, batch_tokens=batch_tokens, attention=attention)
 
 
 def chain_with(post: str, settings: Sequence[str]) -> str:

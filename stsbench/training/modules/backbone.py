@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from stsbench.data.text.tokens import cutting
 from stsbench.encoders.forward.checkpoint import load_model, position_limit
-from stsbench.encoders.forward.mean_padded import padded_to
+from stsbench.encoders.forward.padded import padded_to
 from stsbench.encoders.forward.pooling import STATES, padded_length
 from stsbench.encoders.forward.token_pooler import TokenPooler
 from stsbench.encoders.forward.token_pooler_files import KINDS, token_pooler_folder

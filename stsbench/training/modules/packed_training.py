@@ -1,4 +1,4 @@
-"""BERT and RoBERTa trained without padding on a CPU: what stsbench/encoders/forward/packed.py is to a test, with dropout.
+"""BERT and RoBERTa trained without padding on a CPU: as stsbench/encoders/forward/packed.py encodes them, with dropout.
 
 Linear layers run over the concatenated real tokens, attention over groups of texts of equal length. Dropout acts where
 transformers applies it: on the normalised embeddings, on attention probabilities, and on both dense outputs of a layer
@@ -16,13 +16,36 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stsbench.encoders.forward.batching import groups
-from stsbench.encoders.forward.packed import check_positions, own_positions, replace_words, supports
+from stsbench.encoders.forward.padded import check_positions, known_family, own_positions, replace_words
 from stsbench.training.modules.soft_prompt import SoftPrompt
 
 
-def packable(model: nn.Module) -> bool:
-    """Whether `PackedTraining` computes what `model` would: plain BERT or RoBERTa, no hooks, no gradient checkpointing."""
-    return supports(model) and not any(getattr(part, "gradient_checkpointing", False) for part in model.modules())
+def packable(model: Any) -> bool:
+    """Whether `PackedTraining` computes what `model` would: plain BERT or RoBERTa, no adapters, no hooks, no gradient
+    checkpointing."""
+    if not known_family(model) or not all(map(_plain, model.modules())):
+        return False
+    try:
+        linears = [
+            linear
+            for layer in model.encoder.layer
+            for linear in (layer.attention.self.query, layer.attention.self.key, layer.attention.self.value,
+                           layer.attention.output.dense, layer.intermediate.dense, layer.output.dense)
+        ]
+        return model.embeddings is not None and all(type(linear) is nn.Linear for linear in linears)
+    except AttributeError:  # another family behind the same name
+        return False
+
+
+def _plain(module: Any) -> bool:
+    """Whether a module does what its class in transformers or torch does."""
+    # transformers leaves hooks of its own, which change nothing, once a model has been asked for hidden states
+    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    if "forward" in vars(module) or any(not getattr(hook, "__module__", "").startswith("transformers.") for hook in hooks):
+        return False
+    if getattr(module, "gradient_checkpointing", False):
+        return False
+    return type(module).__module__.partition(".")[0] in ("transformers", "torch")
 
 
 class Masks:

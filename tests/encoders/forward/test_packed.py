@@ -1,16 +1,189 @@
-"""The packed forward pass against transformers' own padded one, state by state."""
+"""The pass without padding, for every family that has one, against each text alone; and what it must not let through."""
 
 from __future__ import annotations
+
+import inspect
+import re
+import threading
+from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import transformers
+from families import FAMILIES, TEXTS, family_model
 from tiny_models import build, sentences, tokenizer
 from transformers import AutoModel
 
-from stsbench.encoders.forward import batching
-from stsbench.encoders.forward.packed import PackedForward, supports
+from stsbench.encoders.forward import attention, batching, packed
+from stsbench.encoders.forward.attention import NAME, UnknownAttentionError
+from stsbench.encoders.forward.packed import PackedForward, why_padded
 from stsbench.encoders.forward.padded import PaddedForward
+
+PADDED = {  # family -> why
+    "mpnet": "its attention does not go through", "t5": "does not go through|takes no position_ids|takes position_bias",
+    "deberta-v2": "does not go through", "big_bird": "does not go through", "gemma2": "its attention takes softcap",
+    "gpt_oss": "its attention takes s_aux", "convbert": "does not go through", "fnet": "does not go through",
+    "mobilebert": "states beside others are not", "mamba": "takes no position_ids",
+}
+
+
+def alone(model, texts):
+    """(tokens, d): each text by itself, through transformers' own pass."""
+    with torch.inference_mode():
+        return torch.cat([model(input_ids=text[None]).last_hidden_state[0] for text in texts])
+
+
+def in_a_row(model, texts, groups=None):
+    lengths = np.array([len(text) for text in texts])
+    with torch.inference_mode():
+        return PackedForward(model)(torch.cat(texts), groups or batching.groups(lengths), (-1,))[0]
+
+
+def reason(model, texts=TEXTS):
+    with torch.inference_mode():
+        return why_padded(PackedForward(model), PaddedForward(model, 0), [text.tolist() for text in texts])
+
+
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - set(PADDED)))
+def test_a_text_has_the_states_that_it_has_alone(family):
+    model = family_model(family)
+    own, before = alone(model, TEXTS), model.config._attn_implementation
+    assert reason(model) is None
+    assert float((in_a_row(model, TEXTS) - own).abs().max()) < 1e-5
+    joined = [*((1, len(text)) for text in TEXTS[:-2]), (1, len(TEXTS[-2]) + len(TEXTS[-1]))]
+    assert float((in_a_row(model, TEXTS, joined) - own).abs().max()) > 0.1  # the last two as one text
+    assert model.config._attn_implementation == before
+    half = model.to(torch.bfloat16)
+    assert reason(half) is None
+    own, row = alone(half, TEXTS).float(), in_a_row(half, TEXTS).float()
+    assert float((row - own).norm() / own.norm()) < 2e-2
+
+
+@pytest.mark.parametrize("family", sorted(PADDED))
+def test_other_families_are_padded_and_say_why(family):
+    model = family_model(family)
+    found = reason(model)
+    assert found and re.search(PADDED[family], found), found
+    assert model.config._attn_implementation != NAME
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "camembert"])
+def test_positions_of_roberta_that_begin_at_0_are_found_out(family, dtype, monkeypatch):
+    """Their first token stands behind the padding's index: another library counted from 0 for three releases."""
+    model = family_model(family).to(dtype)
+    assert reason(model) is None
+    monkeypatch.setattr(packed, "padding_index", lambda embeddings: None)
+    assert "not those that it has alone" in reason(model)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", ["bert", "modernbert", "qwen3", "gemma3"])
+def test_wrong_boundaries_are_found_out(family, dtype, monkeypatch):
+    model = family_model(family).to(dtype)
+    assert reason(model) is None
+    one = lambda groups, *more: attention.Row([(1, sum(n * length for n, length in groups))], *more)  # noqa: E731
+    monkeypatch.setattr(packed, "Row", one)
+    assert "not those that it has alone" in reason(model)
+
+
+def test_windows_and_directions_are_those_that_a_model_asks_for(monkeypatch):
+    found, real = {}, attention._by_groups
+
+    def watched(states, row, window, *more):
+        found.setdefault(name, []).append((window.before, window.behind))
+        return real(states, row, window, *more)
+
+    monkeypatch.setattr(attention, "_by_groups", watched)
+    for name in ("bert", "qwen3", "modernbert", "mistral", "gemma3", "gemma3 bidirectional"):
+        in_a_row(family_model(name), TEXTS)
+    assert found["bert"] == [(-1, -1)] * 2 and found["qwen3"] == [(-1, 0)] * 2
+    assert found["modernbert"] == [(-1, -1), (4, 4), (-1, -1)]  # a window of 8 tokens
+    assert found["mistral"] == [(5, 0)] * 2
+    assert set(found["gemma3"]) == {(-1, 0), (5, 0)} and set(found["gemma3 bidirectional"]) == {(-1, -1), (3, 3)}
+
+
+def test_a_mask_that_is_no_window_is_refused():
+    def chunks(batch, head, query, key):
+        return (query // 8 == key // 8) & (key <= query)
+
+    token = attention._row.set(attention.Row([(1, 30)], torch.device("cpu")))
+    try:
+        with pytest.raises(UnknownAttentionError, match="no window"):
+            attention._window(mask_function=chunks)
+    finally:
+        attention._row.reset(token)
+
+
+def test_attention_by_other_means_at_some_length_is_noticed():
+    """As BigBird's, which transformers computes sparsely from some length on."""
+    model = family_model("bert")
+    forward = PackedForward(model)
+    ids, own = torch.arange(5, 25), model.encoder.layer[1].forward
+    with torch.inference_mode():
+        forward(ids, [(2, 10)], (-1,))
+        model.encoder.layer[1].forward = lambda hidden, *args, **named: (
+            own(hidden, *args, **named) if hidden.shape[1] < 30 else hidden
+        )
+        forward(ids, [(2, 10)], (-1,))
+        with pytest.raises(UnknownAttentionError, match="does not go through"):
+            forward(ids.repeat(2), [(4, 10)], (-1,))
+
+
+def test_a_row_may_be_longer_than_the_positions_of_a_text():
+    for family in ("bert", "roberta", "electra", "ernie", "nomic_bert", "gpt2"):
+        model = family_model(family)
+        texts = [TEXTS[0], *TEXTS[1:] * 9]
+        assert sum(map(len, texts)) > 10 * model.config.max_position_embeddings
+        texts.sort(key=len, reverse=True)
+        assert float((in_a_row(model, texts) - alone(model, texts)).abs().max()) < 1e-5, family
+
+
+def test_a_pass_in_one_thread_leaves_another_its_own():
+    """Both run at once on one model; afterwards it has its own attention again."""
+    model = family_model("bert")
+    own, padded, wrong = alone(model, TEXTS), PaddedForward(model, 0), []
+    tokens, groups = torch.cat(TEXTS), batching.groups(np.array([len(text) for text in TEXTS]))
+
+    def run(forward):
+        with torch.inference_mode():
+            for _ in range(20):
+                wrong.append(float((forward(tokens, groups, (-1,))[0] - own).abs().max()))
+
+    passes = (PackedForward(model), padded, PackedForward(model))
+    threads = [threading.Thread(target=run, args=(forward,)) for forward in passes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wrong) == 60 and max(wrong) < 1e-5
+    assert model.config._attn_implementation == "sdpa" and not attention._borrowed
+
+
+def test_outside_of_a_pass_the_name_means_transformers_own():
+    model = family_model("bert")
+    own = alone(model, TEXTS)
+    model.set_attn_implementation(NAME)
+    assert torch.equal(alone(model, TEXTS), own)
+
+
+@pytest.mark.parametrize(("family", "forward"), [
+    ("bert", PackedForward), ("roberta", PackedForward), ("distilbert", PackedForward), ("bert", PaddedForward),
+    ("roberta", PaddedForward), ("distilbert", PaddedForward), ("mpnet", PaddedForward),
+])
+def test_every_hidden_state_equals_the_padded_forward(tmp_path, family, forward):
+    got, want = _states(build(tmp_path, family), family, forward, sentences(40))
+    for ours, theirs in zip(got, want, strict=True):
+        assert ours.shape == theirs.shape
+        assert float((ours - theirs).abs().max()) < 1e-5
+
+
+def test_a_padding_token_inside_a_text_keeps_its_position_in_roberta(tmp_path):
+    # the pad token is a word of the sentence here, and transformers gives it the padding position
+    got, want = _states(build(tmp_path, "roberta"), "roberta", PackedForward, ["the cat <pad> eats", "a <pad> dog"])
+    assert float((got[0] - want[0]).abs().max()) < 1e-6
 
 
 def _states(folder, family, forward_class, texts):
@@ -31,30 +204,76 @@ def _states(folder, family, forward_class, texts):
     return got, [want[i][mask] for i in (0, 1, -2, -1)]
 
 
-@pytest.mark.parametrize(("family", "forward"), [
-    ("bert", PackedForward), ("roberta", PackedForward), ("bert", PaddedForward), ("roberta", PaddedForward),
-    ("distilbert", PaddedForward), ("mpnet", PaddedForward),
-])
-def test_every_hidden_state_equals_the_padded_forward(tmp_path, family, forward):
-    got, want = _states(build(tmp_path, family), family, forward, sentences(40))
-    for ours, theirs in zip(got, want, strict=True):
-        assert ours.shape == theirs.shape
-        assert float((ours - theirs).abs().max()) < 1e-5
+def test_hooks_and_adapters_act_as_in_the_model_s_own_pass():
+    model = family_model("bert")
+    plain = alone(model, TEXTS)
+    model.encoder.layer[0].output.register_forward_hook(lambda module, inputs, output: output.flip(-1))
+
+    class Doubled(torch.nn.Linear):
+        def forward(self, states):
+            return 2 * super().forward(states)
+
+    model.encoder.layer[1].attention.self.query.__class__ = Doubled
+    assert float((alone(model, TEXTS) - plain).abs().max()) > 0.1
+    assert reason(model) is None
+    assert float((in_a_row(model, TEXTS) - alone(model, TEXTS)).abs().max()) < 1e-5
 
 
-def test_a_padding_token_inside_a_text_keeps_its_position_in_roberta(tmp_path):
-    # the pad token is a word of the sentence here, and transformers gives it the padding position
-    got, want = _states(build(tmp_path, "roberta"), "roberta", PackedForward, ["the cat <pad> eats", "a <pad> dog"])
-    assert float((got[0] - want[0]).abs().max()) < 1e-6
+def test_a_model_of_the_user_s_own_code_is_tried_out_like_any():
+    """Its attention may go through transformers' interface, and then it has the pass; here it mixes texts besides."""
+
+    class Mixing(transformers.BertModel):
+        def forward(self, *args, **named):
+            output = super().forward(*args, **named)
+            output.last_hidden_state = output.last_hidden_state + output.last_hidden_state.mean(1, keepdim=True)
+            return output
+
+    own = family_model("bert")
+    model = Mixing(own.config).eval()
+    model.load_state_dict(own.state_dict())
+    assert reason(model) is not None
 
 
-def test_only_plain_bert_and_roberta_are_packed(tmp_path):
-    for family, packed in {"bert": True, "roberta": True, "distilbert": False, "mpnet": False}.items():
-        assert supports(AutoModel.from_pretrained(build(tmp_path / family, family))) is packed
-    adapted = AutoModel.from_pretrained(tmp_path / "bert")
+def kernel(query, key, value, bounds, key_bounds, longest, longest_key, *, scale, window_size=(-1, -1), enable_gqa=False):
+    """What torch.nn.attention.varlen.varlen_attn gives on a GPU, text by text and head by head."""
+    assert torch.equal(bounds, key_bounds) and bounds.dtype == torch.int32 and longest == longest_key
+    assert longest == int(bounds.diff().max())
+    shared = query.shape[1] // key.shape[1]
+    assert enable_gqa == (shared > 1)
+    out = torch.empty_like(query)
+    for start, stop in pairwise(bounds.tolist()):
+        index = torch.arange(stop - start)
+        far = index[:, None] - index
+        before, behind = (size if size >= 0 else stop for size in window_size)
+        hidden = (far > before) | (-far > behind)
+        for head in range(query.shape[1]):
+            keys, values = key[start:stop, head // shared], value[start:stop, head // shared]
+            scores = (query[start:stop, head] @ keys.T * scale).masked_fill(hidden, float("-inf"))
+            out[start:stop, head] = scores.softmax(1) @ values
+    return out
 
-    class Adapter(torch.nn.Linear):
-        pass
 
-    adapted.encoder.layer[0].attention.self.query = Adapter(32, 32)  # its own weight is not all that it applies
-    assert not supports(adapted)
+@pytest.mark.parametrize("family", ["bert", "qwen3", "modernbert", "mistral", "gemma3 bidirectional"])
+def test_one_call_for_all_texts_is_handed_their_bounds_and_windows(family, monkeypatch):
+    """The GPU's attention, here by hand: its arguments are those that torch's own function has."""
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+    real = inspect.signature(varlen.varlen_attn).parameters
+    assert {"scale", "window_size", "enable_gqa"} <= set(real)
+    assert [real[name].kind for name in list(real)[:7]] == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 7
+    model = family_model(family)
+    own, calls = alone(model, TEXTS), []
+    monkeypatch.setattr(attention, "_has_kernel", lambda packed, row, dropout: not dropout)
+    monkeypatch.setattr(attention, "_kernel", lambda: lambda *args, **named: calls.append(1) or kernel(*args, **named))
+    assert float((in_a_row(model, TEXTS) - own).abs().max()) < 1e-5
+    assert len(calls) == model.config.num_hidden_layers
+
+
+def test_the_kernel_is_for_half_precision_on_a_gpu():
+    states = [torch.zeros(9, 4, 8, dtype=torch.bfloat16)] * 3
+    row = attention.Row([(1, 9)], torch.device("cpu"))
+    assert attention._kernel() is not None and not attention._has_kernel(states, row, 0.0)
+    gpu = [SimpleNamespace(is_cuda=True, dtype=dtype, shape=(9, 4, width)) for dtype, width in (
+        (torch.bfloat16, 64), (torch.float16, 64), (torch.float32, 64), (torch.bfloat16, 320), (torch.bfloat16, 20),
+    )]
+    assert [attention._has_kernel([part] * 3, row, 0.0) for part in gpu] == [True, True, False, False, False]
+    assert not attention._has_kernel([gpu[0]] * 3, row, 0.1)  # it drops nothing

@@ -140,9 +140,9 @@ def folders(tmp_path_factory):
 def test_equals_transformers_one_text_at_a_time(folders, family, case):
     prompt = made_up(case, family)
     want = by_hand(folders[family], prompt, TEXTS)
-    for engine in ("packed", "padded"):
-        encoder = loaded(folders[family], prompt=prompt, engine=engine, batch_tokens=60)
-        np.testing.assert_allclose(encoder.run(TEXTS).vectors, want, atol=2e-5, err_msg=engine)
+    for attention in ("varlen", "padded"):
+        encoder = loaded(folders[family], prompt=prompt, attention=attention, batch_tokens=60)
+        np.testing.assert_allclose(encoder.run(TEXTS).vectors, want, atol=2e-5, err_msg=attention)
         assert encoder.spec.template == prompt.template and encoder.spec.max_length == 64 - prompt.shift
     assert np.abs(want - want[0]).max() > 1e-2
 

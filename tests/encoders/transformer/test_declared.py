@@ -17,7 +17,6 @@ from transformers import AutoModel, PreTrainedTokenizerFast, RobertaTokenizer
 
 from stsbench import load_encoder, train
 from stsbench.encoders.base import EncoderOptions
-from stsbench.encoders.forward.packed import supports
 from stsbench.encoders.model_folder import check_pattern
 from stsbench.encoders.transformer.config import resolve_config
 from stsbench.encoders.transformer.find import resolve_base
@@ -73,13 +72,13 @@ def test_code_that_is_trusted_runs_whatever_the_family(tmp_path, family, base):
     assert [any("auto_map: modeling_own.Own), which is not run" in line for line in each) for each in notes] == [True, False]
 
 
-def test_what_the_packed_pass_leaves_out_has_none(tmp_path):
+def test_what_the_packed_training_leaves_out_has_none(tmp_path):
     """Hooks, a patched forward, a class of another's: none of them would be called."""
     folder = tiny_models.build(tmp_path / "m", "bert", pooler=False)
 
     def changed(how):
         model = AutoModel.from_pretrained(folder)
-        assert supports(model) and packable(model)
+        assert packable(model)
         how(model)
         return model
 
@@ -92,7 +91,7 @@ def test_what_the_packed_pass_leaves_out_has_none(tmp_path):
         lambda model: setattr(model.encoder.layer[1].output, "forward", lambda *_: None),
         lambda model: setattr(model.encoder.layer[0].output, "__class__", Other),
     ):
-        assert not supports(changed(how))
+        assert not packable(changed(how))
 
 
 def unigram():

@@ -108,6 +108,8 @@ def test_a_dense_module_runs_in_the_library(tmp_path):
     save_file({"linear.weight": torch.randn(5, 32), "linear.bias": torch.randn(5)}, dense / "model.safetensors")
     assert load(tmp_path).spec.weights != before
     assert load(tmp_path, pooler="mean").encode(TEXTS).shape == (len(TEXTS), 32)
+    with pytest.raises(EncoderError, match="--attention padded is for our own forward pass, and sentence-transformers runs"):
+        load(tmp_path, attention="padded")
 
 
 def test_broken_modules_and_modules_without_a_transformer(tmp_path):

@@ -62,29 +62,42 @@ def reference(folder, pooler, texts):
     }[pooler]().numpy()
 
 
-@pytest.mark.parametrize("engine", ["packed", "padded"])
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_every_pooler_equals_transformers(tmp_path, family, engine):
+@pytest.mark.parametrize(("family", "attention"), [
+    ("bert", "varlen"), ("bert", "padded"), ("roberta", "varlen"), ("roberta", "padded"), ("roberta", "eager"),
+])
+def test_every_pooler_equals_transformers(tmp_path, family, attention):
     build(tmp_path, family)
     for pooler in POOLERS:
         if pooler in ("text_cnn", "mean_cnn"):  # learned: tests/training/export/test_text_cnn_export.py
             continue
         template = TEMPLATE if pooler == "mask" else None
-        encoder = loaded(tmp_path, pooler=pooler, template=template, engine=engine, batch_tokens=100)
+        encoder = loaded(tmp_path, pooler=pooler, template=template, attention=attention, batch_tokens=100)
         encoded = encoder.run(TEXTS)
         assert encoded.vectors.dtype == np.float32
         assert not encoded.truncated.any()
         np.testing.assert_allclose(encoded.vectors, reference(tmp_path, pooler, TEXTS), atol=1e-5, err_msg=pooler)
 
 
-@pytest.mark.parametrize("family", ["distilbert", "mpnet"])
-def test_other_models_take_the_padded_path(tmp_path, family):
+@pytest.mark.parametrize(("family", "engine"), [
+    ("bert", "our own forward pass without padding"), ("distilbert", "our own forward pass without padding"),
+    ("mpnet", "our own forward pass, padded, because its attention does not go through transformers' interface"),
+])
+def test_what_runs_the_model_is_known_before_a_run(tmp_path, family, engine):
     encoder = loaded(build(tmp_path, family), pooler="mean", batch_tokens=100)
-    assert not encoder.packed
-    assert encoder.spec.max_length == 64
+    assert encoder.engine == "our own forward pass"
+    encoder.ready()
+    assert encoder.engine == engine and encoder.spec.max_length == 64
     np.testing.assert_allclose(encoder.encode(TEXTS), reference(tmp_path, "mean", TEXTS), atol=1e-5)
-    with pytest.raises(EncoderError, match="no packed forward"):
-        loaded(tmp_path, pooler="mean", engine="packed")
+    forced = loaded(tmp_path, pooler="mean", attention="padded")
+    forced.ready()
+    assert forced.engine == "our own forward pass, padded, because --attention padded says so"
+    assert forced.spec.fingerprint() == encoder.spec.fingerprint()
+    forced = loaded(tmp_path, pooler="mean", attention="varlen")
+    if engine.endswith("without padding"):
+        forced.ready()
+    else:
+        with pytest.raises(EncoderError, match=r"--attention varlen: .* has no pass without padding, because its attention"):
+            forced.ready()
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -201,7 +214,7 @@ def test_missing_and_broken_weights(tmp_path):
 def test_wrong_options(folder):
     for options, message in (
         ({"pooler": "men"}, "did you mean mean"), ({"dtype": "int8"}, "--dtype int8"),
-        ({"engine": "fast"}, "engine 'fast'"),
+        ({"attention": "fast"}, "--attention fast is unknown"),
         ({"device": "cuda:99"}, "--device cuda:99"), ({"device": "abacus"}, "--device abacus"),
         ({"batch_tokens": 0}, "--batch-tokens"), ({"pooler": "mask"}, "needs a --template"),
     ):
@@ -241,6 +254,7 @@ def test_minilm_equals_sentence_transformers():
     model.max_seq_length = 512
     ours = loaded(MINILM)
     assert (ours.pooler, ours.normalize) == ("mean", True)
-    assert ours.packed
+    ours.ready()
+    assert ours.engine.endswith("without padding")
     assert not ours.run(texts).truncated.any()  # 182 tokens: neither 128 nor 256 may act
     np.testing.assert_allclose(ours.encode(texts), model.encode(texts), atol=2e-6)

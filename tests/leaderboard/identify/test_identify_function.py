@@ -12,7 +12,7 @@ from synthetic_sts import B2, observations, said, write_run
 
 import stsbench
 from stsbench.errors import StsbenchError, StsbenchWarning
-from stsbench.evaluation.measure import Result
+from stsbench.evaluation.result import Result
 from stsbench.leaderboard.identify import command
 from stsbench.leaderboard.identify.numbers import ORDER
 

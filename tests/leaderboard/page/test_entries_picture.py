@@ -5,13 +5,13 @@ import pytest
 from board_runs import copied, read_once, runs  # noqa: F401  fixtures
 from click.testing import CliRunner
 
+from stsbench.display.style import new_figure, save, style
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.command import leaderboard
 from stsbench.leaderboard.page.entries_picture import figure
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
-from stsbench.plots.style import new_figure, save, style
 
 TAB = "sts-spearman-all-sample"
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from stsbench.display.latex import escaped
 from stsbench.leaderboard.page.markdown_text import plain_markdown
 from stsbench.leaderboard.page.tables import (
     CSV_COLUMNS,
@@ -24,7 +25,6 @@ from stsbench.leaderboard.page.tables import (
     short_table,
 )
 from stsbench.leaderboard.ranks.board import Board, Cell, Rank, Row, Tab
-from stsbench.publish.latex import escaped
 
 QUICK = settings(deadline=None, derandomize=True)  # the first example also pays for imports
 HOSTILE = "<script>alert(1)</script> | `a` & *b*\nc_d 100% {x}"

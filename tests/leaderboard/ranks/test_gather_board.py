@@ -9,9 +9,9 @@ from gathered import LETTERS, board, own, tab  # noqa: F401  board is a fixture
 from run_edits import edit, rows_of, write_rows
 from scipy import stats
 
+from stsbench.comparison.compare import compare
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.compare import compare
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.evaluation.schema import CORRELATION
@@ -286,7 +286,7 @@ def test_intervals_over_few_seeds_hold_what_they_promise(seeds):
     """Seed noise alone: the 95 % interval of the mean over seeds must be Student's, however few they are."""
     from types import SimpleNamespace
 
-    from stsbench.evaluation.comparability import Setting
+    from stsbench.comparison.comparability import Setting
     from stsbench.evaluation.protocol import load_protocol
     from stsbench.leaderboard.ranks.board import Cell
     from stsbench.leaderboard.ranks.lines import RESAMPLES, ScoreLine

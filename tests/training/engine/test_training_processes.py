@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,21 +12,44 @@ import tiny_models
 import torch
 import training_runs
 from clirun import cli  # noqa: F401 - a fixture
+from job_server import JobServer
 from safetensors.torch import load_file
 
-BIN = Path(sys.executable).parent
+# In the place of `stsbench`, which torchrun starts: the command runs in a fork of the server, by the environment given here.
+PROGRAM = """#!{python} -IS
+import json, os, socket, sys
+client = socket.socket(socket.AF_UNIX)
+client.connect({address!r})
+told = {{"words": sys.argv[1:], "folder": os.getcwd(), "log": {log!r}, "environment": dict(os.environ)}}
+socket.send_fds(client, [json.dumps(told).encode()], [0])
+sys.exit([int(line) for line in client.makefile()][-1])
+"""
 
 
 def run(place: Path, name: str, values):
-    """`torchrun --nproc_per_node 2 stsbench train simcse` into place/name: the finished process."""
+    """`torchrun --nproc_per_node 2 stsbench train simcse` into place/name: (exit code, what the two say)."""
     sets = [word for key, value in values.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     # without an accelerator as the documentation has it: nothing is said of a device
     device = ["--device", "cpu"] if torch.cuda.is_available() else []
-    command = [str(BIN / "torchrun"), "--no-python", "--nproc_per_node", "2", "--master_port", "0", "--rdzv_backend", "c10d",
-               "--rdzv_endpoint", "localhost:0", str(BIN / "stsbench"), "train", "simcse", "--output", str(place / name),
-               "--sample", *device, *sets]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "STSBENCH_CACHE": str(place / "cache")}
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, env=env)
+    program, log = place / "stsbench", place / f"{name}.log"
+    log.touch()
+    with JobServer(place) as server:
+        program.write_text(PROGRAM.format(python=sys.executable, address=server.address, log=str(log)), "utf-8")
+        program.chmod(0o755)
+        words = ["--no-python", "--nproc_per_node", "2", "--master_port", "0", "--rdzv_backend", "c10d",
+                 "--rdzv_endpoint", "localhost:0", str(program), "train", "simcse", "--output", str(place / name),
+                 "--sample", *device, *sets]
+        agent = training_runs.forked(_torchrun, words, {"OMP_NUM_THREADS": "1", "STSBENCH_CACHE": str(place / "cache")})
+        agent.join(240)
+        agent.kill()
+    return agent.exitcode, log.read_text("utf-8")
+
+
+def _torchrun(words, environment):
+    os.environ.update(environment)
+    from torch.distributed.run import main
+
+    main(words)
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +68,8 @@ def values(place):
 
 def test_two_ranks_equal_one(place, values):
     assert training_runs.train(place / "alone", values) == (0, None)
-    both = run(place, "both", values)
-    assert both.returncode == 0, both.stderr
+    code, said = run(place, "both", values)
+    assert code == 0, said
     summaries = [json.loads((place / name / "train.json").read_text()) for name in ("alone", "both")]
     assert [summary["processes"] for summary in summaries] == [1, 2]
     one, two = (training_runs.log_of(place / name) for name in ("alone", "both"))

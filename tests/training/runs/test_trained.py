@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from training_runs import one_thread
 
 import stsbench
+from stsbench.display.style import style
 from stsbench.errors import StsbenchError
 from stsbench.plots import token_loss
-from stsbench.plots.style import style
 from stsbench.training.runs.trained import load_trained
 
 __all__ = ["one_thread"]

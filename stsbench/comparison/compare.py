@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.comparison.comparability import Measured, SeedPairs, Setting, measured
+from stsbench.comparison.comparison import Comparison
+from stsbench.comparison.differences import Compared, ComparisonTable
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation.comparability import Compared, Comparison, ComparisonTable, Measured, SeedPairs, Setting, measured
 from stsbench.evaluation.plan import plan, words_of
 from stsbench.evaluation.protocol import Drawn as Drawing
 from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
@@ -47,7 +49,8 @@ def compare(
     aggregation, or by `metric`. Scores of several seeds are averaged, and tested as the leaderboard's ranks are. by_seed:
     whether A's run of a seed is compared with B's run of it; by default where the records prove that the runs share more
     than that number (`SeedPairs`). Raises StsbenchError for an edited record, a folder of several encoders or of two unlike
-    records of the same thing, seeds that cannot be paired, and unknown names.
+    records of the same thing, seeds that cannot be paired, unknown names, and
+    protocols of which neither has a record.
 
     >>> from stsbench import compare, evaluate
     >>> asked = {"sample": True, "tasks": "STS-B", "resamples": 0}
@@ -58,7 +61,8 @@ def compare(
     """
     if protocol is not None and protocols is not None:
         raise StsbenchError("compare: protocols is given twice, as protocol, too")
-    chosen = _chooser(words_of(protocols if protocol is None else protocol))
+    asked = words_of(protocols if protocol is None else protocol)
+    chosen = _chooser(asked)
     folders = [run_folders(side) for side in (a, b)]
     loaded = [[_loaded(folder) for folder in side] for side in folders]
     first = [[stored[0][1] for stored in side] for side in loaded]
@@ -66,7 +70,7 @@ def compare(
         _check_seeds(side, records)
     _check_sides(folders, first)
     orders, paired = _paired([[[record for _, record in stored] for stored in side] for side in loaded], by_seed)
-    result = Comparison((first[0][0], first[1][0]), (len(first[0]), len(first[1])), paired)
+    result = Comparison((first[0][0], first[1][0]), (folders[0], folders[1]), resamples, seed, paired)
     of_a, of_b = (
         _of_all([_verified(letter, loaded[side][i], chosen, result) for i in orders[side]], letter, result)
         for side, letter in enumerate("AB")
@@ -83,6 +87,9 @@ def compare(
             result.tables.append(_table(setting, aside, items, draws, average, paired))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for what has not begun
+    if not (result.tables or result.left_out or result.failures):
+        sides, what = (", ".join(map(str, side)) for side in folders), f" of protocol {', '.join(asked)}" if asked else ""
+        raise StsbenchError(f"{' and '.join(sides)} have no measurement{what} in common: nothing to compare")
     return result
 
 

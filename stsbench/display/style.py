@@ -11,6 +11,7 @@ from typing import Any
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
+from stsbench.notebook import in_notebook
 
 COLUMN, PAGE = 3.3, 6.9  # inches: one column of a two-column paper, and both
 SUFFIXES = (".png", ".svg")
@@ -58,6 +59,18 @@ def _figure_class() -> Any:
                 return content_of(self, "svg").decode()
 
     return Figure
+
+
+def shown_in_notebook(figure: Any) -> Any:
+    """The figure, which a notebook shows below the cell, as pyplot's own, with whatever the cell goes on to draw on it.
+
+    Not to be called inside `style`: pyplot's part for notebooks, loaded here, would be switched off where that ends.
+    """
+    if in_notebook():
+        from matplotlib import pyplot
+
+        pyplot.figure(figure)
+    return figure
 
 
 def targets(output: Path) -> list[Path]:

@@ -1,0 +1,135 @@
+"""When two scores may be compared: the same protocol, version, settings, text version, data, aggregation and metric. And
+when two encoders' seeds may be compared one by one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stsbench.encoders.probe import has_identity
+from stsbench.evaluation.protocol import Observations, Protocol
+from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.rescore import protocol_of_record, task_of
+from stsbench.evaluation.run_file import observations_of
+
+
+@dataclass(frozen=True, order=True)
+class Setting:
+    """How a score was measured, without on what: two scores with different settings never stand in one column.
+
+    settings: canonical JSON of the protocol's settings without the cosmetic ones, which change no score. A paper's preset
+    that names the same settings is the same setting.
+    """
+
+    protocol: str
+    version: int
+    settings: str
+    text_version: str
+    metric: str
+    aggregation: str | None = None
+
+
+def same_encoder(one: Record, other: Record) -> bool:
+    """Whether two records are known to be of one encoder. Of what nobody can identify none ever are."""
+    return one.encoder.fingerprint == other.encoder.fingerprint and has_identity(one.encoder.spec)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One record in the terms of comparisons. `set_id` names the data and the split, `digest` their very content."""
+
+    path: Path
+    record: Record
+    protocol: Protocol
+    task: str
+    _read: list[Observations] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def set_id(self) -> str:
+        return self.record.data.id
+
+    @property
+    def digest(self) -> str:
+        return self.record.data.digest
+
+    def observed(self) -> Observations:
+        """What the record observed, read once."""
+        if not self._read:
+            self._read.append(observations_of(self.path.parent, self.record))
+        return self._read[0]
+
+    @property
+    def read(self) -> Observations | None:
+        """The observations, if they were read."""
+        return self._read[0] if self._read else None
+
+    def setting(self, row: ScoreRow) -> Setting:
+        """The setting of one of the record's rows."""
+        how = self.record.protocol
+        kept = {key: value for key, value in how.settings.items() if key not in self.protocol.cosmetic}
+        return Setting(
+            how.name, how.version, json.dumps(kept, sort_keys=True), self.record.data.text_version, row.metric,
+            row.aggregation,
+        )
+
+    def whole(self) -> list[ScoreRow]:
+        """The rows over the whole set, not over a subset of it."""
+        return [row for row in self.record.scores if row.subset is None]
+
+
+def measured(path: Path, record: Record, observations: Observations | None = None) -> Measured:
+    """The record at `path`, with its observations where they were read before.
+
+    Raises StsbenchError where its protocol is unknown or another version by now.
+    """
+    protocol = protocol_of_record(path, record)
+    return Measured(path, record, protocol, task_of(protocol, record), [observations] if observations else [])
+
+
+class SeedPairs:
+    """Which encoders of several seeds have these in common, so that their runs can be compared seed by seed.
+
+    Two runs are a pair where their records prove that they share more than a number: the very same weights (an encoder and
+    its whitened form), or the same seed and the same weights of the stage before, or the same seed, backbone and training
+    data. Encoders are paired where each run of one is a pair with a run of the other. Comparing them by seed never errs
+    more often, whether or not what they share makes them alike: a paired t test does not need that.
+    """
+
+    def __init__(self, encoders: Sequence[Sequence[Sequence[Record]]]) -> None:
+        """encoders: of each, the records of every run. One record's proof is enough."""
+        weights = [[_weights(run[0]) for run in runs] for runs in encoders]
+        every = [run for runs in encoders for run in runs]
+        proofs = [next(filter(None, map(_training, run)), "") for run in every]
+        trained = {_weights(run[0]): proof for run, proof in zip(every, proofs, strict=True) if proof}
+        self._keys = [[trained.get(digest) or str(digest or "") for digest in runs] for runs in weights]
+        distinct: dict[tuple[str, ...], int] = {}
+        # The same number for encoders that are paired, -1 for one whose runs share too much to tell which is which.
+        self.groups = [
+            distinct.setdefault(tuple(sorted(keys)), len(distinct)) if _distinct(keys) else -1 for keys in self._keys
+        ]
+
+    def order(self, number: int) -> list[int]:
+        """The places of an encoder's runs, so ordered that those of paired encoders stand at the same place."""
+        return sorted(range(len(self._keys[number])), key=self._keys[number].__getitem__)
+
+
+def _weights(record: Record) -> str:
+    """Their digest; "" where it names none."""
+    spec = record.encoder.spec
+    return str(spec.get("weights") or "") if has_identity(spec) else ""
+
+
+def _distinct(keys: Sequence[str]) -> bool:
+    return len(set(keys)) == len(keys) > 1 and all(keys)
+
+
+def _training(record: Record) -> str:
+    """What a run of another method may have in common with this one's, as text; "" where the record does not prove any."""
+    provenance = record.provenance
+    start = (provenance.get("from") or {}).get("weights")
+    shared = [start] if start else [provenance.get("backbone"), provenance.get("data")]
+    if provenance.get("seed") is None or not all(shared):
+        return ""
+    return json.dumps([provenance["seed"], provenance.get("subset"), *shared], sort_keys=True)

@@ -1,0 +1,167 @@
+"""What `compare` gives: the differences of two encoders, setting by setting, to look at and to go on with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stsbench.comparison.comparability import same_encoder
+from stsbench.comparison.differences import Compared, ComparisonTable
+from stsbench.comparison.wording import limits, notes, pairing, sentence, title, unevenness
+from stsbench.config import shown
+from stsbench.display.latex import BOOKTABS, caption, escaped, latex_table
+from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.records import Record
+from stsbench.evaluation.tables import encoder_in_words
+from stsbench.wording import counted, printable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from matplotlib.axes import Axes
+
+SAME = "A and B name the same encoder"
+Reasons = list[tuple[str, str, str]]  # (protocol's label, task, reason)
+
+
+@dataclass
+class Comparison(Tabular):
+    """What two encoders share. left_out, failures: of what could not be compared.
+
+    folders: the runs of A and of B; seeds: how many these are; by_seed: whether they were compared seed by seed; resamples,
+    seed: of the bootstrap.
+    """
+
+    runs: tuple[Record, Record]  # one record of each: the encoders
+    folders: tuple[list[Path], list[Path]]
+    resamples: int
+    seed: int
+    by_seed: bool = False
+    tables: list[ComparisonTable] = field(default_factory=list)
+    left_out: Reasons = field(default_factory=list)
+    failures: Reasons = field(default_factory=list)
+
+    @property
+    def seeds(self) -> tuple[int, int]:
+        """How many runs A and B are of."""
+        return len(self.folders[0]), len(self.folders[1])
+
+    @property
+    def same(self) -> bool:
+        """Whether A and B are known to be one encoder, of one run each."""
+        return self.seeds == (1, 1) and same_encoder(*self.runs)
+
+    def __repr__(self) -> str:
+        a, b = map(encoder_in_words, self.runs)
+        return f"<Comparison of A ({a}) and B ({b}): {counted(len(self.tables), 'table')}; print it for the differences>"
+
+    def __str__(self) -> str:
+        """A table for each setting, with what it says in a sentence; then what could not be compared."""
+        tables = ("\n".join([title(table), text_table(_lines(table)), *notes(table)]) for table in self.tables)
+        return printable("\n\n".join([self._who(), *tables, "\n".join(self._remarks())]))
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        tables = (html_table(title(table), _lines(table)) + html_lines(notes(table)) for table in self.tables)
+        return "".join([html_lines([self._who()]), *tables, html_lines(self._remarks())])
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each task of each table: the scores a and b, a less b with its 95 % interval, p, and p after Holm's
+        correction; before it how both were measured."""
+        return arrow_table([
+            {**asdict(table.setting), "task": row.task, "subset": row.subset, "n": row.n, "a": row.a, "b": row.b,
+             "difference": row.difference.value, "low": row.difference.low, "high": row.difference.high,
+             "p": row.difference.p, "p_holm": row.corrected}
+            for table in self.tables for _, row in table.named
+        ])
+
+    def plot(self, table: int = 0, *, axes: Axes | None = None) -> Axes:
+        """The differences of a table, A less B, with their 95 % intervals; the average last.
+
+        table: its number among `tables`; axes: matplotlib's, to draw on; None: those of a new figure. Raises StsbenchError
+        where there is no such table.
+        """
+        from stsbench.display.intervals import interval_axes
+
+        if not (isinstance(table, int) and 0 <= table < len(self.tables)):
+            raise StsbenchError(f"table={shown(table)}: this comparison has {counted(len(self.tables), 'table')}, from 0 on")
+        drawn = self.tables[table]
+        names, rows = zip(*drawn.named, strict=True)
+        values, bounds = [row.difference.value for row in rows], [(row.difference.low, row.difference.high) for row in rows]
+        side = "left" if drawn.metric.lower else "right"
+        better = "higher" if drawn.metric.better == "neither" else "better"
+        return interval_axes(names, values, bounds, f"A - B, 95 % interval; {side} of 0: A is {better}", zero=True,
+                             title=f"{self._who()}\n{title(drawn)}", axes=axes)
+
+    def latex(self) -> str:
+        """One booktabs table a setting, whose caption names A and B and says what the table says."""
+        tables = (
+            latex_table(_lines(table), f"{escaped(self._who())}. {caption(title(table))}. {escaped(' '.join(notes(table)))}",
+                        f"{table.setting.protocol}-{number}")
+            for number, table in enumerate(self.tables)
+        )
+        return "\n".join([BOOKTABS, *tables, *(f"% {line}" for line in self._remarks()), ""])
+
+    def as_json(self) -> dict[str, Any]:
+        """What --json writes, as plain data."""
+        a, b = map(_side, self.folders, self.runs)
+        return {
+            "a": a, "b": b, "seeds": list(self.seeds), "by_seed": self.by_seed, "resamples": self.resamples,
+            "seed": self.seed, "tables": list(map(_table_json, self.tables)), "not_compared": _reasons(self.left_out),
+            "failed": _reasons(self.failures), "limits": limits(self.seeds),
+        }
+
+    def to_json(self) -> str:
+        """What --json writes."""
+        return json.dumps(self.as_json(), indent=1)
+
+    def _who(self) -> str:
+        sides = zip("AB", self.runs, self.seeds, strict=True)
+        who = [f"{letter}: {encoder_in_words(run)}{f', {seeds} seeds' if seeds > 1 else ''}" for letter, run, seeds in sides]
+        return "; ".join([*who, *([SAME] if self.same else [])])
+
+    def _remarks(self) -> list[str]:
+        return [*filter(None, [pairing(self.seeds, self.by_seed)]), *self.left_out_lines(), limits(self.seeds)]
+
+    def left_out_lines(self) -> list[str]:
+        """What could not be compared: a line for each reason and protocol."""
+        lines = []
+        for word, items in (("failed", self.failures), ("not compared", self.left_out)):
+            tasks: dict[tuple[str, str], list[str]] = {}
+            for label, task, reason in items:
+                tasks.setdefault((label, reason), []).append(task)
+            lines += [f"{word}: {label} {', '.join(dict.fromkeys(names))}: {reason}"
+                      for (label, reason), names in tasks.items()]
+        return lines
+
+
+def _lines(table: ComparisonTable) -> list[list[str]]:
+    header, *cells = table.lines()
+    return [[name.replace("\n", " ") for name in header], *cells]
+
+
+def _side(paths: list[Path], record: Record) -> dict[str, Any]:
+    one = {"encoder": record.encoder.spec["name"], "fingerprint": record.encoder.fingerprint}
+    return {"run": str(paths[0]), **one} if len(paths) == 1 else {"runs": list(map(str, paths)), **one}
+
+
+def _reasons(items: Reasons) -> list[dict[str, str]]:
+    return [dict(zip(("protocol", "task", "reason"), item, strict=True)) for item in items]
+
+
+def _table_json(table: ComparisonTable) -> dict[str, Any]:
+    setting = {**asdict(table.setting), "settings": json.loads(table.setting.settings)}
+    setting = {"view" if key == "text_version" else key: value for key, value in setting.items()}  # the format's key
+    return {
+        **setting, "rows": list(map(_row_json, table.rows)), "average": _row_json(table.average) if table.average else None,
+        "no_test": table.no_test or None, "unknown_data": list(table.unknown), "sentence": sentence(table),
+        "uneven_seeds": unevenness(table) or None,
+    }
+
+
+def _row_json(row: Compared) -> dict[str, Any]:
+    gap = row.difference
+    return {"task": row.task, "subset": row.subset, "n": row.n, "a": row.a, "b": row.b, "difference": gap.value,
+            "low": gap.low, "high": gap.high, "p": gap.p, "p_holm": row.corrected}

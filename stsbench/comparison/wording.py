@@ -1,0 +1,167 @@
+"""What a comparison says, in plain words: a table's title, its sentence, and what the tests do not cover."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stsbench.comparison.differences import Compared, ComparisonTable
+from stsbench.evaluation.plan import changed_settings
+from stsbench.evaluation.schema import Metric
+from stsbench.evaluation.tables import SAMPLE
+from stsbench.metrics.paired import LEVEL
+from stsbench.wording import counted
+
+LIMITS = (
+    "Intervals and tests are about other items of the same kind. They do not cover another training seed, or that a "
+    "checkpoint was chosen."
+)
+_OVER_SEEDS = (
+    "Intervals and tests are about other items of the same kind and, for a side of several seeds, other seeds. They do not "
+    "cover that a checkpoint was chosen."
+)
+
+
+def limits(seeds: tuple[int, int]) -> str:
+    """What intervals and tests do not cover, by how many runs A and B are of."""
+    return LIMITS if seeds == (1, 1) else _OVER_SEEDS
+
+
+def notes(table: ComparisonTable) -> list[str]:
+    """What stands below a table: its sentence, and what must be known of its data and its seeds."""
+    names = ", ".join(table.unknown)
+    data = f"Data differ from the catalog: {names}. The same in A and B, comparable with nothing else." if names else ""
+    return list(filter(None, [sentence(table), data, unevenness(table)]))
+
+
+def unevenness(table: ComparisonTable) -> str:
+    """How often the test errs where the two seeds of one side may be noisier than those of the other; "" elsewhere."""
+    if not table.uneven:
+        return ""
+    return (f"On {_listed(table.uneven)} one side's two seeds are more than three times as far apart as the other's: with "
+            "two seeds a side and unequal noise this test errs in up to 9.5 %, not 5.")
+
+
+def pairing(seeds: tuple[int, int], by_seed: bool) -> str:
+    """What was paired, where a side is of several seeds; "" elsewhere."""
+    a, b = seeds
+    if (a, b) == (1, 1):
+        return ""
+    if by_seed:
+        return f"{a} seeds, compared seed by seed; resamples of the items are those of both."
+    single = f" Nothing is known of other seeds of {'A' if a == 1 else 'B'}." if 1 in (a, b) else ""
+    return f"{counted(a, 'seed')} of A and {b} of B, not paired; resamples of the items are those of both.{single}"
+
+
+def title(table: ComparisonTable) -> str:
+    """'sts (similarity dot): spearman, all, x 100', with whatever makes the scores incomparable with others."""
+    setting, labels = table.setting, [record.protocol.label for record in table.records]
+    record = table.records[0]
+    # The same settings under a paper's name and the protocol's own: the latter is the one that both have.
+    label = labels[0] if labels[0] == labels[1] else setting.protocol
+    changes = changed_settings(record.protocol)
+    if overlap := record.protocol.settings.get("without_overlap"):
+        changes = "; ".join(filter(None, [changes, f"without the pairs that share a sentence with {', '.join(overlap)}"]))
+    what = ", ".join(filter(None, [setting.metric, setting.aggregation]))
+    metric = table.metric
+    unit = (", x 100" if metric.scale == 100 else ", not x 100") + (", lower is better" if metric.lower else "")
+    text_version = {"sample": f" ({SAMPLE})", "raw": " (text version raw)"}.get(setting.text_version, "")
+    aside = " (not part of the average)" if table.aside else ""
+    return f"{label}{f' ({changes})' if changes else ''}: {what}{unit}{aside}{text_version}"
+
+
+def sentence(table: ComparisonTable) -> str:
+    """What the table says, in plain words."""
+    rows, average = table.rows, table.average
+    if all(row.a == row.b and not row.difference.high and not row.difference.low for row in rows):
+        where = f"on {rows[0].name}" if len(rows) == 1 else f"on each of the {len(rows)} {table.noun}s"
+        why = f"; there is no test: {table.no_test}" if table.no_test else ": they do not differ significantly"
+        return f"A and B have the same score {where}{why}."
+    if table.no_test:
+        return f"{_untested(table)}; there is no test: {table.no_test}."
+    if len(rows) == 1:
+        return _one(table, rows[0], f"on {rows[0].name}") + "."
+    start = _one(table, average, "on average") + "; of" if average else "Of"
+    return f"{start} {len(rows)} {table.noun}s {_one_by_one(table, rows)}."
+
+
+def _one(table: ComparisonTable, row: Compared, where: str) -> str:
+    """'A is better than B on average by 5.31 points (95 % interval 4.60 to 6.02)'."""
+    difference, metric = row.difference, table.metric
+    if difference.p is None or difference.low is None or difference.high is None:
+        return f"A - B {where} is {_number(difference.value, metric)}, without a test: too many resamples have no score"
+    digits = metric.digits
+    if difference.p >= 1 - LEVEL:
+        bounds = f"{difference.low:z.{digits}f} to {difference.high:z.{digits}f}"
+        value = _number(difference.value, metric)
+        return f"A and B do not differ significantly {where} (A - B is {value}, 95 % interval {bounds})"
+    low, high = sorted((abs(difference.low), abs(difference.high)))  # both on one side of 0
+    first, second = _order(row, metric)
+    size, bounds = _size(difference.value, metric), f"{low:z.{digits}f} to {high:z.{digits}f}"
+    return f"{first} is {_word(metric)} than {second} {where} by {size} (95 % interval {bounds})"
+
+
+def _one_by_one(table: ComparisonTable, rows: Sequence[Compared]) -> str:
+    """'A is better on 6, after correcting for 7 comparisons; on SICK-R they do not differ significantly'."""
+    metric = table.metric
+    tested = [row for row in rows if row.corrected is not None]
+    significant = [row for row in tested if row.corrected is not None and row.corrected < 1 - LEVEL]
+    undecided = [row for row in tested if row not in significant]
+    untested = [row for row in rows if row.corrected is None]
+    after = f"after correcting for {counted(len(tested), 'comparison')}"
+    won = {side: [row for row in significant if _order(row, metric)[0] == side] for side in "AB"}
+    words = []
+    if significant:
+        many = {side: "all" if len(won[side]) == len(rows) else len(won[side]) for side in "AB"}
+        sides = [f"{side} is {_word(metric)} on {many[side]}" for side in "AB" if won[side]]
+        words.append(f"{' and '.join(sides)}, {after}")
+        if all(won.values()):
+            words[-1] += f" (B on {_listed(won['B'])})"
+        if undecided:
+            words.append(f"on {_listed(undecided)} they do not differ significantly")
+    else:
+        words.append(f"there is none on which they differ significantly, {after}")
+    if untested:
+        words.append(f"on {_listed(untested)} there is no test")
+    return "; ".join(words)
+
+
+def _untested(table: ComparisonTable) -> str:
+    """The bare differences, in words that claim nothing."""
+    metric, rows = table.metric, table.rows
+    if len(rows) > 1 and not table.average:
+        above = {side: sum(_higher(row) == side for row in rows) for side in "AB"}
+        return f"A is higher than B on {above['A']} of {len(rows)} {table.noun}s, B higher than A on {above['B']}"
+    row = table.average or rows[0]
+    where = "on average" if table.average else f"on {row.name}"
+    if not row.difference.value:
+        return f"A and B have the same score {where}"
+    side = _higher(row)
+    return f"{side} is higher than {'BA'['AB'.index(side)]} {where} by {_size(row.difference.value, metric)}"
+
+
+def _higher(row: Compared) -> str:
+    return "A" if row.difference.value > 0 else "B" if row.difference.value < 0 else ""
+
+
+def _order(row: Compared, metric: Metric) -> tuple[str, str]:
+    """The better run (the higher one where no end is the better one), then the other."""
+    first = (row.difference.value > 0) != metric.lower
+    return ("A", "B") if first else ("B", "A")
+
+
+def _word(metric: Metric) -> str:
+    return "higher" if metric.better == "neither" else "better"
+
+
+def _number(value: float, metric: Metric) -> str:
+    return f"{value:z.{metric.digits}f}" + (" points" if metric.scale == 100 else "")
+
+
+def _size(value: float, metric: Metric) -> str:
+    least = 10.0**-metric.digits  # a difference may be certain and smaller than what is shown
+    return f"less than {_number(least, metric)}" if abs(value) < least / 2 else _number(abs(value), metric)
+
+
+def _listed(rows: Sequence[Compared]) -> str:
+    names = [row.name for row in rows]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

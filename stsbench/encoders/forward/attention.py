@@ -1,0 +1,212 @@
+"""The attention of a batch that is one row of tokens, text after text: each text attends to itself alone.
+
+Registered with transformers under NAME, so that whatever model asks transformers for its attention takes it, with its own
+windows and its own direction: they are read off the mask that the model asks for. Outside such a pass the name means sdpa.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache, cached_property
+from inspect import signature
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from stsbench.encoders.forward.batching import Groups
+from stsbench.encoders.forward.pooling import views
+from stsbench.encoders.forward.soft import KeyValues
+
+NAME = "stsbench"
+_SAMPLED = 17  # queries of the longest text by which a mask is read
+_ELSEWHERE = {  # what models hand on that is no business of attention, or that the mask says already
+    "cache_position", "deterministic", "is_causal", "output_attentions", "output_hidden_states", "output_router_logits",
+    "position_embeddings", "position_ids", "sliding_window", "use_cache",
+}
+
+
+class UnknownAttentionError(Exception):
+    """A model's attention cannot be computed over a row of texts; says why, for the end of a sentence."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """How many tokens before and behind its own a token attends to; -1: all."""
+
+    before: int
+    behind: int
+
+
+@dataclass
+class Row:
+    """One pass over a batch. groups: its runs of equal length; prefix: keys and values that every
+    text attends to before its own."""
+
+    groups: Groups
+    device: torch.device
+    prefix: KeyValues | None = None
+    calls: int = 0  # of attention, so far: the number of the layer that is next
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest text."""
+        return max(length for _, length in self.groups)
+
+    @cached_property
+    def bounds(self) -> Tensor:
+        """int32 (texts + 1,): where each text begins, and the row's end."""
+        lengths = [length for texts, length in self.groups for _ in range(texts)]
+        return to_device(torch.tensor([0, *accumulate(lengths)], dtype=torch.int32), self.device)
+
+
+_row: ContextVar[Row | None] = ContextVar("row", default=None)
+_lock = threading.Lock()
+_borrowed: dict[int, tuple[int, str]] = {}  # id of a config -> passes that run on it, and the name of its own attention
+
+
+@contextmanager
+def one_row(configs: Sequence[Any], row: Row) -> Iterator[None]:
+    """The models of these configs attend by `row` in this thread; afterwards they have their own attention again."""
+    with _lock:
+        for config in configs:
+            passes, name = _borrowed.get(id(config), (0, config._attn_implementation))
+            _borrowed[id(config)] = passes + 1, name
+            config._attn_implementation_internal = NAME  # its setter would warn of what is no name of transformers' own
+    token = _row.set(row)
+    try:
+        yield
+    finally:
+        _row.reset(token)
+        with _lock:
+            for config in configs:
+                passes, name = _borrowed.pop(id(config))
+                if passes > 1:
+                    _borrowed[id(config)] = passes - 1, name
+                else:
+                    config._attn_implementation_internal = name
+
+
+def transformers_models(model: Any) -> list[PreTrainedModel]:
+    """`model` and the transformers models within it."""
+    return [part for part in model.modules() if isinstance(part, PreTrainedModel)]
+
+
+def _attend(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float | None = None,
+    dropout: float = 0.0, **more: Any,
+) -> tuple[Tensor, None]:
+    """(1, tokens, heads, width) of query, key and value (1, heads, tokens, width), as transformers' attention functions."""
+    row = _row.get()
+    if row is None:
+        attended: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **more
+        )
+        return attended
+    if new := sorted(name for name, setting in more.items() if setting is not None and name not in _ELSEWHERE):
+        raise UnknownAttentionError(f"its attention takes {', '.join(new)}")
+    if not isinstance(attention_mask, Window) or len(query) != 1 or query.shape[2] != key.shape[2]:
+        raise UnknownAttentionError("its attention has a mask of its own")
+    packed = [states[0].transpose(0, 1) for states in (query, key, value)]
+    attend = _by_kernel if _has_kernel(packed, row, dropout) else _by_groups
+    context = attend(packed, row, attention_mask, scaling, dropout)
+    row.calls += 1
+    return context[None], None
+
+
+def _window(*, mask_function: Callable[..., Any], **more: Any) -> Any:
+    """The Window of a mask, as transformers' mask functions are called. It is read off some queries of the longest text: a
+    shorter text has the same one, or less."""
+    row = _row.get()
+    if row is None:
+        return sdpa_mask(mask_function=mask_function, **more)
+    length = row.longest
+    queries, keys = torch.linspace(0, length - 1, min(length, _SAMPLED)).long()[:, None], torch.arange(length)
+    visible = mask_function(0, 0, queries, keys).expand(len(queries), length)
+    before, behind = int(visible[-1].sum()) - 1, int(visible[0].sum()) - 1
+    far = queries - keys
+    if not torch.equal(visible, (far <= before) & (far >= -behind)):
+        raise UnknownAttentionError("its attention mask is no window around each token")
+    return Window(*(-1 if reach >= length - 1 else reach for reach in (before, behind)))
+
+
+def _by_groups(packed: Sequence[Tensor], row: Row, window: Window, scale: float | None, dropout: float) -> Tensor:
+    """(tokens, heads, width): a call for each run of texts of equal length."""
+    query_heads, key_heads = packed[0].shape[1], packed[1].shape[1]
+    parts = []
+    for group in zip(*(views(states, row.groups) for states in packed), strict=True):
+        query, key, value = (states.transpose(1, 2) for states in group)  # (texts, heads, length, width)
+        length = query.shape[2]
+        if row.prefix is not None:
+            key, value = _before(row.prefix.keys[row.calls], key), _before(row.prefix.values[row.calls], value)
+        before, behind = (reach if reach < length - 1 else -1 for reach in (window.before, window.behind))
+        causal = before == -1 and behind == 0
+        mask = None if causal or before == behind == -1 else _band(before, behind, length, query.device)
+        context = scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=causal, scale=scale, dropout_p=dropout,
+            enable_gqa=query_heads != key_heads,
+        )
+        parts.append(context.transpose(1, 2).flatten(0, 1))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _band(before: int, behind: int, length: int, device: torch.device) -> Tensor:
+    """(length, length) bool: which keys a query attends to."""
+    index = torch.arange(length, device=device)
+    far = index[:, None] - index
+    return (far <= (length if before == -1 else before)) & (far >= -(length if behind == -1 else behind))
+
+
+def _before(slots: Tensor, states: Tensor) -> Tensor:
+    """(texts, heads, P + length, width): the slots (P, d) before the keys or values `states` of every text."""
+    texts, heads, _, width = states.shape
+    return torch.cat([slots.to(states).unflatten(1, (heads, width)).transpose(0, 1).expand(texts, -1, -1, -1), states], 2)
+
+
+@cache
+def _kernel() -> Callable[..., Any] | None:
+    """torch's attention over texts of any lengths (2.10), where it knows windows and shared heads, which came later."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    return varlen_attn if {"window_size", "scale", "enable_gqa"} <= set(signature(varlen_attn).parameters) else None
+
+
+def _has_kernel(packed: Sequence[Tensor], row: Row, dropout: float) -> bool:
+    """Whether one call does for all texts: flash attention knows half precision, widths up to 256, and no dropout."""
+    query, _, value = packed
+    fits = query.shape[-1] == value.shape[-1] <= 256 and query.shape[-1] % 8 == 0 and not dropout and row.prefix is None
+    return fits and query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and _kernel() is not None
+
+
+def _by_kernel(packed: Sequence[Tensor], row: Row, window: Window, scale: float | None, dropout: float) -> Tensor:
+    """(tokens, heads, width): one call for the whole row."""
+    query, key, value = packed
+    kernel = _kernel()
+    assert kernel is not None
+    context: Tensor = kernel(
+        query, key, value, row.bounds, row.bounds, row.longest, row.longest, scale=scale,
+        window_size=(window.before, window.behind), enable_gqa=query.shape[1] != key.shape[1],
+    )
+    return context
+
+
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """`values` there; a copy to a GPU is not waited for."""
+    if device.type != "cuda":
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)
+
+
+AttentionInterface.register(NAME, _attend)
+AttentionMaskInterface.register(NAME, _window)

@@ -1,0 +1,176 @@
+"""What `evaluate`, `score` and `load` give: scores to look at, to go on with and to keep."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stsbench.config import shown
+from stsbench.display.tabular import InFolder, html_lines, html_table, text_table
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.plan import metric_of
+from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.records import ScoreRow, Scores
+from stsbench.evaluation.run_file import RUN, write_run
+from stsbench.evaluation.tables import ORIGIN, encoder, firsts, latex, main_rows, remarks, sheets, table_rows, title_of
+from stsbench.files import atomic_write, temporary
+from stsbench.parsing import read_json_object
+from stsbench.registry import did_you_mean
+from stsbench.wording import counted, printable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from matplotlib.axes import Axes
+
+_TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}  # a run or a file of that name is there
+SCORES = "scores.csv"  # beside the run file: every score, averages included
+MISSING = "not-measured.json"  # there, too, where something failed or was left out: what, and why
+
+
+@dataclass(repr=False)
+class Result(Scores, InFolder):
+    """The scores of one encoder. `print` shows them, a notebook shows them as tables with their intervals."""
+
+    observed: list[Observations] = field(default_factory=list)  # beside each record, until `write`
+
+    def __repr__(self) -> str:
+        encoders = dict.fromkeys(str(record.encoder.spec["name"]) for record in self.records)
+        of = f" of {', '.join(encoders)}" if encoders else ""
+        failed = f", {counted(len(self.failures), 'failure')}" if self.failures else ""
+        return f"<Result{of}: {counted(len(self.records), 'record')}{failed} in {self.folder}; print it for its scores>"
+
+    def __str__(self) -> str:
+        """A table for each protocol, tasks down and metrics across; then what must be said of them, and was left out."""
+        parts = ("\n".join([sheet.title, text_table(sheet.lines()), *sheet.notes]) for sheet in sheets(self))
+        return printable("\n\n".join(filter(None, [*parts, "\n".join(self._remarks())]))) or repr(self)
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        parts = (html_table(sheet.title, sheet.lines()) + html_lines(sheet.notes) for sheet in sheets(self))
+        return "".join([*parts, html_lines(self._remarks())]) or escape(repr(self))
+
+    def _remarks(self) -> list[str]:
+        return [*remarks(self), *self.failed_lines(), *self.left_out_lines()]
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each score, subsets among them, averages last, with what makes two scores incomparable: encoder, pooler,
+        data, text_version, known (whether the catalog knows the data) and settings, as far as those are not the default.
+
+        An average has what its records have in common, else "mixed"; known is null then."""
+        import pyarrow as pa
+
+        names = {name: name for name in (*ScoreRow.model_fields, *ORIGIN)} | {"view": "text_version"}
+        kinds = {"value": pa.float64(), "low": pa.float64(), "high": pa.float64(), "n": pa.int64(), "known": pa.bool_()}
+        rows = [{name: None if (key, row[key]) == ("known", "mixed") else row[key] for key, name in names.items()}
+                for row in table_rows(self)]
+        return pa.Table.from_pylist(rows, pa.schema([(name, kinds.get(name, pa.string())) for name in names.values()]))
+
+    def to_json(self) -> str:
+        """Its rows, as `stsbench eval --json` writes them."""
+        return json.dumps([row.model_dump() for row in self.rows], indent=1)
+
+    def latex(self) -> str:
+        """One booktabs table a protocol, as `--format latex` prints it."""
+        return latex(self)
+
+    def plot(self, protocol: str | None = None, *, axes: Axes | None = None) -> Axes:
+        """A protocol's scores task by task, with their 95 % intervals: of its first metric and aggregation.
+
+        protocol: as the tables name it, the first one by default; axes: matplotlib's, to draw on; None: those of a new
+        figure. Raises StsbenchError for a protocol that was not measured.
+        """
+        from stsbench.display.intervals import interval_axes
+
+        known = list(dict.fromkeys(row.protocol for row in self.rows))
+        if not known:
+            raise StsbenchError("nothing was measured: there is no score to draw")
+        label = known[0] if protocol is None else protocol
+        if label not in known:
+            raise StsbenchError(f"protocol={shown(protocol)}: not among what was measured{did_you_mean(str(label), known)}")
+        rows = [row for row in firsts(main_rows(self, label)).values() if row.task != "Avg-full"]  # one average
+        lead = rows[0]
+        rows = [row for row in rows if (row.metric, row.aggregation) == (lead.metric, lead.aggregation)]
+        names = [f"{row.task}, {row.subset}" if row.subset else row.task for row in rows]
+        unit = " x 100" if metric_of(lead).scale == 100 else ""
+        what = ", ".join(filter(None, [lead.metric, lead.aggregation]))
+        return interval_axes(names, [row.value for row in rows], [(row.low, row.high) for row in rows],
+                             f"{what}{unit}, 95 % interval", title=f"{encoder(self)}\n{title_of(self, label)}", axes=axes)
+
+    def write(self) -> None:
+        """Write the run file and, for people and spreadsheets, the scores: the folder appears whole, or not at all."""
+        if not self.records:  # what has this name may be another run
+            self.folder = temporary("run")
+        if not self.observed:
+            return
+        # A name that nobody else uses, so that runs which end at one moment do not write into each other.
+        building = self.folder.with_name(f".{self.folder.name}.{uuid.uuid4().hex[:12]}.tmp")
+        try:
+            write_run(building / RUN, list(zip(self.records, self.observed, strict=True)))
+            with atomic_write(building / SCORES) as stream:
+                table = csv.DictWriter(stream, list(ScoreRow.model_fields), lineterminator="\n")
+                table.writeheader()
+                table.writerows(row.model_dump() for row in self.rows)
+            if missing := {key: value for key, value in self._missing().items() if value}:
+                with atomic_write(building / MISSING) as stream:
+                    stream.write(json.dumps(missing, indent=1) + "\n")
+            self.folder = claim(building, self.folder)
+        except (OSError, StsbenchError) as error:
+            reason = error if isinstance(error, OSError) else error.__cause__ or error
+            raise StsbenchError(f"cannot write {self.folder}/: {getattr(reason, 'strerror', None) or reason}") from error
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+        self.observed = []
+
+    def read_missing(self) -> None:
+        """Take up from the folder what failed and what was left out when it was measured. Raises StsbenchError, naming the
+        file, where that is not reasons by name."""
+        if (path := self.folder / MISSING).is_file():
+            stored = read_json_object(path)
+            for key, reasons in self._missing().items():
+                listed = stored.get(key, {})
+                if not (isinstance(listed, dict) and all(isinstance(reason, str) for reason in listed.values())):
+                    raise StsbenchError(f"{path}: {key} must be names with reasons")
+                reasons.update({name: reason for name, reason in listed.items() if name not in reasons})
+
+    def _missing(self) -> dict[str, dict[str, str]]:
+        return {"failures": self.failures, "left_out": self.left_out}
+
+
+@contextmanager
+def kept(result: Result, log: Callable[[str], None]) -> Iterator[None]:
+    """Save what was measured, also where the block ends by Ctrl-C, for lack of memory or by a mistake in here."""
+    try:
+        yield
+    except BaseException:
+        result.write()
+        if result.records:
+            count = len(result.records)
+            measured = f"the {count} tasks measured so far are kept" if count > 1 else "the task measured so far is kept"
+            log(f"{measured}: stsbench score {result.folder}; --protocol and --tasks measure the others")
+        raise
+    result.write()
+
+
+def claim(building: Path, folder: Path) -> Path:
+    """Rename `building` to `folder`, or to the first of folder-2, folder-3, ... that is free; returns the name it got.
+
+    A run never overwrites another: the system renames a folder onto nothing or onto an empty folder, and of several
+    processes one succeeds. To look first, and rename then, loses the runs that do both at one moment.
+    """
+    candidate, number = folder, 2
+    while True:
+        try:
+            return building.rename(candidate)
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise
+        candidate, number = folder.with_name(f"{folder.name}-{number}"), number + 1

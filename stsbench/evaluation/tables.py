@@ -1,0 +1,308 @@
+"""Scores as tables: for people, as papers print them (LaTeX, Markdown), and as CSV rows for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stsbench.display.latex import BOOKTABS, caption, escaped, latex_table
+from stsbench.encoders.prompt.prompt import described
+from stsbench.evaluation.plan import changed_settings, metric_of, presets
+from stsbench.evaluation.protocol import load_protocol
+from stsbench.evaluation.records import Record, ScoreRow, Scores
+from stsbench.wording import csv_cell
+
+ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV columns behind those of a row
+SAMPLE = "sample data: not comparable with published numbers"
+AVERAGES = {"Avg": "of two-decimal scores, as papers print it", "Avg-full": "full precision"}
+
+
+def shown(row: ScoreRow) -> str:
+    """A score with the decimals of its metric."""
+    return f"{row.value:.{metric_of(row).digits}f}"
+
+
+def interval(row: ScoreRow) -> str:
+    """The 95 % interval, or nothing: also where every resample scores the same, as none can say how sure 4 of 4 is."""
+    if row.low is None or row.high is None or row.low == row.high:
+        return ""
+    digits = metric_of(row).digits
+    return f"{row.low:.{digits}f} to {row.high:.{digits}f}"
+
+
+def main_rows(result: Scores, protocol: str) -> list[ScoreRow]:
+    """A protocol's rows without the subsets of what is also given as a whole (a year's subsets).
+
+    An average stands behind the tasks it is of, and other tasks behind the average.
+    """
+    rows = [row for row in result.rows if row.protocol == protocol]
+    whole = {(row.task, row.metric) for row in rows if row.subset is None}
+    rows = [row for row in rows if row.subset is None or (row.task, row.metric) not in whole]
+    if len(equal_aggregations(rows)) > 1:  # shown once
+        rows = [row.model_copy(update={"aggregation": None}) for row in rows if row.aggregation == rows[0].aggregation]
+    return _ordered(rows)
+
+
+def equal_aggregations(rows: Sequence[ScoreRow]) -> list[str]:
+    """The aggregations of these rows where each of them gives the same scores: no set has subsets. Else []."""
+    scores: dict[str | None, list[tuple[str, str | None, str, float]]] = {}
+    for row in rows:
+        scores.setdefault(row.aggregation, []).append((row.task, row.subset, row.metric, row.value))
+    same = all(values == next(iter(scores.values())) for values in scores.values())
+    return [name for name in scores if name is not None] if same and None not in scores else []
+
+
+def _ordered(rows: list[ScoreRow]) -> list[ScoreRow]:
+    average = next((row for row in rows if row.task in AVERAGES), None)
+    if average is None:
+        return rows
+    inside, items = set(), 0
+    for row in rows:
+        if row.task not in AVERAGES and (row.metric, row.aggregation) == (average.metric, average.aggregation):
+            # The n of an average counts the items of its tasks, which come first in a protocol's order.
+            if items == average.n:
+                break
+            inside.add(row.task)
+            items += row.n
+    if items != average.n:
+        return rows
+    return sorted(rows, key=lambda row: 0 if row.task in inside else 1 if row.task in AVERAGES else 2)
+
+
+def firsts(rows: Sequence[ScoreRow]) -> dict[tuple[str, str | None], ScoreRow]:
+    """(task, subset) -> its first score: the one that a protocol reports before the others."""
+    first: dict[tuple[str, str | None], ScoreRow] = {}
+    for row in rows:
+        first.setdefault((row.task, row.subset), row)
+    return first
+
+
+def named(result: Scores, protocol: str) -> str:
+    """A protocol's label and, in brackets, its settings that are not the default."""
+    its = [record.protocol for record in result.records if record.protocol.label == protocol]
+    unlike = {identity.model_dump_json(): identity for identity in its}.values()
+    changes = "; ".join(dict.fromkeys(filter(None, map(changed_settings, unlike))))
+    return f"{protocol} ({changes})" if changes else protocol
+
+
+def title_of(result: Scores, protocol: str) -> str:
+    """The line above a protocol's table, with whatever makes its scores incomparable."""
+    rows = main_rows(result, protocol)
+    title = named(result, protocol)
+    plain = list(dict.fromkeys(row.metric for row in rows if metric_of(row).scale == 1))
+    if all(row.metric in plain for row in rows):
+        title += f": {', '.join(plain)}, not x 100" if plain else ""
+    else:
+        title += ": scores x 100" + (f", except {', '.join(plain)}" if plain else "")
+    if is_sample(result):
+        title += f" ({SAMPLE})"
+    title += _text_version(result, protocol)
+    for record in result.records:
+        if record.protocol.label == protocol and (others := record.protocol.settings.get("without_overlap")):
+            shared = f"share a sentence with {', '.join(others)}"
+            return title + f" (without the pairs that {shared}: not the published task)"
+    return title
+
+
+def _text_version(result: Scores, protocol: str) -> str:
+    """The text version, where the scores could be taken for those of another one."""
+    records = [record for record in result.records if record.protocol.label == protocol]
+    notes = (load_protocol(record.protocol.name).text_notes.get(record.data.text_version) for record in records)
+    return "".join(f" ({note})" for note in dict.fromkeys(filter(None, notes)))
+
+
+def remarks(result: Scores) -> list[str]:
+    """What must be said below the tables."""
+    lines = []
+    for label, protocol in sorted({record.protocol.label: record.protocol for record in result.records}.items()):
+        kind = load_protocol(protocol.name)
+        others = any(part["protocol"] != kind.name for part in presets().get(label, {}).get("parts", ()))
+        if others or not kind.averaged or kind.path_setting in protocol.settings:
+            continue  # a paper with a trained head, too, reports other averages, or none
+        if not any(row.task == "Avg" for row in result.rows if row.protocol == label):
+            lines.append(f"No average for {label}: the {kind.title} average is the mean of all {len(kind.averaged)} tasks.")
+    unknown = list(dict.fromkeys(record.data.id for record in result.records if not record.data.known))
+    if unknown:
+        lines.append(f"* Data differ from the catalog: {', '.join(unknown)}. Not comparable with other results.")
+    if is_sample(result):
+        lines.append(SAMPLE)
+    return lines
+
+
+def is_sample(result: Scores) -> bool:
+    """Whether any score comes from the sample inside the package."""
+    return any(record.data.text_version == "sample" for record in result.records)
+
+
+def altered_tasks(result: Scores, protocol: str) -> set[str]:
+    """The tasks whose data differ from the catalog, and the averages that they are part of."""
+    its = [record for record in result.records if record.protocol.label == protocol]
+    tasks = {row.task for record in its if not record.data.known for row in record.scores}
+    return tasks | set(AVERAGES) if tasks else tasks
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A protocol's table. columns: header, of one or two lines, -> a cell a row; the first holds the tasks."""
+
+    title: str
+    columns: tuple[tuple[str, list[str]], ...]
+    notes: tuple[str, ...]
+
+    def lines(self) -> list[list[str]]:
+        """Its rows, the header first."""
+        header = [" ".join(name.split()) for name, _ in self.columns]
+        return [header, *map(list, zip(*(cells for _, cells in self.columns), strict=True))]
+
+
+def sheets(result: Scores) -> list[Sheet]:
+    """One table a protocol: tasks down, (metric, aggregation) across; the headline with its 95 % interval."""
+    return [_sheet(result, protocol) for protocol in dict.fromkeys(row.protocol for row in result.rows)]
+
+
+def _sheet(result: Scores, protocol: str) -> Sheet:
+    rows, notes = main_rows(result, protocol), []
+    if len(equal := equal_aggregations([row for row in result.rows if row.protocol == protocol])) > 1:
+        notes.append(f"{', '.join(equal[:-1])} and {equal[-1]} are equal: no set here has subsets")
+    if certain := [row for row in firsts(rows).values() if row.low is not None and row.low == row.high]:
+        tasks = ", ".join(dict.fromkeys(row.task for row in certain))
+        notes.append(f"{tasks}: no interval, as every resample scores the same")
+    if averages := [f"{task}: {how}" for task, how in AVERAGES.items() if any(row.task == task for row in rows)]:
+        notes.append("; ".join(averages))
+    return Sheet(title_of(result, protocol), _columns(rows, altered_tasks(result, protocol)), tuple(notes))
+
+
+def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> tuple[tuple[str, list[str]], ...]:
+    lead = firsts(rows)
+    named = [task + ("*" if task in altered else "") + (f", {subset}" if subset else "") for task, subset in lead]
+    columns = [("task", named)]
+    # Metrics of one task may count different things (pairs, sentences, development items): n is the first one's.
+    several = len({(row.task, row.subset, row.n) for row in rows}) > len(lead)
+    counts = [str(row.n) for row in lead.values()]
+    columns.append((f"n of\n{_whose(lead.values())}" if several else "n", counts))
+    for metric, aggregation in dict.fromkeys((row.metric, row.aggregation) for row in rows):
+        its = [row for row in rows if (row.metric, row.aggregation) == (metric, aggregation)]
+        cells = {(row.task, row.subset): shown(row) for row in its}
+        columns.append((f"{metric}\n{aggregation or ''}", [cells.get(key, "") for key in lead]))
+    if bounded := [row for row in lead.values() if row.low is not None]:
+        columns.append((f"95 % interval of\n{_whose(bounded)}", [interval(row) for row in lead.values()]))
+    return tuple(columns)
+
+
+def _whose(rows: Iterable[ScoreRow]) -> str:
+    """The score that a column about each row's first one speaks of."""
+    names = {f"{row.metric} {row.aggregation or ''}".strip() for row in rows}
+    return names.pop() if len(names) == 1 else "the first score"
+
+
+def headlines(result: Scores) -> list[tuple[str, str]]:
+    """(protocol, first scores): the average where there is one, else task by task, each task's first metric."""
+    lines = []
+    for protocol in dict.fromkeys(row.protocol for row in result.rows):
+        rows = main_rows(result, protocol)
+        lead: dict[str, tuple[str, str | None]] = {}
+        for row in rows:
+            lead.setdefault(row.task, (row.metric, row.aggregation))
+        first = [row for row in rows if (row.metric, row.aggregation) == lead[row.task]]
+        chosen = [row for row in first if row.task == "Avg"] or [row for row in first if row.task not in AVERAGES]
+        parts: dict[str, list[str]] = {}
+        for row in chosen:
+            name = " ".join(filter(None, (row.metric, row.aggregation)))
+            parts.setdefault(name, []).append(" ".join(filter(None, (row.task, row.subset, shown(row)))))
+        text = "; ".join(f"{name}: {', '.join(scores)}" for name, scores in parts.items())
+        lines.append((named(result, protocol), text))
+    return lines
+
+
+def table_rows(result: Scores) -> list[dict[str, Any]]:
+    """Every row at full precision: the keys of the JSON rows, then ORIGIN, whatever makes two scores incomparable.
+
+    settings: those that are not the default. An average has what its protocol's records have in common, else "mixed".
+    """
+    origins = [_origin(record) for record in result.records]
+    rows = [{**row.model_dump(), **origin} for record, origin in zip(result.records, origins, strict=True)
+            for row in record.scores]
+    for row in result.summaries:
+        pairs = zip(result.records, origins, strict=True)
+        measured = [origin for record, origin in pairs if record.protocol.label == row.protocol]
+        rows.append({**row.model_dump(), **{key: _common([origin[key] for origin in measured]) for key in ORIGIN}})
+    return rows
+
+
+def as_csv(result: Scores) -> str:
+    """The same as CSV; cells that a spreadsheet would take for a formula are text."""
+    stream = io.StringIO()
+    table = csv.DictWriter(stream, [*ScoreRow.model_fields, *ORIGIN], lineterminator="\n")
+    table.writeheader()
+    table.writerows(map(_cells, table_rows(result)))
+    return stream.getvalue()
+
+
+def _cells(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: csv_cell(value) if isinstance(value, str) else value for key, value in row.items()}
+
+
+def _origin(record: Record) -> dict[str, Any]:
+    spec, data = record.encoder.spec, record.data
+    overlap = record.protocol.settings.get("without_overlap")
+    settings = [changed_settings(record.protocol), f"without_overlap {' '.join(overlap)}" if overlap else ""]
+    values = (spec["name"], spec.get("pooler"), data.id, data.text_version, data.known, ", ".join(filter(None, settings)))
+    return dict(zip(ORIGIN, values, strict=True))
+
+
+def _common(values: Sequence[Any]) -> Any:
+    return values[0] if len(set(values)) == 1 else "mixed"
+
+
+def markdown(result: Scores) -> str:
+    """One table a protocol: a line a metric, tasks across."""
+    parts = [f"Encoder: {encoder(result)}\n"]
+    for _, title, header, lines in _grids(result):
+        cells = [header, ["---", *["---:"] * (len(header) - 1)], *lines]
+        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in cells)
+        parts.append(f"**{title}**\n\n{table}\n")
+    return "\n".join([*parts, *(f"{line}\n" for line in remarks(result))])
+
+
+def latex(result: Scores) -> str:
+    """One booktabs table a protocol, as wide as both columns of a page: a line a metric, tasks across."""
+    parts = [BOOKTABS]
+    for protocol, title, header, lines in _grids(result):
+        parts.append(latex_table([header, *lines], f"{escaped(encoder(result))}. {caption(title)}", protocol))
+    return "\n".join([*parts, *(f"% {line}\n" for line in remarks(result))])
+
+
+def _grids(result: Scores) -> list[tuple[str, str, list[str], list[list[str]]]]:
+    """(protocol, title, header, lines) of each protocol, without `Avg-full`: papers print one average."""
+    grids = []
+    for protocol in dict.fromkeys(row.protocol for row in result.rows):
+        rows = [row for row in main_rows(result, protocol) if row.task != "Avg-full"]
+        columns = list(dict.fromkeys((row.task, row.subset) for row in rows))
+        altered = altered_tasks(result, protocol)
+        cell = {(row.metric, row.aggregation, row.task, row.subset): shown(row) for row in rows}
+        lines = []
+        for metric, how in dict.fromkeys((row.metric, row.aggregation) for row in rows):
+            name = f"{metric} ({how})" if how else metric
+            lines.append([name, *(cell.get((metric, how, *column), "") for column in columns)])
+        grids.append((protocol, title_of(result, protocol), ["", *_headers(columns, altered)], lines))
+    return grids
+
+
+def _headers(columns: Sequence[tuple[str, str | None]], altered: Container[str]) -> list[str]:
+    marked = [(task + "*" if task in altered else task, subset) for task, subset in columns]
+    return [f"{task} {subset}" if subset else task for task, subset in marked]
+
+
+def encoder(result: Scores) -> str:
+    """Of what the scores are; "" without any."""
+    return encoder_in_words(result.records[0]) if result.records else ""
+
+
+def encoder_in_words(record: Record) -> str:
+    """Its name, and what of its settings moves its vectors: "minilm, pooler cls"."""
+    spec = record.encoder.spec
+    extra = [f"{key} {spec[key]}" for key in ("pooler", "template", "dtype") if spec.get(key) not in (None, "float32")]
+    return ", ".join([str(spec["name"]), *extra, *described(spec.get("options") or {})])
