@@ -67,7 +67,7 @@ def test_what_is_kept_is_what_scoring_gives(board, counted):
 def test_of_runs_that_are_kept_no_observation_is_read(board, monkeypatch):
     """Not even to see that an entry's runs are several seeds: their sketches are apart."""
     _, lines = scored_entries(board)
-    monkeypatch.setattr("stsbench.evaluation.comparability.observations_of", lambda run, _: pytest.fail(f"{run} is read"))
+    monkeypatch.setattr("stsbench.comparison.comparability.observations_of", lambda run, _: pytest.fail(f"{run} is read"))
     _, again = scored_entries(board)
     assert again.keys() == lines.keys()
 
