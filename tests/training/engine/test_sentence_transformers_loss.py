@@ -6,14 +6,12 @@ import copy
 import doctest
 
 import pytest
-import tiny_models
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from datasets import Dataset
-from method_runs import make_place
+from foreign_trainer import TEXTS, features_of, loaded, place, sentence_transformer
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
 from tokenizers import decoders
 from torch.utils.data import BatchSampler, SequentialSampler
 from training_runs import no_pinned_memory, one_thread
@@ -21,9 +19,6 @@ from transformers import TrainerCallback
 
 import stsbench
 from stsbench import as_sentence_transformers_loss, methods
-from stsbench.encoders.forward.text_cnn import TextCNN
-from stsbench.encoders.transformer.text_cnn_module import TextCNNPooling
-from stsbench.encoders.transformer.token_pooling_module import MeanCNNPooling, MeanPaddedPooling
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.training.engine import sentence_transformers_loss
 from stsbench.training.engine.loop import Loop
@@ -31,18 +26,10 @@ from stsbench.training.engine.sentence_transformers_loss import Columns
 from stsbench.training.recipes.methods import method_of
 from stsbench.training.recipes.recipe import Recipe
 
-__all__ = ["no_pinned_memory", "one_thread"]
+__all__ = ["loaded", "no_pinned_memory", "one_thread", "place"]
 STEPS, SIZE = 10, 6
 # what the trainer does: torch's AdamW; here at a constant rate, and without clipping
 TRAINING = {"max_steps": STEPS, "epochs": 9, "batch_size": SIZE, "learning_rate": 1e-3, "schedule": "constant", "clip": None}
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        place = make_place(tmp_path_factory.mktemp("loss"))
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        yield place
 
 
 class Trained:
@@ -89,17 +76,6 @@ class SeedDropout(TrainerCallback):
     def on_step_begin(self, args, state, control, **more):
         if state.global_step == 0:
             torch.manual_seed(42 * 1_000_003)
-
-
-def sentence_transformer(place, pooler, head=None):
-    rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-    model = SentenceTransformer(str(place / "model"), device="cpu", config_kwargs=rates)
-    model.max_seq_length = 12
-    if head is not None:
-        model[1] = {"text_cnn": TextCNNPooling, "mean_cnn": MeanCNNPooling}[pooler](head)
-    else:
-        model[1] = MeanPaddedPooling(12, 32) if pooler == "mean_padded:12" else Pooling(32, pooler)
-    return model
 
 
 def in_order(data, batch_size, **more):
@@ -221,18 +197,6 @@ def test_the_trainer_clips_the_model_alone_and_our_loop_all_that_is_trained(plac
     assert of_model.method.head is not None
 
 
-@pytest.fixture
-def loaded(place):
-    return lambda pooler="cls": sentence_transformer(place, pooler)
-
-
-def features_of(model, *columns):
-    return [model.preprocess(list(texts)) for texts in columns]
-
-
-TEXTS = tiny_models.sentences(8, longest=6, seed=2)
-
-
 def test_the_weights_are_the_model_s_own_and_each_is_trained_once(loaded):
     model = loaded()
     state = torch.get_rng_state()
@@ -349,100 +313,3 @@ def test_a_method_of_one_s_own_file(tmp_path, loaded):
     assert loss(features_of(model, TEXTS)).item() == pytest.approx(expected, rel=1e-5)
     with pytest.raises(StsbenchError, match=r"^Options of stsbench\.training\.api\.options is not the options of an inst"):
         as_sentence_transformers_loss(loss.plan.options, model)
-
-
-REFUSED = {  # options, pooler -> the reason
-    (methods.DeCLUTR(), "mean"): "it reads whole documents",
-    (methods.ConditionalMaskedLM(), "mean"): "it reads sentences that follow in a document",
-    (methods.SimCSE(view="next3"), "cls"): "it reads sentences that follow in a document",
-    (methods.DiffCSE(sentence="next"), "cls"): "it reads sentences that follow in a document",
-    (methods.DiffAug(), "cls"): "by these options it has the stages prefix and joint, one after the other",
-    (methods.SBERT(objective="nli-sts"), "mean"): "by these options it has the stages nli and sts, one after the other",
-    (methods.PromptBERT(), "cls"): "with the pooler cls: promptbert trains the pooler mask, not cls",
-    (methods.ISBERT(), "cls"): "with the pooler cls: is-bert trains the pooler mean_cnn, not cls",
-    (methods.SimCSE(), "mean"): "with the pooler mean: options.head mlp_train_only stands on the pooler cls",
-}
-
-
-@pytest.mark.parametrize("options, pooler", REFUSED)
-def test_methods_that_cannot_be_a_loss(loaded, options, pooler):
-    with pytest.raises(StsbenchError) as caught:
-        as_sentence_transformers_loss(options, loaded(pooler))
-    name = method_of(options)
-    assert str(caught.value).startswith(f"{name} cannot be a loss of sentence-transformers")
-    assert REFUSED[options, pooler] in str(caught.value) and str(caught.value).endswith("; stsbench.train trains it")
-    assert "\n" not in str(caught.value)
-
-
-def test_sarcse_s_weights_of_tokens_need_the_whole_text(loaded):
-    model = loaded("mean")
-    model[1] = TextCNNPooling(TextCNN(width=32, kernels=(2, 3), channels=6))
-    with pytest.raises(StsbenchError, match="with the pooler text_cnn: before its first step it reads all of the"):
-        as_sentence_transformers_loss("sarcse", model)
-    slower = methods.SARCSE(self_adaptive=False, head_rate=10.0)
-    with pytest.warns(StsbenchWarning, match=r"^sarcse trains backbone\.head\.\* at 10 times, decoder\.\* at 10 times the"):
-        loss = as_sentence_transformers_loss(slower, model)
-    assert loss.method.backbone.head is model[1].head
-
-
-def test_models_that_no_method_trains(place, loaded):
-    def refused(model, message, method="mlm"):
-        with pytest.raises(StsbenchError, match=message):
-            as_sentence_transformers_loss(method, model)
-
-    refused("minilm", "^model is a str: give the SentenceTransformer that the trainer trains$")
-    refused(SentenceTransformer(modules=[loaded()[0]]), "^a method trains a model of Transformer and Pooling, and this one")
-    refused(SentenceTransformer(modules=[*loaded(), Dense(32, 8)]), "this one is Transformer, Pooling, Dense$")
-    refused(SentenceTransformer(modules=[loaded()[0], Dense(32, 8)]), "^methods do not train the module Dense: take ")
-    refused(loaded("mean_sqrt_len_tokens"), "^methods do not train a Pooling with pooling_mode mean_sqrt_len_tokens: take")
-    both, part = Pooling(32, ("cls", "mean")), Pooling(32, "cls", include_prompt=False)
-    refused(SentenceTransformer(modules=[loaded()[0], both]), r"with pooling_mode \('cls', 'mean'\): take one of")
-    refused(SentenceTransformer(modules=[loaded()[0], part]), "with include_prompt False: ")
-    half = SentenceTransformer(str(place / "model"), device="cpu", model_kwargs={"dtype": "float16"})
-    refused(half, r"^the model's weights are torch\.float16: load it with model_kwargs={'dtype': 'float32'} ")
-    still = SentenceTransformer(str(place / "model"), device="cpu", config_kwargs={
-        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
-    })
-    refused(still, "its two views differ by dropout alone, and the model has none", methods.SimCSE(head="none"))
-    with pytest.warns(StsbenchWarning, match="^the loss compares the vectors before the module Normalize, as the papers"):
-        as_sentence_transformers_loss("mlm", SentenceTransformer(modules=[*loaded(), Normalize()]))
-
-
-def test_columns_and_labels_that_are_not_the_method_s(loaded):
-    model = loaded()
-
-    def refused(options, message, *columns, labels=None):
-        with pytest.raises(StsbenchError, match=message):
-            as_sentence_transformers_loss(options, model)(features_of(model, *columns), labels)
-
-    refused("simcse", "^a data set of 2 columns is read as anchor, positive: options.view dropout makes pos", TEXTS, TEXTS)
-    refused(methods.SimCSE(view="given"), "^a data set of 1 column is read as sentence: options.view given takes", TEXTS)
-    refused("simcse", "^a data set of 5 columns: give two columns and a label, or one to 4 columns$", *[TEXTS] * 5)
-    refused("simcse", "^a data set of 1 column and a label: give two columns", TEXTS, labels=torch.zeros(8))
-    refused("sbert", "^a data set of 2 columns is read as anchor, positive: sbert needs labelled rows", TEXTS, TEXTS)
-    refused("sbert", "^labels go from 0 to 7, and sbert takes 0 to 2: set classes$", TEXTS, TEXTS, labels=torch.arange(8))
-    refused("sbert", "^sbert learns classes by these options, and the labels are not whole numbers$", TEXTS, TEXTS,
-            labels=torch.arange(8.0) / 8)
-    refused(methods.SBERT(objective="sts"), "^labels go from nan to nan, and", TEXTS, TEXTS,
-            labels=torch.full((8,), torch.nan))
-    refused(methods.SBERT(objective="sts"), "^labels go from -1 to 6, and sbert takes 0 to 5: set the scale of its options$",
-            TEXTS, TEXTS, labels=torch.arange(8.0) - 1)
-    refused("ct", "^ct takes rows in groups of 15, and a batch has 8: set per_device_train_batch_size to a m", TEXTS)
-    with pytest.raises(StsbenchError, match=r"^methods read texts as the trainer's collator pads them: "):
-        as_sentence_transformers_loss("simcse", model)([{"pixel_values": torch.zeros(2)}])
-    loss = as_sentence_transformers_loss(methods.ContrastiveTension(k=1), model)
-    model.train()
-    assert len(loss._batch(features_of(model, TEXTS), None)) == 4  # two groups of three, two pairs each; two rows are over
-
-
-def test_another_model_and_several_processes_are_noticed(loaded, monkeypatch):
-    model = loaded()
-    loss = as_sentence_transformers_loss("simcse", model)
-    loss.model = loaded()
-    with pytest.raises(StsbenchError, match=r"^the trainer made another model \(model_init\) than the one that the"):
-        loss(features_of(model, TEXTS))
-    loss.model = model
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    with pytest.raises(StsbenchError, match=r"^a method runs the model itself, and the trainer's processes would"):
-        loss(features_of(model, TEXTS))
