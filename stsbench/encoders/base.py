@@ -68,6 +68,15 @@ class Encoded:
     truncated: NDArray[np.bool_]
 
 
+def _fresh(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def fresh(*arguments: Any, **named: Any) -> Any:
+        with fresh_torch():
+            return method(*arguments, **named)
+
+    return fresh
+
+
 class Encoder(Interface, ABC):
     """Text to vectors. A kind of encoder sets `spec` and writes `run`; `run` may assume distinct texts."""
 
@@ -90,17 +99,11 @@ class Encoder(Interface, ABC):
         return f"<{type(self).__name__}{f' {spec.name}, pooler {spec.pooler}' if spec else ''}>"
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Whoever calls `run`, of whatever kind: it computes as torch does at its start."""
+        """Whoever calls what computes, of whatever kind: it does so as torch does at its start."""
         super().__init_subclass__(**settings)
-        if run := vars(cls).get("run"):
-
-            @wraps(run)
-            def fresh(*arguments: Any, **named: Any) -> Encoded:
-                with fresh_torch():
-                    encoded: Encoded = run(*arguments, **named)
-                return encoded
-
-            cls.run = fresh  # type: ignore[method-assign]
+        for name in ("run", "ready"):
+            if name in vars(cls):
+                setattr(cls, name, _fresh(vars(cls)[name]))
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
