@@ -2,12 +2,16 @@
 
 import pytest
 
+from stsbench.display.tabular import OneTable, arrow_table
 from stsbench.experiments.run import Run
-from stsbench.experiments.table import Tabled
 
 
-class Scores(Tabled):
-    rows = ()
+class Scores(OneTable):
+    def to_arrow(self):
+        return arrow_table([{"task": "STS-B_1"}, {"task": "a", "score": 1.5}])
+
+    def _title(self):
+        return "50 % x 100"
 
     def _lines(self):
         return [["task", "score", "n"], ["STS-B_1", "1.50 ± 0.1", "3"]]
@@ -15,9 +19,15 @@ class Scores(Tabled):
 
 def test_a_latex_table_has_a_column_each_words_to_the_left_and_numbers_to_the_right():
     assert Scores().latex().splitlines() == [
-        r"\begin{tabular}{lrr}", r"\toprule", r"task & score & n \\", r"\midrule", r"STS-B\_1 & 1.50 $\pm$ 0.1 & 3 \\",
-        r"\bottomrule", r"\end{tabular}",
+        r"% \usepackage{booktabs}", r"\begin{table*}", r"  \centering", r"  \small", r"  \begin{tabular}{lrr}",
+        r"    \toprule",
+        r"    task & score & n \\", r"    \midrule", r"    STS-B\_1 & 1.50 $\pm$ 0.1 & 3 \\", r"    \bottomrule",
+        r"  \end{tabular}", r"  \caption{50 \% x 100}", r"  \label{tab:scores}", r"\end{table*}",
     ]
+
+
+def test_a_column_may_be_missing_in_some_rows():
+    assert Scores().to_arrow().to_pydict() == {"task": ["STS-B_1", "a"], "score": [None, 1.5]}
 
 
 @pytest.mark.parametrize(("by", "shown"), [("sts-b dev", "-1.50"), ("held-out loss", "-1.5000")])
