@@ -92,9 +92,10 @@ class TrainingBar:
 
     def doing(self, step: int, what: str = "") -> None:
         """`step` steps of the stage are done; `what`, if anything, takes time before the next one."""
+        self._bar.set_postfix({**self._numbers, **({"now": what} if what else {})}, refresh=False)
         self._bar.update(step - self._bar.n)
         if what:
-            self._bar.set_postfix({**self._numbers, "now": what})
+            self._bar.refresh()
 
     def step(self, step: int, loss: float, sentences_per_second: float) -> None:
         """`step` steps of the stage are done."""

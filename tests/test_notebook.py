@@ -98,6 +98,10 @@ def test_a_training_s_bar_has_its_loss_and_score(monkeypatch, capsys):
     bar = TrainingBar()
     bar.stage("main", 20, 10)
     bar.dev(10, "sts-b dev", 71.234, False)
+    bar.doing(10, "saving a checkpoint")
+    assert bar._bar.postfix == "sts-b dev=71.23, now=saving a checkpoint"
+    bar.doing(11)
+    assert bar._bar.postfix == "sts-b dev=71.23" and bar._bar.n == 11  # it trains again
     bar.step(20, 0.51239, 100.0)
     bar.doing(20, "saving a checkpoint")
     bar.stage("second", 5, 0)
