@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from stsbench.cli.output.messages import echo
-
-if TYPE_CHECKING:
-    pass
 
 RESAMPLES = 5000  # stsbench.comparison.compare's, which --help would have to import
 

@@ -87,6 +87,7 @@ class Encoder(Interface, ABC):
     notes: tuple[str, ...] = ()  # what a user should know of a run, a line each; it may grow while texts are encoded
     dimension: int | None = None  # the width of the vectors, where it is known before any is computed
     engine: str = ""  # what runs the model, for people
+    attention: str = "auto"  # by which pass, as in EncoderOptions; its vectors are kept apart where the user chose one
     similarity_fn_name: str = "cosine"  # what the model's author compares vectors by: also dot, euclidean, manhattan
     prompts: Mapping[str, str] = MappingProxyType({})  # name -> text, as the model's author stores them
     trained_on: tuple[str, ...] = ()  # the test data whose sentences it was trained on: its scores there are transductive

@@ -13,7 +13,8 @@ from stsbench.encoders.base import Encoder
 # Raise it with every change that moves the vectors of any encoder: no vector from before is then read again.
 # 2: texts beyond the length up to which BigBird and longrope models share batches; word files with a byte order mark.
 # 3: what the calling program set in torch (autocast, TF32, ...) no longer acts; vectors made with it were kept as float32.
-ENCODING = "3"
+# 4: texts without padding for more families than BERT and RoBERTa: last digits.
+ENCODING = "4"
 # Variables by which the libraries below torch round float32 products, whatever torch is told.
 _ROUNDING = ("NVIDIA_TF32_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE")
 
@@ -26,9 +27,11 @@ def versions(libraries: Iterable[str]) -> dict[str, str]:
 
 
 def cache_key(encoder: Encoder) -> str:
-    """64 hex digits of the fingerprint, the versions of `encoder.libraries`, ENCODING, and what the environment says of
-    rounding. Raises nothing."""
+    """64 hex digits of the fingerprint, the versions of `encoder.libraries`, ENCODING, what the environment says of
+    rounding, and a pass that the user asked for: whoever doubts one is not answered with its vectors. Raises nothing."""
     rounding = {name: os.environ[name] for name in _ROUNDING if os.environ.get(name)}
+    if encoder.attention != "auto":
+        rounding["attention"] = encoder.attention
     about = json.dumps([encoder.spec.fingerprint(), versions(encoder.libraries), *([rounding] if rounding else [])],
                        sort_keys=True)
     return hashlib.sha256(about.encode()).hexdigest()

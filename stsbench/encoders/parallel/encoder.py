@@ -37,7 +37,7 @@ class ParallelEncoder(Encoder):
         check_shareable(encoder)
         self._encoder, self._workers, self._role, self._prompt = encoder, workers, role, prompt
         self.spec, self.cacheable, self.notes = encoder.spec, encoder.cacheable, encoder.notes
-        self.dimension, self.engine = encoder.dimension, encoder.engine
+        self.dimension, self.engine, self.attention = encoder.dimension, encoder.engine, encoder.attention
         self.similarity_fn_name = encoder.similarity_fn_name
         self.prompts, self.trained_on = encoder.prompts, encoder.trained_on
         self.equal_lengths, self.libraries, self.processes = encoder.equal_lengths, encoder.libraries, workers.count

@@ -48,7 +48,7 @@ class LazyEncoder(Encoder):
 
         Loaded at once where only the model can tell its positions.
         """
-        self.config, self.options = config, options
+        self.config, self.options, self.attention = config, options, options.attention
         self._loader = loader or _Loader(config, options)
         self._built: TransformerEncoder | None = None
         self.notes, self.libraries = config.notes, config.libraries

@@ -64,8 +64,8 @@ def test_a_text_has_the_states_that_it_has_alone(family):
 @pytest.mark.parametrize("family", sorted(PADDED))
 def test_other_families_are_padded_and_say_why(family):
     model = family_model(family)
-    found = reason(model)
-    assert found and re.search(PADDED[family], found), found
+    why = reason(model)
+    assert why and re.search(PADDED[family], why), why
     assert model.config._attn_implementation != NAME
 
 

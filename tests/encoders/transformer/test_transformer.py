@@ -12,7 +12,9 @@ from safetensors.torch import load_file, save_file
 from tiny_models import MINILM, build, sentences
 from transformers import AutoModel, AutoTokenizer
 
+from stsbench.encoders.cache.key import cache_key
 from stsbench.encoders.forward.pooling import POOLERS
+from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer import transformer
 from stsbench.errors import EncoderError
 
@@ -92,6 +94,8 @@ def test_what_runs_the_model_is_known_before_a_run(tmp_path, family, engine):
     forced.ready()
     assert forced.engine == "our own forward pass, padded, because --attention padded says so"
     assert forced.spec.fingerprint() == encoder.spec.fingerprint()
+    asked = [load_encoder(str(tmp_path), pooler="mean", attention=attention) for attention in ("auto", "padded", "eager")]
+    assert len(set(map(cache_key, asked))) == 3  # who doubts a pass is not answered with vectors that it made
     forced = loaded(tmp_path, pooler="mean", attention="varlen")
     if engine.endswith("without padding"):
         forced.ready()
