@@ -104,6 +104,8 @@ def why_padded(
     alone: the model's own pass, a PaddedForward; rows: token ids of some texts; the shortest is read backwards, too.
     """
     model, name = forward.model, type(forward.model).__name__
+    if any(getattr(part.config, "attn_temperature_tuning", False) for part in transformers_models(model)):
+        return "its attention is scaled by a token's place in the batch"  # Llama 4, from place 8,192 on: no try-out has them
     if "position_ids" not in forward.takes:
         return f"{name} takes no position_ids"
     device = next(model.parameters()).device

@@ -69,6 +69,13 @@ def test_other_families_are_padded_and_say_why(family):
     assert model.config._attn_implementation != NAME
 
 
+def test_attention_scaled_by_the_place_in_a_row_is_padded():
+    model = family_model("llama")
+    assert reason(model) is None
+    model.config.attn_temperature_tuning = True  # as Llama 4 names it
+    assert reason(model) == "its attention is scaled by a token's place in the batch"
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "camembert"])
 def test_positions_of_roberta_that_begin_at_0_are_found_out(family, dtype, monkeypatch):
