@@ -24,8 +24,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from stsbench.encoders.forward.batching import Groups
-from stsbench.encoders.forward.pooling import views
-from stsbench.encoders.forward.soft import KeyValues
+from stsbench.encoders.forward.soft import Slots
 
 NAME = "stsbench"
 _SAMPLED = 17  # queries of the longest text by which a mask is read
@@ -47,14 +46,19 @@ class Window:
     behind: int
 
 
+Draw = Callable[[tuple[int, ...], float, torch.dtype], Tensor]
+
+
 @dataclass
 class Row:
-    """One pass over a batch. groups: its runs of equal length; prefix: keys and values that every
-    text attends to before its own."""
+    """One pass over a batch. groups: its runs of equal length, n texts; prefix: keys and values that texts attend to before
+    their own; heads: of each layer factors (n, H) of its heads' outputs; draw: dropout's factors of a shape, at a rate."""
 
     groups: Groups
     device: torch.device
-    prefix: KeyValues | None = None
+    prefix: Slots | None = None
+    heads: Sequence[Tensor] | None = None
+    draw: Draw | None = None
     calls: int = 0  # of attention, so far: the number of the layer that is next
 
     @property
@@ -141,22 +145,53 @@ def _window(*, mask_function: Callable[..., Any], **more: Any) -> Any:
 
 def _by_groups(packed: Sequence[Tensor], row: Row, window: Window, scale: float | None, dropout: float) -> Tensor:
     """(tokens, heads, width): a call for each run of texts of equal length."""
-    query_heads, key_heads = packed[0].shape[1], packed[1].shape[1]
-    parts = []
-    for group in zip(*(views(states, row.groups) for states in packed), strict=True):
+    prefix, start, parts = row.prefix, 0, []
+    for group in zip(*(_split(states, row.groups) for states in packed), strict=True):
         query, key, value = (states.transpose(1, 2) for states in group)  # (texts, heads, length, width)
-        length = query.shape[2]
-        if row.prefix is not None:
-            key, value = _before(row.prefix.keys[row.calls], key), _before(row.prefix.values[row.calls], value)
-        before, behind = (reach if reach < length - 1 else -1 for reach in (window.before, window.behind))
-        causal = before == -1 and behind == 0
-        mask = None if causal or before == behind == -1 else _band(before, behind, length, query.device)
-        context = scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=causal, scale=scale, dropout_p=dropout,
-            enable_gqa=query_heads != key_heads,
-        )
+        texts = slice(start, start + len(query))
+        start += len(query)
+        if prefix is not None:
+            slots = prefix[row.calls]
+            key, value = _before(slots[0], texts, key), _before(slots[1], texts, value)
+        context = _attended(query, key, value, window, scale, dropout, row.draw)
+        if row.heads is not None:
+            context = context * row.heads[row.calls][texts, :, None, None].to(context)
         parts.append(context.transpose(1, 2).flatten(0, 1))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _split(states: Tensor, groups: Groups) -> Iterator[Tensor]:
+    """The (texts, length, ...) parts of packed rows. Split, not sliced: a slice's gradient has the size of the whole."""
+    parts = states.split([texts * length for texts, length in groups])
+    return (part.unflatten(0, group) for part, group in zip(parts, groups, strict=True))
+
+
+def _attended(
+    query: Tensor, key: Tensor, value: Tensor, window: Window, scale: float | None, dropout: float, draw: Draw | None
+) -> Tensor:
+    """(texts, heads, length, width) for texts of one length, which may attend to more keys than they have tokens."""
+    length = query.shape[2]
+    before, behind = (reach if reach < length - 1 else -1 for reach in (window.before, window.behind))
+    mask = None if before == behind == -1 else _band(before, behind, length, query.device)
+    if dropout and draw is not None:
+        return _dropping(query, key, value, mask, scale, dropout, draw)
+    causal = before == -1 and behind == 0
+    return scaled_dot_product_attention(
+        query, key, value, attn_mask=None if causal else mask, is_causal=causal, scale=scale, dropout_p=dropout,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+
+
+def _dropping(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None, rate: float, draw: Draw
+) -> Tensor:
+    """`_attended` with dropout of the attention's shares as `draw` has it."""
+    if query.shape[1] != key.shape[1]:
+        key, value = (states.repeat_interleave(query.shape[1] // states.shape[1], 1) for states in (key, value))
+    scores = query @ key.transpose(2, 3) * (query.shape[3] ** -0.5 if scale is None else scale)
+    scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+    shares = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    return (shares * draw(shares.shape, rate, shares.dtype)).to(value.dtype) @ value
 
 
 def _band(before: int, behind: int, length: int, device: torch.device) -> Tensor:
@@ -166,10 +201,11 @@ def _band(before: int, behind: int, length: int, device: torch.device) -> Tensor
     return (far <= (length if before == -1 else before)) & (far >= -(length if behind == -1 else behind))
 
 
-def _before(slots: Tensor, states: Tensor) -> Tensor:
-    """(texts, heads, P + length, width): the slots (P, d) before the keys or values `states` of every text."""
-    texts, heads, _, width = states.shape
-    return torch.cat([slots.to(states).unflatten(1, (heads, width)).transpose(0, 1).expand(texts, -1, -1, -1), states], 2)
+def _before(slots: Tensor, texts: slice, states: Tensor) -> Tensor:
+    """(n, heads, P + length, width): the slots before the keys or values `states` of some texts: (P, d), or (all, P, d)."""
+    slots = slots.to(states).unflatten(-1, (states.shape[1], -1)).transpose(-3, -2)  # (heads, P, width)
+    slots = slots.expand(len(states), -1, -1, -1) if slots.ndim == 3 else slots[texts]
+    return torch.cat([slots, states], 2)
 
 
 @cache
@@ -185,8 +221,9 @@ def _kernel() -> Callable[..., Any] | None:
 def _has_kernel(packed: Sequence[Tensor], row: Row, dropout: float) -> bool:
     """Whether one call does for all texts: flash attention knows half precision, widths up to 256, and no dropout."""
     query, _, value = packed
-    fits = query.shape[-1] == value.shape[-1] <= 256 and query.shape[-1] % 8 == 0 and not dropout and row.prefix is None
-    return fits and query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and _kernel() is not None
+    plain = not dropout and row.prefix is None and row.heads is None
+    fits = query.shape[-1] == value.shape[-1] <= 256 and query.shape[-1] % 8 == 0
+    return plain and fits and query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and _kernel() is not None
 
 
 def _by_kernel(packed: Sequence[Tensor], row: Row, window: Window, scale: float | None, dropout: float) -> Tensor:

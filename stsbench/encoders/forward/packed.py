@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from stsbench.encoders.forward import batching
-from stsbench.encoders.forward.attention import Row, UnknownAttentionError, one_row, to_device, transformers_models
+from stsbench.encoders.forward.attention import Draw, Row, UnknownAttentionError, one_row, to_device, transformers_models
 from stsbench.encoders.forward.batching import Groups
 from stsbench.encoders.forward.padded import (
     check_family,
@@ -28,7 +28,7 @@ from stsbench.encoders.forward.padded import (
     room,
 )
 from stsbench.encoders.forward.pooling import views
-from stsbench.encoders.forward.soft import Soft
+from stsbench.encoders.forward.soft import Slots, Soft
 
 # Largest difference that rounding explains. In float32: of a number, where the largest is 1; else: of all, by their norms.
 _FLOAT32, _HALF = 1e-5, 5e-2
@@ -44,13 +44,18 @@ class PackedForward:
         self._configs = list({id(part.config): part.config for part in transformers_models(model)}.values())
         self._calls = 0  # of attention in a pass, once that is known
 
-    def __call__(self, ids: Tensor, groups: Groups, wanted: tuple[int, ...], soft: Soft | None = None) -> list[Tensor]:
+    def __call__(
+        self, ids: Tensor, groups: Groups, wanted: tuple[int, ...], soft: Soft | None = None, *, slots: Slots | None = None,
+        heads: Sequence[Tensor] | None = None, draw: Draw | None = None,
+    ) -> list[Tensor]:
         """The hidden states `wanted` (0 embeddings ... -1 last layer), each (tokens, d).
 
-        ids: (tokens,) of a batch, text after text; groups: its runs of equal length. EncoderError: `soft` is for a model of
-        another family or depth, or puts a token beyond its positions. UnknownAttentionError: the model has no such pass.
+        ids: (tokens,) of a batch, text after text; groups: its runs of equal length; slots: what stands before each text, in
+        the place of the prefix of `soft`; heads, draw: as of `Row`. EncoderError: `soft` is for a model of another family or
+        depth, or puts a token beyond its positions. UnknownAttentionError: the model has no such pass.
         """
-        row = Row(groups, ids.device, None if soft is None else soft.prefix)
+        slots = soft.prefix.by_layer() if slots is None and soft is not None and soft.prefix is not None else slots
+        row = Row(groups, ids.device, slots, heads, draw)
         inputs = self._inputs(ids, groups) if soft is None else self._soft_inputs(ids, groups, soft)
         more = {"use_cache": False} if "use_cache" in self.takes else {}
         if any(index != -1 for index in wanted):

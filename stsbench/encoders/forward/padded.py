@@ -57,7 +57,7 @@ class PaddedForward:
                 vectors=soft.vectors,
                 slots=[] if soft.prefix is None else [
                     (keys.expand(len(mask), -1, -1), values.expand(len(mask), -1, -1))
-                    for keys, values in zip(soft.prefix.keys, soft.prefix.values, strict=True)
+                    for keys, values in soft.prefix.by_layer()
                 ],
                 shift=soft.shift,
             )

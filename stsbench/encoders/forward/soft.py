@@ -1,16 +1,18 @@
-"""What a packed batch reads beside its token ids in a test: positions, learned words, keys and values before every text.
+"""What a packed batch reads beside its token ids: positions, learned words, keys and values before every text.
 
-In training, rows are padded and each may see other keys and values: stsbench/training/modules/soft_prompt.py. Both reach
-transformers' own models through encoders/forward/padded.py, soft_inputs.
+In training, rows come padded and each may see other keys and values: stsbench/training/modules/soft_prompt.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Slots = Sequence[tuple["Tensor", "Tensor"]]  # of each layer keys and values: (P, d) for all texts, or (n, P, d)
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,10 @@ class KeyValues:
 
     keys: Tensor
     values: Tensor
+
+    def by_layer(self) -> Slots:
+        """Those of each layer."""
+        return list(zip(self.keys, self.values, strict=True))
 
 
 @dataclass(frozen=True)

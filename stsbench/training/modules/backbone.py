@@ -33,9 +33,9 @@ class Backbone(nn.Module):
     """A transformers encoder without a pooling layer, its tokenizer and its pooler.
 
     head: the learned pooler over tokens that `pooler` names, trained with the encoder; None for every other pooler.
-    engine: "packed" computes real tokens only (packed_training.py; BERT and RoBERTa on a CPU), "padded" is the
-    transformers module's own pass, "auto" the first where it is possible. Their results are the same up to rounding, their
-    dropout masks are other draws from the same distribution. Padding holds no state worth reading in either.
+    engine: "packed" computes real tokens only (packed_training.py; on a CPU), "padded" is the model's pass over padded
+    rows, "auto" the first where it is possible. Their results are the same up to rounding, their dropout masks are other
+    draws from the same distribution. Padding holds no state worth reading in either.
     folder, name, offline: where it was read, what messages call it, and whether nothing was to be downloaded, set by
     `make_backbone`.
     """
@@ -95,7 +95,8 @@ class Backbone(nn.Module):
         inputs = padded_inputs(self.model, ids, mask, soft)
         if heads is not None:
             check_factors(heads, len(ids), self.model)
-        with changed_embeddings(self.model, None if soft is None else soft.change), scaled_heads(self.model, heads):
+        change = soft.change.padded if soft is not None and soft.change is not None else None
+        with changed_embeddings(self.model, change), scaled_heads(self.model, heads):
             if wanted == (-1,):
                 return [self.model(**inputs).last_hidden_state]
             states = self.model(**inputs, output_hidden_states=True).hidden_states
@@ -159,14 +160,12 @@ class Backbone(nn.Module):
             return None
         # the cls pooler reads place 0, the packed pass the first real token
         if ids.device.type == "cpu" and packable(self.model) and bool(mask[:, 0].all()):
-            if heads is not None:
-                check_factors(heads, len(ids), self.model)
-            return PackedTraining(self.model, ids, mask, soft=soft, heads=heads)
+            return PackedTraining(self.model, ids, mask, soft, heads)
         if self.engine == "auto":
             return None
         raise EncoderError(
-            f"no packed training pass for this {type(self.model).__name__} on {ids.device.type}: it needs a plain BERT or "
-            "RoBERTa on a CPU, and rows that begin with a token; use engine 'padded'"
+            f"no packed training pass for this {type(self.model).__name__} on {ids.device.type}: it needs a CPU, a model "
+            "whose texts are in a row what they are alone, and rows that begin with a token; use engine 'padded'"
         )
 
 

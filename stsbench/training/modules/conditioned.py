@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -44,33 +46,40 @@ class Conditioned(nn.Module):
         """(n, L, d) last hidden states. The gradient reaches `first`.
 
         ids, mask: (n, L), rows that begin with a real token; first: (n, d), read in the place of its embedding. padding: the
-        states of padding are wanted, too; else they may be anything, and where there is a packed pass (BERT and RoBERTa on
-        a CPU) they are not computed.
+        states of padding are wanted, too; else they may be anything, and where there is a packed pass they are not computed.
         """
         if first.shape != (len(ids), self.width):
             raise ValueError(f"{len(ids)} rows and width {self.width} need vectors of that shape, not {tuple(first.shape)}")
         if not padding and ids.device.type == "cpu" and packable(self.model) and bool(mask[:, 0].all()):
-            return PackedTraining(self.model, ids, mask, first).states((-1,))[0]
+            batch = PackedTraining(self.model, ids, mask)
+            with self._entering(lambda row: row.index_copy(1, batch.starts, first[batch.order][None].to(row.dtype)), 1):
+                return batch.states((-1,))[0]
+        with self._entering(lambda rows: torch.cat([first.unsqueeze(1).to(rows.dtype), rows[:, 1:]], 1), len(ids)):
+            states: Tensor = self.model(input_ids=ids, attention_mask=attention_mask(self.model, mask)).last_hidden_state
+        return states
+
+    @contextmanager
+    def _entering(self, change: Callable[[Tensor], Tensor], rows: int) -> Iterator[None]:
+        """Within, the first layer reads `change` of what it would, (rows, tokens, d). EncoderError where it does not."""
         replaced = False
 
         def overwrite(module: nn.Module, inputs: Any, output: Any) -> Tensor:
             nonlocal replaced
-            if not isinstance(output, Tensor) or output.shape[::2] != first.shape:
+            if not isinstance(output, Tensor) or output.shape[::2] != (rows, self.width):
                 raise EncoderError(
                     f"no vector can be put in the place of a token of {type(self.model).__name__}: its {self.entrance} "
                     f"gives no (rows, tokens, {self.width}) numbers"
                 )
             replaced = True
-            return torch.cat([first.unsqueeze(1).to(output.dtype), output[:, 1:]], 1)
+            return change(output)
 
         hook = self.model.get_submodule(self.entrance).register_forward_hook(overwrite)
         try:
-            states: Tensor = self.model(input_ids=ids, attention_mask=attention_mask(self.model, mask)).last_hidden_state
+            yield
         finally:
             hook.remove()
         if not replaced:  # else a discriminator that knows nothing of the sentence would train without a word
             raise EncoderError(f"{type(self.model).__name__} did not run its {self.entrance}, where the vector enters")
-        return states
 
 
 def _has(model: nn.Module, path: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -78,8 +78,8 @@ class EmbeddingChange:
 
 
 @contextmanager
-def changed_embeddings(model: Any, change: EmbeddingChange | None) -> Iterator[None]:
-    """Within, transformers' own pass of a BERT or RoBERTa reads changed embeddings. EncoderError where it does not."""
+def changed_embeddings(model: Any, change: Callable[[Tensor], Tensor] | None) -> Iterator[None]:
+    """Within, a pass of a BERT or RoBERTa reads `change` of its embeddings. EncoderError where it does not."""
     if change is None:
         yield
         return
@@ -90,7 +90,7 @@ def changed_embeddings(model: Any, change: EmbeddingChange | None) -> Iterator[N
         if not isinstance(output, Tensor) or output.ndim != 3:
             raise EncoderError(f"the embeddings of {type(model).__name__} are no (rows, tokens, width) numbers to change")
         reached = True
-        return change.padded(output)
+        return change(output)
 
     hook = model.embeddings.register_forward_hook(apply)
     try:

@@ -130,6 +130,8 @@ class TrainingSettings(Section):
     """One stage's optimisation."""
 
     batch_size: int = Field(default=64, ge=1, le=MOST)  # examples a forward pass, over all processes: the in-batch negatives
+    # a forward pass ends before its rows times the longest one's tokens, of all its texts, are more; null: no limit
+    batch_tokens: int | None = Field(default=None, ge=1, le=MOST)
     accumulate: int = Field(default=1, ge=1, le=MOST)  # forward passes a step; adds no negatives
     epochs: float = Field(default=1.0, gt=0, le=1e6)
     max_steps: int | None = Field(default=None, ge=1, le=10**9)  # shortens the run, and the schedule with it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 
 import numpy as np
 import torch
@@ -72,14 +73,104 @@ class Batches:
         order = rng.permutation(self.rows)
         if self.lengths is None:
             return order
-        order = order[: self.batches * self.size] if self.whole else order
-        span = _NEIGHBOURHOOD * self.size
-        parts = [order[start : start + span] for start in range(0, len(order), span)]
-        sorted_parts = [part[np.argsort(self.lengths[part], kind="stable")] for part in parts]
-        order = np.concatenate(sorted_parts)
+        order = _sorted_nearby(order[: self.batches * self.size] if self.whole else order, self.lengths, self.size)
         full = len(order) // self.size
         batches = [order[i * self.size : (i + 1) * self.size] for i in rng.permutation(full)]
         return np.concatenate([*batches, order[full * self.size :]])
+
+
+class TokenBatches(Batches):
+    """Batches of up to `training.batch_size` rows that end before they hold more than `training.batch_tokens` tokens, the
+    padding to the longest row included; `least` rows, one a process and a group, they have whatever these hold. An
+    epoch's order decides where its batches end, so that epochs differ in their steps.
+
+    lengths: (rows,) tokens of all texts of a row.
+    """
+
+    def __init__(
+        self, rows: RowNumbers, settings: TrainingSettings, seed: int, stage: int = 0, *,
+        lengths: NDArray[np.int64] | None, least: int = 1, processes: int = 1, group: int = 1,
+    ) -> None:
+        assert lengths is not None
+        last = settings.model_copy(update={"drop_last": False})
+        super().__init__(rows, last, seed, stage, least=least, processes=processes, group=group, lengths=lengths)
+        self.tokens, self.budget, self.group = lengths, settings.batch_tokens or 0, group
+        self.fewest = math.ceil(max(least, processes) / group)  # groups of a batch
+        self.by_length, self.drop_last = settings.order == "length", settings.drop_last
+        self._known: list[tuple[int, int]] = [(0, 0)]  # steps and forward passes before each epoch, as far as it is known
+        self._cut: list[RowNumbers] = []
+        self.dropped = len(rows) - sum(map(len, self._batches(0)))
+        if not self._cut:
+            dropped = ", and the last one is dropped (training.drop_last)" if self.drop_last else ""
+            raise StsbenchError(f"{counted(len(rows), 'row')} do not fill one batch by training.batch_tokens{dropped}")
+        whole, part = divmod(settings.epochs, 1)
+        self.steps_of_epochs = self._before(int(whole))[0]
+        if part:
+            self.steps_of_epochs += math.ceil(part * math.ceil(len(self._batches(int(whole))) / self.accumulate))
+        self.steps = self.steps_of_epochs if settings.max_steps is None else min(self.steps_of_epochs, settings.max_steps)
+
+    def epoch(self, step: int) -> float:
+        """Epochs done before step `step` (from 0), as a fraction."""
+        epoch, within = self._epoch_of(step)
+        return epoch + within / math.ceil(len(self._batches(epoch)) / self.accumulate)
+
+    def step(self, step: int) -> list[RowNumbers]:
+        """The rows of each forward pass of a step: `accumulate` of them, fewer at an epoch's end."""
+        epoch, within = self._epoch_of(step)
+        return self._batches(epoch)[within * self.accumulate : (within + 1) * self.accumulate]
+
+    def forward_pass(self, step: int, number: int) -> int:
+        """The place, from 0, of a step's `number`-th forward pass among all of the stage."""
+        epoch, within = self._epoch_of(step)
+        return self._before(epoch)[1] + within * self.accumulate + number
+
+    def _epoch_of(self, step: int) -> tuple[int, int]:
+        """The epoch of a step, and the step's place in it."""
+        while self._known[-1][0] <= step:
+            self._before(len(self._known))
+        epoch = bisect_right(self._known, step, key=lambda before: before[0]) - 1
+        return epoch, step - self._known[epoch][0]
+
+    def _before(self, epoch: int) -> tuple[int, int]:
+        """Steps and forward passes before an epoch."""
+        while len(self._known) <= epoch:
+            steps, passes = self._known[-1]
+            count = len(self._batches(len(self._known) - 1))
+            self._known.append((steps + math.ceil(count / self.accumulate), passes + count))
+        return self._known[epoch]
+
+    def _batches(self, epoch: int) -> list[RowNumbers]:
+        if epoch != self._epoch:
+            self._epoch, self._cut = epoch, self._cut_up(stream(self.seed, self.use, self.stage, epoch))
+        return self._cut
+
+    def _cut_up(self, rng: np.random.Generator) -> list[RowNumbers]:
+        order = rng.permutation(self.rows)
+        order = (_sorted_nearby(order, self.tokens, self.size) if self.by_length else order)[: self.used]
+        longest = self.tokens[order].reshape(-1, self.group).max(1)  # (groups,)
+        ends = self._ends(longest.tolist())
+        if self.drop_last or len(longest) - (ends[-1] if ends else 0) < self.fewest:
+            ends, order = ends[:-1], order[: self.group * ends[-1]] if ends else order[:0]
+        parts = np.split(order, [self.group * end for end in ends]) if len(order) else []
+        return [parts[i] for i in rng.permutation(len(parts))] if self.by_length else parts
+
+    def _ends(self, longest: list[int]) -> list[int]:
+        """Where batches end, but for the last one, among groups whose longest rows have these lengths."""
+        ends, start, most = [], 0, 0
+        for i, length in enumerate(longest):
+            count, most = i - start, max(most, length)
+            full = count * self.group == self.size or (count + 1) * self.group * most > self.budget
+            if full and count >= self.fewest:
+                ends.append(i)
+                start, most = i, length
+        return ends
+
+
+def _sorted_nearby(order: RowNumbers, lengths: NDArray[np.int64], size: int) -> RowNumbers:
+    """`order` with every run of some batches of so many rows sorted by length."""
+    span = _NEIGHBOURHOOD * size
+    parts = [order[start : start + span] for start in range(0, len(order), span)]
+    return np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts])
 
 
 def shares_of(count: int, processes: int, rank: int) -> Shares:

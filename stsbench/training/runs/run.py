@@ -137,6 +137,8 @@ def _announce(run: PreparedRun, stage: Stage) -> None:
         run.log(line)
     where = f"{run.accelerator.device} x {run.accelerator.num_processes}"
     size = f"{settings.batch_size} of {counted(len(batches.rows), 'row')}"
+    if settings.batch_tokens is not None:
+        size = f"up to {size}, {counted(settings.batch_tokens, 'token')} at most,"
     run.log(f"stage {stage.name}: {counted(batches.steps, 'step')} of {size} on {where}")
 
 

@@ -23,7 +23,7 @@ from stsbench.training.engine.stage import LabelledBatches, Stage
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.precision import lacks_fp16
 from stsbench.training.recipes.recipe import LabelledSettings, Recipe, TrainingSettings
-from stsbench.training.rows.batches import Batches
+from stsbench.training.rows.batches import Batches, TokenBatches
 from stsbench.training.rows.stage_rows import LABELLED, StageData
 from stsbench.wording import counted
 
@@ -116,9 +116,10 @@ def make_stage(
     meta = rows.store.meta
     if contrasts and meta.rows - meta.left_out - meta.duplicates < 2:
         raise DataError(f"{rows.store.path}: there are not two different rows, and the negatives of one are the others")
-    batches = Batches(
-        rows.trained, settings, recipe.seed, key, least=least, processes=processes, group=group,
-        lengths=_lengths(settings, rows),
+    lengths = _lengths(settings, rows)
+    kind = Batches if lengths is None or settings.batch_tokens is None else TokenBatches
+    batches = kind(
+        rows.trained, settings, recipe.seed, key, least=least, processes=processes, group=group, lengths=lengths
     )
     warmup = shortened_warmup(settings, batches.steps, batches.steps_of_epochs)
     settings = settings.model_copy(update={"warmup": warmup})
@@ -174,8 +175,8 @@ def _labelled_batches(
 
 
 def _lengths(settings: TrainingSettings, data: StageData) -> NDArray[np.int64] | None:
-    """(rows,) tokens of all texts of a row, where batches go by length."""
-    if settings.order != "length":
+    """(rows,) tokens of all texts of a row, where batches go by length or by tokens."""
+    if settings.order != "length" and settings.batch_tokens is None:
         return None
     lengths: NDArray[np.int64] = np.sum([data.tokens.lengths(role) for role in data.tokens.roles], axis=0)
     return lengths

@@ -73,7 +73,7 @@ def test_code_that_is_trusted_runs_whatever_the_family(tmp_path, family, base):
 
 
 def test_what_the_packed_training_leaves_out_has_none(tmp_path):
-    """Hooks, a patched forward, a class of another's: none of them would be called."""
+    """Hooks, a patched forward, a class of another's: they may count on rows as they are padded."""
     folder = tiny_models.build(tmp_path / "m", "bert", pooler=False)
 
     def changed(how):

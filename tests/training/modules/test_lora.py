@@ -11,6 +11,7 @@ from tiny_models import build
 from transformers import AutoModel, BertConfig, BertModel, DistilBertConfig, DistilBertModel
 
 from stsbench.errors import EncoderError
+from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lora import add_lora, lora_weights, merged, trainable, using
 from stsbench.training.modules.packed_training import packable
 
@@ -69,6 +70,26 @@ def test_states_and_gradients_are_those_of_the_equations(folders, family):
     named = [(name.replace(".base_layer", ""), weight.grad) for name, weight in model.named_parameters()]
     assert max(far(grad, weights[name].grad) for name, grad in named) < 1e-9
     assert all(weight.grad.any() for weight in lora_weights(model))
+
+
+@pytest.mark.parametrize("family", START)
+def test_sets_act_without_padding_as_with_it(folders, family):
+    backbone = Backbone(model_of(folders[family]).train(), None, "mean")
+    for module in backbone.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    ids, mask = torch.cat([IDS, IDS.flip(1)]), torch.arange(5) < torch.tensor([[5], [3], [5], [2]])
+    found = {}
+    for backbone.engine in ("packed", "padded"):
+        backbone.zero_grad()
+        with using(backbone.model, 1):
+            vectors = backbone.pooled(ids, mask.long())
+        vectors.square().sum().backward()
+        grads = {name: weight.grad for name, weight in backbone.named_parameters() if ".set1." in name}
+        found[backbone.engine] = vectors.detach(), grads
+    assert far(found["packed"][0], found["padded"][0]) < 1e-9
+    assert all(far(grad, found["padded"][1][name]) < 1e-9 for name, grad in found["packed"][1].items())
+    assert all(bool(grad.any()) for grad in found["packed"][1].values())
 
 
 def test_a_set_that_does_not_act_gets_no_gradient(folders):
@@ -155,7 +176,7 @@ def test_a_merged_copy_is_a_plain_model(folders, family, which, tmp_path):
         assert all(one is two.grad for one, two in zip(grads, model.parameters(), strict=True))
     assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
     assert found.state_dict().keys() == plain_model(folders[family]).state_dict().keys()
-    assert packable(found) and not packable(model)
+    assert packable(found) and packable(model)
     assert not any("peft" in type(part).__module__ for part in found.modules())
     assert all(weight.grad is None and weight.requires_grad for weight in found.parameters())
     assert far(states(found), by_equations(family, weights, change)) < 1e-9

@@ -242,7 +242,10 @@ def test_dropout_acts_where_transformers_applies_it_also_on_slots(family, vector
         along = torch.arange(shape[-1]).clamp(max=3) if len(shape) == 4 else torch.zeros(1)  # slot 0, 1, 2, then tokens
         return 1 + before[0] / 7 + rate + along.double() / 3
 
-    monkeypatch.setattr(functional, "dropout", lambda x, p=0.5, training=True, inplace=False: x * factor(x.shape, p))
+    def dropout(x, p=0.5, training=True, inplace=False):
+        return x * factor(x.shape, p) if training else x
+
+    monkeypatch.setattr(functional, "dropout", dropout)
     monkeypatch.setattr(Masks, "__call__", lambda self, shape, rate, dtype: factor(shape, rate).to(dtype).expand(shape))
     found, counts = {}, {}
     for engine in ("packed", "eager"):

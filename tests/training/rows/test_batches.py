@@ -15,7 +15,7 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Views
 from stsbench.training.engine.optimiser import learning_rate, make_optimiser
 from stsbench.training.recipes.recipe import TrainingSettings
-from stsbench.training.rows.batches import Batches, shares_of, to_batch
+from stsbench.training.rows.batches import Batches, TokenBatches, shares_of, to_batch
 
 CPU = torch.device("cpu")
 SMALL = st.integers(1, 7)
@@ -45,6 +45,53 @@ def test_a_step_does_not_depend_on_the_steps_before(n, size, step):
     for earlier in range(step):
         used.step(earlier)
     assert [part.tolist() for part in fresh.step(step)] == [part.tolist() for part in used.step(step)]
+
+
+def token_batches(n, lengths, least=1, processes=1, group=1, seed=42, **values):
+    return TokenBatches(np.arange(n), TrainingSettings(**values), seed, lengths=lengths, least=least, processes=processes,
+                        group=group)
+
+
+@settings(deadline=None, max_examples=80)
+@given(n=st.integers(6, 60), size=st.integers(3, 9), budget=st.integers(5, 120), accumulate=SMALL, group=st.integers(1, 3),
+       length_order=st.booleans(), epochs=st.sampled_from([1.0, 2.5, 3.0]))
+def test_batches_of_tokens_hold_every_row_once_and_no_more_than_the_budget(
+    n, size, budget, accumulate, group, length_order, epochs
+):
+    lengths = np.random.default_rng(n).integers(1, 30, n)
+    one = token_batches(n, lengths, least=2, group=group, batch_size=size * group, batch_tokens=budget, epochs=epochs,
+                        accumulate=accumulate, order="length" if length_order else "random")
+    parts, passes = {}, []
+    for step in range(one.steps):
+        passes += [one.forward_pass(step, number) for number in range(len(one.step(step)))]
+        assert 0 < len(one.step(step)) <= accumulate
+        parts.setdefault(int(one.epoch(step)), []).extend(one.step(step))
+    assert passes == list(range(len(passes)))
+    assert len(parts) == math.ceil(epochs)
+    fewest = group * math.ceil(2 / group)
+    for epoch, of_epoch in parts.items():
+        rows = np.concatenate(of_epoch)
+        assert len(set(rows.tolist())) == len(rows)
+        if epoch + 1 <= epochs:
+            assert len(rows) > n - group - fewest
+        for part in of_epoch:
+            assert len(part) % group == 0 and fewest <= len(part) <= size * group
+            assert len(part) == fewest or len(part) * lengths[part].max() <= budget
+    for step in (one.steps - 1, 0):  # whatever was asked for before
+        again = token_batches(n, lengths, least=2, group=group, batch_size=size * group, batch_tokens=budget, epochs=epochs,
+                              accumulate=accumulate, order="length" if length_order else "random")
+        assert [part.tolist() for part in again.step(step)] == [part.tolist() for part in one.step(step)]
+
+
+def test_a_batch_of_tokens_takes_all_that_fit():
+    lengths = np.full(40, 5)
+    one = token_batches(40, lengths, batch_size=16, batch_tokens=50)
+    assert [len(part) for step in range(one.steps) for part in one.step(step)] == [10] * 4
+    assert token_batches(40, lengths, batch_size=8, batch_tokens=50).steps == 5
+    many = token_batches(41, np.full(41, 5), batch_size=16, batch_tokens=50, drop_last=True, epochs=1.5)
+    assert (many.steps, many.dropped) == (6, 1)
+    with pytest.raises(StsbenchError, match=r"10 rows do not fill one batch by training\.batch_tokens, and the last one is"):
+        token_batches(10, lengths, batch_size=16, batch_tokens=50, drop_last=True)
 
 
 def test_epochs_and_seeds_differ():
