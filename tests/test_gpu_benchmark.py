@@ -26,7 +26,8 @@ def modules(monkeypatch):
     spec = importlib.util.spec_from_file_location("gpu_main", PLACE / "__main__.py")
     main = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(main)
-    yield SimpleNamespace(main=main, **{name: importlib.import_module(name) for name in ("cases", "report", "setting")})
+    parts = ("cases", "families", "report", "setting")
+    yield SimpleNamespace(main=main, **{name: importlib.import_module(name) for name in parts})
     for name in {*names} - {"__main__"}:
         sys.modules.pop(name, None)
     sys.modules.update(before)
@@ -37,6 +38,17 @@ def test_every_method_is_trained_by_a_recipe_that_holds(modules):
     for name in modules.cases.CASES:
         recipe = modules.cases.recipe_of(name, "model", "bf16")
         assert recipe.precision == "bf16" and recipe.backbone.dropout == 0 and recipe.selection.every == 1
+
+
+def test_a_family_whose_texts_mix_has_failed(modules, monkeypatch, tmp_path):
+    families, setting = modules.families, modules.setting.Setting("cpu", str(tmp_path), None)
+    small = {**families._WIDTH, "hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 32}
+    monkeypatch.setattr(families, "FAMILIES", {"bert": ("Bert", small)})
+    row = families.measure("bert", setting)
+    assert row["status"] == "ok" and row["float32: differs"] < 1e-6 and row["float32: kernel"] == 0
+    monkeypatch.setattr(families, "_compare", lambda name, precision, setting: (0.2, 4, 1.5))
+    row = families.measure("bert", setting)
+    assert row["status"] == "failed" and row["why"].startswith("bf16: states in a row differ by 2.0e-01")
 
 
 def test_it_goes_on_behind_what_fails(modules, monkeypatch, tmp_path):

@@ -1,10 +1,10 @@
 """What a CUDA machine makes of stsbench, in one command and under ten minutes: `make gpu`, or `python benchmarks/gpu`.
 
-Every method ten steps in float32, bf16 and fp16 against float32 on the CPU; `eval` on the device against the CPU; encoding
-and training against sentence-transformers on the same device, and their share of its matrix-product rate; peak memory; two
-processes with NCCL where there are two devices. One report, report.json and report.md, in --output. Each part runs in
-processes of its own, so that what fails ends nothing else; the exit code is 1 where something failed. --cpu is the dry run:
-the same code on small sizes, without a GPU.
+Every method ten steps in float32, bf16 and fp16 against float32 on the CPU; `eval` on the device against the CPU; families
+of models without padding against each text alone; encoding and training against sentence-transformers on the same device,
+and their share of its matrix-product rate; peak memory; two processes with NCCL where there are two devices. One report,
+report.json and report.md, in --output. Each part runs in processes of its own, so that what fails ends nothing else; the
+exit code is 1 where something failed. --cpu is the dry run: the same code on small sizes, without a GPU.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 PARTS = {  # part -> its module, which has `measure(name, setting)`; the longest comes last
-    "methods": "methods", "scores": "scores", "encode": "encode_speed", "processes": "processes", "train": "train_speed",
+    "methods": "methods", "scores": "scores", "families": "families", "encode": "encode_speed", "processes": "processes",
+    "train": "train_speed",
 }
 SAMPLE = Path(__file__).resolve().parents[2] / "stsbench" / "data" / "sample" / "train"
 _SHAPES = {  # hidden, layers, heads, feed-forward
@@ -49,8 +50,12 @@ class Setting:
             from cases import CASES
 
             return list(CASES)
+        if part == "families":
+            from families import FAMILIES
+
+            return list(FAMILIES)
         if part == "scores":
-            return ["float32", "bfloat16"]
+            return ["float32", "bfloat16", "float16"]
         if part == "processes":
             return ["two"]
         return list(self.precisions)
