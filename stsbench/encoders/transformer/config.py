@@ -12,7 +12,7 @@ from stsbench.encoders.forward.identity import folder_digest, walk
 from stsbench.encoders.forward.pooling import check_pooler, padded_length
 from stsbench.encoders.forward.token_pooler_files import KINDS, stored_token_pooler
 from stsbench.encoders.model_folder import read_settings
-from stsbench.encoders.options import ATTENTIONS
+from stsbench.encoders.options import ATTENTIONS, DTYPES
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
 from stsbench.encoders.transformer.declared import Declared, length_source, read_declared
@@ -22,7 +22,6 @@ from stsbench.encoders.transformer.find import check_unpinned, resolve, resolve_
 from stsbench.encoders.transformer.minilm import find_minilm
 from stsbench.errors import EncoderError
 
-DTYPES = ("float32", "bfloat16")
 _LIBRARIES = ("stsbench", "torch", "transformers", "tokenizers")
 # Architectures whose position limit follows from config.json; RoBERTa's kin count positions from the padding index on.
 _PLAIN, _OFFSET = ("bert", "distilbert", "electra"), ("roberta", "xlm-roberta", "camembert", "mpnet")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
+from stsbench.encoders.cache.encode import within_float16
 from stsbench.encoders.forward import batch_effects, batching
 from stsbench.encoders.forward.batch_effects import sharing_limit
 from stsbench.encoders.forward.checkpoint import position_limit
@@ -116,6 +117,7 @@ class TransformerEncoder(Encoder):
                 part = slice(start, min(len(texts), start + _CHUNK))
                 ids, truncated[part] = self.tokeniser(texts[part])
                 vectors[part] = self._chunk(forward, texts[part], ids, progress)
+                within_float16(self.spec, texts[part], vectors[part])
         return Encoded(vectors, truncated)
 
     def _foreseen(self, prompt: Prompt | None) -> str | None:
@@ -141,6 +143,7 @@ class TransformerEncoder(Encoder):
             return self._chunk(forward, texts, self.tokeniser(texts)[0], None)
 
         try:
+            within_float16(self.spec, batch_effects.PROBES, encode([*batch_effects.PROBES]))
             if self.pooler in ("cls", "cls+dense"):
                 short, long = encode([batch_effects.SHORT]), encode([batch_effects.LONG])
                 if np.array_equal(short, long):
