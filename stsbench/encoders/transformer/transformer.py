@@ -60,7 +60,8 @@ class TransformerEncoder(Encoder):
         self.limit_name = config.limit_name
         self.model, self.dense, self.token_pooler = model, parts.dense, parts.token_pooler
         self.tokenizer = tokenizer
-        self.width = int(model.config.hidden_size if parts.token_pooler is None else parts.token_pooler.vector_width)
+        states = getattr(model.config, "word_embed_proj_dim", model.config.hidden_size)  # the first: of OPT alone
+        self.width = int(states if parts.token_pooler is None else parts.token_pooler.vector_width)
         self.device = next(model.parameters()).device
         self.padded_length = padded_length(self.pooler)
         self.attention = attention
