@@ -122,7 +122,7 @@ _EVERY = (  # family, tokenizer (None: BERT's), EOS, padding: what its models us
 )
 for _i, (_family, _tok, _end, _side) in enumerate(_EVERY):
     _mode = ("mean", "lasttoken", "weightedmean", "max")[_i % 4]
-    kind(f"every family: {_family} {_mode} {_tok} {_end} {_side}", empty=_tok != "gpt2" and (_tok, _end) != ("qwen3", False))(
+    kind(f"every family: {_family} {_mode} {_tok} {_end} {_side}", empty=_end or _tok == "llama")(
         lambda folder, family=_family, mode=_mode, tok=_tok, end=_end, side=_side: declare(
             transformer(folder, family, tok=tokenizer(
                 tok or "bert", ends=end, padding_side=side, blanks=family == "qwen2",

@@ -81,7 +81,7 @@ def _through(
     if isinstance(encoder, Preparable):
         ahead = [texts[i] for i in missing]
         calling(type(encoder), "prepare", lambda: encoder.prepare(ahead), raising=EncoderError)
-    size = CHUNK * encoder.processes
+    size = CHUNK * encoder.processes * encoder.stride
     for start in range(0, len(missing), size):
         rows = missing[start : start + size]
         chunk = [texts[i] for i in rows]
