@@ -12,7 +12,7 @@ POINTS = 1e-3  # in float32, of scores x 100
 
 
 def measure(name: str, setting: Setting) -> dict[str, Any]:
-    """The largest difference of all scores of sts and geometry, in points; of half precision it is told and has no bound."""
+    """The largest difference of all scores of sts and geometry, in points; of the others it is told and has no bound."""
     kept = setting.folder / "scores-cpu.json"
     if not kept.is_file():
         kept.write_text(json.dumps(_scores("float32", "cpu", setting)), "utf-8")

@@ -58,7 +58,7 @@ class Setting:
             return ["float32", "bfloat16", "float16"]
         if part == "processes":
             return ["two"]
-        return list(self.precisions)
+        return [*self.precisions, *(("fp16",) if part == "encode" and not self.dry else ())]
 
     def to_json(self) -> str:
         """For the command line of a part's process."""

@@ -94,6 +94,7 @@ class Encoder(Interface, ABC):
     equal_lengths: bool = False  # see `keep_lengths_apart`
     libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
     processes: int = 1  # in which it computes
+    stride: int = 1  # from the cache `run` gets so many times 1,024 texts: more where it tokenises them beside a GPU
 
     def __repr__(self) -> str:
         spec = vars(self).get("spec")  # that of a function is not known before it has run

@@ -9,6 +9,7 @@ from stsbench.errors import EncoderError
 from stsbench.options import option
 
 ATTENTIONS = ("auto", "varlen", "padded", "eager")
+DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class EncoderOptions:
     revision: str | None = option(None, "Branch, tag or commit of a Hub id.")
     trust_remote_code: bool = option(False, "Run Python code that lies in the model folder. Read it first.")
     device: str | None = option(None, "cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu.")
-    dtype: str = option("float32", "", choices=("float32", "bfloat16"))
+    dtype: str = option("float32", "", choices=DTYPES)
     batch_tokens: int | None = option(None, "Tokens a batch.", least=1)
     attention: str = option(
         "auto", "auto: without padding where each text then has the vector that it has alone, else padded. varlen: without "

@@ -101,7 +101,7 @@ class EvalGroup(Section):
     attention: Literal["auto", "varlen", "padded", "eager"] | None = None
     set: dict[str, Any] = {}
     device: str | None = None
-    dtype: Literal["float32", "bfloat16"] | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
     entry: BoardEntry | None = None
 
     @model_validator(mode="after")

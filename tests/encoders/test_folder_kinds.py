@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from code_folders import CODE, code, own_model, own_module, ran
 from model_folder_settings import KINDS
-from model_folders import TEXTS
+from model_folders import TEXTS, change, declare, pooling, transformer
 from own_home import own_home  # noqa: F401 - a fixture
-from published_vectors import published
+from published_vectors import fresh_library, published
 from refused_folders import REFUSED
 from scipy.stats import pearsonr, spearmanr
 
@@ -71,6 +71,38 @@ def test_vectors_are_those_of_the_library(built, name):
     # another order and other company: one by one, the long text in the middle
     some = [texts.index(TEXTS[position]) for position in (4, 5, 7, 0)]
     np.testing.assert_allclose([encoder.run([texts[i]]).vectors[0] for i in some], want[some], atol=CLOSE)
+
+
+OWN = [name for name in KINDS if re.match("every family|.* cls$|.*more tokens than positions", name)]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_family_runs_through_our_own_pass(built, name):
+    spec = ours(built(KINDS[name])).spec
+    assert spec.kind == "transformers" and spec.max_length == (500 if "more tokens" in name else 64)
+
+
+@pytest.mark.parametrize(("rope", "kind"), [
+    ("default", "transformers"), ("linear", "transformers"), ("dynamic", "sentence-transformers"),
+])
+def test_positions_that_turn_by_a_texts_length_are_the_librarys(tmp_path, rope, kind):
+    """Beyond the model's positions, a longer text in a batch would turn those of all."""
+    turned = {"rope_type": rope, "factor": 2.0, "rope_theta": 1e4}
+    folder = transformer(tmp_path / "f", "llama", rope_parameters=turned)
+    assert ours(declare(folder, pooling("mean", width=32), limit=500)).spec.kind == kind
+    declare(folder, pooling("mean", width=32), limit=64)
+    short = ours(folder)
+    assert short.spec.kind == "transformers"
+    np.testing.assert_allclose(short.encode(TEXTS), fresh_library(folder).encode(TEXTS), atol=CLOSE)
+
+
+def test_a_trusted_class_of_the_folders_own_is_the_librarys_to_run(tmp_path):
+    folder = declare(transformer(tmp_path / "f", "ernie"), pooling("mean", width=32))
+    assert ours(folder).spec.kind == ours(folder, trust_remote_code=True).spec.kind == "transformers"
+    change(folder / "config.json", auto_map={"AutoModel": "mine.Own"})
+    (folder / "mine.py").write_text("from transformers import ErnieModel\n\n\nclass Own(ErnieModel):\n    pass\n")
+    assert ours(folder).spec.kind == "transformers"  # transformers' own class runs
+    assert ours(folder, trust_remote_code=True).spec.kind == "sentence-transformers"
 
 
 @pytest.fixture(scope="module")

@@ -60,13 +60,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> class of transfor
 }
 
 
-def family_model(name: str) -> Any:
-    """A model of the family in eval mode, with weights that tell tokens and positions apart."""
+def family_model(name: str, **more: Any) -> Any:
+    """A model of the family in eval mode, with weights that tell tokens and positions apart. more: of its config."""
     import transformers
 
     kind, settings = FAMILIES[name]
     torch.manual_seed(1)
-    config = getattr(transformers, f"{kind.removesuffix('Encoder')}Config")(**settings)
+    config = getattr(transformers, f"{kind.removesuffix('Encoder')}Config")(**{**settings, **more})
     model = getattr(transformers, f"{kind}Model")(config).eval().requires_grad_(False)
     for weight in model.parameters():
         weight += 0.1 * torch.randn_like(weight)

@@ -110,6 +110,41 @@ for _family, _mode, _tok in (
     )(lambda folder, family=_family, mode=_mode, tok=_tok: declare(
         transformer(folder, family, tok=tokenizer("qwen3", **tok)), pooling(mode), normalize()
     ))
+_EVERY = (  # family, tokenizer (None: BERT's), EOS, padding: what its models use, and every way to pool and to end in turn
+    ("data2vec", "roberta", True, "right"), ("deberta-v2", None, True, "right"), ("ernie", None, True, "right"),
+    ("eurobert", "llama", True, "left"), ("gemma", "llama", False, "left"), ("gemma2", "llama", True, "right"),
+    ("gemma3", "llama", True, "left"), ("gemma3 bidirectional", "llama", True, "right"), ("gpt2", "gpt2", False, "right"),
+    ("gpt_neox", "gpt2", False, "left"), ("granite", "gpt2", True, "left"), ("jina_embeddings_v3", "roberta", True, "right"),
+    ("llama", "llama", False, "left"), ("mistral", "llama", False, "left"), ("nomic_bert", None, True, "right"),
+    ("olmo2", "gpt2", True, "right"), ("opt", "llama", False, "right"), ("phi3", "llama", False, "left"),
+    ("qwen2", "qwen3", False, "left"), ("smollm3", "gpt2", False, "right"), ("mistral", "llama", True, "right"),
+    ("llama", "gpt2", False, "left"), ("gemma3", "llama", False, "right"), ("modernbert", None, True, "left"),
+)
+for _i, (_family, _tok, _end, _side) in enumerate(_EVERY):
+    _mode = ("mean", "lasttoken", "weightedmean", "max")[_i % 4]
+    kind(f"every family: {_family} {_mode} {_tok} {_end} {_side}", empty=_end or _tok == "llama")(
+        lambda folder, family=_family, mode=_mode, tok=_tok, end=_end, side=_side: declare(
+            transformer(folder, family, tok=tokenizer(
+                tok or "bert", ends=end, padding_side=side, blanks=family == "qwen2",
+            )), pooling(mode, width=WIDTH if family == "modernbert" else 32), normalize(),
+        )
+    )
+for _family in ("eurobert", "gemma3 bidirectional", "jina_embeddings_v3", "modernbert", "nomic_bert"):
+    kind(f"{_family} cls")(lambda folder, family=_family: declare(
+        transformer(folder, family, tok=tokenizer("roberta")), pooling("cls", width=WIDTH if family == "modernbert" else 32),
+    ))
+for _family in ("gemma3", "gpt_neox", "modernbert", "nomic_bert"):
+    kind(f"{_family}, more tokens than positions", scored=False)(lambda folder, family=_family: declare(
+        transformer(folder, family, tok=tokenizer("llama"), max_position_embeddings=40),
+        pooling("mean", width=WIDTH if family == "modernbert" else 32), limit=500,
+    ))
+    kind(f"{_family}, no limit but the positions", scored=False)(lambda folder, family=_family: declare(
+        transformer(folder, family, tok=tokenizer("llama"), max_position_embeddings=40),
+        pooling("mean", width=WIDTH if family == "modernbert" else 32), limit=None,
+    ))
+kind("opt, states of another width", scored=False)(lambda folder: declare(
+    transformer(folder, "opt", tok=tokenizer("llama"), word_embed_proj_dim=20), pooling("mean", width=20),
+))
 for _family in ("roberta", "qwen3"):
     kind(f"{_family}, blanks count")(lambda folder, family=_family: declare(
         transformer(folder, family, tok=tokenizer(family, blanks=True)), pooling("mean"),

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from families import FAMILIES, family_model
 from written_once import written_once
 
 # Everyday words, in small letters: a text in capitals is read letter by letter, unless something lowers it.
@@ -39,7 +40,8 @@ def tokenizer(
 ) -> Any:
     """A WordPiece tokenizer that tells capitals from small letters.
 
-    family: decides the special tokens; ends=False: a decoder's without an EOS behind the text. limit: model_max_length;
+    family: decides the special tokens, of "llama" and "gpt2" EOS is the padding, too; ends=False: without an EOS behind
+    the text. limit: model_max_length;
     blanks: byte by byte, so that every blank counts, as in RoBERTa's; kinds: token_type_ids of 1 inside. sides: padding_side
     and truncation_side.
     """
@@ -48,7 +50,8 @@ def tokenizer(
 
     first, last, pad = {
         "roberta": _OFFSET, "xlm-roberta": _OFFSET, "camembert": _OFFSET, "mpnet": _OFFSET,
-        "t5": (None, "</s>", "<pad>"), "qwen3": (None, "<|end|>", "<|pad|>"),
+        "t5": (None, "</s>", "<pad>"), "qwen3": (None, "<|end|>", "<|pad|>"), "llama": ("<s>", "</s>", "</s>"),
+        "gpt2": (None, "<|end|>", "<|end|>"),
     }.get(family, ("[CLS]", "[SEP]", "[PAD]"))
     letters = [chr(i) for start in (65, 97) for i in range(start, start + 26)]
     unknown, mask = "[UNK]", "<mask>" if first == "<s>" else "[MASK]"
@@ -114,6 +117,10 @@ def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
             "sep_token_id": tok.sep_token_id, "bos_token_id": tok.bos_token_id, "eos_token_id": tok.eos_token_id,
         }
         return hf.ModernBertModel(hf.ModernBertConfig(**{**shape, **own, **settings}))
+    if family in FAMILIES and family not in ("bert", "electra", "albert", "fnet", "convbert", "big_bird", "mobilebert"):
+        ids = {f"{name}_token_id": getattr(tok, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+        counted = {"max_position_embeddings": POSITIONS + 2} if family == "data2vec" else {}  # from the padding's id on
+        return family_model(family, vocab_size=len(tok), **ids, **counted, **settings)
     config, model, own = {
         "bert": (hf.BertConfig, hf.BertModel, {}),
         "bert-lm": (hf.BertConfig, hf.BertForMaskedLM, {}),

@@ -86,7 +86,7 @@ class Embed:
         """One line when a text's vector is not finite, else None."""
         vectors = self(texts)
         bad = np.zeros(0, dtype=np.intp) if issparse(vectors) else np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-        return not_finite(self.spec.name, texts, bad) if len(bad) else None
+        return not_finite(self.spec, texts, bad) if len(bad) else None
 
     def truncated(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         """bool (n,): which of n texts lost tokens to the model's limit."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from stsbench.encoders.base import Encoded, Encoder, Progress, checked_texts
+from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress, checked_texts
 from stsbench.encoders.cache.cache import CacheNote, EmbeddingCache
 from stsbench.encoders.cache.key import cache_key, versions
 from stsbench.errors import DegenerateError, EncoderError
@@ -81,7 +81,7 @@ def _through(
     if isinstance(encoder, Preparable):
         ahead = [texts[i] for i in missing]
         calling(type(encoder), "prepare", lambda: encoder.prepare(ahead), raising=EncoderError)
-    size = CHUNK * encoder.processes
+    size = CHUNK * encoder.processes * encoder.stride
     for start in range(0, len(missing), size):
         rows = missing[start : start + size]
         chunk = [texts[i] for i in rows]
@@ -118,18 +118,19 @@ def _run(encoder: Encoder, texts: list[str], progress: Progress | None, tolerant
     encoded = calling(kind, "run", lambda: encoder.run(texts, report), raising=EncoderError)
     if not isinstance(encoded, Encoded):
         raise EncoderError(f"{where(kind)}: run must return Encoded(vectors, truncated), not {type(encoded).__name__}")
-    encoded = checked(encoder.spec.name, texts, encoded, tolerant)
+    encoded = checked(encoder.spec, texts, encoded, tolerant)
     if progress is not None and done < len(texts):
         progress(len(texts) - done)
     return encoded
 
 
-def checked(name: str, texts: Sequence[str], encoded: Encoded, tolerant: bool = False) -> Encoded:
+def checked(spec: EncoderSpec, texts: Sequence[str], encoded: Encoded, tolerant: bool = False) -> Encoded:
     """`encoded` as float32 if it is n finite vectors and n flags; else an EncoderError that names a text at fault.
 
     `tolerant`: dense rows that are not finite become rows of NaN instead.
     """
     vectors: Any = encoded.vectors
+    name = spec.name
     if not issparse(vectors) and not isinstance(vectors, np.ndarray):
         raise EncoderError(f"{name} returned {type(vectors).__name__}, expected a numpy array or a CSR matrix")
     if vectors.dtype.kind != "f" or vectors.ndim != 2 or vectors.shape[0] != len(texts) or vectors.shape[1] == 0:
@@ -150,12 +151,19 @@ def checked(name: str, texts: Sequence[str], encoded: Encoded, tolerant: bool = 
         vectors = vectors.copy()
         vectors[bad] = np.nan
     elif len(bad):
-        raise DegenerateError(not_finite(name, texts, bad))
+        raise DegenerateError(not_finite(spec, texts, bad))
     return Encoded(vectors, truncated)
 
 
-def not_finite(name: str, texts: Sequence[str], bad: NDArray[np.intp]) -> str:
+def within_float16(spec: EncoderSpec, texts: Sequence[str], vectors: Any) -> None:
+    """DegenerateError, one line, for a text whose vector (n, d) is beyond float16's numbers, where that computes it."""
+    if spec.dtype == "float16":
+        checked(spec, texts, Encoded(vectors, np.zeros(len(texts), dtype=np.bool_)))
+
+
+def not_finite(spec: EncoderSpec, texts: Sequence[str], bad: NDArray[np.intp]) -> str:
     """One line about the texts at positions `bad` that have no finite vector."""
     text = texts[int(bad[0])]
     shown = repr(text if len(text) <= 80 else text[:77] + "...")
-    return f"{name} returned NaN or infinity for {len(bad)} of {len(texts)} texts, the first: {shown}"
+    advice = "; float16 holds no number above 65,504: use --dtype bfloat16 or float32" if spec.dtype == "float16" else ""
+    return f"{spec.name} returned NaN or infinity for {len(bad)} of {len(texts)} texts, the first: {shown}{advice}"

@@ -245,5 +245,21 @@ def to_device(values: Tensor, device: torch.device) -> Tensor:
     return values.pin_memory().to(device, non_blocking=True)
 
 
+def from_device(values: Tensor) -> Callable[[], Tensor]:
+    """A call that gives `values` on the CPU. A GPU begins to copy them now: what it is asked for later is not waited for."""
+    if values.device.type != "cuda":
+        return values.cpu
+    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    here.copy_(values, non_blocking=True)
+    copied = torch.cuda.Event()
+    copied.record(torch.cuda.current_stream(values.device))
+
+    def wait() -> Tensor:
+        copied.synchronize()
+        return here
+
+    return wait
+
+
 AttentionInterface.register(NAME, _attend)
 AttentionMaskInterface.register(NAME, _window)

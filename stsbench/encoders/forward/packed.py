@@ -31,7 +31,7 @@ from stsbench.encoders.forward.pooling import views
 from stsbench.encoders.forward.soft import Slots, Soft
 
 # Largest difference that rounding explains. In float32: of a number, where the largest is 1; else: of all, by their norms.
-_FLOAT32, _HALF = 1e-5, 5e-2
+_FLOAT32, _FLOAT16, _BFLOAT16 = 1e-5, 1e-2, 5e-2
 _NOT_ASKED = "its attention does not go through transformers' interface"
 
 
@@ -128,5 +128,6 @@ def why_padded(
     if model.dtype == torch.float32:
         far, bound = (states - want).abs().max(), _FLOAT32 * max(1.0, float(want.abs().max()))
     else:
-        far, bound = (states - want).norm(), _HALF * float(want.norm())
+        rounding = _FLOAT16 if model.dtype == torch.float16 else _BFLOAT16
+        far, bound = (states - want).norm(), rounding * float(want.norm())
     return None if float(far) <= bound else "a text's states beside others are not those that it has alone"

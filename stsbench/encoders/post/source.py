@@ -51,6 +51,6 @@ class EncodedTexts:
             raise EncoderError(f"{self._encoder.spec.name} gives sparse vectors, which cannot be post-processed")
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if len(bad):
-            raise EncoderError(not_finite(self._encoder.spec.name, texts, bad))
+            raise EncoderError(not_finite(self._encoder.spec, texts, bad))
         dense: NDArray[np.float32] = vectors
         return dense

@@ -12,20 +12,20 @@ from stsbench.encoders.forward.identity import folder_digest, walk
 from stsbench.encoders.forward.pooling import check_pooler, padded_length
 from stsbench.encoders.forward.token_pooler_files import KINDS, stored_token_pooler
 from stsbench.encoders.model_folder import read_settings
-from stsbench.encoders.options import ATTENTIONS
+from stsbench.encoders.options import ATTENTIONS, DTYPES
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
-from stsbench.encoders.transformer.declared import Declared, length_source, read_declared
+from stsbench.encoders.transformer.declared import ROTARY, Declared, length_source, read_declared
 from stsbench.encoders.transformer.exported import FILE as EXPORTED
 from stsbench.encoders.transformer.exported import Exported, read_exported, trained_on_of
 from stsbench.encoders.transformer.find import check_unpinned, resolve, resolve_base, resolve_code
 from stsbench.encoders.transformer.minilm import find_minilm
 from stsbench.errors import EncoderError
 
-DTYPES = ("float32", "bfloat16")
 _LIBRARIES = ("stsbench", "torch", "transformers", "tokenizers")
 # Architectures whose position limit follows from config.json; RoBERTa's kin count positions from the padding index on.
-_PLAIN, _OFFSET = ("bert", "distilbert", "electra"), ("roberta", "xlm-roberta", "camembert", "mpnet")
+_PLAIN = ("bert", "distilbert", "electra", "ernie", "opt", *sorted(ROTARY))
+_OFFSET = ("roberta", "xlm-roberta", "camembert", "mpnet", "data2vec-text")
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class EncoderConfig:
     max_length: int | None = None  # tokens asked for, special ones included
     stored_length: int | None = None  # tokens that the folder declares; None: as many as there are positions
     positions: int | None = None  # by config.json; None where only the loaded model can tell
+    beyond_positions: bool = False  # they are no limit
     width: int | None = None  # of the hidden states, by config.json
     dtype: str = "float32"
     similarity: str | None = None
@@ -98,7 +99,7 @@ class EncoderConfig:
     def _limit(self, positions: int | None) -> int | None:
         """Tokens that a text is cut at; a trained prefix takes positions away."""
         shift = self.prompt.shift
-        left = None if positions is None else positions - shift
+        left = None if positions is None or self.beyond_positions else positions - shift
         if self.max_length is not None and left is not None and self.max_length > left:
             why = f"that its prefix leaves of {positions} " if shift else ""
             raise EncoderError(f"--max-length {self.max_length} is more than the {left} {why}positions of {self.name}")
@@ -123,6 +124,8 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     code = options.trust_remote_code
     folder = find_minilm() if name == "minilm" else resolve(name, options.offline, options.revision, code)
     exported, declared = _declared(folder, name, options)
+    if declared.own_class and code:
+        declared = replace(declared, pooler=None)
     prompt, prompts, notes = _prompt(name, options, exported, declared)
     if unrun := declared.transformer is not None and code_not_run(declared.transformer, code):
         notes = (*notes, f"warning: {name} declares code of its own ({unrun}), which is not run: transformers' own class is "
@@ -138,7 +141,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         max_length=options.max_length, stored_length=declared.max_length, dtype=options.dtype,
         similarity=declared.similarity, trust_remote_code=options.trust_remote_code, revision=options.revision, notes=notes,
         post=folder if exported is not None and exported.post else None,
-        trained_on=trained_on,
+        trained_on=trained_on, beyond_positions=declared.beyond_positions,
     )
     if config.pooler is None and declared.modules:
         return _identified(_as_library(replace(config, folder=folder), declared, options), folder, options)
@@ -270,7 +273,8 @@ def _native(config: EncoderConfig) -> EncoderConfig:
     if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
         raise EncoderError(f"{name} is not a model folder: it holds no config.json")
     check_code(folder, name, config.trust_remote_code)
-    width = read_settings(folder / "config.json").get("hidden_size") if pooler not in KINDS else None
+    stated = read_settings(folder / "config.json")
+    width = stated.get("word_embed_proj_dim", stated.get("hidden_size")) if pooler not in KINDS else None  # the first: OPT's
     return replace(config, positions=stated_positions(folder), width=width if isinstance(width, int) else None)
 
 

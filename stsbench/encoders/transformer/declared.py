@@ -26,8 +26,16 @@ _LEGACY = {  # sentence-transformers before version 6 stored one switch per mode
     "pooling_mode_lasttoken": "lasttoken",
 }
 POOLING_MODES = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last", "weightedmean": "weighted_mean"}
-# model_type of the transformers whose vectors our forward passes compute, as tests/encoders/test_folder_kinds.py shows
-_FAMILIES = {"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra", "albert"}
+# model_type of the transformers whose vectors our forward passes compute, as tests/encoders/test_folder_kinds.py shows;
+# of the first eight also with a class of the folder's own, if that is trusted
+_WHATEVER_CLASS = {"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra", "albert"}
+_TABLES = {"data2vec-text", "deberta-v2", "ernie", "gpt2", "opt"}  # of positions: a text can be no longer
+ROTARY = {
+    "eurobert", "gemma", "gemma2", "gemma3_text", "gpt_neox", "granite", "jina_embeddings_v3", "llama", "mistral",
+    "modernbert", "nomic_bert", "olmo2", "phi3", "qwen2", "qwen3", "smollm3",
+}
+_FAMILIES = _WHATEVER_CLASS | _TABLES | ROTARY
+_BY_LENGTH = {"dynamic", "longrope"}  # rotary positions that turn otherwise in texts beyond the model's positions
 _LIMITS = tuple(  # where sentence-transformers keeps max_seq_length, and kept it once
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -64,6 +72,8 @@ class Declared:
     pools: bool = True  # some module makes one vector of a text's tokens
     truncate_dim: int | None = None
     similarity: str | None = None  # None: the cosine
+    own_class: bool = False  # its config.json names a class of the folder's own, which our passes do not know
+    beyond_positions: bool = False  # max_length is more than the positions of a model that has no table of them
     unusual: tuple[str, ...] = ()  # settings of the transformer that our own forward pass does not know
     foreign: str | None = None  # the type of a module that is code of the folder's own
 
@@ -173,11 +183,31 @@ def _native(folder: Path, modules: list[tuple[str, Path]], declared: Declared) -
     declared = replace(declared, max_length=_length(transformer))
     learned = kind_of_module(modules[1][0]) if len(modules) > 1 and transformer == folder else None
     native = (learned or kinds[1:2] == ("Pooling",)) and kinds[2:] in ((), ("Normalize",)) and not declared.foreign
-    family = read_settings(transformer / "config.json").get("model_type") in _FAMILIES
-    declared = replace(declared, unusual=tuple(_unusual(transformer)))
+    config = read_settings(transformer / "config.json")
+    family, longer = config.get("model_type") in _FAMILIES, _beyond(transformer, config)
+    declared = replace(
+        declared, unusual=tuple(_unusual(transformer)), beyond_positions=longer and not _turns_by_length(config),
+        own_class=bool(config.get("auto_map")) and config.get("model_type") not in _WHATEVER_CLASS,
+    )
+    if longer and _turns_by_length(config):
+        return declared
     if not native or declared.unusual or not (family or learned) or (transformer / "adapter_config.json").is_file():
         return declared
     return replace(declared, pooler=learned.pooler if learned else _pooler(modules[1][1]))
+
+
+def _beyond(transformer: Path, config: Mapping[str, Any]) -> bool:
+    """Whether max_seq_length is more than the positions of a model that has no table of them, and so can go on."""
+    limit, positions = library_settings(transformer).get("max_seq_length"), config.get("max_position_embeddings")
+    longer = isinstance(limit, int) and isinstance(positions, int) and limit > positions
+    return longer and config.get("model_type") in ROTARY
+
+
+def _turns_by_length(config: Mapping[str, Any]) -> bool:
+    """Whether a longer text in a batch turns the positions of all."""
+    stated = [config.get(name) for name in ("rope_parameters", "rope_scaling")]
+    settings = [part for rope in stated if isinstance(rope, dict) for part in (rope, *rope.values())]
+    return any({part.get("rope_type"), part.get("type")} & _BY_LENGTH for part in settings if isinstance(part, dict))
 
 
 def _unusual(transformer: Path) -> Iterator[str]:

@@ -107,6 +107,11 @@ class LazyEncoder(Encoder):
         return device
 
     @property
+    def stride(self) -> int:  # type: ignore[override]
+        """More texts a call where a device computes while the next ones are tokenised."""
+        return 1 if self.device.type == "cpu" else 16
+
+    @property
     def engine(self) -> str:  # type: ignore[override]
         """What runs the model, and, once it is loaded, by which pass."""
         return "our own forward pass" if self._built is None else self._built.engine

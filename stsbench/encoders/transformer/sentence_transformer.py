@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
+from stsbench.encoders.cache.encode import within_float16
 from stsbench.encoders.forward import batch_effects
 from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.checkpoint import at_fault, check_code, check_weights, first_line, position_limit, quiet
@@ -96,6 +97,7 @@ class SentenceTransformerEncoder(Encoder):
     def _probe(self) -> None:
         """Find out whether texts may stand beside longer ones. EncoderError: the pooler cannot tell texts apart."""
         short, long = self._encode([batch_effects.SHORT], 1), self._encode([batch_effects.LONG], 1)
+        within_float16(self.spec, batch_effects.PROBES, np.concatenate([short, long]))
         modes = [mode for part in self.model for mode in np.atleast_1d(getattr(part, "pooling_mode", []))]
         if "cls" in modes and np.array_equal(short, long) and short.any():
             raise EncoderError(
@@ -119,7 +121,9 @@ class SentenceTransformerEncoder(Encoder):
         """float32 (n, d) vectors from the stored modules."""
         vectors: Any = None
         for rows in self._batches(texts):
-            part = self._encode([texts[row] for row in rows], _BATCH)
+            batch = [texts[row] for row in rows]
+            part = self._encode(batch, _BATCH)
+            within_float16(self.spec, batch, part)
             if vectors is None:
                 vectors = np.zeros((len(texts), part.shape[1]), dtype=np.float32)
             vectors[rows] = part

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
+from stsbench.encoders.cache.encode import within_float16
 from stsbench.encoders.forward import batch_effects, batching
 from stsbench.encoders.forward.batch_effects import sharing_limit
 from stsbench.encoders.forward.checkpoint import position_limit
@@ -25,7 +26,9 @@ from stsbench.errors import DegenerateError, EncoderError
 if TYPE_CHECKING:
     from torch import Tensor
 
-_CHUNK = 32_768  # texts tokenised, sorted and copied back at a time: bounds memory on corpora of millions
+# Texts tokenised, sorted and copied back at a time: bounds memory on corpora of millions. The second: where the next ones
+# are tokenised while a device computes, so that it waits for the first alone.
+_CHUNK, _CHUNK_BESIDE = 32_768, 4_096
 ENGINE = "our own forward pass"
 _BUDGET = {"cpu": 1024, "cuda": 32_768}  # tokens a batch: a CPU wants its caches, a GPU wants work
 
@@ -59,8 +62,10 @@ class TransformerEncoder(Encoder):
         self.limit_name = config.limit_name
         self.model, self.dense, self.token_pooler = model, parts.dense, parts.token_pooler
         self.tokenizer = tokenizer
-        self.width = int(model.config.hidden_size if parts.token_pooler is None else parts.token_pooler.vector_width)
+        states = getattr(model.config, "word_embed_proj_dim", model.config.hidden_size)  # the first: of OPT alone
+        self.width = int(states if parts.token_pooler is None else parts.token_pooler.vector_width)
         self.device = next(model.parameters()).device
+        self.beside = self.device.type != "cpu"  # tokenise while it computes; a CPU would do so in the time of what computes
         self.padded_length = padded_length(self.pooler)
         self.attention = attention
         self.padded_because = self._foreseen(parts.prompt)
@@ -110,12 +115,24 @@ class TransformerEncoder(Encoder):
         truncated = np.zeros(len(texts), dtype=np.bool_)
         if len(texts):
             self.ready()
+        size = _CHUNK_BESIDE if self.beside else _CHUNK
+        rows = [slice(start, start + size) for start in range(0, len(texts), size)]
+        computed: list[Callable[[], NDArray[np.float32]]] = []
+
+        def fetch(row: slice) -> None:
+            vectors[row] = computed.pop(0)()
+            within_float16(self.spec, texts[row], vectors[row])
+
         with self._guard(), self._adapted():
             forward = self._forward()
-            for start in range(0, len(texts), _CHUNK):
-                part = slice(start, min(len(texts), start + _CHUNK))
-                ids, truncated[part] = self.tokeniser(texts[part])
-                vectors[part] = self._chunk(forward, texts[part], ids, progress)
+            with batching.ahead(lambda row: self._chunk(texts[row]), rows, threaded=self.beside) as chunks:
+                for number, chunk in enumerate(chunks):
+                    truncated[rows[number]] = chunk.truncated
+                    computed.append(self._vectors(forward, chunk, progress))
+                    if number:  # the device has the next chunk already
+                        fetch(rows[number - 1])
+                if rows:
+                    fetch(rows[-1])
         return Encoded(vectors, truncated)
 
     def _foreseen(self, prompt: Prompt | None) -> str | None:
@@ -138,9 +155,11 @@ class TransformerEncoder(Encoder):
         forward, budget, self.budget = self._forward(), self.budget, 1 << 30  # all in one batch
 
         def encode(texts: list[str]) -> NDArray[np.float32]:
-            return self._chunk(forward, texts, self.tokeniser(texts)[0], None)
+            return self._vectors(forward, self._chunk(texts))()
 
         try:
+            if self.spec.dtype == "float16":
+                within_float16(self.spec, batch_effects.PROBES, encode([*batch_effects.PROBES]))
             if self.pooler in ("cls", "cls+dense"):
                 short, long = encode([batch_effects.SHORT]), encode([batch_effects.LONG])
                 if np.array_equal(short, long):
@@ -179,30 +198,36 @@ class TransformerEncoder(Encoder):
 
         return PromptedVectors(self.prompt, self.template, forward, self.model)
 
-    def _chunk(
-        self, forward: Any, texts: Sequence[str], ids: list[list[int]], progress: Progress | None
-    ) -> NDArray[np.float32]:
-        """(n, d) vectors of one chunk: one copy to the device, one back, no wait between batches."""
-        import torch
-
+    def _chunk(self, texts: Sequence[str]) -> batching.Chunk:
+        """Some texts' tokens, as the device is to have them. EncoderError for tokens that the model lacks."""
+        ids, truncated = self.tokeniser(texts)
         lengths = np.array([len(row) for row in ids], dtype=np.int64)
         order = batching.longest_first(lengths)
         order = order[lengths[order] > 0]  # a text without a token keeps its zero vector
-        empty = len(lengths) - len(order)
-        lengths = lengths[order]
-        result = np.zeros((len(ids), self.dimension), dtype=np.float32)
-        if progress and empty:
-            progress(empty)
-        if not len(order):
-            return result
-        flat = batching.flatten(ids, order)
+        lengths, flat, marks = lengths[order], batching.flatten(ids, order), None
         check_ids(flat, self.model, self.tokenizer, self.name)
-        tokens = self._to_device(torch.from_numpy(flat))
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        marks = None
-        if self.pooler == "mask":
+        if self.pooler == "mask" and len(order):
             inside = np.array([self.tokeniser.mark(ids[i], texts[i]) for i in order.tolist()], dtype=np.int64)
-            marks = self._to_device(torch.from_numpy(inside + starts[:-1]))
+            marks = inside + np.cumsum(lengths) - lengths
+        return batching.Chunk(len(texts), truncated, order, lengths, flat, marks)
+
+    def _vectors(
+        self, forward: Any, chunk: batching.Chunk, progress: Progress | None = None
+    ) -> Callable[[], NDArray[np.float32]]:
+        """A call that gives the (texts, d) vectors of a chunk, and waits for a GPU that has not computed them yet: one copy
+        there, one back, no wait between batches."""
+        import torch
+
+        from stsbench.encoders.forward.attention import from_device, to_device
+
+        result = np.zeros((chunk.texts, self.dimension), dtype=np.float32)
+        lengths, starts = chunk.lengths, np.concatenate([[0], np.cumsum(chunk.lengths)])
+        if progress and chunk.texts > len(lengths):
+            progress(chunk.texts - len(lengths))
+        if not len(lengths):
+            return lambda: result
+        tokens = to_device(torch.from_numpy(chunk.ids), self.device)
+        marks = None if chunk.marks is None else to_device(torch.from_numpy(chunk.marks), self.device)
         parts: list[Tensor] = []
         sizes = lengths if self.padded_length is None else np.full_like(lengths, self.padded_length)
         done = 0
@@ -219,10 +244,15 @@ class TransformerEncoder(Encoder):
             if progress and self.device.type == "cpu":
                 progress(stop - done)
             done = stop
-        result[order] = torch.cat(parts).cpu().numpy()
-        if progress and self.device.type != "cpu":  # there a batch has only been queued when the loop goes on
-            progress(len(order))
-        return result
+        arrived = from_device(torch.cat(parts))
+
+        def vectors_of_all() -> NDArray[np.float32]:
+            result[chunk.order] = arrived().numpy()
+            if progress and self.device.type != "cpu":  # there a batch has only been queued when the loop goes on
+                progress(len(lengths))
+            return result
+
+        return vectors_of_all
 
     def _attempt(self, forward: Any, ids: Tensor, groups: batching.Groups, marks: Tensor | None) -> Tensor | None:
         """(n, d) vectors of one batch, or None after the token budget has been halved for want of memory."""
@@ -260,8 +290,3 @@ class TransformerEncoder(Encoder):
         vectors = normalize(vectors, dim=1) if self.normalize else vectors
         vectors = vectors if self.truncate_dim is None else vectors[:, :self.truncate_dim]
         return normalize(vectors, dim=1) if self.rescale else vectors
-
-    def _to_device(self, values: Tensor) -> Tensor:
-        if self.device.type != "cuda":
-            return values.to(self.device)
-        return values.pin_memory().to(self.device, non_blocking=True)

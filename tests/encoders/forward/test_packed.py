@@ -55,10 +55,11 @@ def test_a_text_has_the_states_that_it_has_alone(family):
     joined = [*((1, len(text)) for text in TEXTS[:-2]), (1, len(TEXTS[-2]) + len(TEXTS[-1]))]
     assert float((in_a_row(model, TEXTS, joined) - own).abs().max()) > 0.1  # the last two as one text
     assert model.config._attn_implementation == before
-    half = model.to(torch.bfloat16)
-    assert reason(half) is None
-    own, row = alone(half, TEXTS).float(), in_a_row(half, TEXTS).float()
-    assert float((row - own).norm() / own.norm()) < 2e-2
+    for dtype, rounding in ((torch.float16, 2e-3), (torch.bfloat16, 2e-2)):
+        half = model.to(dtype)
+        assert reason(half) is None
+        own, row = alone(half, TEXTS).float(), in_a_row(half, TEXTS).float()
+        assert float((row - own).norm() / own.norm()) < rounding
 
 
 @pytest.mark.parametrize("family", sorted(PADDED))
@@ -76,7 +77,7 @@ def test_attention_scaled_by_the_place_in_a_row_is_padded():
     assert reason(model) == "its attention is scaled by a token's place in the batch"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "camembert"])
 def test_positions_of_roberta_that_begin_at_0_are_found_out(family, dtype, monkeypatch):
     """Their first token stands behind the padding's index: another library counted from 0 for three releases."""
@@ -86,7 +87,7 @@ def test_positions_of_roberta_that_begin_at_0_are_found_out(family, dtype, monke
     assert "not those that it has alone" in reason(model)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("family", ["bert", "modernbert", "qwen3", "gemma3"])
 def test_wrong_boundaries_are_found_out(family, dtype, monkeypatch):
     model = family_model(family).to(dtype)

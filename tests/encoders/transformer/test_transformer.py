@@ -8,6 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loaded import loaded
+from model_folders import declare, pooling
 from safetensors.torch import load_file, save_file
 from tiny_models import MINILM, build, sentences
 from transformers import AutoModel, AutoTokenizer
@@ -241,13 +242,51 @@ def test_the_spec_follows_weights_and_tokenizer_not_the_name(tmp_path):
     assert changed.weights != first.spec.weights
 
 
-def test_bfloat16_is_near_and_recorded(folder, encoder):
-    half = loaded(folder, pooler="mean", dtype="bfloat16")
-    assert half.spec.dtype == "bfloat16"
+@pytest.mark.parametrize(("dtype", "least"), [("bfloat16", 0.999), ("float16", 0.99999)])
+def test_half_precision_is_near_and_recorded(folder, encoder, dtype, least):
+    half = loaded(folder, pooler="mean", dtype=dtype)
+    assert half.spec.dtype == dtype and half.model.dtype == getattr(torch, dtype)
+    assert half.spec.fingerprint() != encoder.spec.fingerprint()
     ours, want = half.run(TEXTS).vectors, encoder.run(TEXTS).vectors
-    assert ours.dtype == np.float32
+    assert ours.dtype == np.float32 and not np.array_equal(ours, want)
     cosines = (ours * want).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(want, axis=1)
-    assert cosines.min() > 0.999
+    assert cosines.min() > least
+
+
+def _overflowing(folder, token):
+    """BERT whose states of one token (all: None) pass what float16 holds, but for a bfloat16 or float32."""
+    build(folder)
+    tensors = load_file(folder / "model.safetensors")
+    if token is None:
+        tensors["encoder.layer.0.output.dense.bias"] += 1e5
+    else:
+        tensors["embeddings.LayerNorm.weight"][:] = 1
+        tensors["embeddings.word_embeddings.weight"][token] *= 1e7
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("modules", [False, True])
+def test_float16_that_overflows_says_what_to_do(tmp_path, modules):
+    folder = _overflowing(tmp_path / "model", None)
+    options = {"pooler": "mean"}
+    if modules:  # run by sentence-transformers
+        options = {}
+        declare(folder, pooling("mean", "max", width=32))
+    for dtype in ("float32", "bfloat16"):
+        assert np.isfinite(load_encoder(str(folder), dtype=dtype, device="cpu", **options).encode(TEXTS[:4])).all()
+    with pytest.raises(EncoderError, match=r"NaN or infinity for 2 of 2 texts, the first: 'A cat sleeps.'; float16 holds no "
+                                           r"number above 65,504: use --dtype bfloat16 or float32$"):
+        load_encoder(str(folder), dtype="float16", device="cpu", **options).encode(TEXTS[:4])
+
+
+def test_one_text_that_overflows_in_float16_is_named(tmp_path):
+    folder = tmp_path / "model"
+    token = loaded(build(folder), pooler="mean").tokenizer.convert_tokens_to_ids("guitar")
+    encoder = load_encoder(str(_overflowing(folder, token)), pooler="mean", dtype="float16", device="cpu")
+    assert np.isfinite(encoder.encode(["the cat eats"])).all()
+    with pytest.raises(EncoderError, match=r"for 1 of 2 texts, the first: 'the guitar'; float16 holds no number"):
+        encoder.encode(["the cat", "the guitar"])
 
 
 @pytest.mark.skipif(not MINILM.is_dir(), reason="needs ../shared/models/minilm-l6-fp16")

@@ -1,0 +1,182 @@
+"""Texts are tokenised in a thread while a device computes: the vectors, the errors and the waits that come of it."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from loaded import loaded
+from pretend_device import pretend_device
+from tiny_models import build, sentences
+
+from stsbench.encoders.base import EncoderOptions
+from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.encode import encode_cached
+from stsbench.encoders.forward import attention
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.transformer import transformer
+from stsbench.errors import EncoderError
+
+TEXTS = [*sentences(40), ""]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("ahead"))
+
+
+@pytest.fixture
+def encoder(folder, monkeypatch):
+    """Tokenises 7 texts at a time beside the CPU."""
+    monkeypatch.setattr(transformer, "_CHUNK", 7)
+    monkeypatch.setattr(transformer, "_CHUNK_BESIDE", 7)
+    made = loaded(folder, pooler="mean", batch_tokens=60, device="cpu")
+    made.ready()
+    assert not made.beside
+    made.beside = True
+    return made
+
+
+def no_thread():
+    return not [thread for thread in threading.enumerate() if thread.name.startswith("stsbench-ahead")]
+
+
+def wrapped(encoder, monkeypatch, before):
+    """`before(number of the call)` runs before each chunk is tokenised; returns the texts of each so far."""
+    real, chunks = encoder.tokeniser, []
+
+    def tokenise(texts):
+        chunks.append(texts)
+        before(len(chunks))
+        return real(texts)
+
+    monkeypatch.setattr(encoder, "tokeniser", tokenise)
+    return chunks
+
+
+@pytest.mark.parametrize("options", [{}, {"pooler": "mask", "template": "the {} means [MASK] ."}, {"max_length": 5}])
+def test_vectors_are_bit_for_bit_those_without_a_thread(folder, encoder, options):
+    if options:
+        encoder = loaded(folder, **{"pooler": "mean", "batch_tokens": 60, **options})
+    encoder.beside = False
+    want, done = encoder.run(TEXTS), []
+    encoder.beside = True
+    got = encoder.run(TEXTS, done.append)
+    assert np.array_equal(got.vectors, want.vectors) and np.array_equal(got.truncated, want.truncated)
+    assert sum(done) == len(TEXTS) and got.truncated.any() == ("max_length" in options)
+    assert no_thread()
+
+
+def test_the_next_texts_are_tokenised_while_the_first_are_computed(encoder, monkeypatch):
+    second, calls = threading.Event(), []
+    chunks = wrapped(encoder, monkeypatch, lambda number: second.set() if number == 2 else None)
+    real = encoder._attempt
+
+    def attempt(*arguments):
+        assert second.wait(20)
+        calls.append(len(chunks))
+        return real(*arguments)
+
+    monkeypatch.setattr(encoder, "_attempt", attempt)
+    encoder.run(TEXTS)
+    assert calls[0] == 2 and max(np.diff(calls)) <= 2  # no further ahead: memory is bounded
+    assert len(chunks) == 6
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("error", [EncoderError("of the tokenizer"), ValueError("any"), KeyboardInterrupt()])
+def test_an_error_in_the_thread_is_the_error_of_the_run(encoder, monkeypatch, beside, error):
+    def fail(number):
+        if number == 3:
+            raise error
+
+    chunks = wrapped(encoder, monkeypatch, fail)
+    encoder.beside = beside
+    with pytest.raises(type(error)) as caught:
+        encoder.run(TEXTS)
+    assert caught.value is error and len(chunks) <= 4 and no_thread()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("of the device")])
+def test_what_stops_the_pass_stops_the_thread(encoder, monkeypatch, error):
+    chunks = wrapped(encoder, monkeypatch, lambda number: None)
+
+    def attempt(*arguments):
+        raise error
+
+    monkeypatch.setattr(encoder, "_attempt", attempt)
+    with pytest.raises(type(error)):
+        encoder.run(TEXTS)
+    assert len(chunks) <= 2 and no_thread()
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
+def test_a_device_is_waited_for_once_for_all_batches_of_a_chunk(tmp_path, monkeypatch, family):
+    monkeypatch.setattr(transformer, "_CHUNK_BESIDE", 16)
+    folder = build(tmp_path, family)
+    want = load_encoder(str(folder), pooler="mean", device="cpu").encode(TEXTS)
+    with pretend_device() as pretended:
+        encoder = load_encoder(str(folder), pooler="mean", device="pretend:0", batch_tokens=40)
+        encoder.ready()
+        pretended.waits.clear()
+        vectors = encoder.run(TEXTS).vectors
+        assert encoder.built.engine.endswith("without padding") and encoder.built.beside
+        assert pretended.waits == {"copy to the CPU": -(-len(TEXTS) // 16)}
+    np.testing.assert_allclose(vectors, want, atol=1e-5)
+
+
+def test_the_cache_hands_a_device_more_texts_at_once(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("stsbench.encoders.cache.encode.CHUNK", 2)
+    sizes, real = [], transformer.TransformerEncoder.run
+    monkeypatch.setattr(
+        transformer.TransformerEncoder, "run",
+        lambda self, texts, *more: sizes.append(len(texts)) or real(self, texts, *more),
+    )
+    options = EncoderOptions(pooler="mean", device="cpu")
+    encode_cached(load_encoder(str(folder), options), TEXTS, EmbeddingCache(tmp_path / "cpu"))
+    assert max(sizes) == 2
+    with pretend_device():
+        sizes.clear()
+        encode_cached(
+            load_encoder(str(folder), pooler="mean", device="pretend:0"), TEXTS, EmbeddingCache(tmp_path / "pretend")
+        )
+    assert max(sizes) == 32
+
+
+def test_copies_to_and_from_a_gpu_are_pinned_and_not_waited_for(monkeypatch):
+    """By the calls that torch documents for it (CUDA semantics, "Use pinned memory buffers"); no GPU is needed to see them."""
+    calls, gpu, empty = [], torch.device("cuda", 1), torch.empty
+
+    class Values:
+        device, shape, dtype = gpu, (2, 3), torch.float32
+
+        def pin_memory(self):
+            calls.append("pinned")
+            return self
+
+        def to(self, device, non_blocking=False):
+            calls.append((device, non_blocking))
+            return self
+
+    class Host:
+        def copy_(self, values, non_blocking=False):
+            calls.append(("back", non_blocking))
+
+    class Event:
+        def record(self, stream):
+            calls.append(("record", stream))
+
+        def synchronize(self):
+            calls.append("waited")
+
+    assert attention.to_device(Values(), gpu) and calls == ["pinned", (gpu, True)]
+    calls.clear()
+    made = Host()
+    monkeypatch.setattr(torch, "empty", lambda *shape, **how: made if how.get("pin_memory") else empty(*shape, **how))
+    monkeypatch.setattr(torch, "cuda", SimpleNamespace(Event=Event, current_stream=lambda device: f"stream of {device}"))
+    arrived = attention.from_device(Values())
+    assert calls == [("back", True), ("record", "stream of cuda:1")]
+    assert arrived() is made and calls[-1] == "waited"
