@@ -52,13 +52,15 @@ Draw = Callable[[tuple[int, ...], float, torch.dtype], Tensor]
 @dataclass
 class Row:
     """One pass over a batch. groups: its runs of equal length, n texts; prefix: keys and values that texts attend to before
-    their own; heads: of each layer factors (n, H) of its heads' outputs; draw: dropout's factors of a shape, at a rate."""
+    their own; heads: of each layer factors (n, H) of its heads' outputs; draw: dropout's factors of a shape, at a rate;
+    last: the number of the last layer, and (n,) the token of each text that alone is asked for there."""
 
     groups: Groups
     device: torch.device
     prefix: Slots | None = None
     heads: Sequence[Tensor] | None = None
     draw: Draw | None = None
+    last: tuple[int, Tensor] | None = None
     calls: int = 0  # of attention, so far: the number of the layer that is next
 
     @property
@@ -145,8 +147,11 @@ def _window(*, mask_function: Callable[..., Any], **more: Any) -> Any:
 
 def _by_groups(packed: Sequence[Tensor], row: Row, window: Window, scale: float | None, dropout: float) -> Tensor:
     """(tokens, heads, width): a call for each run of texts of equal length."""
-    prefix, start, parts = row.prefix, 0, []
-    for group in zip(*(_split(states, row.groups) for states in packed), strict=True):
+    prefix, start, parts, groups = row.prefix, 0, [], row.groups
+    asking = row.last[1] if row.last is not None and row.last[0] == row.calls else None
+    if asking is not None:  # of a model without windows
+        packed, groups = [packed[0][asking], *packed[1:]], [(texts, 1) for texts, _ in groups]
+    for group in zip(_split(packed[0], groups), *(_split(states, row.groups) for states in packed[1:]), strict=True):
         query, key, value = (states.transpose(1, 2) for states in group)  # (texts, heads, length, width)
         texts = slice(start, start + len(query))
         start += len(query)
@@ -157,7 +162,8 @@ def _by_groups(packed: Sequence[Tensor], row: Row, window: Window, scale: float 
         if row.heads is not None:
             context = context * row.heads[row.calls][texts, :, None, None].to(context)
         parts.append(context.transpose(1, 2).flatten(0, 1))
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return whole if asking is None else torch.zeros_like(packed[2]).index_copy(0, asking, whole)
 
 
 def _split(states: Tensor, groups: Groups) -> Iterator[Tensor]:
@@ -221,7 +227,7 @@ def _kernel() -> Callable[..., Any] | None:
 def _has_kernel(packed: Sequence[Tensor], row: Row, dropout: float) -> bool:
     """Whether one call does for all texts: flash attention knows half precision, widths up to 256, and no dropout."""
     query, _, value = packed
-    plain = not dropout and row.prefix is None and row.heads is None
+    plain = not dropout and row.prefix is None and row.heads is None and row.last is None
     fits = query.shape[-1] == value.shape[-1] <= 256 and query.shape[-1] % 8 == 0
     return plain and fits and query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and _kernel() is not None
 

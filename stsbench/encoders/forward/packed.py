@@ -46,16 +46,16 @@ class PackedForward:
 
     def __call__(
         self, ids: Tensor, groups: Groups, wanted: tuple[int, ...], soft: Soft | None = None, *, slots: Slots | None = None,
-        heads: Sequence[Tensor] | None = None, draw: Draw | None = None,
+        heads: Sequence[Tensor] | None = None, draw: Draw | None = None, last: tuple[int, Tensor] | None = None,
     ) -> list[Tensor]:
         """The hidden states `wanted` (0 embeddings ... -1 last layer), each (tokens, d).
 
         ids: (tokens,) of a batch, text after text; groups: its runs of equal length; slots: what stands before each text, in
-        the place of the prefix of `soft`; heads, draw: as of `Row`. EncoderError: `soft` is for a model of another family or
-        depth, or puts a token beyond its positions. UnknownAttentionError: the model has no such pass.
+        the place of the prefix of `soft`; heads, draw, last: of `Row`. EncoderError: `soft` is for a model of another family
+        or depth, or puts a token beyond its positions. UnknownAttentionError: the model has no such pass.
         """
         slots = soft.prefix.by_layer() if slots is None and soft is not None and soft.prefix is not None else slots
-        row = Row(groups, ids.device, slots, heads, draw)
+        row = Row(groups, ids.device, slots, heads, draw, last)
         inputs = self._inputs(ids, groups) if soft is None else self._soft_inputs(ids, groups, soft)
         more = {"use_cache": False} if "use_cache" in self.takes else {}
         if any(index != -1 for index in wanted):

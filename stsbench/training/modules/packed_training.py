@@ -148,7 +148,7 @@ class PackedTraining:
         rows = self.starts + before
         if known_family(self.model):
             with _only(self.model, rows):
-                states = self._run((-1,))[0]
+                states = self._run((-1,), (len(self.model.encoder.layer) - 1, rows))[0]
         else:
             states = self._run((-1,))[0].index_select(0, rows)
         return torch.empty_like(states).index_copy(0, self.order, states)
@@ -158,12 +158,13 @@ class PackedTraining:
         assert self.change is not None
         return self.change.packed(embedded[0], self.indices, self.shape[1])[None]
 
-    def _run(self, wanted: tuple[int, ...]) -> list[Tensor]:
+    def _run(self, wanted: tuple[int, ...], last: tuple[int, Tensor] | None = None) -> list[Tensor]:
         masks = Masks()
         try:
             with _Drawn(masks), changed_embeddings(self.model, self._changed if self.change else None):
                 return PackedForward(self.model)(
-                    self.tokens, self.groups, wanted, self.soft, slots=self.slots, heads=self.heads, draw=masks
+                    self.tokens, self.groups, wanted, self.soft, slots=self.slots, heads=self.heads, draw=masks,
+                    last=last,
                 )
         except UnknownAttentionError as error:  # in a longer text than those that were tried out
             raise EncoderError(f"{type(self.model).__name__} cannot be trained without padding: {error}") from error
@@ -171,7 +172,7 @@ class PackedTraining:
 
 @contextmanager
 def _only(model: Any, rows: Tensor) -> Iterator[None]:
-    """Within, the last layer of a BERT or RoBERTa computes `rows` alone behind its attention: a sixth of MiniLM's work."""
+    """Within, the last layer of a BERT or RoBERTa computes `rows` alone: behind its queries a sixth of MiniLM's work."""
     hook = model.encoder.layer[-1].attention.output.register_forward_pre_hook(
         lambda module, inputs: tuple(states.index_select(1, rows) for states in inputs)
     )
