@@ -263,6 +263,6 @@ def _ranks_behind(scores: Floats, others: Sequence[Floats]) -> Floats:
     over = chance.mean(axis=2)
     ranks = np.zeros(m)
     for above in range(m):
-        for equal in range(m - above):
-            ranks[above : above + equal + 1] += over[above, equal] / (equal + 1)
+        for ties in range(m - above):
+            ranks[above : above + ties + 1] += over[above, ties] / (ties + 1)
     return ranks
