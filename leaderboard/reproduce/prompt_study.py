@@ -80,7 +80,7 @@ class PromptStudy(Tabular):
     def mean_bounds(self) -> RankBounds:
         """Bounds on the mean over sets: each set has a prompt of its own."""
         rows, default = self.study.scores.values(), self.study.default.values()
-        low, high = (np.mean([end(each, axis=1) for each in rows], axis=0) for end in (np.nanmin, np.nanmax))
+        low, high = (np.mean([end(matrix, axis=1) for matrix in rows], axis=0) for end in (np.nanmin, np.nanmax))
         return rank_bounds(low, high, np.mean(list(default), axis=0))
 
     @cached_property
@@ -93,7 +93,7 @@ class PromptStudy(Tabular):
         for task in self.study.tasks:
             alone, same, bounds = self.ranks[task]
             clusters = [(one.generator, one.context) for one in self.study.prompts[task]]
-            by_default = _places(self.study.default[task])
+            by_default = _ranks_of(self.study.default[task])
             for at, model in enumerate(self.study.models):
                 scores, default = self.study.scores[task][at], self.study.default[task][at]
                 yield {
@@ -113,9 +113,9 @@ class PromptStudy(Tabular):
             yield f"{task}: scores", [_SCORES, *map(_score_cells, here)]
             yield f"{task}: ranks, {counted(count, 'prompt')} that all models read", [
                 _RANKS, *(_rank_cells(row, count) for row in here)]
-        places = _places(np.mean(list(self.study.default.values()), axis=0))
+        by_default = _ranks_of(np.mean(list(self.study.default.values()), axis=0))
         yield f"{MEAN}: ranks", [["model", "by default", "own", "all"], *(
-            [model, str(places[at]), *_range_cells(self.mean_bounds, at)] for at, model in enumerate(self.study.models))]
+            [model, str(by_default[at]), *_range_cells(self.mean_bounds, at)] for at, model in enumerate(self.study.models))]
         header = ["set", "model", "prompt", "rest", "Kendall's W"]
         yield "shares of the variance", [header, *map(self._split, self.study.tasks)]
 
@@ -217,17 +217,17 @@ def _bounds(rows: NDArray[np.float64], default: NDArray[np.float64]) -> RankBoun
     return rank_bounds(np.nanmin(rows, axis=1), np.nanmax(rows, axis=1), default)
 
 
-def _places(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+def _ranks_of(scores: NDArray[np.float64]) -> NDArray[np.int64]:
     """Ranks, 1 the best; ties share it."""
-    places: NDArray[np.int64] = 1 + (scores[None, :] > scores[:, None]).sum(axis=1)
-    return places
+    by_default: NDArray[np.int64] = 1 + (scores[None, :] > scores[:, None]).sum(axis=1)
+    return by_default
 
 
 def _claims(made: PromptStudy) -> tuple[Claim, ...]:
     models, study = made.study.models, made.study
     default = {**study.default, MEAN: np.mean(list(study.default.values()), axis=0)}
     bounds = {**{task: ranks[2] for task, ranks in made.ranks.items()}, MEAN: made.mean_bounds}
-    before = {where: _names(models, _places(scores) == 1) for where, scores in default.items()}
+    before = {where: _names(models, _ranks_of(scores) == 1) for where, scores in default.items()}
     alone = {where: _names(models, one.own_best == 1) for where, one in bounds.items()}
     chosen = {where: _names(models, one.every_best == 1) for where, one in bounds.items()}
     risen = {where: [model for model in names if model not in before[where]] for where, names in alone.items()}
