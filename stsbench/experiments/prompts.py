@@ -20,6 +20,7 @@ from stsbench.evaluation.result import Result
 from stsbench.evaluation.tables import firsts, main_rows
 from stsbench.metrics.prompts import Spread, mean_over_prompts, spread
 from stsbench.parsing import MOST_YAML, load_yaml, read_text
+from stsbench.registry import DEFAULT_PROTOCOL
 from stsbench.wording import counted, printable
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ class PromptScores(Tabular):
                   self._one(task, NONE), self._one(task, CONTROL))
             for task in self.tasks for default in self.of(task, DEFAULT)
         ]
-        return figure(strips, f"{self.name}, {counted(self.prompts, 'prompt')}", self.scores[0].metric, self.neutral)
+        title = f"{self.name}, {counted(self.prompts, 'prompt')}"
+        drawn: Figure = figure(strips, title, self.scores[0].metric, self.neutral)
+        return drawn
 
     def __str__(self) -> str:
         """The table, then the best and the worst prompt of each task."""
@@ -148,9 +151,10 @@ class PromptScores(Tabular):
 
 
 def measure_prompts(
-    encoder: Encoder, prompts: Sequence[str] | Mapping[str, Sequence[str]], protocols: str | Sequence[str] = "sts:all", *,
-    tasks: str | Sequence[str] | None = None, neutral: str = NEUTRAL, output: str | Path | None = None,
-    log: Callable[[str], None] = lambda line: None, **how: Any,
+    encoder: Encoder, prompts: Sequence[str] | Mapping[str, Sequence[str]],
+    protocols: str | Sequence[str] = (DEFAULT_PROTOCOL,), *, tasks: str | Sequence[str] | None = None,
+    neutral: str = NEUTRAL, output: str | Path | None = None, log: Callable[[str], None] = lambda line: None,
+    **how: Any,
 ) -> PromptScores:
     """Measure an encoder behind every prompt, as it is, without any, and behind one that says nothing; it is loaded once.
 
