@@ -34,9 +34,9 @@ def scored(folder, **how):
 
 def test_scores_are_those_of_evaluate_behind_the_same_prompt(folder, made):
     scores = {(score.kind, score.prompt): score for score in made[0].scores}
-    asked = [("default", None), ("no prompt", ""), ("neutral prompt", "text: "), *(("prompt", text) for text in PROMPTS)]
-    assert len(scores) == len(asked)
-    for kind, prompt in asked:
+    kinds = [("default", ""), ("no prompt", ""), ("neutral prompt", "text: "), *(("prompt", text) for text in PROMPTS)]
+    assert list(scores) == kinds
+    for kind, prompt in (("default", None), ("neutral prompt", "text: "), ("prompt", PROMPTS[1])):
         row = scored(folder, prompt=prompt)
         score = scores[kind, prompt or ""]
         assert (score.value, score.low, score.high, score.n) == (row.value, row.low, row.high, 42)
@@ -49,7 +49,7 @@ def test_scores_are_those_of_evaluate_behind_the_same_prompt(folder, made):
 def test_the_model_is_loaded_once(folder, monkeypatch):
     loads, load = [], parts.load_parts
     monkeypatch.setattr(parts, "load_parts", lambda *how: loads.append(how) or load(*how))
-    measure_prompts(load_encoder(folder, pooler="mean"), PROMPTS[:2], tasks="STS-B", **HOW)
+    measure_prompts(load_encoder(folder, pooler="mean"), PROMPTS[:1], tasks="STS-B", **HOW)
     assert len(loads) == 1
 
 
