@@ -22,10 +22,12 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .api import submit as submit
     from .loaded_board import Board as Board
     from .reproduce.api import papers as papers
+    from .reproduce.prompt_study import prompt_sensitivity as prompt_sensitivity
 
 _PUBLIC = {
     "Board": "loaded_board", "add": "api", "build": "api", "import_mteb": "api", "index": "api", "load": "api",
-    "papers": "reproduce.api", "placement": "api", "plot": "api", "serve": "api", "submit": "api",
+    "papers": "reproduce.api", "placement": "api", "plot": "api", "prompt_sensitivity": "reproduce.prompt_study",
+    "serve": "api", "submit": "api",
 }
 
 
@@ -36,7 +38,8 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Board", "add", "build", "import_mteb", "index", "load", "papers", "placement", "plot", "serve", "submit",
+    "Board", "add", "build", "import_mteb", "index", "load", "papers", "placement", "plot", "prompt_sensitivity", "serve",
+    "submit",
 ]
 
 

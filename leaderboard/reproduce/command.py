@@ -24,19 +24,31 @@ if TYPE_CHECKING:
 @click.option("--board", type=click.Path(path_type=Path), help="The board whose measured entries count (default: "
               "./leaderboard, where there is one).")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Data in SentEval's layout; the commands name it, too.")
+@click.option("--results", type=click.Path(path_type=Path, exists=True, file_okay=False), help="For prompt-sensitivity: a "
+              "clone of the study's repository.")
 @click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
               show_default=True, help="latex, markdown: tables to paste; csv: a line each figure.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 def reproduce(
-    table: str | None, runs: Path | None, board: Path | None, data_dir: Path | None, form: str, json_target: str | None
+    table: str | None, runs: Path | None, board: Path | None, data_dir: Path | None, results: Path | None, form: str,
+    json_target: str | None,
 ) -> None:
     """What a paper's table prints, what was measured of it here, and how each row is run.
 
     PAPER:TABLE is a table, as simcse:5; PAPER lists a paper's tables; without it the papers are listed. A row counts as
     reproduced only by its very recipe or command, under the table's protocol and metric, on the catalog's data.
+
+    prompt-sensitivity, with --results, recomputes the figures and the claims of Kostiuk and Enevoldsen 2026 from their
+    result files. No model is run.
     """
     from .api import reproduce as reproduce_table
+    from .prompt_study import NAME
 
+    if table == NAME:
+        _study(results, form, json_target)
+        return
+    if results is not None:
+        raise click.UsageError(f"--results goes with {NAME}")
     if table is None or ":" not in table:
         if json_target or form != "table":
             raise click.UsageError("--json and --format go with a table, PAPER:TABLE")
@@ -47,6 +59,32 @@ def reproduce(
         print_lines(made.lines, form)
     if json_target:
         write_json(made.as_json(), json_target)
+
+
+def _study(results: Path | None, form: str, json_target: str | None) -> None:
+    """The study of prompt sensitivity, from its result files."""
+    from stsbench.cli.output.grid import Column, print_columns, print_text
+
+    from .prompt_files import REPOSITORY
+    from .prompt_study import FOOT, prompt_sensitivity
+
+    if results is None:
+        raise click.UsageError(f"--results is missing: a clone of the study's repository (git clone {REPOSITORY})")
+    made = prompt_sensitivity(results)
+    if json_target:
+        write_json(made.as_json(), json_target)
+    if json_target == "-":
+        return
+    if form != "table":
+        echo({"latex": made.latex, "markdown": made.markdown, "csv": made.csv}[form](), nl=False)
+        return
+    console = _console()
+    for title, (header, *cells) in made.tables():
+        print_text(console, title)
+        columns = zip(header, zip(*cells, strict=True), strict=True)
+        print_columns(console, [Column(name, column, not at) for at, (name, column) in enumerate(columns)])
+    for line in (*map(str, made.claims), *made.study.notes(), FOOT):
+        print_text(console, line)
 
 
 def _list(paper: str | None) -> None:

@@ -15,18 +15,19 @@ from stsbench.encoders.options import CacheOptions, EncoderOptions
 @click.command("fit")
 @click.argument("post", metavar="NAME")
 @options_of(EncoderOptions, CacheOptions)
-@click.option("--data", required=True, type=click.Path(path_type=Path), help="Texts to fit on: .txt, a sentence a line, or "
-              ".csv, .tsv, .jsonl of NLI pairs (both sentences); or a folder that `stsbench encode` wrote.")
+@click.option("--data", type=click.Path(path_type=Path), help="Texts to fit on: .txt, a sentence a line, or "
+              ".csv, .tsv, .jsonl of NLI pairs (both sentences); or a folder that `stsbench encode` wrote. "
+              "embedfilter alone needs none.")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="A new folder for the model.")
 @click.option("--set", "settings", multiple=True, metavar="SETTING=VALUE",
               help="A setting of NAME (`stsbench show post NAME` lists them); repeatable.")
 def fit(
-    post: str, model: str, data: Path, output: Path, settings: Sequence[str], cache_dir: Path | None, cache_limit: float,
-    no_cache: bool, **how: Any,
+    post: str, model: str, data: Path | None, output: Path, settings: Sequence[str], cache_dir: Path | None,
+    cache_limit: float, no_cache: bool, **how: Any,
 ) -> None:
     """Fit a post-processing on texts, and write a model that applies it to its vectors.
 
-    NAME: whitening, all-but-the-top, standardise, renormalise, flow, or a chain such as standardise+whitening.
+    NAME: whitening, all-but-the-top, standardise, renormalise, flow, embedfilter, or a chain such as standardise+whitening.
     The folder is a --model for stsbench and loads in sentence-transformers, where an affine map is a Dense module.
     """
     from stsbench.cli.output.messages import log, warnings_as_lines

@@ -68,6 +68,23 @@ class Encoded:
     truncated: NDArray[np.bool_]
 
 
+@dataclass(frozen=True)
+class TokenTable:
+    """A model's table of token vectors. name: of the weight in its language model; values: float32 (V, d).
+
+    notes: what a user should know of it, a line each.
+    """
+
+    name: str
+    values: NDArray[np.float32]
+    notes: tuple[str, ...] = ()
+
+    def digest(self) -> str:
+        """sha256 over shape and values."""
+        little = np.ascontiguousarray(self.values, "<f4")
+        return hashlib.sha256(f"{little.shape}\n".encode() + little.tobytes()).hexdigest()
+
+
 def _fresh(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def fresh(*arguments: Any, **named: Any) -> Any:
@@ -135,6 +152,14 @@ class Encoder(Interface, ABC):
         EncoderError, one line: it has no dropout, or none that could be switched on here.
         """
         raise EncoderError(f"{self.spec.name} has no dropout that could be switched on")
+
+    def token_table(self, which: str) -> TokenTable:
+        """The table by which the encoder's language model decodes a state ("output") or reads a token ("input").
+
+        EncoderError, one line: it has none, or none that is reached here.
+        """
+        raise EncoderError(f"{self.spec.name} gives no {which} embedding: only a transformer of our own forward pass does "
+                           "(a model folder, with a --pooler)")
 
     def ready(self) -> None:
         """Load what computes, where it is loaded late: `engine` and `notes` then say all that is known before a run."""

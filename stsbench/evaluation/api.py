@@ -66,7 +66,7 @@ def _run(
 ) -> None:
     """Encode what the protocols ask for and measure, one protocol after another."""
     cache = EmbeddingCache.of(options)
-    if options.post is not None and options.fit_on is not None:
+    if options.post is not None:
         encoder = post_processed(encoder, options.post, options.fit_on, cache, log, progress)
     set_by_set = isinstance(encoder, PostProcessed) and encoder.fitted_per_set
     targets = Targets(lambda id: _load(id, options)) if set_by_set else None

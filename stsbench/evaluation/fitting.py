@@ -33,7 +33,10 @@ def check_fitting(post: str | None, fit_on: str | Path | None) -> None:
         raise StsbenchError(f"--fit-on {fit_on} says what a post-processing is fitted on: it needs --post")
     if post is None:
         return
-    Chain.parse(post)
+    if not Chain.parse(post).needs_texts:
+        if fit_on is not None:
+            raise StsbenchError(f"--fit-on {fit_on}: the model's own weights determine {post}: leave --fit-on out")
+        return
     if fit_on is None:
         raise StsbenchError(f"--post {post} needs --fit-on target or --fit-on FILE: {_CHOICES}")
     if str(fit_on) != TARGET and not Path(fit_on).is_file() and not is_store(Path(fit_on)):
@@ -41,14 +44,19 @@ def check_fitting(post: str | None, fit_on: str | Path | None) -> None:
 
 
 def post_processed(
-    encoder: Encoder, post: str, fit_on: str | Path, cache: EmbeddingCache | None, log: Callable[[str], None],
+    encoder: Encoder, post: str, fit_on: str | Path | None, cache: EmbeddingCache | None, log: Callable[[str], None],
     progress: Callable[[int], Progress] | None = None,
 ) -> PostProcessed:
-    """`encoder` with `post`: fitted on a file, or for "target" to be fitted set by set. StsbenchError, one line."""
+    """`encoder` with `post`: fitted on a file, for "target" to be fitted set by set, for None made from its weights.
+
+    StsbenchError, one line.
+    """
     if encoder.spec.post is not None:
         raise StsbenchError(f"{encoder.spec.name} is post-processed already ({encoder.spec.post}): leave --post out")
     wrapped = PostProcessed(encoder, Chain.parse(post))
     wrapped.use_cache(cache)
+    if fit_on is None:
+        return wrapped.fit_weights()
     if str(fit_on) == TARGET:
         wrapped.notes = (
             f"{post} is fitted on each set's own texts, the test sentences among them: its scores are transductive",

@@ -39,7 +39,8 @@ class MeasureOptions:
 
     post: str | None = option(
         None, "Post-processing of the vectors, several joined by +: whitening, all-but-the-top, standardise, renormalise, "
-        "flow (`stsbench list post`); needs --fit-on.", metavar="NAME[:SETTING=VALUE,...]",
+        "flow (`stsbench list post`), which need --fit-on; embedfilter, which needs none.",
+        metavar="NAME[:SETTING=VALUE,...]",
     )
     fit_on: str | Path | None = option(
         None, "What --post is fitted on: each set's own texts, or a file of sentences (.txt) or NLI pairs (.csv, .tsv, "

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from stsbench.encoders.base import TokenTable
 from stsbench.encoders.forward.dropout import set_dropout
 from stsbench.encoders.forward.identity import model_files
 from stsbench.encoders.model_folder import check_inside, check_settings, read_settings
@@ -117,6 +118,61 @@ def load_model(
     except Exception as error:  # safetensors, torch and transformers each have their own kinds
         raise EncoderError(f"cannot load {name}: {at_fault(folder)}{first_line(error)}") from error
     return model.eval().to(getattr(torch, dtype)).requires_grad_(False), missing
+
+
+def load_token_table(folder: Path, name: str, which: str, trust_remote_code: bool = False) -> TokenTable:
+    """The table by which the folder's language model decodes its states ("output") or reads tokens ("input").
+
+    EncoderError, one line: transformers has no language model of this architecture, it decodes other states than those that
+    are encoded, an adapter changes it, or the folder stores no output embedding and its config.json ties it to no other.
+    """
+    check_code(folder, name, trust_remote_code)
+    if (folder / "adapter_config.json").is_file():
+        raise EncoderError(f"{name} has a PEFT adapter: merge it into the weights, its {which} embedding is read from them")
+    try:
+        model, missing = _load_language_model(folder, name, trust_remote_code)
+    except EncoderError:
+        raise
+    except Exception as error:  # safetensors, torch and transformers each have their own kinds
+        raise EncoderError(f"cannot load {name}: {at_fault(folder)}{first_line(error)}") from error
+    table = model.get_output_embeddings() if which == "output" else model.get_input_embeddings()
+    if table is None:
+        raise EncoderError(f"{name}: {type(model).__name__} has no {which} embedding")
+    weight = next(f"{path}.weight" for path, module in model.named_modules() if module is table)
+    if weight in missing:
+        files = ", ".join(path.name for path in weight_files(folder))
+        raise EncoderError(f"{folder / files} holds no {weight}, and config.json does not tie it to the input embedding: "
+                           "there is no output embedding")
+    tied = which == "output" and table.weight is model.get_input_embeddings().weight
+    notes = (f"{name}: {weight} is the input embedding, to which config.json ties it",) if tied else ()
+    return TokenTable(weight, table.weight.detach().float().numpy(), notes)
+
+
+def _load_language_model(folder: Path, name: str, trust: bool) -> tuple[Any, set[str]]:
+    """The masked or causal language model in the type that is stored, and the names of weights that the folder lacks."""
+    from transformers import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_MASKED_LM_MAPPING,
+        AutoConfig,
+        AutoModelForCausalLM,
+        AutoModelForMaskedLM,
+    )
+
+    with quiet():
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust)
+        if getattr(config, "is_encoder_decoder", False):
+            raise EncoderError(f"{name} is an encoder-decoder: its output embedding decodes the decoder's states, which are "
+                               "not encoded here")
+        declared = getattr(config, "auto_map", None) or {}
+        kinds = ((AutoModelForMaskedLM, MODEL_FOR_MASKED_LM_MAPPING), (AutoModelForCausalLM, MODEL_FOR_CAUSAL_LM_MAPPING))
+        kind = next((kind for kind, known in kinds if type(config) in known or kind.__name__ in declared), None)
+        if kind is None:
+            raise EncoderError(f"{name}: transformers has no language model of the architecture {config.model_type}, and so "
+                               "no output embedding")
+        model, info = kind.from_pretrained(
+            folder, config=config, dtype="auto", output_loading_info=True, local_files_only=True, trust_remote_code=trust
+        )
+    return model, set(info["missing_keys"])
 
 
 def check_weights(folder: Path, name: str, trust_remote_code: bool = False) -> set[str]:

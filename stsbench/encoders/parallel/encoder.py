@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import issparse
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
+from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress, TokenTable
 from stsbench.encoders.parallel.devices import chosen_devices
 from stsbench.encoders.parallel.pool import Workers
 from stsbench.errors import EncoderError
@@ -74,6 +74,10 @@ class ParallelEncoder(Encoder):
     def with_dropout(self, seed: int) -> Encoder:
         """In this process."""
         return self._encoder.with_dropout(seed)
+
+    def token_table(self, which: str) -> TokenTable:
+        """Read in this process."""
+        return self._encoder.token_table(which)
 
 
 def encode_part(encoder: Encoder, part: _Part, progress: Progress) -> tuple[Any, Encoded, bool]:

@@ -8,10 +8,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.encoders.post.base import Map as Map
 from stsbench.encoders.post.base import Post, State, Vectors, VectorSource
 from stsbench.encoders.post.moments import Moments, moments
-
-Map = tuple[NDArray[np.float64], NDArray[np.float64]]  # mean (d,), kernel (d, k)
 
 
 class Affine(Post):
@@ -35,6 +34,9 @@ class Affine(Post):
 
     def transform(self, vectors: Vectors) -> Vectors:
         return (np.asarray(vectors, dtype=np.float64) - self.mean) @ self.kernel
+
+    def affine(self) -> Map | None:
+        return self.mean, self.kernel
 
     def state(self) -> State:
         return {"mean": self.mean, "kernel": self.kernel}

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from stsbench.config import validate
+from stsbench.encoders.base import TokenTable
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean
 
 Vectors = NDArray[Any]  # (n, d), float32 or float64
 State = dict[str, NDArray[Any]]
+Map = tuple[NDArray[np.float64], NDArray[np.float64]]  # mean (d,), kernel (d, k)
 
 
 class PostOptions(BaseModel):
@@ -98,6 +100,10 @@ class Post(ABC):
     def restore(self, state: State) -> Self:
         """This object with such a state, as if it had been fitted."""
 
+    def affine(self) -> Map | None:
+        """Mean and kernel where the fitted map is (x - mean) @ kernel and nothing else; None for any other."""
+        return None
+
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], state: State) -> Self:
         """The fitted object that has these settings and this state."""
@@ -124,3 +130,24 @@ class Post(ABC):
     def _known(self, key: str) -> str:
         fields = self.Options.model_fields
         return did_you_mean(key, fields) if fields else "; it has no settings"
+
+
+class FromWeights(Post):
+    """A post-processing that the model's own weights determine: no text is read, and nothing is fitted on vectors.
+
+    A subclass writes `fit_table` in the place of `fit`. Its setting `table` says which table it is made from.
+    """
+
+    made_of: str | None = None  # NAME@DIGEST of the table, once `fit_table` has been called
+
+    @abstractmethod
+    def fit_table(self, table: TokenTable) -> Self:
+        """This object, made from a table of token vectors. StsbenchError, one line: it does not suit."""
+
+    def fit(self, source: VectorSource) -> Self:
+        """This object: vectors change nothing."""
+        return self
+
+    def unfitted(self) -> Self:
+        """This object: fitted on other texts it is the same."""
+        return self

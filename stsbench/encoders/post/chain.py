@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.config import parse_yaml
+from stsbench.encoders.base import Encoder
 from stsbench.encoders.post.affine import Affine
-from stsbench.encoders.post.base import Post, Vectors, VectorSource
+from stsbench.encoders.post.base import FromWeights, Post, Vectors, VectorSource
 from stsbench.encoders.post.load import load_post
 from stsbench.encoders.post.moments import moments
 from stsbench.errors import StsbenchError
@@ -26,7 +27,10 @@ class Chain:
     """One post-processing or several, applied from left to right."""
 
     def __init__(self, steps: Sequence[Post]) -> None:
+        """StsbenchError: a step that is made from the model's weights has another one before it."""
         self.steps = tuple(steps)
+        if late := [step.name for step in self.steps[1:] if isinstance(step, FromWeights)]:
+            raise StsbenchError(f"--post {self.names}: {late[0]} is made for the model's own vectors: it must come first")
 
     @classmethod
     def parse(cls, text: str) -> Chain:
@@ -59,6 +63,34 @@ class Chain:
     def unfitted(self) -> Chain:
         """Another one of the same settings."""
         return Chain([step.unfitted() for step in self.steps])
+
+    @property
+    def needs_texts(self) -> bool:
+        """Whether a step is fitted on the vectors of texts; else the model's weights determine all of them."""
+        return any(not isinstance(step, FromWeights) for step in self.steps)
+
+    @property
+    def table(self) -> str:
+        """NAME@DIGEST of the table of the model's that its first step was made from."""
+        first = self.steps[0]
+        assert isinstance(first, FromWeights) and first.made_of is not None
+        return first.made_of
+
+    def made_from(self, encoder: Encoder) -> Self:
+        """This chain with the steps that the weights of `encoder` determine, made once.
+
+        StsbenchError, one line: the encoder has no such weights, or they are of another width than its vectors.
+        """
+        for step in self.steps:
+            if isinstance(step, FromWeights) and step.made_of is None:
+                table = encoder.token_table(step.options.table)
+                width = table.values.shape[1]
+                if encoder.dimension not in (None, width):
+                    raise StsbenchError(f"{step.name}: {table.name} of {encoder.spec.name} has width {width}, and its "
+                                        f"vectors have {encoder.dimension} numbers")
+                step.fit_table(table)
+                step.made_of = f"{table.name}@{table.digest()}"
+        return self
 
     def fit(self, source: VectorSource) -> Self:
         """This chain, fitted: each step on what the steps before it make of `source`.
@@ -94,12 +126,10 @@ class Chain:
         kernel: Any = None
         bias: Any = None
         for step in self.steps:
-            if not isinstance(step, Affine):
+            if (one := step.affine()) is None:
                 return None
-            if kernel is None:
-                kernel, bias = step.kernel, -step.mean @ step.kernel
-            else:
-                kernel, bias = kernel @ step.kernel, (bias - step.mean) @ step.kernel
+            mean, by = one
+            kernel, bias = (by, -mean @ by) if kernel is None else (kernel @ by, (bias - mean) @ by)
         return kernel, bias
 
     def digest(self) -> str:

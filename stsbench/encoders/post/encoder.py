@@ -79,9 +79,13 @@ class PostProcessed(Encoder):
     def fit_vectors(self, source: VectorSource) -> PostProcessed:
         """A copy fitted on vectors of `base`, known by the name of their texts. StsbenchError, one line."""
         with fresh_torch(gradients=True):  # a flow is trained
-            fitted = PostProcessed(self.base, self.chain.unfitted().fit(source), source.name)
-        fitted._cache, fitted._memory = self._cache, self._memory
-        return fitted
+            return self._with(self.chain.made_from(self.base).unfitted().fit(source), source.name)
+
+    def fit_weights(self) -> PostProcessed:
+        """A copy that the weights of `base` determine, without any text. StsbenchError, one line: `chain` needs texts."""
+        if self.chain.needs_texts:
+            raise StsbenchError(f"{self.chain.names} is fitted on texts")
+        return self._with(self.chain.made_from(self.base), self.chain.table)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, k) vectors of n texts. A text whose vector is not finite keeps one of NaN."""
@@ -105,6 +109,11 @@ class PostProcessed(Encoder):
     def device(self) -> torch.device:
         """The base's."""
         return self.base.device
+
+    def _with(self, chain: Chain, fitted_on: str) -> PostProcessed:
+        fitted = PostProcessed(self.base, chain, fitted_on)
+        fitted._cache, fitted._memory = self._cache, self._memory
+        return fitted
 
     def _encoded(self, texts: Sequence[str], progress: Progress | None) -> Encoded:
         if self._memory is not None:

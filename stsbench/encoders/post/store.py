@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from stsbench.encoders.post.chain import Chain
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.parsing import read_json
@@ -19,7 +21,10 @@ def write_post(folder: Path, chain: Chain, fitted_on: str) -> None:
     """Write both files into `folder`. The arrays keep their types; those of step I, from 0, are called I.NAME."""
     from safetensors.numpy import save_file
 
-    arrays = {f"{index}.{name}": array for index, step in enumerate(chain.steps) for name, array in step.state().items()}
+    states = [step.state() for step in chain.steps]
+    arrays = {  # contiguous: safetensors writes an array's memory, in whatever order that is
+        f"{index}.{name}": np.ascontiguousarray(array) for index, state in enumerate(states) for name, array in state.items()
+    }
     save_file(arrays, folder / TENSORS)
     settings = {"format": 1, "post": chain.spelled(), "fitted_on": fitted_on, "digest": chain.digest()}
     (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
-from stsbench.encoders.forward.checkpoint import quiet
+from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress, TokenTable
+from stsbench.encoders.forward.checkpoint import load_token_table, quiet
 from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.in_memory import saved
 from stsbench.encoders.post.encoder import PostProcessed
@@ -150,6 +150,13 @@ class LazyEncoder(Encoder):
         from stsbench.encoders.transformer.with_dropout import WithDropout
 
         return WithDropout(self.config, self._loader.parts, self.options.batch_tokens, seed)
+
+    def token_table(self, which: str) -> TokenTable:
+        """As the folder stores it, whatever --dtype the model computes in."""
+        folder = self.config.folder
+        if folder is None or not folder.is_dir():
+            raise EncoderError(f"{self.spec.name} was given in memory: its {which} embedding is read from a folder; save it")
+        return load_token_table(folder, self.spec.name, which, self.config.trust_remote_code)
 
     def _build(self) -> TransformerEncoder:
         from stsbench.encoders.transformer.transformer import TransformerEncoder

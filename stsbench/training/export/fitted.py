@@ -40,7 +40,7 @@ class FitOptions(EncoderOptions, CacheOptions):
 
 
 def fit(
-    post: str, model: Any, data: str | Path | VectorStore | Iterable[str], output: str | Path, *,
+    post: str, model: Any, data: str | Path | VectorStore | Iterable[str] | None, output: str | Path, *,
     settings: Mapping[str, Any] | None = None, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
     no_cache: bool = False, pooler: str | None = None, template: str | None = None, full_stop: bool | None = None,
     max_length: int | None = None, normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
@@ -49,12 +49,12 @@ def fit(
 ) -> Encoder:
     """Fit a post-processing on texts and write a model that applies it to its vectors, as `stsbench fit` does.
 
-    post: whitening, all-but-the-top, standardise, renormalise, flow, or a chain such as "standardise+whitening"; settings:
-    those of one post-processing. model: a transformer by its Hub id or folder, a run of `train`, or what `load_encoder`
-    made of it. data: a list of texts; a file, .txt with a sentence a line, or .csv, .tsv, .jsonl of NLI pairs (both
-    sentences); or a folder that `encode` wrote, or what it returned. output: a new folder, which sentence-transformers
-    loads, too. cache_dir, cache_limit (GB), no_cache: of the vectors that are kept. All others are options of
-    `load_encoder`.
+    post: whitening, all-but-the-top, standardise, renormalise, flow, embedfilter, or a chain such as
+    "standardise+whitening"; settings: those of one post-processing. model: a transformer by its Hub id or folder, a run of
+    `train`, or what `load_encoder` made of it. data: a list of texts; a file, .txt with a sentence a line, or .csv, .tsv,
+    .jsonl of NLI pairs (both sentences); or a folder that `encode` wrote, or what it returned; None for embedfilter, which
+    the model's weights determine. output: a new folder, which sentence-transformers loads, too. cache_dir, cache_limit (GB),
+    no_cache: of the vectors that are kept. All others are options of `load_encoder`.
 
     Returns the encoder that the folder holds. Nothing is printed. Raises StsbenchError, one line: `output` is there, the
     texts do not suffice, or the model cannot be written.
@@ -89,7 +89,7 @@ def chain_with(post: str, settings: Sequence[str]) -> str:
 
 
 def fit_model(
-    model: Any, options: EncoderOptions, post: str, data: Path | Iterable[str], output: Path, *,
+    model: Any, options: EncoderOptions, post: str, data: Path | Iterable[str] | None, output: Path, *,
     cache: EmbeddingCache | None = None, log: Callable[[str], None] = print,
     progress: Callable[[int], Progress] | None = None,
 ) -> None:
@@ -99,19 +99,24 @@ def fit_model(
     by options that no folder can hold, or the texts do not suffice.
     """
     chain = Chain.parse(post)
+    if chain.needs_texts and data is None:
+        raise StsbenchError(f"{post} is fitted on texts: give --data")
+    if not chain.needs_texts and data is not None:
+        raise StsbenchError(f"the model's own weights determine {post}: leave --data out")
     with new_folder(output) as building:  # before hours of encoding: what cannot be written is said at once
         encoder = loaded_encoder(model, options)
         base = _native(encoder, options)
         wrapped = PostProcessed(base, chain)  # refuses a width that does not suit, before the texts are read
         wrapped.use_cache(cache)
-        fitted, texts = fitted_on_data(wrapped, data, log, progress)
+        fitted, texts = (wrapped.fit_weights(), None) if data is None else fitted_on_data(wrapped, data, log, progress)
+        source = str(fitted.spec.fitted_on)
         export_model(
-            _inference(base), building, card=_card(base, fitted.chain, texts), max_length=base.spec.max_length,
-            normalize=base.spec.normalize, post=(fitted.chain, texts.name), trained_on=base.trained_on,
+            _inference(base), building, card=_card(base, fitted.chain, source, texts), max_length=base.spec.max_length,
+            normalize=base.spec.normalize, post=(fitted.chain, source), trained_on=base.trained_on,
         )
     for line in fitted.notes:
         log(line)
-    log(f"{output}: {base.spec.name}, then {chain.spelled()}, fitted on {shortened(texts.name)}")
+    log(f"{output}: {base.spec.name}, then {chain.spelled()}, fitted on {shortened(source)}")
 
 
 def _native(encoder: Encoder, options: EncoderOptions) -> LazyEncoder:
@@ -150,12 +155,13 @@ def _inference(encoder: LazyEncoder) -> Inference:
     return Inference(built.model, parts.tokenizer, built.pooler, dense, token_pooler=parts.token_pooler, prompt=built.prompt)
 
 
-def _card(encoder: LazyEncoder, chain: Chain, texts: FitTexts) -> str:
-    """README.md of the folder."""
+def _card(encoder: LazyEncoder, chain: Chain, source: str, texts: FitTexts | None) -> str:
+    """README.md of the folder; texts: None where the model's own weights were fitted on."""
     trust = "" if chain.affine() is not None else ", trust_remote_code=True"
     rows = {
         "model": Path(encoder.spec.name).name, "pooler": encoder.spec.pooler, "post-processing": chain.spelled(),
-        "fitted on": texts.name, "texts": f"{texts.items * texts.sides:,}", "digest of what was found": chain.digest(),
+        "fitted on": source, **({"texts": f"{texts.items * texts.sides:,}"} if texts else {}),
+        "digest of what was found": chain.digest(),
         "vectors before it": "scaled to length 1" if encoder.spec.normalize else "as long as they come",
     }
     sources = dict.fromkeys(step.source for step in chain.steps if step.source)

@@ -1,0 +1,192 @@
+"""The result files of the study of prompt sensitivity (Kostiuk and Enevoldsen 2026), as its repository publishes them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.errors import StsbenchError
+from stsbench.parsing import read_json, read_json_object
+from stsbench.wording import counted
+
+REPOSITORY = "https://github.com/centre-for-humanities-computing/instruction-sensitivity-evaluation"
+_PROMPTS, _LIST, _GENERATED = Path("data", "prompts"), "deduplicated_prompts.json", "-gen-prompts.json"
+_RESULTS = Path("data", "cache_data", "mteb_cache", "results")
+_SPLITS = ("test", "dev")  # the first that a file has; validation data of a set with test data are not its result
+_ENGLISH = ("default", "en", "eng")  # names of the English part, of which a set has one
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StudyPrompt:
+    """A prompt of the deduplicated list. generator: the files that hold it; context: what its writer was told."""
+
+    task: str
+    text: str
+    generator: str
+    context: str  # "task", "task, data", "task, data, language"
+
+
+@dataclass(frozen=True)
+class Study:
+    """Main scores x 100. scores: by task, (models, prompts of the task), NaN where not run; default: by task, (models,).
+
+    dropped: runs by (model, task) whose prompt is in no list, and how many of them have the very score of the default.
+    """
+
+    models: tuple[str, ...]
+    prompts: Mapping[str, tuple[StudyPrompt, ...]]
+    scores: Mapping[str, Floats]
+    default: Mapping[str, Floats]
+    dropped: Mapping[tuple[str, str], tuple[int, int]]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that were run, in the list's order."""
+        return tuple(self.scores)
+
+    def notes(self) -> list[str]:
+        """What was dropped, and what is not there, a line each."""
+        lines = [
+            f"{model}, {task}: {counted(runs, 'run')} dropped, whose prompt is in no prompt file"
+            + (f"; {same} of them with the very score of the default" if same else "")
+            for (model, task), (runs, same) in self.dropped.items()
+        ]
+        for task in self.tasks:
+            for model, row in zip(self.models, self.scores[task], strict=True):
+                if lacking := int(np.isnan(row).sum()):
+                    lines.append(f"{model}, {task}: {lacking} of {len(row)} prompts were not run")
+        return lines
+
+
+def read_study(folder: Path) -> Study:
+    """What a clone of the repository holds. StsbenchError, one line naming the file: it is none, or not as described.
+
+    Runs are matched to prompts by their texts: bge-small and bge-base have older ones that no list holds.
+    """
+    if not (folder / _PROMPTS / _LIST).is_file():
+        raise StsbenchError(f"{folder} holds no {_PROMPTS / _LIST}: give a clone of {REPOSITORY}")
+    prompts, results = read_prompts(folder / _PROMPTS), folder / _RESULTS
+    models = sorted(path.name for path in results.iterdir() if path.is_dir()) if results.is_dir() else []
+    runs_of = {model: _Runs(prompts) for model in models}
+    for model, runs in runs_of.items():
+        for revision in sorted(path for path in (results / model).iterdir() if path.is_dir()):
+            runs.read(revision)
+    kept = [model for model in models if runs_of[model].scores]
+    if not kept:
+        raise StsbenchError(f"{results} holds no results of prompts: give a whole clone of {REPOSITORY}")
+    tasks = [task for task in prompts if any(at == task for model in kept for at, _ in runs_of[model].scores)]
+    for model in kept:
+        runs_of[model].check(tasks, results / model)
+    return Study(
+        tuple(model.rpartition("__")[2] for model in kept), {task: prompts[task] for task in tasks},
+        {task: np.array([[runs_of[model].scores.get((task, one.text), np.nan) for one in prompts[task]] for model in kept])
+         for task in tasks},
+        {task: np.array([runs_of[model].default.get(task, np.nan) for model in kept]) for task in tasks},
+        {(model.rpartition("__")[2], task): (count, runs_of[model].like_default(task))
+         for model in kept for task, count in sorted(runs_of[model].dropped().items())},
+    )
+
+
+def read_prompts(folder: Path) -> dict[str, tuple[StudyPrompt, ...]]:
+    """The deduplicated prompts by task, with the generators whose own files hold them. StsbenchError naming the file."""
+    by: dict[tuple[str, str], list[str]] = {}
+    for path in sorted(folder.glob(f"*{_GENERATED}")):
+        for entry in _entries(path):
+            by.setdefault((entry["task"], entry["generated_prompt"]), []).append(path.name.removesuffix(_GENERATED))
+    prompts: dict[str, dict[str, StudyPrompt]] = {}
+    for entry in _entries(folder / _LIST):
+        task, text = entry["task"], entry["generated_prompt"]
+        told = ", ".join(["task", *(word for word, key in _TOLD.items() if entry.get(key))])
+        generators = " and ".join(dict.fromkeys(by.get((task, text), ["unknown"])))
+        prompts.setdefault(task, {})[text] = StudyPrompt(task, text, generators, told)
+    return {task: tuple(of_task.values()) for task, of_task in sorted(prompts.items())}
+
+
+_TOLD = {"data": "dataset_description", "language": "language"}
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    entries = read_json(path)
+    if not isinstance(entries, list):
+        raise StsbenchError(f"{path} must hold a list of prompts")
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("task", "generated_prompt")):
+            raise StsbenchError(f"{path}: entry {number} has no task and generated_prompt")
+    return entries
+
+
+class _Runs:
+    """The results of one model."""
+
+    def __init__(self, prompts: Mapping[str, Sequence[StudyPrompt]]) -> None:
+        self._known = {(task, one.text) for task, of_task in prompts.items() for one in of_task}
+        self._tasks = set(prompts)
+        self.scores: dict[tuple[str, str], float] = {}
+        self.default: dict[str, float] = {}
+        self._older: dict[tuple[str, str], float] = {}
+
+    def read(self, revision: Path) -> None:
+        """The baseline files of a revision, and one folder for each prompt."""
+        for task, path in self._files(revision):
+            _put(self.default, task, path)
+        experiments = revision / "experiments"
+        for folder in sorted(experiments.iterdir()) if experiments.is_dir() else ():
+            for task, path in self._files(folder):
+                key = task, _prompt_of(folder / "model_meta.json", task)
+                _put(self.scores if key in self._known else self._older, key, path)
+
+    def check(self, tasks: Sequence[str], folder: Path) -> None:
+        """StsbenchError for a task of which there is no result by default, or none of any prompt: it has no rank then."""
+        run = {task for task, _ in self.scores}
+        for task in tasks:
+            if task not in self.default or task not in run:
+                what = "no result of any prompt" if task in self.default else "no result by default"
+                raise StsbenchError(f"{folder} holds {what} of {task}, which other models have: give a whole clone")
+
+    def dropped(self) -> Counter[str]:
+        """How many runs of each task have a prompt that no list holds."""
+        return Counter(task for task, _ in self._older)
+
+    def like_default(self, task: str) -> int:
+        """How many of those have the default's score, to the last digit: the prompt changed nothing."""
+        return sum(at == task and score == self.default.get(task) for (at, _), score in self._older.items())
+
+    def _files(self, folder: Path) -> Iterator[tuple[str, Path]]:
+        return ((path.stem, path) for path in sorted(folder.glob("*.json")) if path.stem in self._tasks)
+
+
+def _put(known: dict[Any, float], key: Any, path: Path) -> None:
+    score = _main_score(path)
+    if known.setdefault(key, score) != score:
+        raise StsbenchError(f"{path} is a second result of the same model, task and prompt, with another score")
+
+
+def _prompt_of(meta: Path, task: str) -> str:
+    """The prompt that a run was made with; of retrieval it is the queries'. StsbenchError: the file states none."""
+    kwargs = read_json_object(meta).get("experiment_kwargs")
+    prompts = kwargs.get("prompts") if isinstance(kwargs, dict) else None
+    stated = prompts if isinstance(prompts, dict) else {}
+    text = stated.get(task, stated.get(f"{task}-query"))
+    if not isinstance(text, str):
+        raise StsbenchError(f"{meta} states no prompt of {task} under experiment_kwargs.prompts")
+    return text
+
+
+def _main_score(path: Path) -> float:
+    """A result's main score x 100, of its English part. StsbenchError naming the file: there is none, or several."""
+    scores = read_json_object(path).get("scores")
+    parts = next((scores[split] for split in _SPLITS if split in scores), None) if isinstance(scores, dict) else None
+    rows = [row for row in parts if isinstance(row, dict)] if isinstance(parts, list) else []
+    english = [row.get("main_score") for row in rows if row.get("hf_subset") in _ENGLISH]
+    scored = english or [row.get("main_score") for row in rows]
+    if len(scored) != 1 or not isinstance(scored[0], int | float):
+        raise StsbenchError(f"{path} holds no main_score of one English part (a split of {' or '.join(_SPLITS)})")
+    return 100 * float(scored[0])

@@ -1,0 +1,267 @@
+"""`stsbench reproduce prompt-sensitivity`: the published study's figures again, from its result files, and what holds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.display.latex import BOOKTABS, escaped, latex_table
+from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
+from stsbench.metrics.prompts import (
+    RankBounds,
+    RankChances,
+    common_ranks,
+    independent_ranks,
+    kendall_w,
+    mean_over_prompts,
+    rank_bounds,
+    shared_prompts,
+    spread,
+    variance_split,
+)
+from stsbench.wording import counted, printable
+
+from .prompt_files import Study, read_study
+
+if TYPE_CHECKING:
+    from pyarrow import Table
+
+NAME = "prompt-sensitivity"
+MEAN = "mean of the sets"  # each with a prompt of its own
+FOOT = (
+    "main score x 100; sd over prompts (n - 1); error: of the mean, where generators and contexts are drawn again; below "
+    "default: share of prompts, ties half. Ranks: 1 is the best; alone: every model draws its own prompt, same: all read "
+    "the same one; own, all: best to worst rank by the choice of the model's own prompt against the others' default, and of "
+    "all prompts."
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the study says, whether its own files bear it out, and by what figures."""
+
+    text: str
+    holds: bool
+    because: str
+
+    def __str__(self) -> str:
+        return f"{'holds' if self.holds else 'does not hold'}: {self.text}. {self.because}"
+
+
+@dataclass(frozen=True, repr=False)
+class PromptStudy(Tabular):
+    """The study's results, in tables, and its claims."""
+
+    study: Study
+
+    def __repr__(self) -> str:
+        true = sum(claim.holds for claim in self.claims)
+        what = f"{counted(len(self.study.models), 'model')}, {counted(len(self.study.tasks), 'set')}"
+        return f"<PromptStudy {what}: {true} of {len(self.claims)} claims hold; print it>"
+
+    @cached_property
+    def ranks(self) -> dict[str, tuple[RankChances, RankChances, RankBounds]]:
+        """By task: the chances of ranks where each model draws its own prompt, and where all read the same, and bounds."""
+        scores, default = self.study.scores, self.study.default
+        return {task: (independent_ranks(list(rows)), common_ranks(rows), _bounds(rows, default[task]))
+                for task, rows in scores.items()}
+
+    @cached_property
+    def mean_bounds(self) -> RankBounds:
+        """Bounds on the mean over sets: each set has a prompt of its own."""
+        rows, default = self.study.scores.values(), self.study.default.values()
+        low, high = (np.mean([end(matrix, axis=1) for matrix in rows], axis=0) for end in (np.nanmin, np.nanmax))
+        return rank_bounds(low, high, np.mean(list(default), axis=0))
+
+    @cached_property
+    def claims(self) -> tuple[Claim, ...]:
+        """The study's claims."""
+        return _claims(self)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row for each set and model."""
+        for task in self.study.tasks:
+            alone, same, bounds = self.ranks[task]
+            clusters = [(one.generator, one.context) for one in self.study.prompts[task]]
+            by_default = _ranks_of(self.study.default[task])
+            for at, model in enumerate(self.study.models):
+                scores, default = self.study.scores[task][at], self.study.default[task][at]
+                yield {
+                    "set": task, "model": model, **asdict(spread(scores, default)),
+                    "error": mean_over_prompts(scores, clusters).error, "default_rank": int(by_default[at]),
+                    "first_alone": alone.first[at], "first_same": same.first[at], "expected_rank_alone": alone.expected[at],
+                    "expected_rank_same": same.expected[at],
+                    **{name: int(values[at]) for name, values in vars(bounds).items()},
+                }
+
+    def tables(self) -> Iterator[tuple[str, list[list[str]]]]:
+        """Title and lines of cells, the header first."""
+        rows = list(self.rows())
+        for task in self.study.tasks:
+            here = [row for row in rows if row["set"] == task]
+            count = shared_prompts(self.study.scores[task]).shape[1]
+            yield f"{task}: scores", [_SCORES, *map(_score_cells, here)]
+            yield f"{task}: ranks, {counted(count, 'prompt')} that all models read", [
+                _RANKS, *(_rank_cells(row, count) for row in here)]
+        by_default = _ranks_of(np.mean(list(self.study.default.values()), axis=0))
+        yield f"{MEAN}: ranks", [["model", "by default", "own", "all"], *(
+            [model, str(by_default[at]), *_range_cells(self.mean_bounds, at)] for at, model in enumerate(self.study.models))]
+        header = ["set", "model", "prompt", "rest", "Kendall's W"]
+        yield "shares of the variance", [header, *map(self._split, self.study.tasks)]
+
+    def __str__(self) -> str:
+        """What `stsbench reproduce prompt-sensitivity` prints."""
+        parts = [f"{title}\n{text_table(lines)}\n" for title, lines in self.tables()]
+        return printable("\n".join([*parts, *map(str, self.claims), *self.study.notes(), FOOT]))
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        tables = [html_table(title, lines) for title, lines in self.tables()]
+        return "".join([*tables, html_lines([*map(str, self.claims), *self.study.notes(), FOOT])])
+
+    def to_arrow(self) -> Table:
+        """A row for each set and model."""
+        return arrow_table(list(self.rows()))
+
+    def csv(self) -> str:
+        """The same, a line each."""
+        stream, rows = io.StringIO(), list(self.rows())
+        table = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+        return stream.getvalue()
+
+    def latex(self) -> str:
+        """A booktabs table for each that `print` shows."""
+        return BOOKTABS + "\n".join(latex_table(lines, escaped(title), f"{NAME}:{title}") for title, lines in self.tables())
+
+    def markdown(self) -> str:
+        """The same in Markdown, then the claims."""
+        parts, remarks = [], [*map(str, self.claims), *self.study.notes()]
+        for title, lines in self.tables():
+            rules = ["---", *["---:"] * (len(lines[0]) - 1)]
+            body = ["| " + " | ".join(line) + " |" for line in (lines[0], rules, *lines[1:])]
+            parts += [f"**{title}**\n", *body, ""]
+        return "\n".join([*parts, *(f"- {escape(line, quote=False)}" for line in remarks), ""])
+
+    def as_json(self) -> dict[str, Any]:
+        """What --json writes, as plain data; null where there is no number."""
+        return {
+            "rows": [{key: _plain(value) for key, value in row.items()} for row in self.rows()],
+            "mean": {name: values.tolist() for name, values in vars(self.mean_bounds).items()},
+            "models": list(self.study.models), "claims": [asdict(claim) for claim in self.claims],
+            "notes": self.study.notes(),
+        }
+
+    def to_json(self) -> str:
+        """What --json writes."""
+        return json.dumps(self.as_json(), indent=1)
+
+    def _split(self, task: str) -> list[str]:
+        split, agreement = variance_split(self.study.scores[task]), kendall_w(self.study.scores[task])
+        return [task, *(f"{value:.3f}" for value in (split.model, split.prompt, split.rest, agreement))]
+
+
+def prompt_sensitivity(results: str | Path) -> PromptStudy:
+    """The figures and claims of Kostiuk and Enevoldsen 2026 (arXiv 2605.22544), recomputed from their result files.
+
+    results: a clone of their repository, github.com/centre-for-humanities-computing/instruction-sensitivity-evaluation. No
+    model is run. Raises StsbenchError, one line naming the file, where it is not such a folder.
+    """
+    return PromptStudy(read_study(Path(results)))
+
+
+_SCORES = ["model", "n", "default", "mean", "sd", "error", "min", "quartiles", "max", "below default"]
+_RANKS = ["model", "by default", "first alone", "first same", "rank alone", "rank same", "own", "all"]
+
+
+def _score_cells(row: dict[str, Any]) -> list[str]:
+    numbers = [_number(row[key]) for key in ("default", "mean", "sd", "error", "min")]
+    quartiles = " ".join(_number(row[key]) for key in ("lower", "median", "upper"))
+    below = "" if np.isnan(row["percentile"]) else f"{100 * row['percentile']:.0f}%"
+    return [row["model"], str(row["n"]), *numbers, quartiles, _number(row["max"]), below]
+
+
+def _rank_cells(row: dict[str, Any], count: int) -> list[str]:
+    return [
+        row["model"], str(row["default_rank"]), f"{row['first_alone']:.3f}", f"{row['first_same'] * count:g} of {count}",
+        f"{row['expected_rank_alone']:.2f}", f"{row['expected_rank_same']:.2f}",
+        *(f"{row[f'{whose}_best']} to {row[f'{whose}_worst']}" for whose in ("own", "every")),
+    ]
+
+
+def _range_cells(bounds: RankBounds, at: int) -> list[str]:
+    return [f"{bounds.own_best[at]} to {bounds.own_worst[at]}", f"{bounds.every_best[at]} to {bounds.every_worst[at]}"]
+
+
+def _number(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.2f}"
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and np.isnan(value) else value
+
+
+def _bounds(rows: NDArray[np.float64], default: NDArray[np.float64]) -> RankBounds:
+    return rank_bounds(np.nanmin(rows, axis=1), np.nanmax(rows, axis=1), default)
+
+
+def _ranks_of(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Ranks, 1 the best; ties share it."""
+    by_default: NDArray[np.int64] = 1 + (scores[None, :] > scores[:, None]).sum(axis=1)
+    return by_default
+
+
+def _claims(made: PromptStudy) -> tuple[Claim, ...]:
+    models, study = made.study.models, made.study
+    default = {**study.default, MEAN: np.mean(list(study.default.values()), axis=0)}
+    bounds = {**{task: ranks[2] for task, ranks in made.ranks.items()}, MEAN: made.mean_bounds}
+    before = {where: _names(models, _ranks_of(scores) == 1) for where, scores in default.items()}
+    alone = {where: _names(models, one.own_best == 1) for where, one in bounds.items()}
+    chosen = {where: _names(models, one.every_best == 1) for where, one in bounds.items()}
+    risen = {where: [model for model in names if model not in before[where]] for where, names in alone.items()}
+    return (
+        Claim(f"by its own prompt any model can be first on the {MEAN}, the others as by default",
+              len(alone[MEAN]) == len(models), f"Who can be first so: {_listed(alone, models)}"),
+        Claim(f"by prompts any model can be first on the {MEAN}, where the others' are chosen badly, too",
+              len(chosen[MEAN]) == len(models), f"Who can be first so: {_listed(chosen, models)}"),
+        Claim("a model that is not first by default gets there only where the others' prompts are chosen, too",
+              not any(risen.values()), f"Who gets there by its own prompt: {_listed(risen, models)}"),
+        *_claims_on_default(list(made.rows()), models, len(study.tasks)),
+    )
+
+
+def _claims_on_default(rows: Sequence[dict[str, Any]], models: Sequence[str], sets: int) -> tuple[Claim, ...]:
+    above = [row["model"] for row in rows if row["default"] > row["mean"]]
+    most = [model for model in models if above.count(model) > sets / 2]
+    over, under = (sum(test) for test in zip(*((row["default"] > row["max"], row["default"] < row["min"]) for row in rows),
+                                             strict=True))
+    return (
+        Claim("most models report scores above what a prompt gives on average", len(most) > len(models) / 2,
+              f"Default above the mean on most sets: {len(most)} of {counted(len(models), 'model')} ({_some(most)})"),
+        Claim("a score by default may be outside of all that other prompts give", over + under > 0,
+              f"Of {len(rows)} defaults {over} are above every prompt's score, and {under} below"),
+    )
+
+
+def _names(models: Sequence[str], which: NDArray[np.bool_]) -> list[str]:
+    return [model for model, there in zip(models, which, strict=True) if there]
+
+
+def _listed(first: dict[str, list[str]], models: Sequence[str]) -> str:
+    return "; ".join(f"{where}: {'all' if len(names) == len(models) else _some(names)}" for where, names in first.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,261 @@
+"""Every prompt of a list measured with one load of a model, beside its default, no prompt and one that says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
+from stsbench.encoders.base import Encoder
+from stsbench.errors import EncoderError, StsbenchError
+from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.plan import metric_under
+from stsbench.evaluation.result import Result
+from stsbench.evaluation.tables import firsts, main_rows
+from stsbench.metrics.prompts import Spread, mean_over_prompts, spread
+from stsbench.parsing import MOST_YAML, load_yaml, read_text
+from stsbench.registry import DEFAULT_PROTOCOL
+from stsbench.wording import counted, printable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyarrow import Table
+
+NEUTRAL = "text: "  # says nothing of a task: what a prefix costs, whatever it says
+DEFAULT, NONE, CONTROL, PROMPT = "default", "no prompt", "neutral prompt", "prompt"  # kinds of what is measured
+FOOT = (
+    "default: as the model is used; neutral: behind {neutral!r}; sd over prompts (n - 1); error: of the mean, over prompts; "
+    "below default: share of prompts that are worse, ties half; 95 % over prompts: where another prompt of the kind may lie;"
+    " over items: where the score by default may lie on other items."
+)
+
+
+@dataclass(frozen=True)
+class PromptScore:
+    """One score behind one prompt: value, and low and high, its 95 % interval over items, in the metric's unit."""
+
+    kind: str  # DEFAULT, NONE, CONTROL or PROMPT
+    prompt: str  # "" for none
+    protocol: str
+    task: str
+    metric: str
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    fingerprint: str  # of the encoder behind this prompt
+
+
+@dataclass(frozen=True, repr=False)
+class PromptScores(Tabular):
+    """What `measure_prompts` gives: every score, and for each task their distribution over prompts."""
+
+    name: str  # of the model
+    scores: tuple[PromptScore, ...]
+    neutral: str = NEUTRAL
+
+    def __repr__(self) -> str:
+        what = f"{counted(self.prompts, 'prompt')}, {counted(len(self.tasks), 'task')}"
+        return f"<PromptScores of {self.name}: {what}; print it>"
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts there are, controls left out."""
+        return len({score.prompt for score in self.scores if score.kind == PROMPT})
+
+    @cached_property
+    def tasks(self) -> tuple[tuple[str, str], ...]:
+        """(protocol, task), averages among them, in their order."""
+        return tuple(dict.fromkeys((score.protocol, score.task) for score in self.scores))
+
+    def of(self, task: tuple[str, str], kind: str) -> list[PromptScore]:
+        """The scores of one kind on one task."""
+        return [score for score in self.scores if (score.protocol, score.task) == task and score.kind == kind]
+
+    def spread(self, task: tuple[str, str]) -> Spread:
+        """The distribution over prompts; headroom and percentile count what is better, also where that is lower."""
+        scores, default = self._values(task)
+        made = spread(scores, default)
+        if not self._lower(task):
+            return made
+        turned = spread(-scores, -default)
+        return Spread(**{**asdict(made), "percentile": turned.percentile, "headroom": turned.headroom})
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row for each task."""
+        for task in self.tasks:
+            scores, _ = self._values(task)
+            over = mean_over_prompts(scores)
+            low, high = (float(value) for value in np.quantile(scores, [0.025, 0.975]))
+            [default] = self.of(task, DEFAULT)
+            yield {
+                "protocol": task[0], "task": task[1], "metric": default.metric, **asdict(self.spread(task)),
+                "no_prompt": self._one(task, NONE), "neutral": self._one(task, CONTROL), "error": over.error,
+                "prompts_low": low, "prompts_high": high, "items_low": default.low, "items_high": default.high,
+            }
+
+    def to_arrow(self) -> Table:
+        """A row for each prompt and task, the default and the controls among them."""
+        return arrow_table([asdict(score) for score in self.scores])
+
+    def plot(self) -> Figure:
+        """Each task's scores over prompts as points, with the default, its interval over items, and the controls."""
+        from stsbench.plots.prompts import Strip, figure
+
+        strips = [
+            Strip(task[1], tuple(score.value for score in self.of(task, PROMPT)), default.value, (default.low, default.high),
+                  self._one(task, NONE), self._one(task, CONTROL))
+            for task in self.tasks for default in self.of(task, DEFAULT)
+        ]
+        title = f"{self.name}, {counted(self.prompts, 'prompt')}"
+        drawn: Figure = figure(strips, title, self.scores[0].metric, self.neutral)
+        return drawn
+
+    def __str__(self) -> str:
+        """The table, then the best and the worst prompt of each task."""
+        return printable("\n".join([text_table(self._lines()), *self._remarks()]))
+
+    def _repr_html_(self) -> str:
+        title = f"{self.name}: scores over {counted(self.prompts, 'prompt')}"
+        return html_table(title, self._lines()) + html_lines(self._remarks())
+
+    def _lines(self) -> list[list[str]]:
+        header = ["task", "default", "no prompt", "neutral", "prompts", "mean", "sd", "error", "min", "max", "below default",
+                  "95 % over prompts", "95 % over items"]
+        return [header, *map(_cells, self.rows())]
+
+    def _remarks(self) -> list[str]:
+        lines = []
+        for task in self.tasks:
+            ordered = sorted(self.of(task, PROMPT), key=lambda score: score.value, reverse=not self._lower(task))
+            best, worst = ordered[0], ordered[-1]
+            lines.append(f"{task[1]}: best {best.value:.2f} behind {best.prompt!r}, worst {worst.value:.2f} behind "
+                         f"{worst.prompt!r}")
+        return [*lines, FOOT.format(neutral=self.neutral)]
+
+    def _values(self, task: tuple[str, str]) -> tuple[Any, float]:
+        [default] = self.of(task, DEFAULT)
+        return np.array([score.value for score in self.of(task, PROMPT)]), default.value
+
+    def _one(self, task: tuple[str, str], kind: str) -> float | None:
+        return next((score.value for score in self.of(task, kind)), None)
+
+    def _lower(self, task: tuple[str, str]) -> bool:
+        return metric_under(task[0], self.of(task, DEFAULT)[0].metric).lower
+
+
+def measure_prompts(
+    encoder: Encoder, prompts: Sequence[str] | Mapping[str, Sequence[str]],
+    protocols: str | Sequence[str] = (DEFAULT_PROTOCOL,), *, tasks: str | Sequence[str] | None = None,
+    neutral: str = NEUTRAL, output: str | Path | None = None, log: Callable[[str], None] = lambda line: None,
+    **how: Any,
+) -> PromptScores:
+    """Measure an encoder behind every prompt, as it is, without any, and behind one that says nothing; it is loaded once.
+
+    prompts: texts that stand before every text without a role, each with the blank that it needs at its end; or by task,
+    {"STS14": [...]}, each then measured on its task alone. neutral: the second control. output: a new folder for the runs,
+    one a prompt. how: further options of `evaluate` (data_dir, sample, resamples, ...). log: gets a line before each run.
+
+    Raises StsbenchError, one line: no prompt, one twice, or an empty one; an encoder that reads no prompts, or the same one
+    whatever is asked.
+    """
+    asked = _by_prompt(prompts)
+    if not hasattr(encoder, "spec"):
+        raise EncoderError("a function reads no prompts: give a model")
+    runs = [(DEFAULT, encoder.spec.prefix or "", encoder, tasks), (NONE, "", None, tasks), (CONTROL, neutral, None, tasks),
+            *((PROMPT, prompt, None, only or tasks) for prompt, only in asked.items())]
+    made: dict[str, Result] = {}
+    scores: list[PromptScore] = []
+    readers = {prompt: behind(encoder, prompt) for kind, prompt, _, _ in runs if kind != DEFAULT}  # refused before any run
+    for number, (kind, prompt, as_it_is, of_tasks) in enumerate(runs):
+        reader = as_it_is or readers[prompt]
+        known = None if kind == PROMPT else made.get(reader.spec.fingerprint())  # the default may be without a prompt
+        if known is None:
+            log(f"{number + 1} of {len(runs)}: {kind} {prompt!r}")
+            folder = None if output is None else Path(output) / f"{number:02}-{kind.replace(' ', '-')}"
+            known = evaluate(reader, protocols=protocols, tasks=of_tasks, output=folder, **how)
+            made[reader.spec.fingerprint()] = known
+        scores += _scores(known, kind, prompt, reader.spec.fingerprint())
+    complete = {(score.protocol, score.task) for score in scores if score.kind == PROMPT}
+    complete &= {(score.protocol, score.task) for score in scores if score.kind == DEFAULT}
+    scores = [score for score in scores if (score.protocol, score.task) in complete]
+    if not scores:
+        raise StsbenchError(f"{encoder.spec.name}: no task was measured both by default and behind a prompt")
+    return PromptScores(encoder.spec.name, tuple(scores), neutral)
+
+
+def behind(encoder: Encoder, prompt: str) -> Encoder:
+    """The same encoder with `prompt` before every text; "": with none. EncoderError: it reads no prompts, or none here."""
+    other = encoder.for_role(None, prompt)
+    if (other.spec.prefix or "") != prompt:
+        raise EncoderError(f"{encoder.spec.name} cannot be read behind {prompt!r}: it knows no prompts, or a template or "
+                           "its training decides what stands around a text")
+    return other
+
+
+def read_prompts(path: Path) -> list[str] | dict[str, list[str]]:
+    """A prompt a line (.txt; blanks at its end are kept, empty lines are not), or lists by task (.yaml, .yml, .json).
+
+    StsbenchError, one line naming the file: it cannot be read, or holds something else.
+    """
+    text = read_text(path, MOST_YAML)
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        return [line for line in text.splitlines() if line.strip()]
+    try:
+        stored = load_yaml(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise StsbenchError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(stored, dict) or not all(
+        isinstance(listed, list) and all(isinstance(prompt, str) for prompt in listed) for listed in stored.values()
+    ):
+        raise StsbenchError(f"{path} must hold lists of prompts by task, as STS14: [\"...\", \"...\"]")
+    return {str(task): listed for task, listed in stored.items()}
+
+
+def _by_prompt(prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Prompt -> the tasks that it is for; [] for all. StsbenchError: there is none, one is empty or stands there twice."""
+    if isinstance(prompts, str):
+        raise StsbenchError("prompts must be a list of texts, or lists by task")
+    by_task: dict[str | None, list[str]] = {None: list(prompts)}
+    if isinstance(prompts, Mapping):
+        by_task = {task: list(listed) for task, listed in prompts.items()}
+    tasks: dict[str, list[str]] = {}
+    for task, listed in by_task.items():
+        for prompt in listed:
+            if not prompt.strip():
+                raise StsbenchError("an empty prompt is the control 'no prompt', which is measured anyway: leave it out")
+            if listed.count(prompt) > 1:
+                raise StsbenchError(f"the prompt {prompt!r} stands there twice")
+            tasks.setdefault(prompt, []).extend([] if task is None else [task])
+    if not tasks:
+        raise StsbenchError("there is no prompt to measure")
+    return tasks
+
+
+def _scores(result: Result, kind: str, prompt: str, fingerprint: str) -> Iterator[PromptScore]:
+    """The score of each task that its protocol reports first, and one average."""
+    for label in dict.fromkeys(row.protocol for row in result.rows):
+        rows = [row for row in firsts(main_rows(result, label)).values() if row.task != "Avg-full" and row.subset is None]
+        for row in rows:
+            yield PromptScore(kind, prompt, label, row.task, row.metric, row.value, row.low, row.high, row.n, fingerprint)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    numbers = [_number(row[key]) for key in ("default", "no_prompt", "neutral")]
+    over = [_number(row[key]) for key in ("mean", "sd", "error", "min", "max")]
+    return [row["task"], *numbers, str(row["n"]), *over, f"{100 * row['percentile']:.0f}%",
+            _range(row["prompts_low"], row["prompts_high"]), _range(row["items_low"], row["items_high"])]
+
+
+def _range(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None or np.isnan(value) else f"{value:.2f}"

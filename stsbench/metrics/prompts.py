@@ -1,0 +1,268 @@
+"""How much scores and ranks depend on the prompt: distributions, chances of ranks, bounds, shares of variance.
+
+Scores are higher-is-better: negate those of which lower is. A prompt that was not run is NaN. Kostiuk and Enevoldsen 2026
+(arXiv 2605.22544) vary prompts; how their scores are summed up here is stated at each function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.errors import StsbenchError
+from stsbench.metrics.bootstrap import interval, resample_counts
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One model's scores on one set over n prompts, in the scores' unit; sd divides by n - 1 and is NaN for one prompt.
+
+    default: the score with the prompt that the model's author stores, NaN where it is not known; percentile: the share of
+    prompts below it, those equal to it counted half, 0 to 1; headroom: max - default.
+    """
+
+    n: int
+    mean: float
+    sd: float
+    min: float
+    lower: float  # the quartiles, by linear interpolation
+    median: float
+    upper: float
+    max: float
+    default: float
+    percentile: float
+    headroom: float
+
+
+def spread(scores: Floats, default: float = np.nan) -> Spread:
+    """Of (p,) scores. StsbenchError: there is none."""
+    scores = _run(scores)
+    low, lower, median, upper, high = (float(value) for value in np.quantile(scores, [0, 0.25, 0.5, 0.75, 1]))
+    below = float((scores < default).mean() + (scores == default).mean() / 2) if np.isfinite(default) else np.nan
+    sd = float(scores.std(ddof=1)) if len(scores) > 1 else np.nan
+    return Spread(
+        len(scores), float(scores.mean()), sd, low, lower, median, upper, high, float(default), below, high - default
+    )
+
+
+@dataclass(frozen=True)
+class RankChances:
+    """Of m models. ranks: float64 (m, m), line i the chance of model i to have rank 1, 2, ...; lines and columns sum to 1,
+    models that tie share their ranks evenly. beats: (m, m), the chance that model i is above model j, a tie counted half.
+    """
+
+    ranks: Floats
+    beats: Floats
+
+    @property
+    def first(self) -> Floats:
+        """(m,) chances of rank 1."""
+        return self.ranks[:, 0]
+
+    @property
+    def expected(self) -> Floats:
+        """(m,) expected ranks, 1 the best."""
+        expected: Floats = self.ranks @ np.arange(1.0, len(self.ranks) + 1)
+        return expected
+
+
+def independent_ranks(scores: Sequence[Floats]) -> RankChances:
+    """Where each model draws one of its own prompts, all alike and independently. scores: (p_i,) of each model.
+
+    Exact, ties included: behind a score, each other model is above, equal or below with known chances, and how many are
+    above and equal follows by adding one model after another (a Poisson binomial distribution of two counts).
+    StsbenchError: a model has no score.
+    """
+    runs = [np.sort(_run(row)) for row in scores]
+    ranks = np.stack([_ranks_behind(run, [other for j, other in enumerate(runs) if j != i]) for i, run in enumerate(runs)])
+    beats = np.array([[_shares(one, other)[0].mean() + _shares(one, other)[1].mean() / 2 for other in runs] for one in runs])
+    return RankChances(ranks, beats)
+
+
+def common_ranks(scores: Floats) -> RankChances:
+    """Where all models read the same prompt, drawn from the p of (m, p) scores; a prompt that one of them lacks is left out.
+
+    StsbenchError: no prompt is left.
+    """
+    shared = shared_prompts(scores)
+    single = [independent_ranks([row[[k]] for row in shared]) for k in range(shared.shape[1])]
+    return RankChances(np.mean([one.ranks for one in single], axis=0), np.mean([one.beats for one in single], axis=0))
+
+
+def shared_prompts(scores: Floats) -> Floats:
+    """The columns of (m, p) scores that every model has. StsbenchError: there is none."""
+    shared: Floats = np.asarray(scores, dtype=np.float64)
+    shared = shared[:, np.isfinite(shared).all(axis=0)]
+    if not shared.size:
+        raise StsbenchError("no prompt was run with every model")
+    return shared
+
+
+@dataclass(frozen=True)
+class RankBounds:
+    """Best and worst rank of each of m models, int (m,), by choice of prompts; rank: 1 + how many are strictly better.
+
+    own: the model's own prompt is chosen, the others have their default; every: all are chosen, against it or for it.
+    """
+
+    own_best: Ints
+    own_worst: Ints
+    every_best: Ints
+    every_worst: Ints
+
+
+def rank_bounds(low: Floats, high: Floats, default: Floats) -> RankBounds:
+    """From each model's worst and best score over prompts and its score by default, each (m,): of a set, or means over
+    sets, each of them with a prompt of its own."""
+    return RankBounds(_rank(high, default), _rank(low, default), _rank(high, low), _rank(low, high))
+
+
+@dataclass(frozen=True)
+class Split:
+    """Shares of the sum of squares of scores around their mean, which add up to 1: what the models' means explain, what the
+    prompts' means explain, and the rest, which is the two together and chance."""
+
+    model: float
+    prompt: float
+    rest: float
+
+
+def variance_split(scores: Floats) -> Split:
+    """Of (m, p) scores in two ways, one score a cell, without prompts that a model lacks. All NaN where no score differs."""
+    shared = shared_prompts(scores)
+    centred = shared - shared.mean()
+    total = float((centred**2).sum())
+    rows, columns = centred.mean(axis=1, keepdims=True), centred.mean(axis=0, keepdims=True)
+    parts = [float((np.broadcast_to(part, shared.shape) ** 2).sum()) for part in (rows, columns, centred - rows - columns)]
+    return Split(*(part / total if total > 0 else np.nan for part in parts))
+
+
+def kendall_w(scores: Floats) -> float:
+    """Kendall's coefficient of concordance of m models' ranks over p prompts, corrected for ties; 1: the same order always.
+
+    scores (m, p), without prompts that a model lacks. NaN for one model, and where all models tie with every prompt.
+    """
+    from scipy.stats import rankdata
+
+    shared = shared_prompts(scores)
+    m, p = shared.shape
+    ranks = rankdata(shared, axis=0)
+    ties = [np.unique(column, return_counts=True)[1] for column in shared.T]
+    tied = sum(float((counts**3 - counts).sum()) for counts in ties)
+    square = float(((ranks.sum(axis=1) - p * (m + 1) / 2) ** 2).sum())
+    below = p**2 * (m**3 - m) - p * tied
+    return 12 * square / below if below > 0 else np.nan
+
+
+@dataclass(frozen=True)
+class MeanOverPrompts:
+    """A mean over prompts, how far it may be off where other prompts had been written (standard error), and its 95 %
+    interval, None where fewer than two clusters or too few resamples tell none."""
+
+    mean: float
+    error: float
+    interval: tuple[float, float] | None
+
+
+def mean_over_prompts(
+    scores: Floats, clusters: Sequence[Hashable] | None = None, resamples: int = 1000, seed: tuple[int, ...] = (0,)
+) -> MeanOverPrompts:
+    """The mean of (p,) scores, with a bootstrap over clusters: those who wrote prompts wrote several, and these are alike.
+
+    clusters: (p,) labels, e.g. of generator and context; by default each prompt is one. Clusters are drawn whole, with
+    replacement, and the mean is over all prompts drawn. The error is NaN for one cluster.
+    """
+    labels = list(range(len(scores)) if clusters is None else clusters)
+    if len(labels) != len(scores):
+        raise StsbenchError(f"{len(labels)} clusters for {len(scores)} prompts: each prompt needs one")
+    there = np.isfinite(np.asarray(scores, dtype=np.float64))
+    kept, names = _run(scores), [label for label, run in zip(labels, there, strict=True) if run]
+    at = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    which = np.array([at[name] for name in names])
+    counts = resample_counts(len(at), resamples, seed)
+    sums, sizes = np.bincount(which, kept, len(at)), np.bincount(which, minlength=len(at))
+    draws = (counts @ sums) / (counts @ sizes)
+    told = len(at) > 1 and resamples > 1
+    error = float(draws.std(ddof=1)) if told else np.nan
+    return MeanOverPrompts(float(kept.mean()), error, interval(draws) if told else None)
+
+
+@dataclass(frozen=True)
+class BestOfN:
+    """What choosing one of n prompts does to a test score. chosen: of the prompt that is best on development data (the mean
+    over those that tie there); mean: over all prompts; best: the largest; optimism: best - mean."""
+
+    n: int
+    chosen: float
+    mean: float
+    best: float
+
+    @property
+    def optimism(self) -> float:
+        """By how much the best prompt's score is above what a prompt is worth."""
+        return self.best - self.mean
+
+
+def best_of(development: Floats, test: Floats) -> BestOfN:
+    """Of n prompts by their (n,) scores on development and on test data. StsbenchError: no prompt has both."""
+    both = shared_prompts(np.stack([development, test]))
+    chosen = both[1][both[0] == both[0].max()]
+    return BestOfN(both.shape[1], float(chosen.mean()), float(both[1].mean()), float(both[1].max()))
+
+
+def expected_best(scores: Floats, n: int) -> float:
+    """The expected largest of n of the (p,) scores, drawn without replacement; exact. StsbenchError: n is not 1 to p."""
+    ordered = np.sort(_run(scores))
+    if not 1 <= n <= len(ordered):
+        raise StsbenchError(f"the best of {n} prompts, and there are {len(ordered)}")
+    weights = [comb(below, n - 1) / comb(len(ordered), n) for below in range(len(ordered))]
+    return float(ordered @ np.array(weights))
+
+
+def _run(scores: Floats) -> Floats:
+    """The scores of prompts that were run. StsbenchError: there is none."""
+    run: Floats = np.asarray(scores, dtype=np.float64)
+    run = run[np.isfinite(run)]
+    if not len(run):
+        raise StsbenchError("no prompt was run: there is no score")
+    return run
+
+
+def _rank(scores: Floats, others: Floats) -> Ints:
+    """(m,): the rank of each model's score among the others' `others`."""
+    better = np.asarray(others)[None, :] > np.asarray(scores)[:, None]
+    np.fill_diagonal(better, False)
+    rank: Ints = 1 + better.sum(axis=1)
+    return rank
+
+
+def _shares(scores: Floats, other: Floats) -> tuple[Floats, Floats]:
+    """For each of (p,) scores the shares of sorted `other` that are below it, and equal to it."""
+    low, high = np.searchsorted(other, scores, "left"), np.searchsorted(other, scores, "right")
+    return low / len(other), (high - low) / len(other)
+
+
+def _ranks_behind(scores: Floats, others: Sequence[Floats]) -> Floats:
+    """(m,): the chances of ranks of a model that draws one of (p,) scores, against m - 1 others that draw theirs."""
+    m = len(others) + 1
+    chance = np.zeros((m, m, len(scores)))  # of so many above, so many equal, by score
+    chance[0, 0] = 1
+    for other in others:
+        below, equal = _shares(scores, other)
+        after = chance * below
+        after[1:] += chance[:-1] * np.clip(1 - below - equal, 0, None)
+        after[:, 1:] += chance[:, :-1] * equal
+        chance = after
+    over = chance.mean(axis=2)
+    ranks = np.zeros(m)
+    for above in range(m):
+        for ties in range(m - above):
+            ranks[above : above + ties + 1] += over[above, ties] / (ties + 1)
+    return ranks

@@ -1,0 +1,134 @@
+"""Every prompt measured with one load: the scores are those of `evaluate`, and what is made of them is plain arithmetic."""
+
+import numpy as np
+import pytest
+from tiny_models import add_modules, build
+
+from stsbench.display.style import content_of
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.transformer import parts
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.api import evaluate
+from stsbench.experiments.prompts import PromptScore, PromptScores, measure_prompts, read_prompts
+
+PROMPTS = ["the red cat: ", "a man: ", "park: "]
+HOW = {"sample": True, "resamples": 50, "no_cache": True}
+ONE = ("sts", "STS-B")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("prompts") / "model")
+
+
+@pytest.fixture(scope="module")
+def made(folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "all"
+    return measure_prompts(load_encoder(folder, pooler="mean"), PROMPTS, tasks="STS-B", output=out, **HOW), out
+
+
+def scored(folder, **how):
+    result = evaluate(str(folder), pooler="mean", protocol="sts:all", tasks="STS-B", **HOW, **how)
+    return next(row for row in result.rows if row.metric == "spearman" and row.aggregation == "all")
+
+
+def test_scores_are_those_of_evaluate_behind_the_same_prompt(folder, made):
+    scores = {(score.kind, score.prompt): score for score in made[0].scores}
+    kinds = [("default", ""), ("no prompt", ""), ("neutral prompt", "text: "), *(("prompt", text) for text in PROMPTS)]
+    assert list(scores) == kinds
+    for kind, prompt in (("default", None), ("neutral prompt", "text: "), ("prompt", PROMPTS[1])):
+        row = scored(folder, prompt=prompt)
+        score = scores[kind, prompt or ""]
+        assert (score.value, score.low, score.high, score.n) == (row.value, row.low, row.high, 42)
+    assert len({score.fingerprint for score in made[0].scores}) == 5  # this model has no prompt of its own
+    assert len({score.value for score in made[0].scores}) == 5
+    names = sorted(path.name for path in made[1].iterdir())
+    assert names == ["00-default", "02-neutral-prompt", "03-prompt", "04-prompt", "05-prompt"]
+
+
+def test_the_model_is_loaded_once(folder, monkeypatch):
+    loads, load = [], parts.load_parts
+    monkeypatch.setattr(parts, "load_parts", lambda *how: loads.append(how) or load(*how))
+    measure_prompts(load_encoder(folder, pooler="mean"), PROMPTS[:1], tasks="STS-B", **HOW)
+    assert len(loads) == 1
+
+
+def test_a_row_is_plain_arithmetic(made):
+    [row] = made[0].rows()
+    values = [score.value for score in made[0].of(ONE, "prompt")]
+    assert (row["n"], row["min"], row["max"]) == (3, min(values), max(values))
+    assert row["mean"] == pytest.approx(sum(values) / 3) and row["sd"] == pytest.approx(np.std(values, ddof=1))
+    assert (row["prompts_low"], row["prompts_high"]) == tuple(np.quantile(values, [0.025, 0.975]))
+    [default] = made[0].of(ONE, "default")
+    assert (row["default"], row["items_low"], row["items_high"]) == (default.value, default.low, default.high)
+    assert row["no_prompt"] == default.value and row["percentile"] == sum(value < default.value for value in values) / 3
+    text = str(made[0])
+    best = max(made[0].of(ONE, "prompt"), key=lambda score: score.value)
+    assert f"STS-B: best {best.value:.2f} behind {best.prompt!r}" in text and f"{row['sd']:.2f}" in text
+    assert f"{row['prompts_low']:.2f} to {row['prompts_high']:.2f}" in made[0]._repr_html_()
+    assert made[0].to_arrow().num_rows == 6 and "3 prompts, 1 task" in repr(made[0])
+
+
+def test_where_lower_is_better_the_best_is_the_smallest():
+    values = {"a: ": 0.5, "b: ": 0.2, "c: ": 0.4}
+    rows = [PromptScore("prompt", prompt, "regression", "SICK-R", "mse", value, None, None, 9, "x")
+            for prompt, value in values.items()]
+    made = PromptScores("m", (PromptScore("default", "", "regression", "SICK-R", "mse", 0.3, None, None, 9, "x"), *rows))
+    spread = made.spread(("regression", "SICK-R"))
+    assert (spread.percentile, spread.min, spread.max) == (2 / 3, 0.2, 0.5) and spread.headroom == pytest.approx(0.1)
+    assert "SICK-R: best 0.20 behind 'b: ', worst 0.50 behind 'a: '" in str(made)
+
+
+def test_the_picture_shows_every_score(made):
+    figure = made[0].plot()
+    [axes] = figure.axes
+    drawn = sorted(float(x) for line in axes.lines if line.get_linestyle() == "None" or len(line.get_xdata()) != 2
+                   for x in line.get_xdata())
+    assert {score.value for score in made[0].scores} <= set(drawn)
+    assert content_of(figure, "png") == content_of(made[0].plot(), "png")
+
+
+def test_a_stored_default_prompt_is_apart_from_none(tmp_path):
+    folder = add_modules(build(tmp_path / "m"), {"pooling_mode_mean_tokens": True}, prompts={"sts": "the dog: "},
+                         default_prompt_name="sts")
+    made = measure_prompts(load_encoder(folder), PROMPTS[:1], tasks="STS-B", **HOW)
+    scores = {score.kind: score for score in made.scores}
+    assert scores["default"].prompt == "the dog: " and scores["default"].value != scores["no prompt"].value
+    assert len({score.fingerprint for score in made.scores}) == 4
+
+
+def test_prompts_by_task_are_measured_on_their_task_alone(folder):
+    made = measure_prompts(load_encoder(folder, pooler="mean"), {"STS-B": PROMPTS[:2], "SICK-R": [PROMPTS[2]]},
+                           tasks="STS-B,SICK-R", **HOW)
+    prompts = {task: [score.prompt for score in made.of(("sts", task), "prompt")] for task in ("STS-B", "SICK-R")}
+    assert prompts == {"STS-B": PROMPTS[:2], "SICK-R": PROMPTS[2:]}
+    assert [row["n"] for row in made.rows()] == [2, 1] and len(made.of(("sts", "SICK-R"), "no prompt")) == 1
+
+
+def test_lists_are_read_from_a_file(tmp_path):
+    (tmp_path / "a.txt").write_text("one: \n\ntwo:\n")
+    assert read_prompts(tmp_path / "a.txt") == ["one: ", "two:"]
+    (tmp_path / "a.yaml").write_text('STS14: ["one: ", two]\nSTS-B: [three]\n')
+    assert read_prompts(tmp_path / "a.yaml") == {"STS14": ["one: ", "two"], "STS-B": ["three"]}
+    (tmp_path / "b.yaml").write_text("- one\n")
+    with pytest.raises(StsbenchError, match=r"b\.yaml must hold lists of prompts by task"):
+        read_prompts(tmp_path / "b.yaml")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "said"),
+    [([], "no prompt to measure"), (["a: ", "a: "], "'a: ' stands there twice"),
+     (["a", " "], "an empty prompt is the control"), ("a: ", "must be a list"), ({"STS-B": ["a", "a"]}, "twice")],
+)
+def test_lists_that_cannot_be_measured_are_one_line(folder, prompts, said):
+    with pytest.raises(StsbenchError, match=said):
+        measure_prompts(load_encoder(folder, pooler="mean"), prompts, **HOW)
+
+
+def test_an_encoder_that_reads_no_prompt_is_refused_before_anything_is_measured(folder):
+    log = []
+    for encoder in (load_encoder("lexical:token-set"), load_encoder(folder, pooler="mean", template="It means {} ."),
+                    load_encoder(lambda texts: np.zeros((len(texts), 2)))):
+        with pytest.raises(StsbenchError, match=r"cannot be read behind|a function reads no prompts"):
+            measure_prompts(encoder, PROMPTS, log=log.append, **HOW)
+    assert not log

@@ -1,0 +1,177 @@
+"""Numbers of prompt sensitivity against plain loops over every draw, scipy, and the identities that hold between them."""
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from scipy.stats import friedmanchisquare, percentileofscore
+
+from stsbench.errors import StsbenchError
+from stsbench.metrics.prompts import (
+    best_of,
+    common_ranks,
+    expected_best,
+    independent_ranks,
+    kendall_w,
+    mean_over_prompts,
+    rank_bounds,
+    shared_prompts,
+    spread,
+    variance_split,
+)
+
+RNG = np.random.default_rng(3)
+TIED = RNG.integers(0, 6, size=(4, 5)).astype(float)  # many ties
+APART = RNG.normal(size=(4, 5)) + np.arange(4)[:, None]
+
+
+def shares_of_ranks(scores):
+    """(m, m): each model's share of each rank for one score a model; those that tie share theirs."""
+    out = np.zeros((len(scores), len(scores)))
+    for i, score in enumerate(scores):
+        above = sum(other > score for other in scores)
+        equal = sum(other == score for other in scores)
+        for rank in range(above, above + equal):
+            out[i, rank] = 1 / equal
+    return out
+
+
+def by_enumeration(draws):
+    """Mean shares of ranks, and of being above one another, over all draws (tuples of one score a model)."""
+    ranks = np.mean([shares_of_ranks(draw) for draw in draws], axis=0)
+    above = [[[(a > b) + (a == b) / 2 for b in draw] for a in draw] for draw in draws]
+    return ranks, np.mean(above, axis=0)
+
+
+def test_a_spread_is_its_definition():
+    scores = np.array([3.0, 1.0, 4.0, 1.0, 5.0, np.nan])
+    made, there = spread(scores, 1.0), scores[:5]
+    assert (made.n, made.mean, made.min, made.max, made.headroom) == (5, 2.8, 1, 5, 4)
+    assert made.sd == pytest.approx((sum((there - 2.8) ** 2) / 4) ** 0.5)
+    assert (made.lower, made.median, made.upper) == tuple(np.percentile(there, [25, 50, 75]))
+    for default in (0.0, 1.0, 3.5, 5.0, 9.0):
+        assert spread(scores, default).percentile == pytest.approx(percentileofscore(there, default, "mean") / 100)
+    assert np.isnan(spread(scores).percentile) and np.isnan(spread(scores).headroom) and np.isnan(spread([2.0], 1.0).sd)
+    assert spread(np.full(7, 2.5), 2.5).sd == 0 and spread(np.full(7, 2.5), 2.5).percentile == 0.5
+
+
+@pytest.mark.parametrize("scores", [TIED, APART, TIED[:2], TIED[:1]])
+def test_independent_ranks_are_those_of_every_draw(scores):
+    ranks, beats = by_enumeration(list(product(*scores)))
+    made = independent_ranks(list(scores))
+    np.testing.assert_allclose(made.ranks, ranks, atol=1e-12)
+    others = ~np.eye(len(scores), dtype=bool)
+    np.testing.assert_allclose(made.beats[others], beats[others], atol=1e-12)
+    np.testing.assert_allclose(made.beats + made.beats.T, 1, atol=1e-12)
+    np.testing.assert_allclose([made.ranks.sum(0), made.ranks.sum(1)], 1, atol=1e-12)
+    np.testing.assert_allclose(made.expected, 1 + (1 - made.beats).sum(axis=1) - 0.5, atol=1e-12)
+
+
+def test_models_with_other_numbers_of_prompts_and_gaps():
+    scores = [np.array([1.0, 2, np.nan]), np.array([2.0]), np.array([np.nan, 0.0, 2.0, 3.0])]
+    ranks, _ = by_enumeration(list(product([1, 2], [2], [0, 2, 3])))
+    np.testing.assert_allclose(independent_ranks(scores).ranks, ranks, atol=1e-12)
+
+
+@pytest.mark.parametrize("scores", [TIED, APART])
+def test_common_ranks_are_those_of_each_prompt(scores):
+    ranks, beats = by_enumeration([tuple(column) for column in scores.T])
+    made = common_ranks(scores)
+    np.testing.assert_allclose([made.ranks, made.beats], [ranks, beats], atol=1e-12)
+    with_gap = np.column_stack([scores, np.where(np.arange(4) == 2, np.nan, 1.0)])
+    np.testing.assert_allclose(common_ranks(with_gap).ranks, made.ranks, atol=1e-12)
+    assert shared_prompts(with_gap).shape == scores.shape
+
+
+def test_equal_prompts_give_a_permutation_and_a_model_above_all_is_first():
+    order = np.array([2.0, 9.0, 5.0])
+    equal = np.repeat(order[:, None], 6, axis=1)
+    for made in (independent_ranks(list(equal)), common_ranks(equal)):
+        assert (made.ranks == shares_of_ranks(order)).all() and set(made.ranks.ravel()) == {0.0, 1.0}
+    above = APART.copy()
+    above[2] += APART.max() - APART.min() + 1
+    for made in (independent_ranks(list(above)), common_ranks(above)):
+        assert made.first[2] == 1 and made.first.sum() == 1 and made.expected[2] == 1
+
+
+def test_the_two_designs_agree_without_an_effect_of_the_prompt_and_not_with_one():
+    equal = np.repeat(RNG.normal(size=(4, 1)), 5, axis=1)
+    np.testing.assert_allclose(independent_ranks(list(equal)).ranks, common_ranks(equal).ranks, atol=1e-12)
+    additive = RNG.normal(size=(3, 1)) + 5 * RNG.normal(size=(1, 6))
+    assert set(common_ranks(additive).ranks.ravel()) == {0.0, 1.0}  # the order never changes with the same prompt
+    assert independent_ranks(list(additive)).ranks.max() < 0.9
+    assert kendall_w(additive) == pytest.approx(1)
+
+
+def test_bounds_are_those_of_every_choice():
+    default = np.array([0.4, 1.5, 2.2, 3.1])
+    made = rank_bounds(APART.min(axis=1), APART.max(axis=1), default)
+    for i in range(4):
+        others = np.delete(default, i)
+        own = [1 + sum(others > score) for score in APART[i]]
+        every = [1 + sum(other > draw[i] for other in draw) for draw in product(*APART)]
+        assert (made.own_best[i], made.own_worst[i]) == (min(own), max(own))
+        assert (made.every_best[i], made.every_worst[i]) == (min(every), max(every))
+
+
+def test_a_variance_is_split_as_by_loops():
+    m, p, total, parts = *APART.shape, 0.0, [0.0, 0.0, 0.0]
+    for i in range(m):
+        for k in range(p):
+            model, prompt = APART[i].mean() - APART.mean(), APART[:, k].mean() - APART.mean()
+            rest = APART[i, k] - APART.mean() - model - prompt
+            total += (APART[i, k] - APART.mean()) ** 2
+            parts = [a + b**2 for a, b in zip(parts, (model, prompt, rest), strict=True)]
+    made = variance_split(APART)
+    np.testing.assert_allclose([made.model, made.prompt, made.rest], np.array(parts) / total)
+    assert made.model + made.prompt + made.rest == pytest.approx(1)
+    additive = variance_split(np.array([[1.0], [4.0]]) + np.array([[0.0, 2.0, 7.0]]))
+    assert additive.rest == pytest.approx(0, abs=1e-15) and additive.model > 0 and additive.prompt > 0
+    assert np.isnan(variance_split(np.ones((2, 3))).model)
+
+
+@pytest.mark.parametrize("scores", [TIED, APART])
+def test_kendalls_w_is_friedmans_statistic_by_prompts_and_models(scores):
+    statistic = friedmanchisquare(*scores).statistic
+    assert kendall_w(scores) == pytest.approx(statistic / (scores.shape[1] * (len(scores) - 1)))
+    assert np.isnan(kendall_w(np.ones((3, 4)))) and np.isnan(kendall_w(scores[:1]))
+
+
+def test_an_error_by_clusters_is_that_of_whole_clusters_drawn_again():
+    scores = np.array([1.0, 1.2, 5.0, 5.1, 4.9, 9.0, np.nan])
+    clusters = ["a", "a", "b", "b", "b", "c", "c"]
+    made, rng = mean_over_prompts(scores, clusters, resamples=4000), np.random.default_rng(0)
+    groups, draws = [[1.0, 1.2], [5.0, 5.1, 4.9], [9.0]], []
+    for _ in range(4000):
+        drawn = [score for g in rng.integers(0, 3, 3) for score in groups[g]]
+        draws.append(sum(drawn) / len(drawn))
+    assert made.mean == pytest.approx(np.nanmean(scores)) and made.error == pytest.approx(np.std(draws), rel=0.05)
+    alone = mean_over_prompts(scores, resamples=4000)
+    assert alone.error == pytest.approx(np.nanstd(scores) / 6**0.5, rel=0.05) and alone.error < made.error
+    low, high = alone.interval
+    assert low < alone.mean < high and mean_over_prompts(scores, clusters, resamples=4000) == made
+    one = mean_over_prompts(scores, ["a"] * 7)
+    assert np.isnan(one.error) and one.interval is None
+    assert mean_over_prompts(np.ones(5)).error == 0
+
+
+def test_the_best_prompt_on_development_data_and_the_best_of_n():
+    made = best_of(np.array([3.0, 7, 7, 1, np.nan]), np.array([5.0, 2, 4, 9, 99]))
+    assert (made.n, made.chosen, made.mean, made.best, made.optimism) == (4, 3, 5, 9, 4)
+    scores = RNG.normal(size=7)
+    for n in range(1, 8):
+        assert expected_best(scores, n) == pytest.approx(np.mean([max(some) for some in combinations(scores, n)]))
+    assert expected_best(scores, 1) == pytest.approx(scores.mean()) and expected_best(scores, 7) == scores.max()
+
+
+def test_what_cannot_be_computed_is_one_line():
+    none = np.array([np.nan, np.nan])
+    for call in (lambda: spread(none), lambda: independent_ranks([none, np.ones(2)]), lambda: mean_over_prompts(none)):
+        with pytest.raises(StsbenchError, match="no prompt was run: there is no score"):
+            call()
+    with pytest.raises(StsbenchError, match="no prompt was run with every model"):
+        common_ranks(np.array([[1, np.nan], [np.nan, 1]]))
+    with pytest.raises(StsbenchError, match="the best of 3 prompts, and there are 2"):
+        expected_best(np.ones(2), 3)
+    with pytest.raises(StsbenchError, match="2 clusters for 3 prompts"):
+        mean_over_prompts(np.ones(3), ["a", "b"])
