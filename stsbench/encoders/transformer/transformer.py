@@ -65,7 +65,7 @@ class TransformerEncoder(Encoder):
         states = getattr(model.config, "word_embed_proj_dim", model.config.hidden_size)  # the first: of OPT alone
         self.width = int(states if parts.token_pooler is None else parts.token_pooler.vector_width)
         self.device = next(model.parameters()).device
-        self.looks_ahead = self.device.type != "cpu"  # tokenise while it computes; a CPU would do so in the time of what computes
+        self.looks_ahead = self.device.type != "cpu"  # tokenises while it computes; a CPU's cores have no time to spare
         self.padded_length = padded_length(self.pooler)
         self.attention = attention
         self.padded_because = self._foreseen(parts.prompt)
