@@ -17,7 +17,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-_Item, _Made = TypeVar("_Item"), TypeVar("_Made")
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
+
 Groups = list[tuple[int, int]]  # (texts, tokens of each), in the order of a batch
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Texts tokenised, sorted and copied back at a time: bounds memory on corpora of millions. The second: where the next ones
 # are tokenised while a device computes, so that it waits for the first alone.
-_CHUNK, _CHUNK_BESIDE = 32_768, 4_096
+_CHUNK, _CHUNK_AHEAD = 32_768, 4_096
 ENGINE = "our own forward pass"
 _BUDGET = {"cpu": 1024, "cuda": 32_768}  # tokens a batch: a CPU wants its caches, a GPU wants work
 
@@ -65,7 +65,7 @@ class TransformerEncoder(Encoder):
         states = getattr(model.config, "word_embed_proj_dim", model.config.hidden_size)  # the first: of OPT alone
         self.width = int(states if parts.token_pooler is None else parts.token_pooler.vector_width)
         self.device = next(model.parameters()).device
-        self.beside = self.device.type != "cpu"  # tokenise while it computes; a CPU would do so in the time of what computes
+        self.looks_ahead = self.device.type != "cpu"  # tokenises while it computes; a CPU's cores have no time to spare
         self.padded_length = padded_length(self.pooler)
         self.attention = attention
         self.padded_because = self._foreseen(parts.prompt)
@@ -115,7 +115,7 @@ class TransformerEncoder(Encoder):
         truncated = np.zeros(len(texts), dtype=np.bool_)
         if len(texts):
             self.ready()
-        size = _CHUNK_BESIDE if self.beside else _CHUNK
+        size = _CHUNK_AHEAD if self.looks_ahead else _CHUNK
         rows = [slice(start, start + size) for start in range(0, len(texts), size)]
         computed: list[Callable[[], NDArray[np.float32]]] = []
 
@@ -125,7 +125,7 @@ class TransformerEncoder(Encoder):
 
         with self._guard(), self._adapted():
             forward = self._forward()
-            with batching.ahead(lambda row: self._chunk(texts[row]), rows, threaded=self.beside) as chunks:
+            with batching.ahead(lambda row: self._chunk(texts[row]), rows, threaded=self.looks_ahead) as chunks:
                 for number, chunk in enumerate(chunks):
                     truncated[rows[number]] = chunk.truncated
                     computed.append(self._vectors(forward, chunk, progress))

@@ -32,11 +32,11 @@ def folder(tmp_path_factory):
 def encoder(folder, monkeypatch):
     """Tokenises 7 texts at a time beside the CPU."""
     monkeypatch.setattr(transformer, "_CHUNK", 7)
-    monkeypatch.setattr(transformer, "_CHUNK_BESIDE", 7)
+    monkeypatch.setattr(transformer, "_CHUNK_AHEAD", 7)
     made = loaded(folder, pooler="mean", batch_tokens=60, device="cpu")
     made.ready()
-    assert not made.beside
-    made.beside = True
+    assert not made.looks_ahead
+    made.looks_ahead = True
     return made
 
 
@@ -61,9 +61,9 @@ def wrapped(encoder, monkeypatch, before):
 def test_vectors_are_bit_for_bit_those_without_a_thread(folder, encoder, options):
     if options:
         encoder = loaded(folder, **{"pooler": "mean", "batch_tokens": 60, **options})
-    encoder.beside = False
+    encoder.looks_ahead = False
     want, done = encoder.run(TEXTS), []
-    encoder.beside = True
+    encoder.looks_ahead = True
     got = encoder.run(TEXTS, done.append)
     assert np.array_equal(got.vectors, want.vectors) and np.array_equal(got.truncated, want.truncated)
     assert sum(done) == len(TEXTS) and got.truncated.any() == ("max_length" in options)
@@ -86,15 +86,15 @@ def test_the_next_texts_are_tokenised_while_the_first_are_computed(encoder, monk
     assert len(chunks) == 6
 
 
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("threaded", [False, True])
 @pytest.mark.parametrize("error", [EncoderError("of the tokenizer"), ValueError("any"), KeyboardInterrupt()])
-def test_an_error_in_the_thread_is_the_error_of_the_run(encoder, monkeypatch, beside, error):
+def test_an_error_in_the_thread_is_the_error_of_the_run(encoder, monkeypatch, threaded, error):
     def fail(number):
         if number == 3:
             raise error
 
     chunks = wrapped(encoder, monkeypatch, fail)
-    encoder.beside = beside
+    encoder.looks_ahead = threaded
     with pytest.raises(type(error)) as caught:
         encoder.run(TEXTS)
     assert caught.value is error and len(chunks) <= 4 and no_thread()
@@ -115,7 +115,7 @@ def test_what_stops_the_pass_stops_the_thread(encoder, monkeypatch, error):
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
 def test_a_device_is_waited_for_once_for_all_batches_of_a_chunk(tmp_path, monkeypatch, family):
-    monkeypatch.setattr(transformer, "_CHUNK_BESIDE", 16)
+    monkeypatch.setattr(transformer, "_CHUNK_AHEAD", 16)
     folder = build(tmp_path, family)
     want = load_encoder(str(folder), pooler="mean", device="cpu").encode(TEXTS)
     with pretend_device() as pretended:
@@ -123,7 +123,7 @@ def test_a_device_is_waited_for_once_for_all_batches_of_a_chunk(tmp_path, monkey
         encoder.ready()
         pretended.waits.clear()
         vectors = encoder.run(TEXTS).vectors
-        assert encoder.built.engine.endswith("without padding") and encoder.built.beside
+        assert encoder.built.engine.endswith("without padding") and encoder.built.looks_ahead
         assert pretended.waits == {"copy to the CPU": -(-len(TEXTS) // 16)}
     np.testing.assert_allclose(vectors, want, atol=1e-5)
 
@@ -147,7 +147,7 @@ def test_the_cache_hands_a_device_more_texts_at_once(folder, tmp_path, monkeypat
 
 
 def test_copies_to_and_from_a_gpu_are_pinned_and_not_waited_for(monkeypatch):
-    """By the calls that torch documents for it (CUDA semantics, "Use pinned memory buffers"); no GPU is needed to see them."""
+    """By the calls that torch documents for it (CUDA semantics, "Use pinned memory buffers"), seen without a GPU."""
     calls, gpu, empty = [], torch.device("cuda", 1), torch.empty
 
     class Values:
