@@ -83,9 +83,8 @@ def readings(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]
             roles = part.protocol.texts_by_role(data)
             read = ", ".join(_reading(role, view if role is None else view.for_role(role), encoder) for role in roles)
             by_reading.setdefault(read, []).append(task)
-        several = len(by_reading) > 1
-        parts += [f"{part.label}{f' {tasks_named}' if several else ''} {read}" for read, tasks in by_reading.items()
-                  for tasks_named in [" and ".join(tasks)]]
+        for read, tasks in by_reading.items():
+            parts.append(" ".join([part.label, *([" and ".join(tasks)] if len(by_reading) > 1 else []), read]))
     return f"prompts: {'; '.join(parts)}"
 
 

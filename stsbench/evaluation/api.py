@@ -72,15 +72,15 @@ def _run(
     targets = Targets(lambda id: _load(id, options)) if set_by_set else None
     everything = [data for _, sets in chosen for data in sets.values()]
     embed = Embed(encoder, cache)
-    wanted = texts_wanted(embed, chosen)
+    wanted = texts_wanted(embed, chosen, by_role=targets is None)
     for reader, sets in wanted.items():
         computing = reader.encoder.base if isinstance(reader.encoder, PostProcessed) else reader.encoder
-        if not is_cached(computing, [text for texts in sets.values() for text in texts], cache):
+        if not is_cached(computing, [text for _, texts in sets for text in texts], cache):
             encoder.ready()  # so that the first line says which pass runs
             break
     for line in announcement(encoder, everything, readings(embed, chosen)):
         log(line)
-    failed = _encoded(embed, wanted, everything, targets, options, log, progress)
+    failed = _encoded(embed, wanted, targets, options, log, progress)
     with kept(result, log):
         for part, part_sets in chosen:
             _measure(part, part_sets, embed, result, options, log, len(chosen) > 1, targets, doing)
@@ -113,8 +113,8 @@ def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, C
 
 
 def _encoded(
-    embed: Embed, wanted: Wanted, sets: list[DataSet], targets: Targets | None, options: EvalOptions,
-    log: Callable[[str], None], progress: StartProgress | None,
+    embed: Embed, wanted: Wanted, targets: Targets | None, options: EvalOptions, log: Callable[[str], None],
+    progress: StartProgress | None,
 ) -> StsbenchError | None:
     """Every distinct text encoded, unless the encoder has to be fitted on each set first; or why they were not, where there
     are several sets: each task then encodes its own texts, and what fails in one does not cost the others."""
@@ -122,8 +122,8 @@ def _encoded(
     if encoder.fitted_per_set and encoder.spec.fitted_on is None and not targets:
         return None
     began, noted = time.monotonic(), {line for reader in wanted for line in reader.encoder.notes}
-    parts = {reader: targets.all(list(of)) if targets else list(dict.fromkeys(text for texts in of.values() for text in texts))
-             for reader, of in wanted.items()}
+    parts = {reader: targets.all(data for data, _ in of) if targets else
+             list(dict.fromkeys(text for _, texts in of for text in texts)) for reader, of in wanted.items()}
     texts = [text for part in parts.values() for text in part]
     step = EncodingTime(texts, log, progress(len(texts)) if progress else None)
     try:
@@ -138,7 +138,7 @@ def _encoded(
             log("vectors are cached every 1,024 texts: the same command goes on there")
         raise
     except StsbenchError as error:
-        if targets or len({data.id for data in sets}) < 2:
+        if targets or len({data.id for of in wanted.values() for data, _ in of}) < 2:
             raise
         log(f"warning: {error}; each task now encodes its own texts")
         return error

@@ -154,17 +154,19 @@ def texts_by_reading(
         yield reader, data.texts if len(readers) == 1 else list(texts)
 
 
-Wanted = dict[Embed, dict[DataSet, Sequence[str]]]
+Wanted = dict[Embed, list[tuple[DataSet, Sequence[str]]]]
 
 
-def texts_wanted(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]]]) -> Wanted:
-    """What reads the texts of a run: each reader with its sets, and the texts that it reads of them."""
+def texts_wanted(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]]], by_role: bool = True) -> Wanted:
+    """What reads the texts of a run: each reader with its sets, and the texts that it reads of them. by_role: False where
+    the encoder is fitted on each set first, on all of its texts as those without a role are read."""
     wanted: Wanted = {}
     for part, sets in chosen:
         for task, data in sets.items():
-            for reader, texts in texts_by_reading(embed.for_task(part.protocol.text_task(task, data)), part.protocol, data):
-                wanted.setdefault(reader.whole, {})[data] = texts
-    return wanted or {embed: {}}
+            view = embed.for_task(part.protocol.text_task(task, data))
+            for reader, texts in texts_by_reading(view, part.protocol, data) if by_role else ((view, data.texts),):
+                wanted.setdefault(reader.whole, []).append((data, texts))
+    return wanted or {embed: []}
 
 
 def readings_of(embed: Embed) -> dict[str, dict[str, str]]:
