@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from stsbench.encoders.base import Encoder
+from typing import Any, Protocol
 
 ROLES = ("query", "document")  # prompts of these names are known to every encoder; empty where none is stored
 # jina-embeddings-v3's adapters by mteb's types of task, as mteb's loader of that model names them
@@ -28,6 +25,14 @@ class TextTask:
     type: str = ""
 
 
+class Prompted(Protocol):
+    """What an encoder's prompts are chosen by: see `Encoder`."""
+
+    prompts: Mapping[str, str]
+    default_prompt: str | None
+    adapters: tuple[str, ...]
+
+
 def prompt_name(prompts: Mapping[str, Any], task: TextTask, role: str | None) -> str | None:
     """The name of the prompt that mteb takes (2.26, models/abs_encoder.py, get_prompt_name); None where it takes none.
 
@@ -37,7 +42,7 @@ def prompt_name(prompts: Mapping[str, Any], task: TextTask, role: str | None) ->
     return next((name for name in [*names, *([role] if role else [])] if name in prompts), None)
 
 
-def reading(encoder: Encoder, task: TextTask, role: str | None) -> tuple[str | None, str | None]:
+def reading(encoder: Prompted, task: TextTask, role: str | None) -> tuple[str | None, str | None]:
     """How an encoder reads texts of a task in a role, "query", "document" or None: what `Encoder.for_role` is to be given.
 
     The second is None where the encoder has no prompt for them, so that its default prompt stays, if it has one.
@@ -45,13 +50,13 @@ def reading(encoder: Encoder, task: TextTask, role: str | None) -> tuple[str | N
     if encoder.adapters:
         by_task = ADAPTERS.get(prompt_name(ADAPTERS, task, role) or "")
         adapter = by_task if by_task in encoder.adapters else None
-        if adapter in encoder.prompts:
+        if adapter is not None and adapter in encoder.prompts:
             return adapter, encoder.prompts[adapter]
         return adapter, _chosen(encoder, task, role)
     return role, _chosen(encoder, task, role)
 
 
-def _chosen(encoder: Encoder, task: TextTask, role: str | None) -> str | None:
+def _chosen(encoder: Prompted, task: TextTask, role: str | None) -> str | None:
     if not encoder.prompts:
         return None
     if (name := prompt_name(encoder.prompts, task, role)) is not None:
@@ -61,6 +66,6 @@ def _chosen(encoder: Encoder, task: TextTask, role: str | None) -> str | None:
 
 
 def stated(prompts: Mapping[str, str]) -> dict[str, Any]:
-    """Prompts as a spec holds them: the texts by name, or what stands for them where they are made when they are asked for."""
+    """Prompts as a spec holds them: texts by name, or, of those that are made when they are asked for, what decides them."""
     described: dict[str, Any] = getattr(prompts, "described", None) or dict(prompts)
     return described

@@ -79,9 +79,9 @@ def readings(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]
     for part, sets in chosen:
         by_reading: dict[str, list[str]] = {}
         for task, data in sets.items():
-            view = embed.for_task(part.protocol.text_task(task, data))
+            reads = embed.for_task(part.protocol.text_task(task, data))
             roles = part.protocol.texts_by_role(data)
-            read = ", ".join(_reading(role, view if role is None else view.for_role(role), encoder) for role in roles)
+            read = ", ".join(_reading(role, reads if role is None else reads.for_role(role), encoder) for role in roles)
             by_reading.setdefault(read, []).append(task)
         for read, tasks in by_reading.items():
             parts.append(" ".join([part.label, *([" and ".join(tasks)] if len(by_reading) > 1 else []), read]))

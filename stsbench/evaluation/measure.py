@@ -150,8 +150,8 @@ def texts_by_reading(
     readers: dict[Embed, dict[str, None]] = {}
     for role, texts in by_role.items():
         readers.setdefault(embed if role is None else embed.for_role(role), {}).update(dict.fromkeys(texts))
-    for reader, texts in readers.items():
-        yield reader, data.texts if len(readers) == 1 else list(texts)
+    for reader, distinct in readers.items():
+        yield reader, data.texts if len(readers) == 1 else list(distinct)
 
 
 Wanted = dict[Embed, list[tuple[DataSet, Sequence[str]]]]
@@ -163,8 +163,8 @@ def texts_wanted(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, Data
     wanted: Wanted = {}
     for part, sets in chosen:
         for task, data in sets.items():
-            view = embed.for_task(part.protocol.text_task(task, data))
-            for reader, texts in texts_by_reading(view, part.protocol, data) if by_role else ((view, data.texts),):
+            reads = embed.for_task(part.protocol.text_task(task, data))
+            for reader, texts in texts_by_reading(reads, part.protocol, data) if by_role else ((reads, data.texts),):
                 wanted.setdefault(reader.whole, []).append((data, texts))
     return wanted or {embed: []}
 
@@ -172,14 +172,14 @@ def texts_wanted(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, Data
 def readings_of(embed: Embed) -> dict[str, dict[str, str]]:
     """For a record's provenance: the prompt that texts were read behind, by role ("text" for none), and, where there are
     several, the way through the model; nothing for an encoder without prompts."""
-    said = {
+    about = {
         "prompts": {role: spec.prefix or "" for role, spec in embed.read.items()},
         "routes": {role: way for role, spec in embed.read.items()
                    if (way := spec.options.get("role") or embed.encoder.default_route)},
     }
-    if not embed.encoder.prompts and not any(said["prompts"].values()):
-        del said["prompts"]
-    return {key: dict(sorted(value.items())) for key, value in said.items() if value}
+    if not embed.encoder.prompts and not any(about["prompts"].values()):
+        del about["prompts"]
+    return {key: dict(sorted(value.items())) for key, value in about.items() if value}
 
 
 def _observed(protocol: Protocol, embed: Embed, data: DataSet) -> Observations:

@@ -68,7 +68,8 @@ class MtebEncoder:
     def _embed(self, task_metadata: Any, prompt_type: Any) -> Embed:
         """The encoder as it reads the texts of the task and the side; `prompted` gets what is not its default prompt."""
         role = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
-        embed = self.embed.for_task(TextTask(task_metadata.name, task_metadata.type))
+        about = TextTask() if task_metadata is None else TextTask(task_metadata.name, task_metadata.type)
+        embed = self.embed.for_task(about)
         embed = embed if role is None else embed.for_role(role)
         if embed.spec.prefix != self.embed.identity.prefix:
             self.prompted[role or "text"] = embed.spec.prefix or ""

@@ -21,7 +21,7 @@ from stsbench.plugins import calling
 
 
 @dataclass
-class _Held:
+class _Encoded:
     """The vectors of distinct texts: text -> row, (n, d) vectors, bool (n,) whether a text was cut."""
 
     row: dict[str, int] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Embed:
         self.progress = progress
         self.task: TextTask | None = None  # see `for_task`
         self.read: dict[str, EncoderSpec] = {}  # with a task, role or "text" -> what has read such texts
-        self._cache, self._held = cache, _Held()
+        self._cache, self._done = cache, _Encoded()
         self._fitted: dict[str, Embed] = {}
         self._roles: dict[tuple[str | None, str | None], Embed] = {}
         self._asked, self._root = encoder, self
@@ -61,13 +61,13 @@ class Embed:
     @property
     def encoded(self) -> int:
         """How many distinct texts are held."""
-        return len(self._held.row)
+        return len(self._done.row)
 
     @property
     def dimension(self) -> int:
         """The width of the vectors; 0 before any text was encoded, in whatever role."""
-        if self._held.vectors is not None:
-            return int(self._held.vectors.shape[1])
+        if self._done.vectors is not None:
+            return int(self._done.vectors.shape[1])
         return next((width for embed in self._others() if (width := embed.dimension)), 0)
 
     @property
@@ -77,25 +77,25 @@ class Embed:
 
     def add(self, texts: Sequence[str]) -> None:
         """Encode those of `texts` that are not held yet, in one pass. Raises EncoderError where that gives no vectors."""
-        held = self._held
+        done = self._done
         if self.task is not None:
             self.read["text"] = self.spec
-        new = [text for text in dict.fromkeys(checked_texts(texts)) if text not in held.row]
+        new = [text for text in dict.fromkeys(checked_texts(texts)) if text not in done.row]
         if not new:
             return
         got = encode_cached(self.encoder, new, self._cache, self.progress, tolerant=True)
-        start = len(held.row)
-        held.row.update({text: start + i for i, text in enumerate(new)})
-        held.vectors = got.vectors if held.vectors is None else _stacked(held.vectors, got.vectors)
-        held.truncated = np.concatenate([held.truncated, got.truncated])
+        start = len(done.row)
+        done.row.update({text: start + i for i, text in enumerate(new)})
+        done.vectors = got.vectors if done.vectors is None else _stacked(done.vectors, got.vectors)
+        done.truncated = np.concatenate([done.truncated, got.truncated])
 
     def __call__(self, texts: Sequence[str]) -> Any:
         """float32 (n, d) vectors of n texts, dense or CSR, in their order."""
         texts = checked_texts(texts)
         self.add(texts)
-        if self._held.vectors is None:
+        if self._done.vectors is None:
             return np.zeros((0, 0), dtype=np.float32)
-        return self._held.vectors[self._rows(texts)]
+        return self._done.vectors[self._rows(texts)]
 
     def for_set(self, texts: Sequence[str], source: str) -> Embed:
         """This, or for an encoder that is fitted on each set by itself, the one fitted on `texts`, known as `source`.
@@ -131,9 +131,9 @@ class Embed:
 
     def _read_for(self, task: TextTask, read: dict[str, EncoderSpec]) -> Embed:
         """A view of the same vectors: what is encoded for one task is there for all that are read in the same way."""
-        view = copy.copy(self._behind(*reading(self.encoder, task, None), anew=True))
-        view.task, view.read, view._root = task, read, self
-        return view
+        reader = copy.copy(self._behind(*reading(self.encoder, task, None), anew=True))
+        reader.task, reader.read, reader._root = task, read, self
+        return reader
 
     def _behind(self, role: str | None, prompt: str | None, anew: bool = False) -> Embed:
         """anew: an encoder that was fitted on texts is fitted on them as it reads them now."""
@@ -166,10 +166,10 @@ class Embed:
     def truncated(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         """bool (n,): which of n texts lost tokens to the model's limit."""
         self.add(texts)
-        return self._held.truncated[self._rows(texts)]
+        return self._done.truncated[self._rows(texts)]
 
     def _rows(self, texts: Sequence[str]) -> NDArray[np.intp]:
-        return np.array([self._held.row[text] for text in texts], dtype=np.intp)
+        return np.array([self._done.row[text] for text in texts], dtype=np.intp)
 
 
 def _stacked(first: Any, second: Any) -> Any:

@@ -33,7 +33,7 @@ def stored_prompts(model: Any) -> dict[str, str]:
     prompts = getattr(model, "prompts", None)
     if not isinstance(prompts, Mapping) or not any(prompts.values()):
         return {}
-    return {name: text for name, text in prompts.items() if text or text == "" and name not in ROLES}
+    return {name: text for name, text in prompts.items() if text or (text == "" and name not in ROLES)}
 
 
 def _routes(model: Any) -> bool:

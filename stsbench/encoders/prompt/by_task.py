@@ -38,7 +38,8 @@ class Prompts:
 
 # Hub ids -> what their cards say in words: names as in mteb's order, and what all other texts are read behind.
 # e5: "query: " before both sides of a symmetric task, and before features for a classifier. Qwen3 and e5's instruct models:
-# the card's form with the instruction that their authors registered for STS in mteb. nomic: STS as its authors registered it.
+# the card's form with the instruction that their authors registered for STS in mteb. nomic: as its
+# authors registered it there.
 _CARDS = {
     r"intfloat/(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?":
         Prompts({"query": "query: ", "document": "passage: "}, "query: "),
@@ -61,7 +62,7 @@ def prompts_of(model: str, choice: str, stored: Mapping[str, str], default: str 
     """
     if choice == "none":
         return Prompts()
-    own = Prompts(stored if any(stored.values()) else {}, stored.get(default or "", ""))
+    of_folder = Prompts(stored if any(stored.values()) else {}, stored.get(default or "", ""))
     hub_id = "" if Path(model).expanduser().exists() else model
     if choice == "mteb" and hub_id:
         from stsbench.encoders.prompt.mteb_prompts import passed_by_mteb
@@ -70,15 +71,15 @@ def prompts_of(model: str, choice: str, stored: Mapping[str, str], default: str 
         if passed is not None:
             return Prompts(passed, passed.get(default or "", ""))
     card = next((card for pattern, card in _CARDS.items() if choice == "card" and re.fullmatch(pattern, hub_id)), None)
-    return replace(own, notes=_doubts(model, own)) if card is None else _with_card(model, own, card)
+    return replace(of_folder, notes=_doubts(model, of_folder)) if card is None else _with_card(model, of_folder, card)
 
 
-def _with_card(model: str, own: Prompts, card: Prompts) -> Prompts:
+def _with_card(model: str, of_folder: Prompts, card: Prompts) -> Prompts:
     """What the folder stores, and of the card what it does not."""
-    written = {name: text for name, text in own.by_name.items() if text}
+    written = {name: text for name, text in of_folder.by_name.items() if text}
     added = [name for name in card.by_name if name not in written]
     note = f"{model}: its folder does not store the prompts {', '.join(added)}: they are those of its card"
-    prompts = Prompts({**own.by_name, **card.by_name, **written}, own.default or card.default)
+    prompts = Prompts({**of_folder.by_name, **card.by_name, **written}, of_folder.default or card.default)
     return replace(prompts, notes=(note,) if added else ())
 
 
@@ -87,9 +88,9 @@ def _doubts(model: str, prompts: Prompts) -> tuple[str, ...]:
     doubts, by_name = [], prompts.by_name
     passages = next((name for name in ("passage", "corpus") if by_name.get(name)), None)
     if passages and not any(by_name.get(name) for name in ("document", "Retrieval-document")):
-        doubts.append(f"warning: {model} stores a prompt {passages!r} and none called 'document': sentence-transformers, and so "
-                      "this, reads documents without a prompt")
+        doubts.append(f"warning: {model} stores a prompt {passages!r} and none called 'document': documents are read without "
+                      "a prompt, as sentence-transformers reads them")
     if prompts.default and "STS" not in by_name:
-        doubts.append(f"warning: {model} stores no prompt for STS: its default prompt {prompts.default!r} stands before those "
-                      "texts")
+        doubts.append(f"warning: {model} stores no prompt for STS: before such texts stands its default prompt, "
+                      f"{prompts.default!r}")
     return tuple(doubts)

@@ -92,11 +92,13 @@ def passed_by_mteb(hub_id: str) -> Mapping[str, str] | None:
         return None
     arguments, loader = meta.loader_kwargs, meta.loader
     if loader is SentenceTransformerEncoderWrapper:
-        return arguments.get("model_prompts")
+        prompts: Mapping[str, str] | None = arguments.get("model_prompts")
+        return prompts
     if loader is InstructSentenceTransformerModel:
         return Instructions(arguments)
     if getattr(loader, "__name__", "") == "q3e_instruct_loader":  # Qwen3: an InstructSentenceTransformerModel of its making
         template = sys.modules[loader.__module__].instruction_template
         return Instructions({"instruction_template": template, "apply_instruction_to_passages": False})
-    raise EncoderError(f"--prompts mteb: mteb loads {hub_id} by code of its own ({getattr(loader, '__name__', loader)}), whose "
-                       "prompts cannot be told from outside; leave --prompts out")
+    name = getattr(loader, "__name__", loader)
+    raise EncoderError(f"--prompts mteb: mteb loads {hub_id} by code of its own ({name}), and what that passes cannot be told "
+                       "from outside: leave --prompts out")

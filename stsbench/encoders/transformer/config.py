@@ -16,12 +16,12 @@ from stsbench.encoders.options import ATTENTIONS, CHANGING, PROMPTS, spelled
 from stsbench.encoders.prompt.by_task import prompts_of
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
+from stsbench.encoders.roles import ROLES
 from stsbench.encoders.transformer.declared import Declared, length_source, read_declared
 from stsbench.encoders.transformer.exported import FILE as EXPORTED
 from stsbench.encoders.transformer.exported import Exported, read_exported, trained_on_of
 from stsbench.encoders.transformer.find import check_unpinned, resolve, resolve_base, resolve_code
 from stsbench.encoders.transformer.minilm import find_minilm
-from stsbench.encoders.roles import ROLES
 from stsbench.errors import EncoderError
 
 DTYPES = ("float32", "bfloat16")
@@ -93,7 +93,7 @@ class EncoderConfig:
 
         prompt: before those texts; None: the one stored under the role's name, and no other.
         """
-        text = self.prompts[role] if prompt is None and role in self.prompts else prompt
+        text = self.prompts[role] if prompt is None and role is not None and role in self.prompts else prompt
         text = "" if text is None and role in ROLES else text
         if self.prompt.trained or self.prompt.template is not None:
             return self
@@ -266,7 +266,7 @@ def _as_library(config: EncoderConfig, declared: Declared, options: EncoderOptio
     known = declared.routes or declared.adapters
     if options.route is not None:
         return _by_route(config, options.route, known, adapters=bool(declared.adapters))
-    note = f"{config.name} has several ways for its texts ({', '.join(known)}); those without a role (STS) take "
+    note = f"{config.name} has several routes for its texts ({', '.join(known)}); those without a role (STS) take "
     default = declared.default_route
     notes = (f"{note}{default}, its default (--task names another)",) if default else ()
     return replace(config, routes=bool(declared.routes), default_route=default, adapters=declared.adapters,
@@ -276,8 +276,8 @@ def _as_library(config: EncoderConfig, declared: Declared, options: EncoderOptio
 def _by_route(config: EncoderConfig, route: str, known: Sequence[str], adapters: bool) -> EncoderConfig:
     """With one way for every text; an adapter's goes with the prompt of its name. EncoderError: it is not among `known`."""
     if route not in known:
-        ways = f"these: {', '.join(known)}" if known else "one alone"
-        raise EncoderError(f"--task {route}: of ways for its texts {config.name} has {ways}; --tasks names what is measured")
+        choice = f"the routes {', '.join(known)}" if known else "no routes"
+        raise EncoderError(f"--task {route}: {config.name} has {choice} for its texts; --tasks names what is measured")
     if adapters and route in config.prompts:
         prompt = replace(config.prompt, text_prompt=config.prompts[route] or None)
         config = replace(config, prompt=prompt, prompts={})

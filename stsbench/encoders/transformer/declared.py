@@ -109,17 +109,17 @@ def read_declared(folder: Path) -> Declared:
 
 
 def _with_routes(modules: list[tuple[str, Path]], declared: Declared) -> Declared:
-    """With the ways through a Router, the tasks that its settings map to one of them included."""
+    """With the routes of a Router, the tasks that its settings map to one of them included."""
     path = next((path for kind, path in modules if kind.rpartition(".")[2] in ("Router", "Asym")), None)
     if path is None:
         return declared
     stored = read_settings(path / "router_config.json") or read_settings(path / "config.json")
     settings = stored.get("parameters") or {}
-    ways = list(stored.get("structure") or {})
+    names = list(stored.get("structure") or {})
     mapped = [task for task in _tasks_of(settings.get("route_mappings")) if task]
-    first = ways[0] if ways and settings.get("allow_empty_key", True) else None
+    first = names[0] if names and settings.get("allow_empty_key", True) else None
     default = settings.get("default_route") or first
-    return replace(declared, routes=tuple(dict.fromkeys([*ways, *mapped])), default_route=default)
+    return replace(declared, routes=tuple(dict.fromkeys([*names, *mapped])), default_route=default)
 
 
 def _tasks_of(mappings: Any) -> list[str]:
