@@ -84,7 +84,7 @@ def readings(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]
             read = ", ".join(_reading(role, reads if role is None else reads.for_role(role), encoder) for role in roles)
             by_reading.setdefault(read, []).append(task)
         for read, tasks in by_reading.items():
-            parts.append(" ".join([part.label, *([" and ".join(tasks)] if len(by_reading) > 1 else []), read]))
+            parts.append(" ".join([part.protocol.label, *([" and ".join(tasks)] if len(by_reading) > 1 else []), read]))
     return f"prompts: {'; '.join(parts)}"
 
 

@@ -127,7 +127,7 @@ class Embed:
             return self._behind(role, prompt)
         embed = self._behind(*reading(self.encoder, self.task, role))
         self.read[role or "text"] = embed.spec
-        return embed
+        return self.whole if embed is self else embed  # which notes nothing of texts without a role
 
     def _read_for(self, task: TextTask, read: dict[str, EncoderSpec]) -> Embed:
         """A view of the same vectors: what is encoded for one task is there for all that are read in the same way."""

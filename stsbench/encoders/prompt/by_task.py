@@ -88,8 +88,8 @@ def _doubts(model: str, prompts: Prompts) -> tuple[str, ...]:
     doubts, by_name = [], prompts.by_name
     passages = next((name for name in ("passage", "corpus") if by_name.get(name)), None)
     if passages and not any(by_name.get(name) for name in ("document", "Retrieval-document")):
-        doubts.append(f"warning: {model} stores a prompt {passages!r} and none called 'document': documents are read without "
-                      "a prompt, as sentence-transformers reads them")
+        doubts.append(f"warning: {model} stores a prompt {passages!r} and none called 'document': documents are read "
+                      "without a prompt, as sentence-transformers reads them")
     if prompts.default and "STS" not in by_name:
         doubts.append(f"warning: {model} stores no prompt for STS: before such texts stands its default prompt, "
                       f"{prompts.default!r}")
