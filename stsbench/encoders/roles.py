@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -63,6 +64,12 @@ def _chosen(encoder: Prompted, task: TextTask, role: str | None) -> str | None:
         return encoder.prompts[name]
     # In sentence-transformers every model has a prompt of each role, if only an empty one: no default prompt then.
     return encoder.default_prompt if role is None else ""
+
+
+def reading_in_words(role: str, prompt: str, route: str | None) -> str:
+    """How texts of a role ("text" for none) are read, for people: query "query: " by query_tower."""
+    shown = json.dumps(prompt, ensure_ascii=False) if prompt else "no prompt"
+    return " ".join([*([] if role == "text" else [role]), shown, *([] if route in (None, role) else [f"by {route}"])])
 
 
 def stated(prompts: Mapping[str, str]) -> dict[str, Any]:

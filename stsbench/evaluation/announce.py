@@ -5,7 +5,6 @@ Nothing is said of time before anything was measured of it.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -17,6 +16,7 @@ from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.fitted import shortened
 from stsbench.encoders.prompt.prompt import described
+from stsbench.encoders.roles import reading_in_words
 from stsbench.evaluation.plan import Planned
 from stsbench.evaluation.protocol import Protocol
 
@@ -89,10 +89,8 @@ def readings(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]
 
 
 def _reading(role: str | None, embed: Embed, encoder: Encoder) -> str:
-    way = embed.spec.options.get("role") or (encoder.default_route if role is None else None)
-    via = f" by {way}" if way and way != role else ""
-    prompt = json.dumps(embed.spec.prefix or "", ensure_ascii=False) if embed.spec.prefix else "none"
-    return f"{role} {prompt}{via}" if role else f"{prompt}{via}"
+    route = embed.spec.options.get("role") or (encoder.default_route if role is None else None)
+    return reading_in_words(role or "text", embed.spec.prefix or "", route)
 
 
 def warnings_of(data: DataSet) -> list[str]:
