@@ -15,6 +15,7 @@ from pydantic import BeforeValidator
 
 from stsbench.data.sets.sets import FROM_MTEB, DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.roles import TextTask
 from stsbench.errors import DataError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow
@@ -146,6 +147,24 @@ class MtebProtocol(Protocol):
             task = self._task(mteb, set_id.removeprefix(FROM_MTEB))
             parts = tuple(_described(leaf) for leaf in _leaves(task))
         return HubData(set_id, task.metadata.name, "own", parts, origin="the Hub, through mteb", known=False)
+
+    def text_task(self, task: str, data: PairSet | HubData) -> TextTask:
+        """As mteb describes its task."""
+        if isinstance(data, PairSet):
+            return TextTask(_mteb_name(data.id), "STS")
+        with undisturbed() as mteb:
+            metadata = self._task(mteb, _mteb_name(data.id)).metadata
+        return TextTask(metadata.name, metadata.type)
+
+    def texts_by_role(self, data: PairSet | HubData) -> Mapping[str | None, Sequence[str]]:
+        if isinstance(data, PairSet):
+            return {None: data.texts}
+        with undisturbed() as mteb:
+            leaves = _leaves(self._task(mteb, _mteb_name(data.id)))
+            from mteb.abstasks import AbsTaskRetrieval
+
+            searches = any(isinstance(leaf, AbsTaskRetrieval) for leaf in leaves)
+        return {"query": (), "document": ()} if searches else {None: ()}
 
     def observe(self, embed: Embed, data: PairSet | HubData) -> Observations:
         """value float64 (k,): k scores, in the order of the names `metric`, `split` and `subset`, the main one of each

@@ -6,7 +6,8 @@ sentences. `retrieval:FOLDER` measures a user's own queries, corpus and relevanc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from stsbench.data.sets.relevance import read_relevance
 from stsbench.data.sets.sets import DataSet, PairSet, RetrievalSet, path_name
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.roles import TextTask
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import ScoreRow
@@ -64,6 +66,7 @@ class RetrievalProtocol(Protocol):
         "Is what belongs to a sentence among its nearest neighbours? On STS-B: the 97 test pairs rated highest."
     )
     lead: ClassVar[str] = "recall@1"
+    text_type: ClassVar[str] = "Retrieval"
     hub_task: ClassVar[str] = "text-retrieval"
     position: ClassVar[int] = 3
     metrics_across: ClassVar[bool] = True
@@ -97,6 +100,14 @@ class RetrievalProtocol(Protocol):
     def load(self, set_id: str) -> DataSet | None:
         return read_relevance(self.user_path) if self.user_path and set_id == f"own:{self.user_path}" else None
 
+    def text_task(self, task: str, data: PairSet | RetrievalSet) -> TextTask:
+        """A pair's two sentences are of one kind, and read as for STS: e5's card asks so for paraphrases by name."""
+        named = super().text_task(task, data)
+        return replace(named, type="STS") if isinstance(data, PairSet) else named
+
+    def texts_by_role(self, data: PairSet | RetrievalSet) -> Mapping[str | None, Sequence[str]]:
+        return {None: data.texts} if isinstance(data, PairSet) else {"query": data.queries, "document": data.corpus}
+
     def observe(self, embed: Embed, data: PairSet | RetrievalSet) -> Observations:
         """rank float64 (m,) and query int64 (m,), one number for each relevant text, the rank infinite for one not in the
         corpus; group int64 (q,): which queries are redrawn together (the two of a pair); corpus int64 (1,): its size."""
@@ -109,7 +120,6 @@ class RetrievalProtocol(Protocol):
         if self.settings["duplicates"] == "drop":
             copies = _positions(task.corpus)
             hidden = tuple(copies[text] for text in task.queries)
-        # A pair's two sentences are alike; queries and documents of a user's folder may have prompts of their own.
         queries = corpus = embed
         notes = list(task.notes)
         if not isinstance(data, PairSet):
@@ -117,7 +127,6 @@ class RetrievalProtocol(Protocol):
             sides = {"queries": queries.spec.prefix, "documents": corpus.spec.prefix}
             cut = {"queries": queries.truncated(task.queries), "documents": corpus.truncated(task.corpus)}
             notes += [f"{side} are read behind the stored prompt {prompt!r}" for side, prompt in sides.items() if prompt]
-            # the run has counted the texts without prompts
             notes += [f"{int(cut[side].sum())} {side} were truncated behind their prompt"
                       for side, prompt in sides.items() if prompt and cut[side].any()]
         rank, query = ranks_of(

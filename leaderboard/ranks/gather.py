@@ -16,6 +16,7 @@ from stsbench.encoders.fitted import fitted_sets, was_trained_on
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.run_file import RUN
 from stsbench.evaluation.schema import Metric
+from stsbench.evaluation.tables import read_behind
 from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.draws import SEED
@@ -246,6 +247,8 @@ def _row(
     notes = [f"{count} texts of {column} were cut at the encoder's limit" for column, count in line.cut.items() if count]
     if line.protocol.metrics_across:
         notes = [f"{count} texts were cut at the encoder's limit" for count in {max(line.cut.values(), default=0)} if count]
+    shown = [item.record for item in loaded.runs[0].records if item.record.protocol.name == line.protocol.name]
+    notes += [f"texts are read behind {how}" for how in dict.fromkeys(read_behind(shown).values())]
     return Row(
         id=loaded.id, kind="measured", method=entry.method, backbone=entry.backbone, setting=entry.setting,
         cells={column: line.cells[column] for column in columns if column in line.cells},

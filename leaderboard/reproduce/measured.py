@@ -18,7 +18,7 @@ AVERAGE = "Avg"
 # Options of `stsbench eval` that make another encoder; one that only the command has, or only the way, is a difference.
 _ENCODER = {
     "--model", "--pooler", "--post", "--fit-on", "--template", "--max-length", "--truncate-dim", "--prompt", "--prompt-name",
-    "--revision", "--dtype",
+    "--prompts", "--task", "--revision", "--dtype",
 }
 _SWITCHES = {"--full-stop", "--no-full-stop", "--normalize", "--no-normalize"}
 

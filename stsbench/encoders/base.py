@@ -10,7 +10,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import wraps
 from types import MappingProxyType
 from typing import Any, cast
@@ -22,6 +22,7 @@ from stsbench.encoders.interface import Interface
 from stsbench.encoders.interface import checked_texts as checked_texts
 from stsbench.encoders.options import CHANGING as CHANGING
 from stsbench.encoders.options import EncoderOptions as EncoderOptions
+from stsbench.encoders.roles import stated
 from stsbench.errors import EncoderError
 from stsbench.plugins import check_written
 from stsbench.torch_state import fresh_torch
@@ -106,7 +107,11 @@ class Encoder(Interface, ABC):
     engine: str = ""  # what runs the model, for people
     attention: str = "auto"  # by which pass, as in EncoderOptions; its vectors are kept apart where the user chose one
     similarity_fn_name: str = "cosine"  # what the model's author compares vectors by: also dot, euclidean, manhattan
-    prompts: Mapping[str, str] = MappingProxyType({})  # name -> text, as the model's author stores them
+    # name -> text, among which that of a text is chosen by its role and its task (encoders/roles.py); none: one for all
+    prompts: Mapping[str, str] = MappingProxyType({})
+    default_prompt: str | None = None  # the one before texts that `prompts` has none for, where `spec` does not hold it
+    adapters: tuple[str, ...] = ()  # names of the adapters among which one is chosen by a text's task
+    default_route: str | None = None  # the way of texts without a role, where queries and documents take other ways
     trained_on: tuple[str, ...] = ()  # the test data whose sentences it was trained on: its scores there are transductive
     equal_lengths: bool = False  # see `keep_lengths_apart`
     libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
@@ -139,11 +144,24 @@ class Encoder(Interface, ABC):
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Vectors of n distinct texts, in their order."""
 
+    @property
+    def identity(self) -> EncoderSpec:
+        """The spec by which records know it, whatever the task: `spec`, and all that is chosen among by a text's task."""
+        chosen = {"prompts": stated(self.prompts), "adapters": list(self.adapters), "default_route": self.default_route}
+        if not any(chosen.values()):
+            return self.spec
+        return replace(self.spec, options={**self.spec.options, **{key: value for key, value in chosen.items() if value}})
+
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """This encoder as it reads texts of a role, "query" or "document", or behind `prompt`; None: as it reads any text.
+        """This encoder as it reads texts of a role, "query", "document" or the name of an adapter, or behind `prompt`; None:
+        as it reads any text.
 
         An encoder whose author stores nothing for a role returns itself.
         """
+        return self
+
+    def anew(self) -> Encoder:
+        """This encoder fitted once more where it was fitted on texts that were read otherwise; any other is itself."""
         return self
 
     def with_dropout(self, seed: int) -> Encoder:

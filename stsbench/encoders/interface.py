@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from stsbench.encoders.roles import ROLES
 from stsbench.encoders.similarity import all_similarities, pair_similarities
 from stsbench.errors import EncoderError
 from stsbench.notebook import start_bar
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Texts = str | Iterable[str]
-ROLES = ("query", "document")  # prompts of these names are known to every encoder; empty where none is stored
 
 
 class Settings(TypedDict, total=False):

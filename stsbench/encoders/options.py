@@ -10,6 +10,7 @@ from stsbench.options import option
 
 ATTENTIONS = ("auto", "varlen", "padded", "eager")
 DTYPES = ("float32", "bfloat16", "float16")
+PROMPTS = ("none", "card", "mteb")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,14 @@ class EncoderOptions:
         None, "Text before every text; '' for none. Default: the prompt that the model folder names.",
     )
     prompt_name: str | None = option(None, "One of the prompts that the model folder stores, e.g. query.")
+    prompts: str = option(
+        "card", "Prompts chosen by a text's role and task. card: those of the model's card, stored in its folder or known "
+        "of its Hub id. mteb: what mteb's loader of this model passes. none: no prompt anywhere.", choices=PROMPTS,
+    )
+    route: str | None = option(
+        None, "The way through a Router, or the adapter, that every text takes; default: by the protocol.", flag="--task",
+        metavar="NAME",
+    )
     revision: str | None = option(None, "Branch, tag or commit of a Hub id.")
     trust_remote_code: bool = option(False, "Run Python code that lies in the model folder. Read it first.")
     device: str | None = option(None, "cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu.")
@@ -56,14 +65,18 @@ class EncoderOptions:
         """EncoderError for an option that would change the vectors, in kinds of encoders that know no such option."""
         for name in CHANGING:
             if getattr(self, name) != getattr(type(self), name):
-                spelled = name.replace("_", "-")
-                raise EncoderError(f"--{spelled} does not apply to {self.model}: it is for transformers only")
+                raise EncoderError(f"{spelled(name)} does not apply to {self.model}: it is for transformers only")
+
+
+def spelled(name: str) -> str:
+    """An encoder's option as the command line has it."""
+    return EncoderOptions.__dataclass_fields__[name].metadata["flag"] or f"--{name.replace('_', '-')}"
 
 
 # The options that change a vector.
 CHANGING = (
     "pooler", "template", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt", "prompt_name",
-    "trust_remote_code", "revision",
+    "prompts", "route", "trust_remote_code", "revision",
 )
 
 

@@ -6,15 +6,18 @@ Nothing is said of time before anything was measured of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import numpy as np
 
 from stsbench.data.sets.sets import DataSet
 from stsbench.encoders.base import Encoder, Progress
+from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.fitted import shortened
 from stsbench.encoders.prompt.prompt import described
+from stsbench.encoders.roles import reading_in_words
+from stsbench.evaluation.plan import Planned
 from stsbench.evaluation.protocol import Protocol
 
 WATCHED = 3.0  # seconds of work from which the rest is estimated
@@ -33,7 +36,8 @@ def described_encoder(encoder: Encoder) -> str:
     if spec.template is not None:
         parts.append(f"template {spec.template}")
     elif encoder.engine and "prompt" not in spec.options:
-        parts.append("no prompt" if spec.prefix is None else f"prompt {spec.prefix!r}")
+        default = "default prompt" if encoder.prompts else "prompt"
+        parts.append(f"no {default}" if spec.prefix is None else f"{default} {spec.prefix!r}")
     parts += described(spec.options)
     if spec.max_length is not None:
         parts.append(f"max length {spec.max_length}")
@@ -47,12 +51,14 @@ def described_encoder(encoder: Encoder) -> str:
         parts += [f"normalised{before}" if spec.normalize else not_so, f"run by {encoder.engine}"]
     if spec.post is not None:
         parts.append(f"then {spec.post}" + (f" fitted on {shortened(spec.fitted_on)}" if spec.fitted_on else ""))
-    return ", ".join([*parts, spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"])
+    return ", ".join([*parts, spec.dtype, f"fingerprint {encoder.identity.fingerprint()[:12]}"])
 
 
-def announcement(encoder: Encoder, data: Sequence[DataSet]) -> Iterator[str]:
-    """Every line on an encoder and the sets that it is measured on."""
+def announcement(encoder: Encoder, data: Sequence[DataSet], read: str = "") -> Iterator[str]:
+    """Every line on an encoder and the sets that it is measured on. read: how it reads their texts, as `readings` says."""
     yield described_encoder(encoder)
+    if read:
+        yield read
     yield from encoder.notes
     if encoder.similarity_fn_name != "cosine":
         declared = f"{encoder.spec.name} declares the similarity {encoder.similarity_fn_name}"
@@ -62,6 +68,29 @@ def announcement(encoder: Encoder, data: Sequence[DataSet]) -> Iterator[str]:
     items = ", ".join(f"{item.shown} {len(item)}" for item in sets)
     origins = ", ".join(dict.fromkeys(item.origin for item in sets if item.origin))
     yield f"text version {text_versions}; items: {items}; from {origins}"
+
+
+def readings(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]]]) -> str:
+    """Behind which prompt each protocol's texts are read, and by which way through the model; "" where all is one."""
+    encoder = embed.encoder
+    if not (encoder.prompts or encoder.adapters or encoder.default_route):
+        return ""
+    parts = []
+    for part, sets in chosen:
+        by_reading: dict[str, list[str]] = {}
+        for task, data in sets.items():
+            reads = embed.for_task(part.protocol.text_task(task, data))
+            roles = part.protocol.texts_by_role(data)
+            read = ", ".join(_reading(role, reads if role is None else reads.for_role(role), encoder) for role in roles)
+            by_reading.setdefault(read, []).append(task)
+        for read, tasks in by_reading.items():
+            parts.append(" ".join([part.protocol.label, *([" and ".join(tasks)] if len(by_reading) > 1 else []), read]))
+    return f"prompts: {'; '.join(parts)}"
+
+
+def _reading(role: str | None, embed: Embed, encoder: Encoder) -> str:
+    route = embed.spec.options.get("role") or (encoder.default_route if role is None else None)
+    return reading_in_words(role or "text", embed.spec.prefix or "", route)
 
 
 def warnings_of(data: DataSet) -> list[str]:

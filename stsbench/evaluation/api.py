@@ -20,9 +20,9 @@ from stsbench.encoders.cache.encode import is_cached
 from stsbench.encoders.parallel.encoder import in_processes
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, one_line, warning_log
-from stsbench.evaluation.announce import EncodingTime, announcement, warnings_of
+from stsbench.evaluation.announce import EncodingTime, announcement, readings, warnings_of
 from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
-from stsbench.evaluation.measure import measure
+from stsbench.evaluation.measure import Wanted, measure, texts_wanted
 from stsbench.evaluation.options import EvalOptions as EvalOptions
 from stsbench.evaluation.plan import Planned, named_settings, namesakes_of, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
@@ -71,12 +71,16 @@ def _run(
     set_by_set = isinstance(encoder, PostProcessed) and encoder.fitted_per_set
     targets = Targets(lambda id: _load(id, options)) if set_by_set else None
     everything = [data for _, sets in chosen for data in sets.values()]
-    computing = encoder.base if isinstance(encoder, PostProcessed) else encoder
-    if not is_cached(computing, [text for data in everything for text in data.texts], cache):
-        encoder.ready()  # so that the first line says which pass runs
-    for line in announcement(encoder, everything):
+    embed = Embed(encoder, cache)
+    wanted = texts_wanted(embed, chosen, by_role=targets is None)
+    for reader, sets in wanted.items():
+        computing = reader.encoder.base if isinstance(reader.encoder, PostProcessed) else reader.encoder
+        if not is_cached(computing, [text for _, texts in sets for text in texts], cache):
+            encoder.ready()  # so that the first line says which pass runs
+            break
+    for line in announcement(encoder, everything, readings(embed, chosen)):
         log(line)
-    embed, failed = _encoded(encoder, cache, everything, targets, options, log, progress)
+    failed = _encoded(embed, wanted, targets, options, log, progress)
     with kept(result, log):
         for part, part_sets in chosen:
             _measure(part, part_sets, embed, result, options, log, len(chosen) > 1, targets, doing)
@@ -109,35 +113,43 @@ def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, C
 
 
 def _encoded(
-    encoder: Encoder, cache: EmbeddingCache | None, sets: list[DataSet], targets: Targets | None, options: EvalOptions,
-    log: Callable[[str], None], progress: StartProgress | None,
-) -> tuple[Embed, StsbenchError | None]:
+    embed: Embed, wanted: Wanted, targets: Targets | None, options: EvalOptions, log: Callable[[str], None],
+    progress: StartProgress | None,
+) -> StsbenchError | None:
     """Every distinct text encoded, unless the encoder has to be fitted on each set first; or why they were not, where there
     are several sets: each task then encodes its own texts, and what fails in one does not cost the others."""
-    began, noted = time.monotonic(), len(encoder.notes)
-    texts = targets.all(sets) if targets else list(dict.fromkeys(text for data in sets for text in data.texts))
-    step = EncodingTime(texts, log, progress(len(texts)) if progress else None)
-    embed = Embed(encoder, cache, None if targets else step)
+    encoder = embed.encoder
     if encoder.fitted_per_set and encoder.spec.fitted_on is None and not targets:
-        return embed, None
+        return None
+    began, noted = time.monotonic(), {line for reader in wanted for line in reader.encoder.notes}
+    parts = {reader: targets.all(data for data, _ in of) if targets else
+             list(dict.fromkeys(text for _, texts in of for text in texts)) for reader, of in wanted.items()}
+    texts = [text for part in parts.values() for text in part]
+    step = EncodingTime(texts, log, progress(len(texts)) if progress else None)
     try:
-        if isinstance(encoder, PostProcessed) and targets:
-            encoder.hold(texts, step)
-        else:
-            embed.add(texts)
+        for reader, part in parts.items():
+            if isinstance(reader.encoder, PostProcessed) and targets:
+                reader.encoder.hold(part, step)
+            else:
+                reader.progress = step
+                reader.add(part)
     except KeyboardInterrupt:
         if not options.no_cache and getattr(encoder, "base", encoder).cacheable:
             log("vectors are cached every 1,024 texts: the same command goes on there")
         raise
     except StsbenchError as error:
-        if targets or len({data.id for data in sets}) < 2:
+        if targets or len({data.id for of in wanted.values() for data, _ in of}) < 2:
             raise
         log(f"warning: {error}; each task now encodes its own texts")
-        return Embed(encoder, cache, None), error
+        return error
+    finally:
+        for reader in parts:
+            reader.progress = None
     log(f"{counted(len(texts), 'distinct text')} encoded or read from the cache in {time.monotonic() - began:.1f} s")
-    for line in encoder.notes[noted:]:
-        log(line)
-    return embed, None
+    for line in dict.fromkeys(line for reader in wanted for line in reader.encoder.notes):
+        if line not in noted:
+            log(line)
+    return None
 
 
 def _measure(
@@ -151,7 +163,7 @@ def _measure(
     extra = {"command": list(options.command), "batch_tokens": options.batch_tokens, **options.extra_provenance}
     if options.attention != "auto":
         extra["attention"] = options.attention
-    if embed.encoder.equal_lengths:
+    if embed.equal_lengths:
         extra["batches"] = EQUAL_LENGTHS
     if embed.encoder.trained_on:
         extra["trained_on"] = list(embed.encoder.trained_on)
@@ -299,8 +311,9 @@ def evaluate(
     # the encoder
     pooler: str | None = None, template: str | None = None, full_stop: bool | None = None, max_length: int | None = None,
     normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
-    dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False,
+    prompt_name: str | None = None, prompts: str = "card", route: str | None = None, revision: str | None = None,
+    trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
+    attention: str = "auto", offline: bool = False,
     fingerprint: str | None = None,
     cache_dir: AnyPath | None = None, cache: AnyPath | None = None, cache_limit: float = 20.0, no_cache: bool = False,
     devices: str | None = None, processes: int | None = None,

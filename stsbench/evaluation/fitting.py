@@ -63,7 +63,9 @@ def post_processed(
             *wrapped.notes,
         )
         return wrapped
-    return fitted_on_data(wrapped, Path(fit_on), log, progress, post)[0]
+    fitted = fitted_on_data(wrapped, Path(fit_on), log, progress, post)[0]
+    fitted.fitting = lambda base: post_processed(base, post, fit_on, cache, log, progress)
+    return fitted
 
 
 def siblings(set_id: str, text_version: str) -> list[str]:

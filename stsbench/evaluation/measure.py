@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal, cast
 
@@ -19,6 +19,7 @@ from stsbench.errors import ScoreError, one_line
 from stsbench.evaluation.announce import TasksTime
 from stsbench.evaluation.columns import digest_of
 from stsbench.evaluation.fitting import Targets
+from stsbench.evaluation.plan import Planned
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.provenance import provenance
 from stsbench.evaluation.records import (
@@ -104,13 +105,16 @@ def _measure_one(
 ) -> Observations | None:
     began = time.monotonic()
     try:
-        fitted = _fitted(embed, data, targets)
-        if problem := fitted.unusable(data.texts):
-            raise ScoreError(problem)
-        counts = _doubtful(fitted, task, data, strict, log)
+        fitted = _fitted(embed.for_task(protocol.text_task(task, data)), data, targets)
+        read = list(texts_by_reading(fitted, protocol, data))
+        for reader, texts in read:
+            if problem := reader.unusable(texts):
+                raise ScoreError(problem)
+        counts = _doubtful(read, task, data, strict, log)
         observations = _observed(protocol, fitted, data)
         scores = _scored(protocol, observations, data.id, task)
-        who = EncoderIdentity(spec=asdict(fitted.spec), fingerprint=fitted.spec.fingerprint(), dimension=fitted.dimension)
+        identity = fitted.identity
+        who = EncoderIdentity(spec=asdict(identity), fingerprint=identity.fingerprint(), dimension=fitted.dimension)
         what_on = _identity(data)
     except Exception as error:  # one task's accident, whatever it is, must not cost the others
         _failed(result, f"{protocol.label} {task}", error)
@@ -125,7 +129,8 @@ def _measure_one(
     result.records.append(Record(
         created=now(), encoder=who, protocol=how, data=what_on,
         observations=Observed(sha256=digest_of(observations)),
-        counts=counts, scores=scores, provenance=provenance(seconds=round(seconds, 3), **extra_provenance),
+        counts=counts, scores=scores,
+        provenance=provenance(seconds=round(seconds, 3), **extra_provenance, **readings_of(fitted)),
     ))
     return observations
 
@@ -135,6 +140,46 @@ def _fitted(embed: Embed, data: DataSet, targets: Targets | None) -> Embed:
         return embed.for_set(data.texts, f"{data.id}@{data.digest}")
     texts = targets(data)
     return embed.for_set(texts, texts.name)
+
+
+def texts_by_reading(
+    embed: Embed, protocol: Protocol, data: DataSet
+) -> Iterator[tuple[Embed, Sequence[str]]]:
+    """What reads a set's texts, with the distinct texts that it reads: two roles may be read in the same way."""
+    by_role = protocol.texts_by_role(data)
+    readers: dict[Embed, dict[str, None]] = {}
+    for role, texts in by_role.items():
+        readers.setdefault(embed if role is None else embed.for_role(role), {}).update(dict.fromkeys(texts))
+    for reader, distinct in readers.items():
+        yield reader, data.texts if len(readers) == 1 else list(distinct)
+
+
+Wanted = dict[Embed, list[tuple[DataSet, Sequence[str]]]]
+
+
+def texts_wanted(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]]], by_role: bool = True) -> Wanted:
+    """What reads the texts of a run: each reader with its sets, and the texts that it reads of them. by_role: False where
+    the encoder is fitted on each set first, on all of its texts as those without a role are read."""
+    wanted: Wanted = {}
+    for part, sets in chosen:
+        for task, data in sets.items():
+            reads = embed.for_task(part.protocol.text_task(task, data))
+            for reader, texts in texts_by_reading(reads, part.protocol, data) if by_role else ((reads, data.texts),):
+                wanted.setdefault(reader.whole, []).append((data, texts))
+    return wanted or {embed: []}
+
+
+def readings_of(embed: Embed) -> dict[str, dict[str, str]]:
+    """For a record's provenance: the prompt that texts were read behind, by role ("text" for none), and, where there are
+    several, the way through the model; nothing for an encoder without prompts."""
+    about = {
+        "prompts": {role: spec.prefix or "" for role, spec in embed.read.items()},
+        "routes": {role: way for role, spec in embed.read.items()
+                   if (way := spec.options.get("role") or embed.encoder.default_route)},
+    }
+    if not embed.encoder.prompts and not any(about["prompts"].values()):
+        del about["prompts"]
+    return {key: dict(sorted(value.items())) for key, value in about.items() if value}
 
 
 def _observed(protocol: Protocol, embed: Embed, data: DataSet) -> Observations:
@@ -173,13 +218,17 @@ def _not_finite(error: BaseException | None) -> str | None:
     return None if not numbers else "NaN" if math.isnan(numbers[0]) else "infinite"
 
 
-def _doubtful(embed: Embed, task: str, data: DataSet, strict: bool, log: Callable[[str], None]) -> dict[str, int]:
+def _doubtful(
+    read: Sequence[tuple[Embed, Sequence[str]]], task: str, data: DataSet, strict: bool, log: Callable[[str], None]
+) -> dict[str, int]:
     """How many distinct texts have a zero vector and how many were cut; said, and with `strict` refused."""
-    texts = data.texts
-    zero, cut = zero_rows(embed(texts)), embed.truncated(texts)
+    texts = [text for _, of in read for text in of]
+    zero = np.concatenate([zero_rows(embed(of)) for embed, of in read])
+    cut = np.concatenate([embed.truncated(of) for embed, of in read])
+    limit = read[0][0].spec.max_length
     if strict and cut.any():
         raise ScoreError(
-            f"{int(cut.sum())} texts of {data.shown} exceed the limit of {embed.spec.max_length} tokens, the first "
+            f"{int(cut.sum())} texts of {data.shown} exceed the limit of {limit} tokens, the first "
             f"'{texts[int(np.argmax(cut))][:60]}...'; leave --strict out to truncate them"
         )
     counts = {"zero_vectors": int(zero.sum()), "truncated": int(cut.sum())}
@@ -187,8 +236,8 @@ def _doubtful(embed: Embed, task: str, data: DataSet, strict: bool, log: Callabl
         meaning = " (cosine 0)" if isinstance(data, PairSet) else ""
         log(f"warning: {task}: {counts['zero_vectors']} of {len(texts)} distinct texts have a zero vector{meaning}")
     if counts["truncated"]:
-        limit = f"the model's limit of {embed.spec.max_length} tokens"
-        log(f"warning: {task}: {counts['truncated']} of {len(texts)} distinct texts were truncated to {limit}")
+        most = f"the model's limit of {limit} tokens"
+        log(f"warning: {task}: {counts['truncated']} of {len(texts)} distinct texts were truncated to {most}")
     return counts
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from stsbench.data.sets.sets import DataSet, path_name
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.roles import TextTask
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import Array, Metric, Names, check_layout, find_metric
@@ -24,6 +25,9 @@ from stsbench.plugins import calling, check_written, where
 from stsbench.registry import did_you_mean, names, resolve
 
 GROUP = "stsbench.protocols"  # entry points; each names a class
+MTEB_NAMES = {  # ours -> mteb's, where the same texts have another name there
+    "STS-B": "STSBenchmark", "STS-B-dev": "STSBenchmark", "STS-B-whole": "STSBenchmark", "SICK-R-MTEB": "SICK-R",
+}
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class Protocol(ABC):
     unranked: ClassVar[str] = ""  # why rows are never ranked, where they are not
     main_metric: ClassVar[bool] = False  # True: a task has many metrics, and a leaderboard shows the first one
     trained: ClassVar[bool] = False  # True: something is trained on a set's other splits, and `test` is scored
+    text_type: ClassVar[str] = ""  # mteb's type of its tasks, by which an encoder chooses a prompt; "": by the task alone
     hub_task: ClassVar[str] = "feature-extraction"  # the Hub's name of the task (huggingface.js, pipelines.ts)
     taken_for: ClassVar[str] = ""  # a sentence for model cards: what the scores cannot be compared with
     text_notes: ClassVar[Mapping[str, str]] = {"raw": "text version raw"}  # text version -> what a table's title says of it
@@ -171,6 +176,14 @@ class Protocol(ABC):
     @abstractmethod
     def tasks(self) -> dict[str, str]:
         """Task names, in the order they are reported in, with the id of the set each is measured on."""
+
+    def text_task(self, task: str, data: Any) -> TextTask:
+        """What a task's texts are read for, by which an encoder chooses its prompt."""
+        return TextTask(MTEB_NAMES.get(task, task), self.text_type)
+
+    def texts_by_role(self, data: Any) -> Mapping[str | None, Sequence[str]]:
+        """The texts that `observe` asks for, by their role: "query", "document", or None where all are of one kind."""
+        return {None: data.texts}
 
     @abstractmethod
     def observe(self, embed: Embed, data: Any) -> Observations:

@@ -179,6 +179,8 @@ class _Provenance(_Stated):
     recipe: str | None = None
     stage: str | None = None
     trained_on: list[str] = []
+    prompts: dict[str, str] = {}  # "text", or a role -> what the set's texts of it were read behind
+    routes: dict[str, str] = {}  # the same -> the way through the model, where it has several
     warm_start: _Start | None = Field(default=None, alias="from")
 
 

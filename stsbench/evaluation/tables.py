@@ -10,6 +10,7 @@ from typing import Any
 
 from stsbench.display.latex import BOOKTABS, caption, escaped, latex_table
 from stsbench.encoders.prompt.prompt import described
+from stsbench.encoders.roles import reading_in_words
 from stsbench.evaluation.plan import changed_settings, metric_of, presets
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record, ScoreRow, Scores
@@ -127,9 +128,24 @@ def remarks(result: Scores) -> list[str]:
     unknown = list(dict.fromkeys(record.data.id for record in result.records if not record.data.known))
     if unknown:
         lines.append(f"* Data differ from the catalog: {', '.join(unknown)}. Not comparable with other results.")
+    lines += [f"{label}, texts read behind: {how}" for label, how in read_behind(result.records).items()]
     if is_sample(result):
         lines.append(SAMPLE)
     return lines
+
+
+def read_behind(records: Iterable[Record]) -> dict[str, str]:
+    """Protocol -> the prompts, and the routes where there are several, of its tasks, as the records' provenance has them;
+    nothing where no text had one."""
+    tasks: dict[str, dict[str, list[str]]] = {}
+    for record in records:
+        prompts, routes = (record.provenance.get(key) or {} for key in ("prompts", "routes"))
+        if any(prompts.values()) or routes:
+            roles = sorted({*prompts, *routes})
+            how = ", ".join(reading_in_words(role, prompts.get(role, ""), routes.get(role)) for role in roles)
+            tasks.setdefault(record.protocol.label, {}).setdefault(how, []).append(record.data.task)
+    return {label: "; ".join(f"{how} ({', '.join(dict.fromkeys(names))})" for how, names in by_how.items())
+            for label, by_how in tasks.items()}
 
 
 def is_sample(result: Scores) -> bool:

@@ -90,6 +90,8 @@ class EvalGroup(Section):
     truncate_dim: int | None = Field(default=None, ge=1)
     prompt: str | None = None
     prompt_name: str | None = None
+    prompts: Literal["none", "card", "mteb"] | None = None
+    task: str | None = None
     revision: str | None = None
     post: str | None = None
     fit_on: str | None = None

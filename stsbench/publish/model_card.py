@@ -91,7 +91,10 @@ def _encoder(result: Scores) -> str:
         "prompt": _quoted(spec.get("prefix")), "longest text, in tokens": spec.get("max_length"),
         "number format": spec.get("dtype"), "vectors scaled to length 1": "yes" if spec.get("normalize") else "no",
         "post-processing": spec.get("post"), "fitted on": fitted,
-        **{name: without_paths(str(value)) for name, value in options.items() if name not in ("prompt", "full_stop")},
+        **{name: without_paths(str(value)) for name, value in options.items()
+           if name not in ("prompt", "prompts", "full_stop")},
+        **{f"prompt {name!r}": _quoted(text) if isinstance(text, str) else without_paths(str(text))
+           for name, text in (options.get("prompts") or {}).items()},
         "around the text": "; ".join(described(options)),
         "width of the vectors": _one(
             (record.encoder.dimension for record in result.records), "depends on the texts fitted on"

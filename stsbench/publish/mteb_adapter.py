@@ -5,16 +5,9 @@ mteb is imported by whoever calls it; this file needs it only where it says so.
 
 from __future__ import annotations
 
-import logging
-import os
-import random
 import re
-import sys
-import tempfile
 import uuid
-import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +17,8 @@ from scipy.sparse import issparse
 from stsbench.encoders.base import EncoderSpec
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
+from stsbench.encoders.mteb_import import undisturbed as undisturbed
+from stsbench.encoders.roles import TextTask
 from stsbench.errors import ScoreError
 from stsbench.metrics.similarity import paired_similarity
 
@@ -71,16 +66,12 @@ class MtebEncoder:
         return vectors.toarray() if issparse(vectors) else vectors
 
     def _embed(self, task_metadata: Any, prompt_type: Any) -> Embed:
-        """The encoder behind the prompt that mteb's rules name for the task and the side; as it is where they name none."""
-        from mteb.models.abs_encoder import get_prompt_name
-
+        """The encoder as it reads the texts of the task and the side; `prompted` gets what is not its default prompt."""
         role = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
-        stored = self.embed.encoder.prompts
-        # sentence-transformers knows these two in every model, empty where nothing is stored: no default prompt then
-        known = {"query": "", "document": "", **stored}
-        name = get_prompt_name(known, task_metadata, prompt_type) if stored else None
-        embed = self.embed.for_role(role, known.get(name) if name else None)
-        if embed is not self.embed:
+        about = TextTask() if task_metadata is None else TextTask(task_metadata.name, task_metadata.type)
+        embed = self.embed.for_task(about)
+        embed = embed if role is None else embed.for_role(role)
+        if embed.spec.prefix != self.embed.identity.prefix:
             self.prompted[role or "text"] = embed.spec.prefix or ""
         return embed
 
@@ -106,7 +97,7 @@ class MtebEncoder:
     @property
     def mteb_model_meta(self) -> Any:
         """mteb's ModelMeta; its name and revision are the key of mteb's result cache."""
-        return model_meta(self.embed.spec, self.embed.dimension, self._suffix)
+        return model_meta(self.embed.identity, self.embed.dimension, self._suffix)
 
 
 def to_mteb(model: Any) -> MtebEncoder:
@@ -131,7 +122,7 @@ def model_meta(spec: EncoderSpec, dimension: int, suffix: str = "") -> Any:
         overwrites={
             "name": model_name(spec), "revision": f"stsbench-{spec.fingerprint()}{suffix}", "embed_dim": dimension or None,
             "max_tokens": spec.max_length, "similarity_fn_name": ScoringFunction.COSINE,
-            "use_instructions": bool(spec.template or spec.prefix),
+            "use_instructions": bool(spec.template or spec.prefix or spec.options.get("prompts")),
         }
     )
 
@@ -141,54 +132,6 @@ def model_name(spec: EncoderSpec) -> str:
     if spec.kind.endswith("transformers") and _HUB_ID.fullmatch(spec.name) and not Path(spec.name).exists():
         return spec.name
     return "stsbench/" + (re.sub(r"[^\w.-]+", "-", Path(spec.name).name).strip("-") or "encoder")
-
-
-@contextmanager
-def undisturbed() -> Iterator[Any]:
-    """mteb (imported here at the latest) for the time of the block, and no trace of it after.
-
-    Building its tasks and evaluators reseeds random, numpy and torch: their states are put back. What it prints goes to
-    standard error; warnings and log lines below errors are dropped (it advises newer versions of the tasks asked for).
-    """
-    import torch
-
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    logger = logging.getLogger("mteb")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with redirect_stdout(sys.stderr), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield _imported()
-    finally:
-        logger.setLevel(level)
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
-        if cuda is not None:
-            torch.cuda.set_rng_state_all(cuda)
-        else:  # mteb's seed waits for CUDA to begin: the one that torch was given takes its place
-            torch.cuda.manual_seed_all(torch.initial_seed())
-
-
-def _imported() -> Any:
-    """mteb, imported without the folder that its import makes in the user's home."""
-    if "mteb" in sys.modules or "MTEB_CACHE" in os.environ:
-        import mteb
-
-        return mteb
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["MTEB_CACHE"] = folder
-        try:
-            import mteb
-        finally:
-            del os.environ["MTEB_CACHE"]
-    # Its default cache keeps the path of that moment: a user's own call of mteb.evaluate must find the usual place.
-    default = (mteb.evaluate.__kwdefaults__ or {}).get("cache")
-    if isinstance(default, mteb.ResultCache):
-        default.cache_path = default.default_cache_path
-    return mteb
 
 
 def _array(vectors: Any) -> Any:

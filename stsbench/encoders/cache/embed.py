@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,19 @@ from scipy.sparse import issparse, vstack
 from stsbench.encoders.base import Encoder, EncoderSpec, Progress, checked_texts
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import encode_cached, not_finite
+from stsbench.encoders.fitted import STATE
+from stsbench.encoders.roles import TextTask, reading
 from stsbench.errors import EncoderError
 from stsbench.plugins import calling
+
+
+@dataclass
+class _Encoded:
+    """The vectors of distinct texts: text -> row, (n, d) vectors, bool (n,) whether a text was cut."""
+
+    row: dict[str, int] = field(default_factory=dict)
+    vectors: Any = None
+    truncated: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
 
 class Embed:
@@ -22,13 +35,14 @@ class Embed:
     def __init__(self, encoder: Encoder, cache: EmbeddingCache | None = None, progress: Progress | None = None) -> None:
         encoder.use_cache(cache)
         self.encoder = encoder
-        self.encoded = 0  # distinct texts held
-        self._cache, self._progress = cache, progress
-        self._row: dict[str, int] = {}
-        self._vectors: Any = None
-        self._truncated = np.zeros(0, dtype=bool)
+        self.progress = progress
+        self.task: TextTask | None = None  # see `for_task`
+        self.read: dict[str, EncoderSpec] = {}  # with a task, role or "text" -> what has read such texts
+        self._cache, self._done = cache, _Encoded()
         self._fitted: dict[str, Embed] = {}
         self._roles: dict[tuple[str | None, str | None], Embed] = {}
+        self._asked, self._root = encoder, self
+        self.whole = self  # what holds the vectors: that of a view for a task is the same for all that read alike
 
     @property
     def spec(self) -> EncoderSpec:
@@ -36,29 +50,52 @@ class Embed:
         return self.encoder.spec
 
     @property
+    def identity(self) -> EncoderSpec:
+        """The spec by which records know the encoder, the same whatever its texts are read behind (`Encoder.identity`)."""
+        named = self._asked.identity
+        if named is self._asked.spec:
+            return self.spec
+        state = {STATE: self.spec.options[STATE]} if STATE in self.spec.options else {}
+        return replace(named, fitted_on=self.spec.fitted_on, options={**named.options, **state})
+
+    @property
+    def encoded(self) -> int:
+        """How many distinct texts are held."""
+        return len(self._done.row)
+
+    @property
     def dimension(self) -> int:
-        """The width of the vectors; 0 before any text was encoded."""
-        return 0 if self._vectors is None else int(self._vectors.shape[1])
+        """The width of the vectors; 0 before any text was encoded, in whatever role."""
+        if self._done.vectors is not None:
+            return int(self._done.vectors.shape[1])
+        return next((width for embed in self._others() if (width := embed.dimension)), 0)
+
+    @property
+    def equal_lengths(self) -> bool:
+        """Whether some batches held texts of equal length only, as `Encoder.equal_lengths`."""
+        return self.encoder.equal_lengths or any(embed.equal_lengths for embed in self._others())
 
     def add(self, texts: Sequence[str]) -> None:
         """Encode those of `texts` that are not held yet, in one pass. Raises EncoderError where that gives no vectors."""
-        new = [text for text in dict.fromkeys(checked_texts(texts)) if text not in self._row]
+        done = self._done
+        if self.task is not None:
+            self.read["text"] = self.spec
+        new = [text for text in dict.fromkeys(checked_texts(texts)) if text not in done.row]
         if not new:
             return
-        got = encode_cached(self.encoder, new, self._cache, self._progress, tolerant=True)
-        start = len(self._row)
-        self._row.update({text: start + i for i, text in enumerate(new)})
-        self._vectors = got.vectors if self._vectors is None else _stacked(self._vectors, got.vectors)
-        self._truncated = np.concatenate([self._truncated, got.truncated])
-        self.encoded = len(self._row)
+        got = encode_cached(self.encoder, new, self._cache, self.progress, tolerant=True)
+        start = len(done.row)
+        done.row.update({text: start + i for i, text in enumerate(new)})
+        done.vectors = got.vectors if done.vectors is None else _stacked(done.vectors, got.vectors)
+        done.truncated = np.concatenate([done.truncated, got.truncated])
 
     def __call__(self, texts: Sequence[str]) -> Any:
         """float32 (n, d) vectors of n texts, dense or CSR, in their order."""
         texts = checked_texts(texts)
         self.add(texts)
-        if self._vectors is None:
+        if self._done.vectors is None:
             return np.zeros((0, 0), dtype=np.float32)
-        return self._vectors[self._rows(texts)]
+        return self._done.vectors[self._rows(texts)]
 
     def for_set(self, texts: Sequence[str], source: str) -> Embed:
         """This, or for an encoder that is fitted on each set by itself, the one fitted on `texts`, known as `source`.
@@ -72,15 +109,53 @@ class Embed:
             fitted = calling(type(encoder), "fit", lambda: encoder.fit(texts, source), raising=EncoderError)
             if fitted is encoder:
                 return self
-            self._fitted[source] = Embed(fitted, self._cache, self._progress)
-        return self._fitted[source]
+            self._fitted[source] = Embed(fitted, self._cache, self.progress)
+            self._fitted[source]._asked = self._asked
+        embed = self._fitted[source]
+        return embed if self.task is None else embed._read_for(self.task, self.read)
+
+    def for_task(self, task: TextTask) -> Embed:
+        """The vectors of texts that are read for a task, behind the prompt that the encoder has for it, if it has one.
+
+        Those of a role (`for_role`) are read behind that role's prompt for the task. `read` says how texts were read.
+        """
+        return self._root._read_for(task, {} if self.task is None else self.read)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Embed:
         """The vectors of texts in a role, or behind `prompt` (Encoder.for_role); this where that is all one."""
+        if self.task is None or prompt is not None:
+            return self._behind(role, prompt)
+        embed = self._behind(*reading(self.encoder, self.task, role))
+        self.read[role or "text"] = embed.spec
+        return self.whole if embed is self else embed  # which notes nothing of texts without a role
+
+    def _read_for(self, task: TextTask, read: dict[str, EncoderSpec]) -> Embed:
+        """A view of the same vectors: what is encoded for one task is there for all that are read in the same way."""
+        reader = copy.copy(self._behind(*reading(self.encoder, task, None), anew=True))
+        reader.task, reader.read, reader._root = task, read, self
+        return reader
+
+    def _behind(self, role: str | None, prompt: str | None, anew: bool = False) -> Embed:
+        """anew: an encoder that was fitted on texts is fitted on them as it reads them now."""
         encoder = self.encoder.for_role(role, prompt)
         if encoder is self.encoder:
             return self
-        return self._roles.setdefault((role, prompt), Embed(encoder, self._cache, None))
+        if (role, prompt) not in self._roles:
+            encoder = encoder.anew() if anew else encoder
+            embed = self._same(encoder) or Embed(encoder, self._cache, self.progress)
+            embed._asked = self._asked
+            self._roles[role, prompt] = embed
+        return self._roles[role, prompt]
+
+    def _same(self, encoder: Encoder) -> Embed | None:
+        """What holds the vectors of an equal encoder: two roles may have one prompt. A function is known by being run."""
+        if encoder.spec.kind == "callable":
+            return None
+        return next((embed for embed in (self.whole, *self._others()) if embed.spec == encoder.spec), None)
+
+    def _others(self) -> list[Embed]:
+        """Those of roles and prompts, each with vectors of its own."""
+        return [embed for embed in self._roles.values() if embed is not self.whole]
 
     def unusable(self, texts: Sequence[str]) -> str | None:
         """One line when a text's vector is not finite, else None."""
@@ -91,10 +166,10 @@ class Embed:
     def truncated(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         """bool (n,): which of n texts lost tokens to the model's limit."""
         self.add(texts)
-        return self._truncated[self._rows(texts)]
+        return self._done.truncated[self._rows(texts)]
 
     def _rows(self, texts: Sequence[str]) -> NDArray[np.intp]:
-        return np.array([self._row[text] for text in texts], dtype=np.intp)
+        return np.array([self._done.row[text] for text in texts], dtype=np.intp)
 
 
 def _stacked(first: Any, second: Any) -> Any:

@@ -65,6 +65,7 @@ class CallableEncoder(Encoder):
         encoder = cls(encode, fingerprint=fingerprint, roles=library_roles(model))
         if encoder._roles is not None:  # a SentenceTransformer
             encoder.prompts = stored_prompts(model)
+            encoder.default_prompt = encoder.prompts.get(getattr(model, "default_prompt_name", None) or "")
             stated = getattr(model, "similarity_fn_name", None)
             encoder.similarity_fn_name = stated if stated in SIMILARITIES else "cosine"
         return encoder
@@ -98,8 +99,9 @@ class CallableEncoder(Encoder):
         if fn is None:
             return self
         other = CallableEncoder(fn, self._name, self._stated)
-        other._role, other._prompt, other._device = role, prompt, self._device
+        other._role, other._prompt, other._device, other._roles = role, prompt, self._device, self._roles
         other.similarity_fn_name = self.similarity_fn_name
+        other.prompts, other.default_prompt = self.prompts, self.default_prompt
         return other
 
     @property

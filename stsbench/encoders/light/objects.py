@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from stsbench.encoders.roles import ROLES
+
 Function = Callable[..., Any]  # of a list of n texts
 # Given a role (query, document or None) and a prompt, what reads texts so; None: what reads any text.
 Roles = Callable[[str | None, str | None], Function | None]
@@ -27,9 +29,11 @@ def library_roles(model: Any) -> Roles | None:
 
 
 def stored_prompts(model: Any) -> dict[str, str]:
-    """The prompts of a SentenceTransformer by name, without empty ones."""
+    """The prompts of a SentenceTransformer by name; none where all of them are empty."""
     prompts = getattr(model, "prompts", None)
-    return {name: text for name, text in prompts.items() if text} if isinstance(prompts, Mapping) else {}
+    if not isinstance(prompts, Mapping) or not any(prompts.values()):
+        return {}
+    return {name: text for name, text in prompts.items() if text or (text == "" and name not in ROLES)}
 
 
 def _routes(model: Any) -> bool:

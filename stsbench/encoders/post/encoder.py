@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ class PostProcessed(Encoder):
         self.base, self.chain = base, chain
         self.fitted_per_set = fitted_on is None
         self.similarity_fn_name, self.prompts = base.similarity_fn_name, base.prompts
+        self.default_prompt, self.adapters, self.default_route = base.default_prompt, base.adapters, base.default_route
         self.libraries, self.equal_lengths, self.trained_on = base.libraries, base.equal_lengths, base.trained_on
         self.dimension = None if base.dimension is None else _checked(chain, base.dimension)
         options = dict(base.spec.options) if fitted_on is None else {**base.spec.options, STATE: chain.digest()}
@@ -47,6 +48,7 @@ class PostProcessed(Encoder):
         self.notes = (*chain.notes, *base.notes)
         self._cache: Any = None
         self._memory: Embed | None = None
+        self.fitting: Callable[[Encoder], PostProcessed] | None = None  # of another base, on the same texts
 
     @property
     def engine(self) -> str:  # type: ignore[override]
@@ -97,12 +99,20 @@ class PostProcessed(Encoder):
         return Encoded(vectors, encoded.truncated)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """The base's texts in a role, through the same map: it is not fitted anew."""
+        """The base's texts in a role, through the same map (`anew` fits it once more)."""
         base = self.base.for_role(role, prompt)
         if base is self.base:
             return self
         other = PostProcessed(base, self.chain, self.spec.fitted_on)
-        other._cache = self._cache
+        other._cache, other.fitting = self._cache, self.fitting
+        return other
+
+    def anew(self) -> Encoder:
+        """Fitted on the same texts as the base reads them now, where they are known."""
+        if self.fitting is None:
+            return self
+        other = self.fitting(self.base)
+        other.fitting = self.fitting
         return other
 
     @property

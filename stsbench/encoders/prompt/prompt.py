@@ -169,4 +169,6 @@ def described(options: Mapping[str, Any]) -> list[str]:
         parts.append(f"prefix {lengths}, averaged" if len(prompt["prefixes"]) > 1 else f"prefix {lengths}")
     if prompt.get("bottlenecks"):
         parts.append(f"adapters of rank {prompt['bottlenecks']['rank']}")
+    if options.get("prompts"):
+        parts.append("prompts by task")
     return parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,9 +12,11 @@ from stsbench.encoders.forward.identity import folder_digest, walk
 from stsbench.encoders.forward.pooling import check_pooler, padded_length
 from stsbench.encoders.forward.token_pooler_files import KINDS, stored_token_pooler
 from stsbench.encoders.model_folder import read_settings
-from stsbench.encoders.options import ATTENTIONS, DTYPES
+from stsbench.encoders.options import ATTENTIONS, CHANGING, DTYPES, PROMPTS, spelled
+from stsbench.encoders.prompt.by_task import prompts_of
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
+from stsbench.encoders.roles import ROLES
 from stsbench.encoders.transformer.declared import ROTARY, Declared, length_source, read_declared
 from stsbench.encoders.transformer.exported import FILE as EXPORTED
 from stsbench.encoders.transformer.exported import Exported, read_exported, trained_on_of
@@ -22,6 +24,7 @@ from stsbench.encoders.transformer.find import check_unpinned, resolve, resolve_
 from stsbench.encoders.transformer.minilm import find_minilm
 from stsbench.errors import EncoderError
 
+_WHERE = ("trust_remote_code", "revision")  # of the options that change a vector, those that say what is loaded
 _LIBRARIES = ("stsbench", "torch", "transformers", "tokenizers")
 # Architectures whose position limit follows from config.json; RoBERTa's kin count positions from the padding index on.
 _PLAIN = ("bert", "distilbert", "electra", "ernie", "opt", *sorted(ROTARY))
@@ -39,8 +42,8 @@ class EncoderConfig:
     sources: tuple[Path, ...] = ()  # the folders that `weights` covers
     base: Path | None = None  # of the model that the adapter in `folder` builds on, where that holds none
     prompt: PromptSettings = PLAIN
-    prompts: Mapping[str, str] = field(default_factory=dict)  # stored, by name; none where the user chose one
-    role: str | None = None  # "query" or "document": how sentence-transformers reads a text; None: any text
+    prompts: Mapping[str, str] = field(default_factory=dict)  # by name; none where the user chose one, or there is none
+    role: str | None = None  # "query", "document", or the task by whose name sentence-transformers reads; None: any text
     normalize: bool = False  # the folder's own last step
     rescale: bool = False  # to length 1 at the very end, after the cut: the user's --normalize
     truncate_dim: int | None = None
@@ -52,6 +55,8 @@ class EncoderConfig:
     dtype: str = "float32"
     similarity: str | None = None
     routes: bool = False  # queries and documents take other ways through the modules
+    default_route: str | None = None  # the way of all other texts then
+    adapters: tuple[str, ...] = ()  # names of the tasks that a module of the folder's own has an adapter for
     trust_remote_code: bool = False
     revision: str | None = None
     libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
@@ -89,12 +94,13 @@ class EncoderConfig:
 
         prompt: before those texts; None: the one stored under the role's name, and no other.
         """
-        text = self.prompts.get(role, "") if prompt is None and role is not None else prompt
+        text = self.prompts[role] if prompt is None and role is not None and role in self.prompts else prompt
+        text = "" if text is None and role in ROLES else text
         if self.prompt.trained or self.prompt.template is not None:
             return self
         asked = not self.prompts and prompt is None  # the user chose one prompt for all, or there is none to choose
         kept = self if text is None or asked else replace(self, prompt=replace(self.prompt, text_prompt=text or None))
-        return replace(kept, role=role) if self.routes else kept
+        return replace(kept, role=role) if self.routes or role in self.adapters else kept
 
     def _limit(self, positions: int | None) -> int | None:
         """Tokens that a text is cut at; a trained prefix takes positions away."""
@@ -154,7 +160,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         aside = ", ".join(declared.modules[1:])
         note = f"--pooler sets the modules of {name} aside ({aside}): it is measured without them"
         config = replace(config, normalize=False, rescale=options.normalize is True, notes=(*config.notes, note))
-    return _identified(_native(config), folder, options)
+    return _identified(_native(config, options), folder, options)
 
 
 def check_cut(name: str, options: EncoderOptions, width: int | None) -> None:
@@ -171,6 +177,8 @@ def _check(name: str, options: EncoderOptions) -> None:
         check_pooler(options.pooler, name)
     if options.dtype not in DTYPES:
         raise EncoderError(f"--dtype {options.dtype} is unknown (there are {', '.join(DTYPES)})")
+    if options.prompts not in PROMPTS:
+        raise EncoderError(f"--prompts {options.prompts} is unknown (there are {', '.join(PROMPTS)})")
     if options.attention not in ATTENTIONS:
         raise EncoderError(f"--attention {options.attention} is unknown (there are {', '.join(ATTENTIONS)})")
     for option in ("batch_tokens", "truncate_dim"):
@@ -178,7 +186,8 @@ def _check(name: str, options: EncoderOptions) -> None:
             raise EncoderError(f"--{option.replace('_', '-')} must be positive, not {value}")
     if name == "minilm" and options.revision is not None:
         raise EncoderError(f"--revision {options.revision}: minilm is one checkpoint, known by its digest")
-    texts = {"--prompt": options.prompt, "--prompt-name": options.prompt_name, "--template": options.template}
+    texts = {"--prompt": options.prompt, "--prompt-name": options.prompt_name, "--template": options.template,
+             f"--prompts {options.prompts}": None if options.prompts == "card" else options.prompts}
     if len(several := [option for option, value in texts.items() if value is not None]) > 1:
         raise EncoderError(f"{' and '.join(several)} exclude each other")
 
@@ -202,10 +211,10 @@ def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exporte
 
 def _check_post(name: str, options: EncoderOptions) -> None:
     """EncoderError for an option that changes the vectors on which a stored post-processing was fitted."""
-    for option in ("pooler", "template", "full_stop", "max_length", "normalize", "truncate_dim", "prompt", "prompt_name"):
-        if getattr(options, option) is not None:
+    for option in CHANGING:
+        if option not in ("dtype", *_WHERE) and getattr(options, option) != getattr(EncoderOptions, option):
             raise EncoderError(
-                f"--{option.replace('_', '-')}: the post-processing of {name} was fitted on its own vectors: leave the "
+                f"{spelled(option)}: the post-processing of {name} was fitted on its own vectors: leave the "
                 "option out, or give the model that it was fitted on with --post"
             )
 
@@ -213,16 +222,17 @@ def _check_post(name: str, options: EncoderOptions) -> None:
 def _prompt(
     name: str, options: EncoderOptions, exported: Exported | None, declared: Declared
 ) -> tuple[PromptSettings, Mapping[str, str], tuple[str, ...]]:
-    """What stands around a text, the stored prompts that a role of a text may still choose, and notes."""
-    prompts: Mapping[str, str] = {name: text for name, text in declared.prompts.items() if text}
-    prompt = PromptSettings(text_prompt=prompts.get(declared.default_prompt or ""))
+    """What stands around a text, the prompts that a text's role and task may still choose, and notes."""
+    known = prompts_of(name, options.prompts, declared.prompts, declared.default_prompt)
+    prompt, prompts = PromptSettings(text_prompt=known.default or None), known.by_name
     notes: tuple[str, ...] = ()
     asked = options.prompt
     if options.prompt_name is not None:
-        if options.prompt_name not in declared.prompts:
-            stored = ", ".join(declared.prompts) or "none"
+        names = {**known.by_name, **declared.prompts}
+        if options.prompt_name not in names:
+            stored = ", ".join(names) or "none"
             raise EncoderError(f"--prompt-name {options.prompt_name}: {name} stores no such prompt (its prompts: {stored})")
-        asked = declared.prompts[options.prompt_name]
+        asked = names[options.prompt_name]
     if exported is not None and exported.prompt is not None:
         prompt = PromptSettings.of(exported.prompt)
         if asked is not None:
@@ -235,7 +245,9 @@ def _prompt(
             prompt = PLAIN
     if asked is not None:
         prompt, prompts = replace(prompt, text_prompt=asked or None), {}
-    return prompt.changed(options.template, options.full_stop), prompts if options.template is None else {}, notes
+    if options.template is not None or prompt.trained:
+        prompts = {}
+    return prompt.changed(options.template, options.full_stop), prompts, (*notes, *(known.notes if prompts else ()))
 
 
 def _as_library(config: EncoderConfig, declared: Declared, options: EncoderOptions) -> EncoderConfig:
@@ -252,15 +264,34 @@ def _as_library(config: EncoderConfig, declared: Declared, options: EncoderOptio
         )
     if options.normalize is False and "Normalize" in declared.modules[:-1]:
         raise EncoderError(f"--no-normalize: {config.name} normalises before its last module, {declared.modules[-1]}")
-    routes = any(kind in ("Router", "Asym") for kind in declared.modules)
-    if options.normalize is False and routes:
+    if options.normalize is False and declared.routes:
         raise EncoderError(f"--no-normalize: {config.name} has modules inside a Router, which may normalise: leave it out")
-    return replace(config, routes=routes)
+    known = declared.routes or declared.adapters
+    if options.route is not None:
+        return _by_route(config, options.route, known, adapters=bool(declared.adapters))
+    note = f"{config.name} has several routes for its texts ({', '.join(known)}); those without a role (STS) take "
+    default = declared.default_route
+    notes = (f"{note}{default}, its default (--task names another)",) if default else ()
+    return replace(config, routes=bool(declared.routes), default_route=default, adapters=declared.adapters,
+                   notes=(*config.notes, *notes))
 
 
-def _native(config: EncoderConfig) -> EncoderConfig:
+def _by_route(config: EncoderConfig, route: str, known: Sequence[str], adapters: bool) -> EncoderConfig:
+    """With one way for every text; an adapter's goes with the prompt of its name. EncoderError: it is not among `known`."""
+    if route not in known:
+        choice = f"the routes {', '.join(known)}" if known else "no routes"
+        raise EncoderError(f"--task {route}: {config.name} has {choice} for its texts; --tasks names what is measured")
+    if adapters and route in config.prompts:
+        prompt = replace(config.prompt, text_prompt=config.prompts[route] or None)
+        config = replace(config, prompt=prompt, prompts={})
+    return replace(config, role=route)
+
+
+def _native(config: EncoderConfig, options: EncoderOptions) -> EncoderConfig:
     """For our own forward pass: checked against the folder, with the positions and the width that its config.json states."""
     name, folder, prompt = config.name, config.folder, config.prompt
+    if options.route is not None:
+        _by_route(config, options.route, (), adapters=False)
     if folder is None:
         raise EncoderError(f"--pooler {config.pooler}: {name} has no transformers model to pool over")
     pooler = check_pooler(config.pooler, name)

@@ -6,6 +6,7 @@ transformer is of a family whose vectors are known to be equal; sentence-transfo
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,6 +77,9 @@ class Declared:
     beyond_positions: bool = False  # max_length is more than the positions of a model that has no table of them
     unusual: tuple[str, ...] = ()  # settings of the transformer that our own forward pass does not know
     foreign: str | None = None  # the type of a module that is code of the folder's own
+    routes: tuple[str, ...] = ()  # the tasks that a Router knows a way for
+    default_route: str | None = None  # its way for texts without a task
+    adapters: tuple[str, ...] = ()  # the tasks that a module of the folder's own has an adapter for
 
     @property
     def library_only(self) -> tuple[str, ...]:
@@ -109,9 +113,44 @@ def read_declared(folder: Path) -> Declared:
         pools=not tokens or any("Pooling" in kind for kind in kinds) or any(not _is_librarys(kind) for kind, _ in modules),
         truncate_dim=_dimension(settings.get("truncate_dim"), path),
         similarity=None if similarity == "cosine" else similarity,
-        foreign=next((kind for kind, _ in modules if not _is_librarys(kind)), None),
+        foreign=next((kind for kind, _ in modules if not _is_librarys(kind)), None), adapters=_adapters(folder),
     )
-    return _native(folder, modules, declared)
+    return _native(folder, modules, _with_routes(modules, declared))
+
+
+def _with_routes(modules: list[tuple[str, Path]], declared: Declared) -> Declared:
+    """With the routes of a Router, the tasks that its settings map to one of them included."""
+    path = next((path for kind, path in modules if kind.rpartition(".")[2] in ("Router", "Asym")), None)
+    if path is None:
+        return declared
+    stored = read_settings(path / "router_config.json") or read_settings(path / "config.json")
+    settings = stored.get("parameters") or {}
+    names = list(stored.get("structure") or {})
+    mapped = [task for task in _tasks_of(settings.get("route_mappings")) if task]
+    first = names[0] if names and settings.get("allow_empty_key", True) else None
+    default = settings.get("default_route") or first
+    return replace(declared, routes=tuple(dict.fromkeys([*names, *mapped])), default_route=default)
+
+
+def _tasks_of(mappings: Any) -> list[str]:
+    """The tasks in a Router's route_mappings, whose keys are a task and a modality."""
+    keys = [read for key in mappings or {} if isinstance(read := _literal(key), tuple) and read]
+    return [key[0] for key in keys if isinstance(key[0], str)]
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return None
+
+
+def _adapters(folder: Path) -> tuple[str, ...]:
+    """The names in `lora_adaptations` of config.json (jina-embeddings-v3) where a module is given the name of a task."""
+    entries = read_json(folder / "modules.json", EncoderError)
+    named = read_settings(folder / "config.json").get("lora_adaptations")
+    takes = any("task" in (entry.get("kwargs") or ()) for entry in entries)
+    return tuple(map(str, named)) if takes and isinstance(named, list) else ()
 
 
 def _is_librarys(kind: str) -> bool:

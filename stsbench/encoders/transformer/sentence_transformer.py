@@ -63,6 +63,7 @@ class SentenceTransformerEncoder(Encoder):
         self.notes, self.libraries = config.notes, config.libraries
         self.similarity_fn_name = config.similarity or "cosine"
         self.prompts, self.trained_on = config.prompts, config.trained_on
+        self.adapters, self.default_route = config.adapters, config.default_route
         self._set(config)
         if config.max_length is not None:
             self.model.max_seq_length = config.max_length
@@ -70,6 +71,7 @@ class SentenceTransformerEncoder(Encoder):
         self.width = self.model.get_embedding_dimension()
         self.dimension = min((size for size in (self.width, config.truncate_dim) if size), default=None)
         self._probe()
+        self._check_end()
 
     @property
     def device(self) -> torch.device:
@@ -108,6 +110,16 @@ class SentenceTransformerEncoder(Encoder):
         if cut or batch_effects.depends_on_batch(lambda texts: self._encode(texts, len(texts)), self.config.dtype):
             self.keep_lengths_apart()  # where all are cut to one length nothing was padded, and nothing is known
 
+    def _check_end(self) -> None:
+        """A note where the last token of a text is a piece of its last word, and the model's vector is that token's."""
+        modes = [mode for part in self.model for mode in np.atleast_1d(getattr(part, "pooling_mode", []))]
+        tokenizer = self.model.tokenizer
+        if "lasttoken" not in modes or not _is_fast(tokenizer) or tokenizer.eos_token_id is None:
+            return
+        if (ids := self._ids(batch_effects.SHORT, True)) and ids[-1] not in tokenizer.all_special_ids:
+            self.notes = (*self.notes, f"warning: {self.config.name} pools the last token, and its tokenizer puts no "
+                          f"{tokenizer.eos_token} behind a text: the vector is that of the last piece of its last word")
+
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The same model as encode_query and encode_document run it, or behind `prompt`."""
         config = self.config.for_role(role, prompt)
@@ -138,10 +150,11 @@ class SentenceTransformerEncoder(Encoder):
         config = self.config
         for part in self._models:
             restore(part)
-        how = {None: "encode", "query": "encode_query", "document": "encode_document"}[config.role]
+        how = {"query": "encode_query", "document": "encode_document"}.get(config.role or "", "encode")
+        task = {} if config.role is None or how != "encode" else {"task": config.role}
         try:
             vectors = getattr(self.model, how)(
-                texts, prompt=config.prompt.text_prompt or "", batch_size=batch, show_progress_bar=False,
+                texts, **task, prompt=config.prompt.text_prompt or "", batch_size=batch, show_progress_bar=False,
                 normalize_embeddings=config.rescale, truncate_dim=config.truncate_dim,
             )
         except Exception as error:  # the library's modules raise whatever they like

@@ -44,8 +44,9 @@ def fit(
     settings: Mapping[str, Any] | None = None, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
     no_cache: bool = False, pooler: str | None = None, template: str | None = None, full_stop: bool | None = None,
     max_length: int | None = None, normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
-    dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False,
+    prompt_name: str | None = None, prompts: str = "card", route: str | None = None, revision: str | None = None,
+    trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
+    attention: str = "auto", offline: bool = False,
 ) -> Encoder:
     """Fit a post-processing on texts and write a model that applies it to its vectors, as `stsbench fit` does.
 
@@ -68,7 +69,8 @@ def fit(
     options = checked_options(
         FitOptions, "fit", post=post, output=output, settings=settings, cache_dir=cache_dir, cache_limit=cache_limit,
         no_cache=no_cache, pooler=pooler, template=template, full_stop=full_stop, max_length=max_length,
-        normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name, revision=revision,
+        normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name,
+        prompts=prompts, route=route, revision=revision,
         trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
         offline=offline,
     )

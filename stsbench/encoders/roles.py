@@ -1,0 +1,78 @@
+"""Which of its prompts an encoder puts before a text: chosen by the text's role and its task, in mteb's order of names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+ROLES = ("query", "document")  # prompts of these names are known to every encoder; empty where none is stored
+# jina-embeddings-v3's adapters by mteb's types of task, as mteb's loader of that model names them
+ADAPTERS = {
+    "STS": "text-matching", "BitextMining": "text-matching", "Summarization": "text-matching",
+    "Classification": "classification", "MultilabelClassification": "classification",
+    "PairClassification": "classification", "Clustering": "separation", "Reranking": "separation",
+    "Retrieval-query": "retrieval.query", "Retrieval-document": "retrieval.passage",
+}
+
+
+@dataclass(frozen=True)
+class TextTask:
+    """What a text is read for. name: mteb's name of the task where it has one, else ours; type: mteb's type of it, such as
+    STS, Classification or Retrieval, "" where none is known."""
+
+    name: str = ""
+    type: str = ""
+
+
+class Prompted(Protocol):
+    """What an encoder's prompts are chosen by: see `Encoder`."""
+
+    prompts: Mapping[str, str]
+    default_prompt: str | None
+    adapters: tuple[str, ...]
+
+
+def prompt_name(prompts: Mapping[str, Any], task: TextTask, role: str | None) -> str | None:
+    """The name of the prompt that mteb takes (2.26, models/abs_encoder.py, get_prompt_name); None where it takes none.
+
+    In this order: {task}-{role}, {task}, {type}-{role}, {type}, {role}.
+    """
+    names = [name for of in (task.name, task.type) if of for name in ([f"{of}-{role}", of] if role else [of])]
+    return next((name for name in [*names, *([role] if role else [])] if name in prompts), None)
+
+
+def reading(encoder: Prompted, task: TextTask, role: str | None) -> tuple[str | None, str | None]:
+    """How an encoder reads texts of a task in a role, "query", "document" or None: what `Encoder.for_role` is to be given.
+
+    The second is None where the encoder has no prompt for them, so that its default prompt stays, if it has one.
+    """
+    if encoder.adapters:
+        by_task = ADAPTERS.get(prompt_name(ADAPTERS, task, role) or "")
+        adapter = by_task if by_task in encoder.adapters else None
+        if adapter is not None and adapter in encoder.prompts:
+            return adapter, encoder.prompts[adapter]
+        return adapter, _chosen(encoder, task, role)
+    return role, _chosen(encoder, task, role)
+
+
+def _chosen(encoder: Prompted, task: TextTask, role: str | None) -> str | None:
+    if not encoder.prompts:
+        return None
+    if (name := prompt_name(encoder.prompts, task, role)) is not None:
+        return encoder.prompts[name]
+    # In sentence-transformers every model has a prompt of each role, if only an empty one: no default prompt then.
+    return encoder.default_prompt if role is None else ""
+
+
+def reading_in_words(role: str, prompt: str, route: str | None) -> str:
+    """How texts of a role ("text" for none) are read, for people: query "query: " by query_tower."""
+    shown = json.dumps(prompt, ensure_ascii=False) if prompt else "no prompt"
+    return " ".join([*([] if role == "text" else [role]), shown, *([] if route in (None, role) else [f"by {route}"])])
+
+
+def stated(prompts: Mapping[str, str]) -> dict[str, Any]:
+    """Prompts as a spec holds them: texts by name, or, of those that are made when they are asked for, what decides them."""
+    described: dict[str, Any] = getattr(prompts, "described", None) or dict(prompts)
+    return described

@@ -1,0 +1,406 @@
+"""Prompts by role and task: our own protocols' scores equal mteb's with the library itself, whatever a folder declares."""
+
+import functools
+import json
+import shutil
+from itertools import combinations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from model_folder_kinds import static
+from model_folders import WIDTH, declare, dense, normalize, pooling, tokenizer, transformer
+
+from stsbench.data.fetch.sources import load
+from stsbench.encoders.base import EncoderOptions
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.mteb_import import undisturbed
+from stsbench.encoders.roles import TextTask, prompt_name
+from stsbench.errors import EncoderError
+from stsbench.evaluation.api import evaluate, run
+from stsbench.evaluation.options import EvalOptions
+from stsbench.evaluation.rescore import encoder_key
+
+SIDES = {"query": "the man reads : ", "document": "a small dog , "}
+QUERIES = (
+    "a dog runs", "the man eats bread", "two birds", "her old piano", "the girl sings in the park", "a fish", "no road",
+    "young and old",
+)
+CORPUS = (
+    "a big dog runs in the garden", "the old man eats", "one bird sings", "the woman plays a piano", "a girl and a boy",
+    "the fish is in the water", "a road to the house", "a cat sleeps", "red apple and bread", "the horse walks at the park",
+    "his guitar", "new food for the child", "the boy is running", "a blue house", "young birds",
+)
+RELEVANT = ((0,), (1, 8), (2, 14), (3,), (4, 9), (5,), (6,), (12,))  # 8 queries: mteb rounds a recall
+
+
+def bert(folder, **settings):
+    return declare(transformer(folder), pooling("mean"), normalize(), settings=settings)
+
+
+def qwen3(folder, ends=True, **settings):
+    model = transformer(folder, "qwen3", tok=tokenizer("qwen3", ends=ends, padding_side="left"))
+    return declare(model, pooling("lasttoken"), normalize(), settings=settings)
+
+
+def gemma3(folder, **settings):
+    """As EmbeddingGemma: a Gemma 3 that looks both ways, mean, two Dense modules, Normalize."""
+    import torch
+    from transformers import Gemma3TextConfig, Gemma3TextModel
+
+    tok = tokenizer()
+    torch.manual_seed(7)
+    Gemma3TextModel(Gemma3TextConfig(
+        vocab_size=len(tok), pad_token_id=tok.pad_token_id, hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8, intermediate_size=24, max_position_embeddings=72, sliding_window=16,
+        use_bidirectional_attention=True, initializer_range=0.3,
+    )).save_pretrained(folder)
+    tok.save_pretrained(folder)
+    twice = dense(24, activation_function=torch.nn.Identity()), dense(WIDTH, 24, activation_function=torch.nn.Identity())
+    return declare(folder, pooling("mean"), *twice, normalize(), settings=settings)
+
+
+def router(folder, **settings):
+    from sentence_transformers.base.modules import Router
+
+    return declare(folder, Router.for_query_document([static(7)], [static(8)]), first=None, settings=settings)
+
+
+FOLDERS = {
+    "no prompts": lambda folder: bert(folder),
+    "a task's": lambda folder: bert(folder, prompts={"STSBenchmark": "no : ", "STS": "yes : ", **SIDES}),
+    "a type's": lambda folder: bert(folder, prompts={"STS": "two dogs : ", "Retrieval": "in the park , "}),
+    "a type's by role": lambda folder: bert(folder, prompts={
+        "Retrieval-query": "a boy : ", "Retrieval-document": "a girl : ", "STS": "bread ", **SIDES}),
+    "a role's": lambda folder: bert(folder, prompts=SIDES),
+    "an empty one": lambda folder: bert(folder, prompts={"STS": "", "other": "red ", **SIDES}, default_prompt_name="other"),
+    "a default": lambda folder: bert(folder, prompts={"other": "red apple : "}, default_prompt_name="other"),
+    "a passage's": lambda folder: bert(folder, prompts={"query": "a boy : ", "passage": "a girl : "}),
+    "a router": lambda folder: router(folder),
+    "a router with prompts": lambda folder: router(folder, prompts={"STS": "two dogs ", **SIDES}),
+    "qwen3": lambda folder: qwen3(folder, prompts={"query": "Instruct: find it\nQuery:", "document": ""}),
+    "gemma3": lambda folder: gemma3(folder, prompts={
+        "STS": "task: sentence similarity | query: ", "query": "task: search result | query: ",
+        "document": "title: none | text: "}),
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("folders")
+
+
+@functools.cache
+def folder_of(place, name):
+    folder = place / name.replace(" ", "-").replace("'", "")
+    folder.mkdir()
+    return FOLDERS[name](folder)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A user's folder of queries, corpus and relevance judgements."""
+    folder = tmp_path_factory.mktemp("own") / "find"
+    folder.mkdir()
+    (folder / "queries.tsv").write_text("".join(f"q{i}\t{text}\n" for i, text in enumerate(QUERIES)))
+    (folder / "corpus.tsv").write_text("".join(f"d{i}\t{text}\n" for i, text in enumerate(CORPUS)))
+    (folder / "relevance.tsv").write_text("".join(f"q{i}\td{j}\n" for i, these in enumerate(RELEVANT) for j in these))
+    return folder
+
+
+def library(folder, **named):
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu", local_files_only=True, **named)
+
+
+def in_mteb(model):
+    """Of one of mteb's encoders: the Spearman of STS-B's sample, and recalls and MRR of the user's folder, x 100."""
+    from datasets import Dataset, DatasetDict
+    from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
+
+    pairs = load("stsb/test", sample=True)
+    with undisturbed() as mteb:
+        from mteb.mocks.mock_tasks.retrieval import MockRetrievalTask
+
+        sts = mteb.get_task("STSBenchmark")
+        columns = {"sentence1": list(pairs.first), "sentence2": list(pairs.second), "score": pairs.gold.tolist()}
+        sts.dataset, sts.data_loaded = DatasetDict({"test": Dataset.from_dict(columns)}), True
+        find = MockRetrievalTask()
+        split = RetrievalSplitData(
+            queries=Dataset.from_list([{"id": f"q{i}", "text": text} for i, text in enumerate(QUERIES)]),
+            corpus=Dataset.from_list([{"id": f"d{i}", "title": "", "text": text} for i, text in enumerate(CORPUS)]),
+            relevant_docs={f"q{i}": {f"d{j}": 1 for j in these} for i, these in enumerate(RELEVANT)}, top_ranked=None,
+        )
+        find.dataset, find.data_loaded = {"default": dict.fromkeys(find.eval_splits, split)}, True
+        find.load_data = lambda *given, **named: None
+        scores = {}
+        for task in (sts, find):
+            done = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False)
+            scores |= done.task_results[0].scores["test"][0]
+    wanted = {"spearman": "cosine_spearman", "mrr": "mrr_at_1000", **{f"recall@{k}": f"recall_at_{k}" for k in (1, 5, 10)}}
+    return {ours: 100 * scores[theirs] for ours, theirs in wanted.items()}
+
+
+def wrapped(model, prompts=None):
+    from mteb.models import SentenceTransformerEncoderWrapper
+
+    with undisturbed():
+        return SentenceTransformerEncoderWrapper(model, "stsbench/it", model_prompts=prompts)
+
+
+def in_ours(model, own, **options):
+    """(the same scores by our own protocols, the records)"""
+    given = {"no_cache": True, "device": "cpu", "offline": True, "resamples": 0, **options}
+    results = [evaluate(str(model), protocols=["sts:all"], tasks=["STS-B"], sample=True, **given),
+               evaluate(str(model), protocols=[f"retrieval:{own}"], **given)]
+    assert not any(result.failures for result in results)
+    rows = {row.metric: row.value for result in results for row in result.rows}
+    return rows, [record for result in results for record in result.records]
+
+
+def same(ours, theirs):
+    assert {name: ours[name] for name in theirs} == pytest.approx(theirs, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_our_protocols_and_mteb_with_the_library_agree(place, own, name):
+    folder = folder_of(place, name)
+    ours, _ = in_ours(folder, own)
+    same(ours, in_mteb(wrapped(library(folder))))
+
+
+@pytest.mark.parametrize("name", ["a task's", "a default", "a router with prompts"])
+def test_a_model_of_the_library_in_memory_is_read_in_the_same_way(place, own, name):
+    folder = folder_of(place, name)
+    model = library(folder)
+    ours = {row.metric: row.value for protocol in ({"protocols": "sts:all", "tasks": "STS-B", "sample": True},
+                                                   {"protocols": f"retrieval:{own}"})
+            for row in evaluate(model, no_cache=True, resamples=0, **protocol).rows}
+    same(ours, in_mteb(wrapped(library(folder))))
+
+
+def test_names_are_tried_in_mteb_s_order():
+    """Every set of names, against mteb's own choice."""
+    from mteb.models.abs_encoder import get_prompt_name
+    from mteb.types import PromptType
+
+    names = ["T-query", "T", "K-query", "K", "query", "other"]
+    task, described = TextTask("T", "K"), SimpleNamespace(name="T", type="K")
+    for count in range(len(names) + 1):
+        for chosen in combinations(names, count):
+            prompts = {name: name + " : " for name in chosen}
+            for role in (None, "query", "document"):
+                want = get_prompt_name(prompts, described, role and PromptType(role))
+                assert prompt_name(prompts, task, role) == want
+
+
+def test_the_record_says_which_prompts_were_read_and_is_one_encoder_s(place, own):
+    folder = folder_of(place, "a type's by role")
+    stored = json.loads((folder / "config_sentence_transformers.json").read_text())["prompts"]
+    _, records = in_ours(folder, own)
+    sts, find = records
+    assert sts.provenance["prompts"] == {"text": stored["STS"]}
+    assert find.provenance["prompts"] == {"document": "a girl : ", "query": "a boy : "}
+    assert sts.encoder == find.encoder and sts.encoder.spec["options"]["prompts"] == stored
+    # the very same scores as behind that prompt, said by hand: but another encoder, which reads everything so
+    _, (again, _) = in_ours(folder, own, prompt=stored["STS"])
+    assert again.scores == sts.scores and again.provenance["prompts"] == {"text": stored["STS"]}
+    _, (bare, found) = in_ours(folder, own, prompts="none")
+    assert bare.scores != sts.scores and "prompts" not in {**bare.provenance, **found.provenance}
+    empty = in_ours(folder, own, prompt="")[1][0]
+    assert empty.encoder == bare.encoder
+    assert len({record.encoder.fingerprint for record in (sts, again, bare)}) == 3
+    assert len({encoder_key(record) for record in (sts, find, again, bare)}) == 3
+
+
+def test_an_encoder_without_prompts_is_what_it_was(place, own):
+    folder = folder_of(place, "no prompts")
+    encoder = load_encoder(str(folder), device="cpu")
+    assert encoder.identity == encoder.spec and "prompts" not in encoder.spec.options
+    _, records = in_ours(folder, own)
+    assert {record.encoder.fingerprint for record in records} == {encoder.spec.fingerprint()}
+    assert all(not {"prompts", "routes"} & record.provenance.keys() for record in records)
+    assert in_ours(folder, own, prompts="none")[1][0].encoder == records[0].encoder
+
+
+def lines_of(folder, **options):
+    lines = []
+    given = {"no_cache": True, "device": "cpu", "offline": True, "resamples": 0, "sample": True, "tasks": ["STS-B", "STS12"]}
+    run(EvalOptions(**{"model": str(folder), "protocols": ["sts", "geometry"], **given, **options}), log=lines.append)
+    return lines
+
+
+def test_the_line_before_a_run_shows_each_protocol_s_prompts(place, own):
+    folder = folder_of(place, "a task's")
+    lines = lines_of(folder, protocols=["sts", "geometry", "mteb"])
+    both = 'STS12 "yes : "; {0} STS-B "no : "'
+    assert f'prompts: sts {both.format("sts")}; geometry "no : "; mteb {both.format("mteb")}' in lines
+    found = lines_of(folder, protocols=[f"retrieval:{own}"], tasks=None, sample=False)
+    assert f'prompts: retrieval:{own.name} query "the man reads : ", document "a small dog , "' in found
+    encoder = next(line for line in lines if line.startswith("encoder "))
+    assert "no default prompt" in encoder and load_encoder(str(folder)).identity.fingerprint()[:12] in encoder
+    assert not any(line.startswith("prompts") for line in lines_of(folder_of(place, "no prompts")))
+
+
+def test_what_the_library_says_nothing_of_is_said(place, tmp_path):
+    assert any("stores no prompt for STS: before such texts stands its default prompt, 'red apple : '" in line
+               for line in lines_of(folder_of(place, "a default")))
+    assert any("stores a prompt 'passage' and none called 'document'" in line
+               for line in lines_of(folder_of(place, "a passage's")))
+    said = "puts no <|end|> behind a text"
+    assert not any(said in line for line in lines_of(folder_of(place, "qwen3")))
+    assert any(said in line for line in lines_of(qwen3(tmp_path / "m", ends=False)))
+
+
+def test_a_router_s_route_is_the_protocol_s_or_the_user_s(place, own):
+    folder = folder_of(place, "a router")
+    assert any("those without a role (STS) take document, its default" in line for line in lines_of(folder))
+    assert "prompts: sts no prompt by document; geometry no prompt by document" in lines_of(folder)
+    model = library(folder)
+    bare, (sts, find) = in_ours(folder, own)
+    assert sts.provenance["routes"] == {"text": "document"}
+    assert find.provenance["routes"] == {"document": "document", "query": "query"}
+    assert sts.encoder.spec["options"]["default_route"] == "document"
+    texts = ["a dog runs", "the cat"]
+    for route, encode in (("query", model.encode_query), ("document", model.encode_document)):
+        encoder = load_encoder(str(folder), route=route)
+        np.testing.assert_allclose(encoder.encode(texts), encode(texts), atol=1e-6)
+        scores, records = in_ours(folder, own, route=route)
+        assert {record.encoder.spec["options"]["role"] for record in records} == {route}
+        assert (scores["spearman"] == bare["spearman"]) == (route == "document")
+        assert records[0].encoder.fingerprint != sts.encoder.fingerprint
+    with pytest.raises(EncoderError, match=r"--task other: .* has the routes query, document for its texts"):
+        load_encoder(str(folder), route="other")
+    with pytest.raises(EncoderError, match=r"--task STS-B: .* has no routes .* --tasks names"):
+        load_encoder(str(folder_of(place, "no prompts")), route="STS-B")
+
+
+ADAPTED = """
+import torch
+from sentence_transformers.sentence_transformer.modules import Transformer
+class Adapted(Transformer):
+    NAMES = ["retrieval.query", "retrieval.passage", "separation", "classification", "text-matching"]
+    def forward(self, features, task=None, **named):
+        features = super().forward(features)
+        if task is not None:
+            turn = torch.Generator().manual_seed(self.NAMES.index(task) + 1)
+            states = features["token_embeddings"]
+            features["token_embeddings"] = states + states @ torch.randn(2 * states.shape[-1:], generator=turn)
+        return features
+"""
+
+
+def test_an_adapter_is_chosen_by_the_task(tmp_path, own):
+    """As in jina-embeddings-v3: modules.json hands `task` to a module of the folder's own; prompts have adapters' names."""
+    prompts = {"retrieval.query": "a boy : ", "retrieval.passage": "a girl : "}
+    folder = declare(transformer(tmp_path / "adapted"), pooling("mean"), normalize(), settings={"prompts": prompts})
+    (folder / "adapted.py").write_text(ADAPTED)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0] |= {"type": "adapted.Adapted", "kwargs": ["task"]}
+    (folder / "modules.json").write_text(json.dumps(modules))
+    config = json.loads((folder / "config.json").read_text())
+    names = ["retrieval.query", "retrieval.passage", "separation", "classification", "text-matching"]
+    (folder / "config.json").write_text(json.dumps({**config, "lora_adaptations": names}))
+    model = library(folder, trust_remote_code=True)
+    embed = Embed(load_encoder(str(folder), trust_remote_code=True, device="cpu"))
+    texts = ["a dog runs", "the cat"]
+    for task, role, adapter in (
+        (TextTask("STS12", "STS"), None, "text-matching"), (TextTask("MR", "Classification"), None, "classification"),
+        (TextTask("x", "Clustering"), None, "separation"), (TextTask("x", "Retrieval"), "query", "retrieval.query"),
+        (TextTask("x", "Retrieval"), "document", "retrieval.passage"), (TextTask("x"), None, None),
+    ):
+        reads = embed.for_task(task) if role is None else embed.for_task(task).for_role(role)
+        want = model.encode(texts, prompt=prompts.get(adapter, ""), **({"task": adapter} if adapter else {}))
+        np.testing.assert_allclose(reads(texts), want, atol=1e-6)
+    _, (sts, find) = in_ours(folder, own, trust_remote_code=True)
+    assert sts.provenance["routes"] == {"text": "text-matching"}
+    assert find.provenance["routes"] == {"document": "retrieval.passage", "query": "retrieval.query"}
+    assert find.provenance["prompts"] == {"document": "a girl : ", "query": "a boy : "}
+    assert sts.encoder == find.encoder
+    chosen = load_encoder(str(folder), trust_remote_code=True, route="retrieval.query")
+    want = model.encode(texts, task="retrieval.query", prompt="a boy : ")
+    np.testing.assert_allclose(chosen.encode(texts), want, atol=1e-6)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """Puts a folder into the Hub's cache under an id."""
+    for name in ("huggingface_hub.constants.HF_HUB_CACHE", "huggingface_hub._snapshot_download.constants.HF_HUB_CACHE"):
+        monkeypatch.setattr(name, str(tmp_path / "hub"))
+
+    def put(folder, hub_id):
+        repository = tmp_path / "hub" / f"models--{hub_id.replace('/', '--')}"
+        shutil.copytree(folder, repository / "snapshots" / ("1" * 40))
+        (repository / "refs").mkdir()
+        (repository / "refs/main").write_text("1" * 40)
+        return hub_id
+
+    return put
+
+
+def test_e5_s_card_and_mteb_s_loader_differ_on_sts(place, own, hub):
+    """The card: "query: " on both sides of a symmetric task; mteb: nothing there."""
+    folder = folder_of(place, "no prompts")
+    name = hub(folder, "intfloat/e5-small-v2")
+    ours, (sts, find) = in_ours(name, own)
+    assert sts.provenance["prompts"] == {"text": "query: "}
+    assert find.provenance["prompts"] == {"document": "passage: ", "query": "query: "}
+    sides = {"query": "query: ", "document": "passage: "}
+    same(ours, in_mteb(wrapped(library(folder), {**sides, "STS": "query: "})))
+    ours, (sts, _) = in_ours(name, own, prompts="mteb")
+    assert sts.provenance["prompts"] == {"text": ""}
+    with undisturbed() as mteb:
+        passed = mteb.get_model_meta(name).loader_kwargs["model_prompts"]
+    same(ours, in_mteb(wrapped(library(folder), passed)))
+    # a copy of the folder, whatever it is called, has what it stores
+    assert "prompts" not in in_ours(folder, own)[1][0].provenance
+
+
+@pytest.mark.parametrize("name", ["intfloat/multilingual-e5-large-instruct", "Qwen/Qwen3-Embedding-0.6B"])
+def test_instructions_are_those_of_mteb_s_loader(place, own, hub, name):
+    from mteb.models.instruct_wrapper import InstructSentenceTransformerModel
+    from mteb.models.model_implementations.qwen3_models import instruction_template
+    from mteb.models.model_meta import ModelMeta, ScoringFunction
+
+    folder = folder_of(place, "qwen3" if "Qwen" in name else "no prompts")
+    template = instruction_template if "Qwen" in name else "Instruct: {instruction}\nQuery: "
+    with undisturbed():
+        theirs = InstructSentenceTransformerModel(
+            str(folder), None, device="cpu", instruction_template=template, apply_instruction_to_passages=False)
+        about = {"name": "stsbench/it", "similarity_fn_name": ScoringFunction.COSINE}
+        theirs.mteb_model_meta = ModelMeta.create_empty(overwrites=about)
+    want = in_mteb(theirs)
+    ours, (sts, find) = in_ours(hub(folder, name), own, prompts="mteb")
+    same({"spearman": ours["spearman"]}, {"spearman": want["spearman"]})
+    asked = "Instruct: Retrieve semantically similar text.\nQuery:" + ("" if "Qwen" in name else " ")
+    assert sts.provenance["prompts"] == {"text": asked} and find.provenance["prompts"]["document"] == ""
+    assert find.provenance["prompts"]["query"].startswith("Instruct: Retrieve text based on user query.")
+    same(ours, want)
+
+
+def test_a_loader_of_mteb_s_own_code_is_refused(place, hub):
+    name = hub(folder_of(place, "no prompts"), "nomic-ai/nomic-embed-text-v1.5")
+    with pytest.raises(EncoderError, match=r"mteb loads nomic-ai/\S+ by code of its own \(NomicWrapper\)"):
+        load_encoder(name, prompts="mteb", offline=True)
+    assert load_encoder(name, offline=True).prompts["STS"] == "classification: "
+    with pytest.raises(EncoderError, match="--prompt and --prompts none exclude each other"):
+        load_encoder(name, prompt="a ", prompts="none", offline=True)
+    with pytest.raises(EncoderError, match="--prompts some is unknown"):
+        load_encoder(name, prompts="some", offline=True)
+    with pytest.raises(EncoderError, match="--prompts does not apply to lexical:tfidf"):
+        load_encoder("lexical:tfidf", EncoderOptions(prompts="none"))
+
+
+def test_a_post_processing_is_fitted_on_texts_as_the_task_reads_them(place, tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in (*CORPUS, *QUERIES)))
+    folder = folder_of(place, "a task's")
+    given = {"protocols": "sts", "tasks": "STS-B", "sample": True, "no_cache": True, "device": "cpu", "resamples": 0,
+             "post": "whitening:dimensions=4"}
+    for fit_on in (tmp_path / "texts.txt", "target"):
+        by_task, by_hand = (evaluate(str(folder), fit_on=fit_on, **given, **more) for more in ({}, {"prompt": "no : "}))
+        if by_task.failures:  # the sample lacks STS-B's other splits
+            assert by_task.failures == by_hand.failures
+            continue
+        assert by_task.rows == by_hand.rows and by_task.rows
