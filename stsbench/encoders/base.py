@@ -128,6 +128,12 @@ class Encoder(Interface, ABC):
         """
         return self
 
+    def for_task(self, kind: str, name: str = "", metadata: Any = None) -> Encoder:
+        """This encoder as it reads texts of a task: of one of mteb's types (STS, Classification, Retrieval, ...), by its name,
+        or by mteb's own TaskMetadata. An encoder that does not choose by task returns itself.
+        """
+        return self
+
     def with_dropout(self, seed: int) -> Encoder:
         """This encoder with its dropout on: each call of `run` draws other masks, the same after the same seed.
 

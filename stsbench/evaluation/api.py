@@ -25,6 +25,7 @@ from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_pro
 from stsbench.evaluation.measure import measure
 from stsbench.evaluation.options import EvalOptions as EvalOptions
 from stsbench.evaluation.plan import Planned, named_settings, namesakes_of, plan
+from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.evaluation.result import Result, kept
 from stsbench.notebook import in_notebook, start_bar
@@ -76,12 +77,18 @@ def _run(
         encoder.ready()  # so that the first line says which pass runs
     for line in announcement(encoder, everything):
         log(line)
-    embed, failed = _encoded(encoder, cache, everything, targets, options, log, progress)
+    plainly = [data for part, sets in chosen for task, data in sets.items() if _reads_plainly(encoder, part.protocol, task)]
+    embed, failed = _encoded(encoder, cache, plainly, targets, options, log, progress)
     with kept(result, log):
         for part, part_sets in chosen:
             _measure(part, part_sets, embed, result, options, log, len(chosen) > 1, targets, doing)
     if failed is not None and not result.records:
         raise failed  # the encoder, not a task
+
+
+def _reads_plainly(encoder: Encoder, protocol: Protocol, task: str) -> bool:
+    """Whether it reads a protocol's texts as any text; else they are encoded when the task is measured."""
+    return not protocol.task_type or encoder.for_task(protocol.task_type, task) is encoder
 
 
 Chosen = list[tuple[Planned, dict[str, DataSet]]]

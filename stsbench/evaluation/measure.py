@@ -105,12 +105,17 @@ def _measure_one(
     began = time.monotonic()
     try:
         fitted = _fitted(embed, data, targets)
-        if problem := fitted.unusable(data.texts):
+        reading = fitted.for_task(protocol.task_type, task) if protocol.task_type else fitted
+        if problem := reading.unusable(data.texts):
             raise ScoreError(problem)
-        counts = _doubtful(fitted, task, data, strict, log)
-        observations = _observed(protocol, fitted, data)
+        counts = _doubtful(reading, task, data, strict, log)
+        observations = _observed(protocol, reading, data)
+        if (prompt := reading.spec.prefix) != fitted.spec.prefix:
+            observations.names.setdefault("notes", []).append(f"texts are read behind the prompt {prompt or ''!r}, as those of "
+                                                              f"the type {protocol.task_type}")
         scores = _scored(protocol, observations, data.id, task)
-        who = EncoderIdentity(spec=asdict(fitted.spec), fingerprint=fitted.spec.fingerprint(), dimension=fitted.dimension)
+        # the encoder is one, whatever the task: what its texts were read behind stands in the notes
+        who = EncoderIdentity(spec=asdict(fitted.spec), fingerprint=fitted.spec.fingerprint(), dimension=reading.dimension)
         what_on = _identity(data)
     except Exception as error:  # one task's accident, whatever it is, must not cost the others
         _failed(result, f"{protocol.label} {task}", error)

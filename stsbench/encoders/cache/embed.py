@@ -82,6 +82,13 @@ class Embed:
             return self
         return self._roles.setdefault((role, prompt), Embed(encoder, self._cache, None))
 
+    def for_task(self, kind: str, name: str = "", metadata: Any = None) -> Embed:
+        """The vectors of texts of a task (Encoder.for_task); this where that is all one."""
+        encoder = self.encoder.for_task(kind, name, metadata)
+        if encoder is self.encoder:
+            return self
+        return self._roles.setdefault((kind, name), Embed(encoder, self._cache, None))
+
     def unusable(self, texts: Sequence[str]) -> str | None:
         """One line when a text's vector is not finite, else None."""
         vectors = self(texts)

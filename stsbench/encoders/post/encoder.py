@@ -94,7 +94,13 @@ class PostProcessed(Encoder):
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The base's texts in a role, through the same map: it is not fitted anew."""
-        base = self.base.for_role(role, prompt)
+        return self._on(self.base.for_role(role, prompt))
+
+    def for_task(self, kind: str, name: str = "", metadata: Any = None) -> Encoder:
+        """The base's texts of a task, through the same map: it is not fitted anew."""
+        return self._on(self.base.for_task(kind, name, metadata))
+
+    def _on(self, base: Encoder) -> Encoder:
         if base is self.base:
             return self
         other = PostProcessed(base, self.chain, self.spec.fitted_on)

@@ -1,0 +1,50 @@
+"""What a loader of mteb may not do, whatever its own arguments say: run a repository's code, or go on the network."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+from typing import Any
+from unittest.mock import patch
+
+from stsbench.errors import EncoderError
+
+_LOCK = RLock()  # what is put in a library's place is there for all threads
+
+
+@contextmanager
+def guarded(name: str, trusted: bool, offline: bool) -> Iterator[set[str]]:
+    """A block in which transformers and sentence-transformers run code of a repository only if `trusted`, and fetch nothing
+    if `offline`. What they ran is in the set that is given back: the sha256 of each file.
+
+    EncoderError from within: they were about to run code. Every class from a repository goes through one function of
+    transformers, whatever asked for it; kernels from the Hub through another one.
+    """
+    from huggingface_hub import constants
+    from transformers import dynamic_module_utils
+    from transformers.integrations import hub_kernels
+
+    ran: set[str] = set()
+    load, fetch = dynamic_module_utils.get_class_in_module, hub_kernels.get_kernel
+
+    def code(class_name: str, module_path: Any, **settings: Any) -> Any:
+        if not trusted:
+            raise EncoderError(f"{name} is loaded with code from its repository ({Path(module_path).name}: {class_name}): read "
+                               "it, then give --trust-remote-code")
+        file = Path(dynamic_module_utils.HF_MODULES_CACHE) / module_path
+        for path in (file, *map(Path, dynamic_module_utils.get_relative_import_files(file))):
+            ran.add(hashlib.sha256(path.read_bytes()).hexdigest())
+        return load(class_name, module_path, **settings)
+
+    def kernel(repository: str, *arguments: Any, **settings: Any) -> Any:
+        if not trusted:
+            raise EncoderError(f"{name} asks for a kernel from the Hub, which is code ({repository}): --trust-remote-code runs it")
+        return fetch(repository, *arguments, **settings)
+
+    with _LOCK, patch.object(dynamic_module_utils, "get_class_in_module", code), patch.object(
+        hub_kernels, "get_kernel", kernel
+    ), patch.object(constants, "HF_HUB_OFFLINE", offline or constants.HF_HUB_OFFLINE):
+        yield ran
