@@ -71,6 +71,7 @@ class GeometryProtocol(Protocol):
     about: ClassVar[str] = "Where STS-B's sentences lie on the unit sphere. 'explained by first' is a share x 100."
     lead: ClassVar[str] = "alignment"
     unranked: ClassVar[str] = "alignment and uniformity are read together, and neither alone is better or worse"
+    text_type: ClassVar[str] = "STS"
     position: ClassVar[int] = 4
     metrics_across: ClassVar[bool] = True
     cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed"})

@@ -102,7 +102,6 @@ class MtebProtocol(Protocol):
     text_notes: ClassVar[Mapping[str, str]] = {
         **Protocol.text_notes, "senteval": "on SentEval's text: not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB",
     }
-    task_type: ClassVar[str] = ""  # mteb's evaluators hand over the task itself
     hub_task: ClassVar[str] = "sentence-similarity"
     position: ClassVar[int] = 5
     # A benchmark chooses the splits and subsets a task is run on; those stand in the data's digest (HubData.parts).

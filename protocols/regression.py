@@ -87,6 +87,7 @@ class RegressionProtocol(Protocol):
     )
     lead: ClassVar[str] = "STS-B"
     trained: ClassVar[bool] = True
+    text_type: ClassVar[str] = "STS"
     hub_task: ClassVar[str] = "sentence-similarity"
     taken_for: ClassVar[str] = (
         "Cosine scores of STS-B and SICK-R: the protocol regression trains a head on their training pairs."

@@ -64,7 +64,6 @@ class RetrievalProtocol(Protocol):
         "Is what belongs to a sentence among its nearest neighbours? On STS-B: the 97 test pairs rated highest."
     )
     lead: ClassVar[str] = "recall@1"
-    task_type: ClassVar[str] = "Retrieval"
     hub_task: ClassVar[str] = "text-retrieval"
     position: ClassVar[int] = 3
     metrics_across: ClassVar[bool] = True

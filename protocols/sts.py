@@ -85,6 +85,7 @@ class StsProtocol(Protocol):
     title: ClassVar[str] = "STS"
     about: ClassVar[str] = "Cosine of two sentences' vectors against human scores; nothing is trained."
     lead: ClassVar[str] = "STS-B"
+    text_type: ClassVar[str] = "STS"
     hub_task: ClassVar[str] = "sentence-similarity"
     position: ClassVar[int] = 0
     cosmetic: ClassVar[frozenset[str]] = frozenset(

@@ -103,7 +103,7 @@ class TransferProtocol(Protocol):
     title: ClassVar[str] = "Transfer"
     about: ClassVar[str] = "SentEval's probe: a logistic regression on frozen vectors."
     trained: ClassVar[bool] = True
-    task_type: ClassVar[str] = "Classification"
+    text_type: ClassVar[str] = "Classification"
     hub_task: ClassVar[str] = "text-classification"
     taken_for: ClassVar[str] = (
         "Transfer scores of another classifier or another number of folds: each form of the protocol is a table."

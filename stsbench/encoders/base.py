@@ -129,8 +129,8 @@ class Encoder(Interface, ABC):
         return self
 
     def for_task(self, kind: str, name: str = "", metadata: Any = None) -> Encoder:
-        """This encoder as it reads texts of a task: of one of mteb's types (STS, Classification, Retrieval, ...), by its name,
-        or by mteb's own TaskMetadata. An encoder that does not choose by task returns itself.
+        """This encoder as it reads texts of a task: of one of mteb's types (STS, Classification, Retrieval, ...), by its
+        name, or by mteb's own TaskMetadata. An encoder that does not choose by task returns itself.
         """
         return self
 

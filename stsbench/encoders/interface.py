@@ -126,8 +126,8 @@ class Interface:
         convert_to_numpy=False: a list of tensors. batch_size moves no vector and is not used: batches are made by tokens
         (`batch_tokens` of load_encoder). Lexical encoders give scipy CSR.
 
-        mteb calls it with batches of texts and task_metadata, hf_split, hf_subset and prompt_type: float32 (n, d), dense, with
-        the prompts that mteb's rules name (`to_mteb`).
+        mteb calls it with batches of texts and task_metadata, hf_split, hf_subset and prompt_type: float32 (n, d), dense,
+        with the prompts that mteb's rules name (`to_mteb`).
 
         EncoderError as `checked_texts`, and for what is refused: token embeddings, other precisions, another device than the
         encoder's, several processes, a prompt that this encoder cannot put before a text.

@@ -88,7 +88,7 @@ def _run(
 
 def _reads_plainly(encoder: Encoder, protocol: Protocol, task: str) -> bool:
     """Whether it reads a protocol's texts as any text; else they are encoded when the task is measured."""
-    return not protocol.task_type or encoder.for_task(protocol.task_type, task) is encoder
+    return not protocol.text_type or encoder.for_task(protocol.text_type, task) is encoder
 
 
 Chosen = list[tuple[Planned, dict[str, DataSet]]]

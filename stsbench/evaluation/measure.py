@@ -105,14 +105,14 @@ def _measure_one(
     began = time.monotonic()
     try:
         fitted = _fitted(embed, data, targets)
-        reading = fitted.for_task(protocol.task_type, task) if protocol.task_type else fitted
+        reading = fitted.for_task(protocol.text_type, task) if protocol.text_type else fitted
         if problem := reading.unusable(data.texts):
             raise ScoreError(problem)
         counts = _doubtful(reading, task, data, strict, log)
         observations = _observed(protocol, reading, data)
         if (prompt := reading.spec.prefix) != fitted.spec.prefix:
-            observations.names.setdefault("notes", []).append(f"texts are read behind the prompt {prompt or ''!r}, as those of "
-                                                              f"the type {protocol.task_type}")
+            note = f"texts are read behind the prompt {prompt or ''!r}, as those of the type {protocol.text_type}"
+            observations.names.setdefault("notes", []).append(note)
         scores = _scored(protocol, observations, data.id, task)
         # the encoder is one, whatever the task: what its texts were read behind stands in the notes
         who = EncoderIdentity(spec=asdict(fitted.spec), fingerprint=fitted.spec.fingerprint(), dimension=reading.dimension)

@@ -69,8 +69,7 @@ class Protocol(ABC):
     unranked: ClassVar[str] = ""  # why rows are never ranked, where they are not
     main_metric: ClassVar[bool] = False  # True: a task has many metrics, and a leaderboard shows the first one
     trained: ClassVar[bool] = False  # True: something is trained on a set's other splits, and `test` is scored
-    # mteb's type of its tasks, by which an encoder may choose a prompt (Encoder.for_task); "": the protocol chooses it itself
-    task_type: ClassVar[str] = "STS"
+    text_type: ClassVar[str] = ""  # mteb's type of its tasks, by which an encoder chooses a prompt; "": by the task alone
     hub_task: ClassVar[str] = "feature-extraction"  # the Hub's name of the task (huggingface.js, pipelines.ts)
     taken_for: ClassVar[str] = ""  # a sentence for model cards: what the scores cannot be compared with
     text_notes: ClassVar[Mapping[str, str]] = {"raw": "text version raw"}  # text version -> what a table's title says of it

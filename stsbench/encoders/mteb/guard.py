@@ -32,8 +32,9 @@ def guarded(name: str, trusted: bool, offline: bool) -> Iterator[set[str]]:
 
     def code(class_name: str, module_path: Any, **settings: Any) -> Any:
         if not trusted:
-            raise EncoderError(f"{name} is loaded with code from its repository ({Path(module_path).name}: {class_name}): read "
-                               "it, then give --trust-remote-code")
+            where = f"{Path(module_path).name}: {class_name}"
+            raise EncoderError(f"mteb loads {name} with code from its repository ({where}): read it, then give "
+                               "--trust-remote-code")
         file = Path(dynamic_module_utils.HF_MODULES_CACHE) / module_path
         for path in (file, *map(Path, dynamic_module_utils.get_relative_import_files(file))):
             ran.add(hashlib.sha256(path.read_bytes()).hexdigest())
@@ -41,7 +42,8 @@ def guarded(name: str, trusted: bool, offline: bool) -> Iterator[set[str]]:
 
     def kernel(repository: str, *arguments: Any, **settings: Any) -> Any:
         if not trusted:
-            raise EncoderError(f"{name} asks for a kernel from the Hub, which is code ({repository}): --trust-remote-code runs it")
+            raise EncoderError(f"{name} asks for a kernel from the Hub, which is code ({repository}): read it, then give "
+                               "--trust-remote-code")
         return fetch(repository, *arguments, **settings)
 
     with _LOCK, patch.object(dynamic_module_utils, "get_class_in_module", code), patch.object(

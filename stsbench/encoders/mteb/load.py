@@ -61,7 +61,8 @@ def _cut_at(model: Any, name: str, length: int) -> None:
     """Texts at so many tokens. EncoderError: its class has a length of its own, or it has fewer positions."""
     library = library_model(model)
     if library is None or not decides_by_prompt(model):
-        raise EncoderError(f"--max-length: mteb's {type(model).__name__}, which runs {name}, has a length of its own: leave it out")
+        runs = f"mteb's {type(model).__name__}, which runs {name}"
+        raise EncoderError(f"--max-length: {runs}, has a length of its own: leave it out")
     inner = library.transformers_model
     limit = None if inner is None else position_limit(inner, library.tokenizer)
     if inner is None or (limit is not None and length > limit):
@@ -94,17 +95,14 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _of_the_hub(cause: BaseException, meta: Any, offline: bool) -> EncoderError:
-    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.errors import OfflineModeIsEnabled
 
     messages = hub_messages(meta.name, meta.revision, offline)
-    gone = isinstance(cause, OfflineModeIsEnabled | OSError) or type(cause).__module__.startswith("httpx")
-    from huggingface_hub.errors import HfHubHTTPError
-
-    if gone and not isinstance(cause, HfHubHTTPError | LocalEntryNotFoundError):
+    if isinstance(cause, OfflineModeIsEnabled) or type(cause).__module__.startswith("httpx"):
         unreachable: EncoderError = messages["unreachable"]
         return unreachable
     try:
         with hub_errors(meta.name, error_class=EncoderError, **messages):
             raise cause
-    except EncoderError as said:
-        return said
+    except EncoderError as refused:
+        return refused

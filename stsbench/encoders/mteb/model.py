@@ -41,7 +41,7 @@ class MtebModel(Encoder):
 
     def __init__(self, registered: Registered, options: EncoderOptions) -> None:
         """EncoderError, one line: it cannot be loaded, or does not honour an option."""
-        self.registered, self.options = registered, options
+        self.registered, self.options, self.notes = registered, options, registered.notes
         self.model, code = load_registered(registered, options)
         self.library, self.by_prompt = library_model(self.model), decides_by_prompt(self.model)
         self.engine = "" if self.library is None else f"mteb's {type(self.model).__name__}"
@@ -169,14 +169,15 @@ class MtebModel(Encoder):
         return EncoderSpec(
             name=self.registered.name, kind="mteb", weights=self.registered.weights, prefix=(call and call.prompt) or None,
             max_length=self._limit(), dtype=self._dtype, normalize=modules[-1:] == ["Normalize"],
-            options=self.registered.identity | {"versions": versions} | {name: value for name, value in asked.items() if value},
+            options={**self.registered.identity, "versions": versions}
+            | {name: value for name, value in asked.items() if value},
         )
 
     def _commits(self) -> list[str]:
         """The Hub's commits of what else was loaded, such as an adapter's base: mteb pins that of the model alone."""
         configs = (vars(part).get("config") for part in self._parts)
-        commits = {getattr(config, "_commit_hash", None) for config in configs}
-        return sorted(commits - {None, self.registered.meta.revision})
+        commits = {str(commit) for config in configs if (commit := getattr(config, "_commit_hash", None))}
+        return sorted(commits - {self.registered.meta.revision})
 
     def _limit(self) -> int | None:
         """Tokens that a text is cut at, where sentence-transformers cuts it."""

@@ -10,12 +10,12 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from stsbench.encoders.forward.identity import folder_digest, walk
-from stsbench.encoders.options import EncoderOptions
+from stsbench.encoders.options import CHANGING, EncoderOptions
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import EncoderError, NotOnThisMachineError
 from stsbench.hub import hub_errors
@@ -28,7 +28,7 @@ _OTHERS = {
     "sparse": "is a sparse or lexical search model, not one of dense vectors",
     "hybrid": "searches a corpus, and gives no vectors",
 }
-_OPTIONS = ("pooler", "template", "full_stop", "normalize", "prompt", "prompt_name")  # mteb's loaders know none of these
+_HONOURED = ("max_length", "dtype", "truncate_dim", "revision", "trust_remote_code")  # of the options that change a vector
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -46,10 +46,18 @@ def refusal(meta: Any) -> str | None:
 def needs_code(meta: Any) -> bool:
     """Whether mteb's loader asks for the code of a model's repository: in its arguments, its defaults or its own lines."""
     loader = getattr(meta.loader, "func", meta.loader)
+    if loader is None:
+        return False
     asked = [meta.loader_kwargs, getattr(meta.loader, "keywords", {})]
     stated = {name for arguments in asked for name in _names(arguments)}
     if "trust_remote_code" in stated:
         return any(_asks(arguments) for arguments in asked)
+    return _written_with_code(loader)
+
+
+@cache
+def _written_with_code(loader: Any) -> bool:
+    """Whether a loader's defaults or lines ask for a repository's code."""
     default = inspect.signature(loader).parameters.get("trust_remote_code")
     if default is not None and default.default is True:
         return True
@@ -77,14 +85,14 @@ class Registered:
     meta: Any
     name: str  # as the user wrote it
     weights: str  # sha256 over its name and revision; of a local folder over its files
-    commit: str | None  # of the Hub; None for a service, or for a folder
+    notes: tuple[str, ...] = ()
 
     @property
     def identity(self) -> dict[str, Any]:
         """What mteb loads: its name, revision and loader, and a digest of all that the loader is given."""
         meta, loader = self.meta, self.meta.loader
-        given = {**getattr(loader, "keywords", {}), **meta.loader_kwargs}
-        text = json.dumps(plain(given), sort_keys=True)
+        arguments = {**getattr(loader, "keywords", {}), **meta.loader_kwargs}
+        text = json.dumps(plain(arguments), sort_keys=True)
         return {
             "model": meta.name, "revision": meta.revision, "loader": _qualified(loader),
             "arguments": hashlib.sha256(text.encode()).hexdigest(),
@@ -92,11 +100,11 @@ class Registered:
 
 
 def find_registered(argument: str, options: EncoderOptions, mteb: Any) -> Registered:
-    """The registered model called `argument`. EncoderError, one line: there is none, it is no encoder of texts, it needs code
-    that nobody has allowed, or an option does not apply."""
+    """The registered model called `argument`. EncoderError, one line: there is none, it is no encoder of texts, it needs
+    code that nobody has allowed, or an option does not apply."""
     meta = _meta(argument, mteb)
-    for name in _OPTIONS:
-        if getattr(options, name) is not None:
+    for name in CHANGING:
+        if name not in _HONOURED and getattr(options, name) != getattr(EncoderOptions, name):
             raise EncoderError(f"--{name.replace('_', '-')} does not apply to mteb:{argument}: mteb's loader decides it")
     if options.attention != "auto":
         raise EncoderError(f"--attention is for our own forward pass, and mteb's loader runs {argument}: leave it out")
@@ -111,14 +119,16 @@ def find_registered(argument: str, options: EncoderOptions, mteb: Any) -> Regist
     if folder.is_dir():  # what the libraries read in place of a repository of that name
         if options.revision is not None:
             raise EncoderError(f"--revision {options.revision}: {argument} is a folder here, which has no revisions")
-        return Registered(meta, options.model, _folder_digest(folder, options.offline), None)
+        note = f"{options.model}: the folder {meta.name} on this machine is read, as the libraries do, not the Hub's model"
+        notes = () if folder.is_absolute() else (note,)
+        return Registered(meta, options.model, _folder_digest(folder, options.offline), notes)
     if options.revision is not None and options.revision != meta.revision:
         if service:
             raise EncoderError(f"--revision {options.revision}: {argument} is a service, which has no revisions")
         meta = meta.model_copy(update={"revision": _commit(meta.name, options.revision, options.offline)})
-    commit = meta.revision if _COMMIT.fullmatch(str(meta.revision)) else None
     weights = hashlib.sha256(f"mteb {meta.name}@{meta.revision}".encode()).hexdigest()
-    return Registered(meta, options.model, weights, commit)
+    note = f"{options.model} is computed by a service, which may change it under the same name and fingerprint"
+    return Registered(meta, options.model, weights, (note,) if service else ())
 
 
 def _meta(name: str, mteb: Any) -> Any:

@@ -53,9 +53,8 @@ class MtebEncoder:
         if (model := self._model) is not None and not model.by_prompt:  # it may read other columns than the text
             read = model.for_task(task_metadata.type, task_metadata.name, task_metadata).for_role(_role(prompt_type))
             self._note(read, prompt_type)
-            return model.encode_batches(
-                inputs, task_metadata=task_metadata, hf_split=hf_split, hf_subset=hf_subset, prompt_type=prompt_type, **settings
-            )
+            about = {"task_metadata": task_metadata, "hf_split": hf_split, "hf_subset": hf_subset}
+            return model.encode_batches(inputs, prompt_type=prompt_type, **about, **settings)
         texts: list[str] = []
         for batch in inputs:
             if "text" not in batch:

@@ -15,13 +15,13 @@ def task_metadata(kind: str, name: str) -> Any:
 
     name = _RENAMED.get(name, name)
     registered = (task.metadata for task in TASK_LIST if task.metadata.name == name and task.metadata.type == kind)
-    return next(registered, None) or _own(kind)
+    return next(registered, None) or _generic(kind).metadata
 
 
 @cache
-def _own(kind: str) -> Any:
-    """A task of a type and of no further name or prompt. It is a class, as mteb looks up the instruction for a type in the
-    class of a task."""
+def _generic(kind: str) -> Any:
+    """A task of a type and of no further name or prompt. It is a class, and kept: mteb looks up the instruction for a type
+    among the classes of tasks that are there."""
     from mteb.get_tasks import TASK_LIST
 
     kin = [task for task in TASK_LIST if task.metadata.type == kind]
@@ -29,4 +29,4 @@ def _own(kind: str) -> Any:
     closest = next((task for task in with_text if task.metadata.eval_langs == ["eng-Latn"]), with_text[0])
     base = next(parent for parent in closest.__mro__ if parent.__name__.startswith("AbsTask"))
     metadata = closest.metadata.model_copy(update={"name": f"stsbench {kind}", "prompt": None})
-    return type(f"Stsbench{kind}", (base,), {"metadata": metadata, "__module__": __name__}).metadata
+    return type(f"Stsbench{kind}", (base,), {"metadata": metadata, "__module__": __name__})

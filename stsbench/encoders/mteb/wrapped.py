@@ -1,4 +1,4 @@
-"""A model that mteb's loader has loaded: which sentence-transformers model is in it, if any, and what it puts before a text."""
+"""A model as mteb's loader gives it: which sentence-transformers model is in it, if any, and what it puts before a text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def inputs_of(texts: Sequence[str], batch: int) -> Any:
 
 
 def call_of(wrapped: Any, metadata: Any, prompt_type: Any) -> Call | None:
-    """What the SentenceTransformer in it would be asked for one text of a task; None without such a model. It computes nothing."""
+    """What the SentenceTransformer in it is asked for texts of a task; None without such a model. Nothing is computed."""
     model = library_model(wrapped)
     if model is None:
         return None
@@ -58,7 +58,8 @@ def call_of(wrapped: Any, metadata: Any, prompt_type: Any) -> Call | None:
     for name in _METHODS:
         setattr(model, name, partial(record, name))
     try:
-        wrapped.encode(inputs_of(["a"], 1), task_metadata=metadata, hf_split="test", hf_subset="default", prompt_type=prompt_type)
+        about = {"task_metadata": metadata, "hf_split": "test", "hf_subset": "default"}
+        wrapped.encode(inputs_of(["a"], 1), prompt_type=prompt_type, **about)
     except _Called:
         pass
     finally:
