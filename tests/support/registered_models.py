@@ -104,12 +104,14 @@ MODELS: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 def entry(folder: Path, like: str) -> Any:
-    """mteb's entry of the model `like`, for a folder; in float32, as half precision moves vectors with their batch."""
+    """mteb's entry of the model `like`, for a folder; not in bfloat16, in which vectors move with their batch."""
     import mteb
 
     meta = mteb.get_model_meta(like)
-    given = {name: value for name, value in meta.loader_kwargs.items() if name != "model_kwargs"}
-    about = {"name": str(folder), "embed_dim": None, "extra_requirements_groups": None, "loader_kwargs": given}
+    asked = dict(meta.loader_kwargs)
+    if asked.get("model_kwargs", {}).get("dtype") == "bfloat16":
+        del asked["model_kwargs"]
+    about = {"name": str(folder), "embed_dim": None, "extra_requirements_groups": None, "loader_kwargs": asked}
     return meta.model_copy(update=about)
 
 
