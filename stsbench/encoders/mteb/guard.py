@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -17,18 +17,19 @@ _LOCK = RLock()  # what is put in a library's place is there for all threads
 
 @contextmanager
 def guarded(name: str, trusted: bool, offline: bool) -> Iterator[set[str]]:
-    """A block in which transformers and sentence-transformers run code of a repository only if `trusted`, and fetch nothing
-    if `offline`. What they ran is in the set that is given back: the sha256 of each file.
+    """A block in which transformers, sentence-transformers and torch run code of a repository only if `trusted`, and nothing
+    is fetched if `offline`. What they ran is in the set that is given back: the sha256 of each file.
 
     EncoderError from within: they were about to run code. Every class from a repository goes through one function of
-    transformers, whatever asked for it; kernels from the Hub through another one.
+    transformers, whatever asked for it; kernels from the Hub through another one; and a pickle through torch.load.
     """
+    import torch
     from huggingface_hub import constants
     from transformers import dynamic_module_utils
     from transformers.integrations import hub_kernels
 
     ran: set[str] = set()
-    load, fetch = dynamic_module_utils.get_class_in_module, hub_kernels.get_kernel
+    load, fetch, unpickle = dynamic_module_utils.get_class_in_module, hub_kernels.get_kernel, torch.load
 
     def code(class_name: str, module_path: Any, **settings: Any) -> Any:
         if not trusted:
@@ -46,7 +47,17 @@ def guarded(name: str, trusted: bool, offline: bool) -> Iterator[set[str]]:
                                "--trust-remote-code")
         return fetch(repository, *arguments, **settings)
 
-    with _LOCK, patch.object(dynamic_module_utils, "get_class_in_module", code), patch.object(
-        hub_kernels, "get_kernel", kernel
-    ), patch.object(constants, "HF_HUB_OFFLINE", offline or constants.HF_HUB_OFFLINE):
+    def weights(file: Any, *arguments: Any, **settings: Any) -> Any:
+        if not trusted and settings.get("weights_only") is False:
+            raise EncoderError(f"mteb reads {name} from a pickle that may run code ({Path(str(file)).name}): "
+                               "--trust-remote-code reads it")
+        return unpickle(file, *arguments, **settings)
+
+    with ExitStack() as replaced:
+        replaced.enter_context(_LOCK)
+        for owner, attribute, value in (
+            (dynamic_module_utils, "get_class_in_module", code), (hub_kernels, "get_kernel", kernel),
+            (torch, "load", weights), (constants, "HF_HUB_OFFLINE", offline or constants.HF_HUB_OFFLINE),
+        ):
+            replaced.enter_context(patch.object(owner, attribute, value))
         yield ran

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stsbench.encoders.forward.checkpoint import first_line, position_limit
@@ -19,8 +19,8 @@ def load_registered(registered: Registered, options: EncoderOptions) -> tuple[An
     no encoder, or does not honour an option."""
     meta, name = registered.meta, registered.name
     arguments = {} if options.dtype == EncoderOptions.dtype else {"model_kwargs": _in_dtype(meta, options.dtype)}
-    width = options.truncate_dim
-    if width is not None and width == meta.embed_dim:
+    width, widths = options.truncate_dim, meta.embed_dim
+    if width is not None and width == (max(widths) if isinstance(widths, Sequence) else widths):
         raise EncoderError(f"--truncate-dim {width} cuts nothing: the vectors of {name} have {width} numbers; leave it out")
     try:
         with guarded(name, options.trust_remote_code, options.offline) as code:
@@ -80,11 +80,14 @@ def _refused(error: Exception, registered: Registered, options: EncoderOptions) 
         if type(cause).__module__.startswith(("huggingface_hub.", "httpx")):
             return _of_the_hub(cause, meta, options.offline)
     if isinstance(error, ModuleNotFoundError) and error.name and not meta.extra_requirements_groups:
-        return EncoderError(f"{name} needs the package {error.name}: pip install {error.name.partition('.')[0]}")
+        package = error.name.partition(".")[0]
+        return EncoderError(f"{name} needs the package {package}: pip install {package}")
     if isinstance(error, ImportError):
         groups = ",".join(meta.extra_requirements_groups or ())
-        command = f": pip install 'mteb[{groups}]'" if groups else ""
-        return EncoderError(f"{name} needs packages that are not here ({first_line(error).rstrip('.')}){command}")
+        if not groups:
+            return EncoderError(f"{name} needs packages that are not here: {' '.join(str(error).split())[:300]}")
+        why = first_line(error).rstrip(".")
+        return EncoderError(f"{name} needs packages that are not here ({why}): pip install 'mteb[{groups}]'")
     return EncoderError(f"mteb cannot load {name}: {type(error).__name__}: {first_line(error)}")
 
 

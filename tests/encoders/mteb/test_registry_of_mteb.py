@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ import torch
 
 library = pytest.importorskip("sentence_transformers")
 from clirun import cli  # noqa: E402
-from code_folders import own_model, ran  # noqa: E402
+from code_folders import CODE, own_model, ran  # noqa: E402
 from model_folders import WIDTH, declare, nudge, pooling, transformer  # noqa: E402
 from registered_models import (  # noqa: E402
     PROMPTS,
@@ -108,6 +109,17 @@ def test_options_that_nothing_honours_are_refused(model, option, why):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("option", "why"), [
+    ({"dtype": "bfloat16"}, "does not honour it (its weights: none)"), ({"max_length": 9}, "has a length of its own"),
+    ({"truncate_dim": 9}, "not in the model's supported embedding dimensions [32, 10]"),
+    ({"truncate_dim": 32}, "cuts nothing"),
+])
+def test_options_that_a_class_of_its_own_does_not_know(option, why):
+    with pytest.raises(EncoderError, match=re.escape(why)) as caught:
+        load_encoder("mteb:mteb/baseline-random-encoder", **LOCAL, **option)
+    assert "\n" not in str(caught.value)
+
+
 def test_options_are_those_of_the_library(model, folder):
     theirs = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     prompt = PROMPTS["STS"]
@@ -178,6 +190,56 @@ def test_no_code_runs_unless_it_is_allowed(tmp_path, hidden, monkeypatch):
         assert ran(folder).exists() and len(allowed.spec.options["code"]) == 1
         vectors = allowed.encode(TEXTS)
         assert np.isfinite(vectors).all() and allowed.notes == ()
+
+
+def told(loader):
+    """What is said where a loader of mteb's does this."""
+    import mteb
+
+    meta = mteb.get_model_meta("mteb/baseline-random-encoder")
+    about = {"loader": loader, "name": "org/made-up", "loader_kwargs": {}, "modalities": ["text"]}
+    meta = meta.model_copy(update=about)
+    with registered(meta) as name, pytest.raises(EncoderError) as caught:
+        load_encoder(name, **LOCAL)
+    assert "\n" not in str(caught.value) and "org/made-up" in str(caught.value)
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def test_what_a_loader_raises_is_one_line(tmp_path):
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
+
+    http = sys.modules[HfHubHTTPError.__mro__[1].__module__.partition(".")[0]]  # httpx, or what has followed it
+
+    def raising(error, cause=None):
+        def loader(name, revision, **more):
+            raise error from cause
+        return told(loader)
+
+    torch.save({"a": torch.zeros(1)}, tmp_path / "w.pt")
+    request = http.Request("GET", "https://huggingface.co")
+    gated = GatedRepoError("no", response=http.Response(403, request=request))
+    assert "NotOnThisMachineError: mteb:org/made-up is not in the Hub cache" in raising(OSError("long\nstory"),
+                                                                                         LocalEntryNotFoundError("x"))
+    assert "not in the Hub cache" in raising(http.ConnectError("no route"))
+    assert "is gated: accept its terms on the Hub and set HF_TOKEN" in raising(gated)
+    assert raising(ZeroDivisionError("odd\nstory")).endswith("mteb cannot load mteb:org/made-up: ZeroDivisionError: odd")
+    assert "needs the package flair: pip install flair" in raising(ModuleNotFoundError("No module", name="flair.x"))
+    pickled = told(lambda name, revision, **more: torch.load(tmp_path / "w.pt", weights_only=False))
+    assert "from a pickle that may run code (w.pt): --trust-remote-code" in pickled
+    assert "has no encode" in told(lambda name, revision, **more: type("Search", (), {})())
+
+
+@pytest.mark.parametrize("kind", CODE)
+def test_no_kind_of_folder_runs_its_code(kind, tmp_path):
+    CODE[kind].build(tmp_path / "model")
+    with undisturbed():
+        meta = entry(tmp_path / "model", "sentence-transformers/all-MiniLM-L6-v2")
+    with registered(meta) as name:
+        try:
+            load_encoder(name, **LOCAL).encode(TEXTS)
+        except EncoderError as error:
+            assert "\n" not in str(error)
+    assert not ran(tmp_path / "model").exists()
 
 
 @pytest.fixture
