@@ -110,8 +110,9 @@ def _measure_one(
             raise ScoreError(problem)
         counts = _doubtful(reading, task, data, strict, log)
         observations = _observed(protocol, reading, data)
-        if (prompt := reading.spec.prefix) != fitted.spec.prefix:
-            note = f"texts are read behind the prompt {prompt or ''!r}, as those of the type {protocol.text_type}"
+        if reading is not fitted:
+            behind = f", behind the prompt {reading.spec.prefix!r}" if reading.spec.prefix else ""
+            note = f"texts are read as those of mteb's type {protocol.text_type}{behind}"
             observations.names.setdefault("notes", []).append(note)
         scores = _scored(protocol, observations, data.id, task)
         # the encoder is one, whatever the task: what its texts were read behind stands in the notes

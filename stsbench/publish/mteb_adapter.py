@@ -16,8 +16,8 @@ def to_mteb(model: Any) -> MtebEncoder:
     """`model`, whatever load_encoder takes, as one of mteb's own: `mteb.evaluate(to_mteb(model), tasks)`.
 
     Prompts and similarity are those that the model's author stores, as mteb has them of a SentenceTransformer. Every text is
-    encoded once, whatever the tasks. mteb's result cache knows it by its fingerprint; one that has none is never answered
-    from there. Errors as load_encoder's.
+    encoded once, whatever the tasks; an encoder itself, which mteb takes as well, encodes it anew for each task. mteb's
+    result cache knows both by their fingerprint; one that has none is never answered from there. Errors as load_encoder's.
 
     >>> from stsbench import to_mteb
     >>> to_mteb("lexical:token-set").mteb_model_meta.name

@@ -309,7 +309,8 @@ def test_every_protocol_measures_it_and_its_records_name_one_encoder(model, tmp_
         assert {record.protocol.name for record in records[-len(protocols):]} == set(protocols)
     assert len({record.encoder.fingerprint for record in records}) == 1
     assert f"encoder {model}" in lines and f"prompt {PROMPTS['STS']!r}" in lines
-    assert f"transfer MR: texts are read behind the prompt {PROMPTS['Classification']!r}" in lines
+    behind = f"behind the prompt {PROMPTS['Classification']!r}"
+    assert f"transfer MR: texts are read as those of mteb's type Classification, {behind}" in lines
 
 
 def test_a_refusal_on_the_command_line(cli):
