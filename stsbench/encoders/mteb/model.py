@@ -71,8 +71,8 @@ class MtebModel(Encoder):
         return device if isinstance(device, torch.device) else torch.device("cpu")
 
     def for_task(self, kind: str, name: str = "", metadata: Any = None) -> Encoder:
-        """The same model as it reads texts of a task."""
-        return self._other((kind, name, None), metadata)
+        """The same model as it reads texts of a task; of no known type as it reads any text."""
+        return self._other((kind or _PLAIN[0], name, None), metadata)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The same model as it reads queries or documents of its task; what it puts before them is its own affair."""

@@ -72,7 +72,8 @@ class MtebEncoder:
         from mteb.models.abs_encoder import get_prompt_name
 
         role = _role(prompt_type)
-        task = self.embed.for_task(task_metadata.type, task_metadata.name, task_metadata)
+        told = task_metadata is not None
+        task = self.embed.for_task(task_metadata.type, task_metadata.name, task_metadata) if told else self.embed
         stored = task.encoder.prompts
         # sentence-transformers knows these two in every model, empty where nothing is stored: no default prompt then
         known = {"query": "", "document": "", **stored}
