@@ -22,7 +22,7 @@ from stsbench.encoders.interface import Interface
 from stsbench.encoders.interface import checked_texts as checked_texts
 from stsbench.encoders.options import CHANGING as CHANGING
 from stsbench.encoders.options import EncoderOptions as EncoderOptions
-from stsbench.encoders.roles import stated
+from stsbench.encoders.roles import TextTask, stated
 from stsbench.errors import EncoderError
 from stsbench.plugins import check_written
 from stsbench.torch_state import fresh_torch
@@ -145,6 +145,11 @@ class Encoder(Interface, ABC):
         """Vectors of n distinct texts, in their order."""
 
     @property
+    def reads_by_task(self) -> bool:
+        """Whether texts are read by role and task: behind other prompts, or by other ways through the model."""
+        return bool(self.prompts or self.adapters or self.default_route)
+
+    @property
     def identity(self) -> EncoderSpec:
         """The spec by which records know it, whatever the task: `spec`, and all that is chosen among by a text's task."""
         chosen = {"prompts": stated(self.prompts), "adapters": list(self.adapters), "default_route": self.default_route}
@@ -162,6 +167,10 @@ class Encoder(Interface, ABC):
 
     def anew(self) -> Encoder:
         """This encoder fitted once more where it was fitted on texts that were read otherwise; any other is itself."""
+        return self
+
+    def for_task(self, task: TextTask) -> Encoder:
+        """This encoder as it reads texts of a task; itself, unless more than a prompt is chosen by it."""
         return self
 
     def with_dropout(self, seed: int) -> Encoder:

@@ -16,6 +16,7 @@ from stsbench.encoders.roles import ROLES
 from stsbench.encoders.similarity import all_similarities, pair_similarities
 from stsbench.errors import EncoderError
 from stsbench.notebook import start_bar
+from stsbench.registry import resolve
 
 if TYPE_CHECKING:
     import torch
@@ -103,12 +104,18 @@ class Interface:
         convert_to_tensor: bool = ..., **settings: Unpack[Settings],
     ) -> Any: ...
 
+    @overload
+    def encode(
+        self, inputs: Iterable[Mapping[str, Any]], *, task_metadata: Any, hf_split: str, hf_subset: str,
+        prompt_type: Any = ..., **settings: Any,
+    ) -> NDArray[np.float32]: ...
+
     def encode(
         self, inputs: Any = None, prompt_name: str | None = None, prompt: str | None = None, batch_size: int = 32,
         show_progress_bar: bool | None = None, output_value: Any = "sentence_embedding", precision: Any = "float32",
         convert_to_numpy: bool = True, convert_to_tensor: bool = False, device: Any = None,
         normalize_embeddings: bool = False, truncate_dim: int | None = None, pool: Any = None, chunk_size: Any = None,
-        *, sentences: Any = None,
+        *, sentences: Any = None, **task: Any,
     ) -> Any:
         """float32 (n, d) vectors of any n texts, each distinct one computed once; of a single string its vector (d,).
 
@@ -118,6 +125,9 @@ class Interface:
         truncate_dim: keep the first so many numbers, before they are normalised. convert_to_tensor: a tensor on `device`;
         convert_to_numpy=False: a list of tensors. batch_size moves no vector and is not used: batches are made by tokens
         (`batch_tokens` of load_encoder). Lexical encoders give scipy CSR.
+
+        mteb calls it with batches of texts and task_metadata, hf_split, hf_subset and prompt_type: float32 (n, d), dense,
+        with the prompts that mteb's rules name (`to_mteb`).
 
         EncoderError as `checked_texts`, and for what is refused: token embeddings, other precisions, another device than the
         encoder's, several processes, a prompt that this encoder cannot put before a text.
@@ -129,6 +139,10 @@ class Interface:
         array([[4., 1.],
                [5., 1.]], dtype=float32)
         """
+        if "task_metadata" in task:
+            return _served(self).encode(inputs, **task)
+        if task:
+            raise TypeError(f"encode got an unexpected keyword argument '{min(task)}'")
         return _encoded(
             self, None, inputs if sentences is None else sentences, prompt_name, prompt, convert_to_numpy, convert_to_tensor,
             batch_size=batch_size, show_progress_bar=show_progress_bar, output_value=output_value, precision=precision,
@@ -214,13 +228,18 @@ class Interface:
 
     @property
     def mteb_model_meta(self) -> Any:
-        """mteb asks for it before anything: EncoderError, which says what it takes."""
-        raise EncoderError(f"mteb takes to_mteb(encoder), and not {self.spec.name} itself: from stsbench import to_mteb")
+        """mteb's ModelMeta, by which its result cache knows the encoder: as `to_mteb` gives it."""
+        return _served(self).mteb_model_meta
 
     @property
     def model_card_data(self) -> _NoCard:
         """Where sentence-transformers' evaluators leave what they found; it is not kept."""
         return _NoCard()
+
+
+def _served(encoder: Interface) -> Any:
+    """What mteb is to call in an encoder's place. Made anew for each call, so that it keeps no vector of another state."""
+    return resolve("stsbench.encoders", "mteb").served(encoder)
 
 
 class _NoCard:

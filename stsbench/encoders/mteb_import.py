@@ -1,4 +1,4 @@
-"""The package mteb, imported without a trace: it reseeds generators, makes a folder in the user's home and logs."""
+"""The package mteb, imported and called without a trace of it in the process or in the user's home."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ def undisturbed() -> Iterator[Any]:
 
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    logger = logging.getLogger("mteb")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("mteb", "sentence_transformers")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with redirect_stdout(sys.stderr), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield _imported()
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])

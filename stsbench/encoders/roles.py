@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 ROLES = ("query", "document")  # prompts of these names are known to every encoder; empty where none is stored
@@ -20,10 +20,11 @@ ADAPTERS = {
 @dataclass(frozen=True)
 class TextTask:
     """What a text is read for. name: mteb's name of the task where it has one, else ours; type: mteb's type of it, such as
-    STS, Classification or Retrieval, "" where none is known."""
+    STS, Classification or Retrieval, "" where none is known; metadata: mteb's TaskMetadata, where mteb asks."""
 
     name: str = ""
     type: str = ""
+    metadata: Any = field(default=None, compare=False, repr=False)
 
 
 class Prompted(Protocol):

@@ -73,7 +73,7 @@ def announcement(encoder: Encoder, data: Sequence[DataSet], read: str = "") -> I
 def readings(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]]]) -> str:
     """Behind which prompt each protocol's texts are read, and by which way through the model; "" where all is one."""
     encoder = embed.encoder
-    if not (encoder.prompts or encoder.adapters or encoder.default_route):
+    if not encoder.reads_by_task:
         return ""
     parts = []
     for part, sets in chosen:

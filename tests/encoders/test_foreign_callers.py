@@ -75,10 +75,10 @@ def test_each_argument_means_what_it_means_there(pair, method, call):
 
 def test_arguments_stand_in_the_library_s_order(pair):
     ours, theirs = (list(inspect.signature(type(model).encode).parameters) for model in pair)
-    assert [name for name in ours if name != "sentences"] == [name for name in theirs if name != "kwargs"]
+    assert [name for name in ours if name not in ("sentences", "task")] == [name for name in theirs if name != "kwargs"]
     defaults = [{name: parameter.default for name, parameter in inspect.signature(type(model).encode).parameters.items()}
                 for model in pair]
-    del defaults[0]["sentences"], defaults[0]["inputs"], defaults[1]["inputs"], defaults[1]["kwargs"]
+    del defaults[0]["sentences"], defaults[0]["task"], defaults[0]["inputs"], defaults[1]["inputs"], defaults[1]["kwargs"]
     assert defaults[0] == defaults[1]
     assert set(Settings.__annotations__) < set(ours)
     np.testing.assert_array_equal(pair[0].encode(sentences=TEXTS), pair[0].encode(TEXTS))

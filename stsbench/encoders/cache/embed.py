@@ -41,6 +41,7 @@ class Embed:
         self._cache, self._done = cache, _Encoded()
         self._fitted: dict[str, Embed] = {}
         self._roles: dict[tuple[str | None, str | None], Embed] = {}
+        self._tasks: dict[TextTask, Embed] = {}
         self._asked, self._root = encoder, self
         self.whole = self  # what holds the vectors: that of a view for a task is the same for all that read alike
 
@@ -131,9 +132,24 @@ class Embed:
 
     def _read_for(self, task: TextTask, read: dict[str, EncoderSpec]) -> Embed:
         """A view of the same vectors: what is encoded for one task is there for all that are read in the same way."""
-        reader = copy.copy(self._behind(*reading(self.encoder, task, None), anew=True))
+        of_task = self._of_task(task)
+        reader = copy.copy(of_task._behind(*reading(of_task.encoder, task, None), anew=True))
         reader.task, reader.read, reader._root = task, read, self
         return reader
+
+    def _of_task(self, task: TextTask) -> Embed:
+        """For an encoder that is told the task itself, what holds the vectors of its texts."""
+        encoder = self.encoder.for_task(task)
+        if encoder is self.encoder:
+            return self
+        if task not in self._tasks:
+            self._tasks[task] = self._kept(encoder.anew())
+        return self._tasks[task]
+
+    def _kept(self, encoder: Encoder) -> Embed:
+        embed = self._same(encoder) or Embed(encoder, self._cache, self.progress)
+        embed._asked = self._asked
+        return embed
 
     def _behind(self, role: str | None, prompt: str | None, anew: bool = False) -> Embed:
         """anew: an encoder that was fitted on texts is fitted on them as it reads them now."""
@@ -141,10 +157,7 @@ class Embed:
         if encoder is self.encoder:
             return self
         if (role, prompt) not in self._roles:
-            encoder = encoder.anew() if anew else encoder
-            embed = self._same(encoder) or Embed(encoder, self._cache, self.progress)
-            embed._asked = self._asked
-            self._roles[role, prompt] = embed
+            self._roles[role, prompt] = self._kept(encoder.anew() if anew else encoder)
         return self._roles[role, prompt]
 
     def _same(self, encoder: Encoder) -> Embed | None:
@@ -154,8 +167,8 @@ class Embed:
         return next((embed for embed in (self.whole, *self._others()) if embed.spec == encoder.spec), None)
 
     def _others(self) -> list[Embed]:
-        """Those of roles and prompts, each with vectors of its own."""
-        return [embed for embed in self._roles.values() if embed is not self.whole]
+        """Those of roles, prompts and tasks, each with vectors of its own."""
+        return [embed for embed in (*self._roles.values(), *self._tasks.values()) if embed is not self.whole]
 
     def unusable(self, texts: Sequence[str]) -> str | None:
         """One line when a text's vector is not finite, else None."""

@@ -119,7 +119,7 @@ class CallableEncoder(Encoder):
             raise
         except Exception as error:  # whatever the user's code raises; the cause stays for --debug
             raise EncoderError(f"{self._name} raised {type(error).__name__}: {error}") from error
-        vectors = _matrix(returned, len(texts), self._name)
+        vectors = as_matrix(returned, len(texts), self._name)
         if progress is not None:
             progress(len(texts))
         return Encoded(vectors, np.zeros(len(texts), dtype=bool))
@@ -145,7 +145,7 @@ def _imported(argument: str, name: str) -> Callable[[list[str]], Any]:
     return fn
 
 
-def _matrix(returned: Any, n: int, name: str) -> Any:
+def as_matrix(returned: Any, n: int, name: str) -> Any:
     """`returned` as float32 (n, d), CSR if it is sparse; EncoderError says what it is and what it should be."""
     kind = type(returned).__name__
     torch = sys.modules.get("torch")  # a tensor can only come from a torch that is loaded already

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import issparse
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress, TokenTable
+from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, TokenTable
 from stsbench.encoders.parallel.devices import chosen_devices
 from stsbench.encoders.parallel.pool import Workers
+from stsbench.encoders.roles import TextTask
 from stsbench.errors import EncoderError
 
 if TYPE_CHECKING:
@@ -21,21 +22,23 @@ if TYPE_CHECKING:
 _PART = 8192  # texts a job at most: bounds what is in a pipe
 
 
+_Call = tuple[str, tuple[Any, ...]]  # "for_role" or "for_task", with its arguments: which texts the encoder is to read
+
+
 @dataclass(frozen=True)
 class _Part:
     rows: Any  # int64 (n,): where the texts stand among all
     texts: list[str]
-    role: str | None
-    prompt: str | None
+    reads: tuple[_Call, ...]
 
 
 class ParallelEncoder(Encoder):
     """`encoder`, computed by `workers`. A text's vector moves by rounding alone: it stands in another batch."""
 
-    def __init__(self, encoder: Encoder, workers: Workers, role: str | None = None, prompt: str | None = None) -> None:
+    def __init__(self, encoder: Encoder, workers: Workers, reads: tuple[_Call, ...] = ()) -> None:
         """EncoderError: the encoder is fitted on each set, so that no other process could know it."""
         check_shareable(encoder)
-        self._encoder, self._workers, self._role, self._prompt = encoder, workers, role, prompt
+        self._encoder, self._workers, self._reads = encoder, workers, reads
         self.spec, self.cacheable, self.notes = encoder.spec, encoder.cacheable, encoder.notes
         self.dimension, self.engine, self.attention = encoder.dimension, encoder.engine, encoder.attention
         self.similarity_fn_name = encoder.similarity_fn_name
@@ -44,12 +47,22 @@ class ParallelEncoder(Encoder):
         self.default_route = encoder.default_route
         self.equal_lengths, self.libraries, self.processes = encoder.equal_lengths, encoder.libraries, workers.count
 
+    @property
+    def reads_by_task(self) -> bool:
+        """Whether the encoder does."""
+        return self._encoder.reads_by_task
+
+    @property
+    def identity(self) -> EncoderSpec:
+        """The encoder's."""
+        return self._encoder.identity
+
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Vectors of n distinct texts, dense. EncoderError: they are sparse, a text has none, or a process ended."""
         order = np.array(sorted(range(len(texts)), key=lambda row: -len(texts[row])), dtype=np.int64)
         parts = max(1, min(len(texts), max(self.processes, -(-len(texts) // _PART))))
         rows = [order[start::parts] for start in range(parts)]  # of every length, so that each takes as long
-        jobs = [_Part(share, [texts[row] for row in share.tolist()], self._role, self._prompt) for share in rows]
+        jobs = [_Part(share, [texts[row] for row in share.tolist()], self._reads) for share in rows]
         vectors: Any = None
         truncated = np.zeros(len(texts), dtype=bool)
         for indices, encoded, apart_lengths in self._workers.run(encode_part, jobs, progress):
@@ -65,8 +78,17 @@ class ParallelEncoder(Encoder):
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The same model in the same processes, behind the prompt of a role or `prompt`."""
-        encoder = self._encoder.for_role(role, prompt)
-        return self if encoder is self._encoder else ParallelEncoder(encoder, self._workers, role, prompt)
+        return self._reading("for_role", role, prompt)
+
+    def for_task(self, task: TextTask) -> Encoder:
+        """The same model in the same processes, as it reads texts of a task."""
+        return self._reading("for_task", task)
+
+    def _reading(self, method: str, *arguments: Any) -> Encoder:
+        encoder = getattr(self._encoder, method)(*arguments)
+        if encoder is self._encoder:
+            return self
+        return ParallelEncoder(encoder, self._workers, (*self._reads, (method, arguments)))
 
     @property
     def device(self) -> torch.device:
@@ -84,8 +106,8 @@ class ParallelEncoder(Encoder):
 
 def encode_part(encoder: Encoder, part: _Part, progress: Progress) -> tuple[Any, Encoded, bool]:
     """What a worker does: the rows it was given, their vectors, and whether its batches hold texts of one length."""
-    if part.role is not None or part.prompt is not None:
-        encoder = encoder.for_role(part.role, part.prompt)
+    for method, arguments in part.reads:
+        encoder = getattr(encoder, method)(*arguments)
     encoded = encoder.run(part.texts, progress)
     return part.rows, encoded, encoder.equal_lengths
 

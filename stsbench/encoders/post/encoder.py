@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import issparse
 
-from stsbench.encoders.base import Encoded, Encoder, Progress
+from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.encode import encode_cached
 from stsbench.encoders.fitted import STATE, named_source
@@ -17,6 +17,7 @@ from stsbench.encoders.post.base import VectorSource
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.source import EncodedTexts
 from stsbench.encoders.post.texts import FitTexts, ListedTexts
+from stsbench.encoders.roles import TextTask
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.torch_state import fresh_torch
 
@@ -49,6 +50,20 @@ class PostProcessed(Encoder):
         self._cache: Any = None
         self._memory: Embed | None = None
         self.fitting: Callable[[Encoder], PostProcessed] | None = None  # of another base, on the same texts
+
+    @property
+    def reads_by_task(self) -> bool:
+        """Whether the base does."""
+        return self.base.reads_by_task
+
+    @property
+    def identity(self) -> EncoderSpec:
+        """The base's, through the map."""
+        named = self.base.identity
+        if named is self.base.spec:
+            return self.spec
+        state = {STATE: self.spec.options[STATE]} if STATE in self.spec.options else {}
+        return replace(named, post=self.spec.post, fitted_on=self.spec.fitted_on, options={**named.options, **state})
 
     @property
     def engine(self) -> str:  # type: ignore[override]
@@ -100,7 +115,13 @@ class PostProcessed(Encoder):
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The base's texts in a role, through the same map (`anew` fits it once more)."""
-        base = self.base.for_role(role, prompt)
+        return self._on(self.base.for_role(role, prompt))
+
+    def for_task(self, task: TextTask) -> Encoder:
+        """The base's texts of a task, through the same map (`anew` fits it once more)."""
+        return self._on(self.base.for_task(task))
+
+    def _on(self, base: Encoder) -> Encoder:
         if base is self.base:
             return self
         other = PostProcessed(base, self.chain, self.spec.fitted_on)

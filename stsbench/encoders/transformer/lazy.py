@@ -119,6 +119,7 @@ class LazyEncoder(Encoder):
     def ready(self) -> None:
         """Load the model and find out by which pass it runs."""
         self.built.ready()
+        self.notes = (*self.notes, *(line for line in self.built.notes if line not in self.notes))
         if self.built.equal_lengths:
             self.keep_lengths_apart()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,6 +113,14 @@ def check_token_types(tokenizer: Any, name: str) -> None:
             f"the tokenizer of {name} gives its tokens different token_type_ids, which our forward pass does not read: "
             "store the pooler with it (sentence-transformers' modules.json), and that library runs it"
         )
+
+
+def end_notes(tokenizer: Any, ids: Sequence[int], name: str) -> tuple[str, ...]:
+    """A note where a text's last token is a piece of its last word, and its vector is that token's. ids: of some text."""
+    if tokenizer.eos_token_id is None or not ids or ids[-1] in tokenizer.all_special_ids:
+        return ()
+    return (f"warning: {name} pools the last token, and its tokenizer puts no {tokenizer.eos_token} behind a text: the "
+            "vector is that of the last piece of its last word",)
 
 
 def check_ends(tokenizer: Any, pooler: str, name: str) -> None:

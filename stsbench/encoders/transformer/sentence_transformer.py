@@ -22,7 +22,7 @@ from stsbench.encoders.model_folder import check_module, check_tokenizer, read_s
 from stsbench.encoders.prompt.tokenizer import check_ids, reads_as
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.declared import library_settings
-from stsbench.encoders.transformer.parts import check_bases
+from stsbench.encoders.transformer.parts import check_bases, end_notes
 from stsbench.errors import EncoderError
 
 if TYPE_CHECKING:
@@ -111,14 +111,10 @@ class SentenceTransformerEncoder(Encoder):
             self.keep_lengths_apart()  # where all are cut to one length nothing was padded, and nothing is known
 
     def _check_end(self) -> None:
-        """A note where the last token of a text is a piece of its last word, and the model's vector is that token's."""
         modes = [mode for part in self.model for mode in np.atleast_1d(getattr(part, "pooling_mode", []))]
         tokenizer = self.model.tokenizer
-        if "lasttoken" not in modes or not _is_fast(tokenizer) or tokenizer.eos_token_id is None:
-            return
-        if (ids := self._ids(batch_effects.SHORT, True)) and ids[-1] not in tokenizer.all_special_ids:
-            self.notes = (*self.notes, f"warning: {self.config.name} pools the last token, and its tokenizer puts no "
-                          f"{tokenizer.eos_token} behind a text: the vector is that of the last piece of its last word")
+        if "lasttoken" in modes and _is_fast(tokenizer):
+            self.notes = (*self.notes, *end_notes(tokenizer, self._ids(batch_effects.SHORT, True), self.config.name))
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The same model as encode_query and encode_document run it, or behind `prompt`."""

@@ -20,7 +20,7 @@ from stsbench.encoders.prompt.template import parse_template
 from stsbench.encoders.prompt.tokenise import Tokeniser
 from stsbench.encoders.prompt.tokenizer import check_ids
 from stsbench.encoders.transformer.config import EncoderConfig
-from stsbench.encoders.transformer.parts import Parts, check_token_types
+from stsbench.encoders.transformer.parts import Parts, check_token_types, end_notes
 from stsbench.errors import DegenerateError, EncoderError
 
 if TYPE_CHECKING:
@@ -145,6 +145,8 @@ class TransformerEncoder(Encoder):
 
     def _probe(self) -> None:
         rows = self.tokeniser(batch_effects.PROBES)[0]
+        if self.pooler == "last" and self.spec.template is None:
+            self.notes = (*self.notes, *end_notes(self.tokenizer, rows[0], self.name))
         if self.padded_because is None:
             from stsbench.encoders.forward.packed import PackedForward, why_padded
             from stsbench.encoders.forward.padded import PaddedForward

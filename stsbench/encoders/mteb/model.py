@@ -1,0 +1,214 @@
+"""`mteb:NAME`: a model that mteb registers, loaded and called by mteb's own code."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.forward import batch_effects
+from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
+from stsbench.encoders.forward.checkpoint import first_line, quiet
+from stsbench.encoders.light.callable import as_matrix
+from stsbench.encoders.mteb.guard import guarded
+from stsbench.encoders.mteb.load import dtype_of, load_registered
+from stsbench.encoders.mteb.registered import Registered, find_registered
+from stsbench.encoders.mteb.serve import MtebEncoder
+from stsbench.encoders.mteb.tasks import task_metadata
+from stsbench.encoders.mteb.wrapped import Call, call_of, decides_by_prompt, inputs_of, library_model, tells_roles_apart
+from stsbench.encoders.mteb_import import undisturbed
+from stsbench.encoders.roles import TextTask
+from stsbench.errors import EncoderError, StsbenchError
+from stsbench.metrics.similarity import SIMILARITIES
+
+if TYPE_CHECKING:
+    import torch
+
+_LIBRARIES = ("mteb", "sentence-transformers", "transformers", "torch")
+_CHUNK, _BATCH = 1024, 32  # texts between two reports of progress; texts a batch, mteb's default
+_PLAIN = "STS", "", None
+
+
+class MtebModel(Encoder):
+    """A text is given to it as one of a task of mteb, by which it chooses prompts, instructions and adapters: where nothing
+    else is asked for as one of an STS task; a query or a document as one of a Retrieval task."""
+
+    def __init__(self, registered: Registered, options: EncoderOptions) -> None:
+        """EncoderError, one line: it cannot be loaded, or does not honour an option."""
+        self.registered, self.options, self.notes = registered, options, registered.notes
+        self.model, code = load_registered(registered, options)
+        self.library, self.by_prompt = library_model(self.model), decides_by_prompt(self.model)
+        self.engine = "" if self.library is None else f"mteb's {type(self.model).__name__}"
+        self.libraries = ("stsbench", *_LIBRARIES, "tokenizers")
+        self._code, self._dtype = sorted(code), dtype_of(self.model) or EncoderOptions.dtype
+        self._parts = [] if self.library is None else list(self.library.modules())
+        self._read(_PLAIN)
+        self._plain = self.spec
+        self._probe()
+
+    @classmethod
+    def load(cls, argument: str, options: EncoderOptions) -> Encoder:
+        """`mteb:NAME`, NAME as in mteb's registry."""
+        with undisturbed() as mteb, quiet():
+            return cls(find_registered(argument, options, mteb), options)
+
+    @classmethod
+    def served(cls, encoder: Encoder) -> MtebEncoder:
+        """Any encoder as mteb calls it."""
+        return MtebEncoder(Embed(encoder.identified()))
+
+    @property
+    def device(self) -> torch.device:
+        """That of the model in it."""
+        import torch
+
+        device = getattr(getattr(self.model, "model", None), "device", None)
+        return device if isinstance(device, torch.device) else torch.device("cpu")
+
+    @property
+    def reads_by_task(self) -> bool:
+        """Always: mteb's loader decides."""
+        return True
+
+    @property
+    def identity(self) -> EncoderSpec:
+        """Whatever the task: how it reads any text. What it puts before those of a task follows from mteb's loader."""
+        return replace(self._plain)
+
+    def for_task(self, task: TextTask) -> Encoder:
+        """The same model as it reads texts of a task; of no known type as it reads any text."""
+        return self._other((task.type or _PLAIN[0], task.name, None), task.metadata)
+
+    def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
+        """The same model as it reads queries or documents of its task; what it puts before them is its own affair."""
+        if prompt is not None or role == self._task[2]:
+            return self
+        if self._task == _PLAIN:
+            return self._other(("Retrieval", "", role))
+        return self._other((*self._task[:2], role), self.metadata)
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """float32 (n, d) vectors. EncoderError: whatever the model's own code raises, or what are no n vectors."""
+        vectors: Any = None
+        for rows in self._batches(texts):
+            part = self._encode([texts[row] for row in rows], _BATCH)
+            if vectors is None:
+                vectors = np.zeros((len(texts), part.shape[1]), dtype=np.float32)
+            vectors[rows] = part
+            if progress is not None:
+                progress(len(rows))
+        if vectors is None:
+            vectors = np.zeros((0, self.dimension or 0), dtype=np.float32)
+        return Encoded(vectors, np.array([self._cut(text) for text in texts], dtype=np.bool_))
+
+    def encode_batches(self, inputs: Any, **task: Any) -> Any:
+        """float32 (n, d) of what mteb gives to its models, with all of its columns."""
+        with self._calling():
+            returned = self.model.encode(inputs, **task)
+        return as_matrix(returned, len(inputs.dataset), self.spec.name)
+
+    def _encode(self, texts: list[str], batch: int) -> Any:
+        """float32 (n, d)."""
+        for part in self._parts:
+            restore(part)
+        return self.encode_batches(
+            inputs_of(texts, batch), task_metadata=self.metadata, hf_split="test", hf_subset="default",
+            prompt_type=self._prompt_type, batch_size=batch, show_progress_bar=False,
+        )
+
+    def _batches(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        """Positions of texts that are encoded by one call: any, unless longer ones beside them would move their vectors."""
+        limit = 0 if self.equal_lengths else min(map(sharing_limit, self._parts[:1]), default=NO_LIMIT)
+        sizes = [len((self._prompt + text).encode("utf-8", "replace")) for text in texts]  # tokens hold a byte or more
+        short = [row for row, size in enumerate(sizes) if size + 2 <= limit]
+        for start in range(0, len(short), _CHUNK):
+            yield short[start:start + _CHUNK]
+        yield from ([row] for row, size in enumerate(sizes) if size + 2 > limit)
+
+    def _cut(self, text: str) -> bool:
+        limit, text = self.spec.max_length, self._prompt + text
+        if limit is None or len(text.encode("utf-8", "replace")) + 2 <= limit:
+            return False
+        return len(self.library.tokenizer(text, verbose=False)["input_ids"]) > limit
+
+    @property
+    def _prompt(self) -> str:
+        return self.spec.prefix or ""
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Around the model's own code. EncoderError, one line: whatever it raises."""
+        name = self.registered.name
+        try:
+            with (undisturbed(), guarded(name, self.options.trust_remote_code, self.options.offline),
+                  redirect_stderr(io.StringIO())):  # bars of its own
+                yield
+        except StsbenchError:
+            raise
+        except Exception as error:  # of several hundred models
+            raise EncoderError(f"{name} cannot encode: {type(error).__name__}: {first_line(error)}") from error
+
+    def _other(self, task: tuple[str, str, str | None], metadata: Any = None) -> Encoder:
+        other = copy.copy(self)
+        other._read(task, metadata)
+        return self if other.spec == self.spec else other
+
+    def _read(self, task: tuple[str, str, str | None], metadata: Any = None) -> None:
+        """From now on texts are those of a task: (its type, its name, their role)."""
+        with self._calling():
+            from mteb.types import PromptType
+
+            self._task, self.metadata = task, metadata or task_metadata(*task[:2])
+            self._prompt_type = None if task[2] is None else PromptType(task[2])
+            self.spec = self._spec(call_of(self.model, self.metadata, self._prompt_type))
+
+    def _spec(self, call: Call | None) -> EncoderSpec:
+        role = self._task[2]
+        asked: dict[str, Any] = {"truncate_dim": self.options.truncate_dim, "code": self._code, "commits": self._commits()}
+        if self.by_prompt and call is not None:
+            asked["role"] = call.role if tells_roles_apart(self.library) else None
+        else:  # what its class makes of a task nobody can see
+            asked |= {"task": self.metadata.name, "task_type": self.metadata.type, "role": role}
+        versions = {name: version(name).partition("+")[0] for name in _LIBRARIES}
+        modules = [] if self.library is None else [type(module).__name__ for module in self.library]
+        return EncoderSpec(
+            name=self.registered.name, kind="mteb", weights=self.registered.weights, prefix=(call and call.prompt) or None,
+            max_length=self._limit(), dtype=self._dtype, normalize=modules[-1:] == ["Normalize"],
+            options={**self.registered.identity, "versions": versions}
+            | {name: value for name, value in asked.items() if value},
+        )
+
+    def _commits(self) -> list[str]:
+        """The Hub's commits of what else was loaded, such as an adapter's base: mteb pins that of the model alone."""
+        configs = (vars(part).get("config") for part in self._parts)
+        commits = {str(commit) for config in configs if (commit := getattr(config, "_commit_hash", None))}
+        return sorted(commits - {self.registered.meta.revision})
+
+    def _limit(self) -> int | None:
+        """Tokens that a text is cut at, where sentence-transformers cuts it."""
+        if self.library is None or not getattr(self.library.tokenizer, "is_fast", False):
+            return None
+        length = self.library.max_seq_length
+        return length if isinstance(length, int) and length < 1_000_000 else None
+
+    def _probe(self) -> None:
+        """Find out the width, and whether texts may stand beside longer ones. EncoderError: an option was not honoured."""
+        short = self._encode([batch_effects.SHORT], 1)
+        width, asked = short.shape[1], self.options.truncate_dim
+        if asked is not None and width != asked:
+            raise EncoderError(f"--truncate-dim {asked}: mteb's loader of {self.spec.name} gives vectors of {width} numbers")
+        self.dimension = width
+        exact = self._dtype if self._dtype in ("float32", "float64") else "bfloat16"
+        if batch_effects.depends_on_batch(lambda texts: self._encode(texts, len(texts)), exact):
+            self.keep_lengths_apart()
+        declared = getattr(self.registered.meta.similarity_fn_name, "value", None)
+        stated = getattr(self.library, "similarity_fn_name", None) if self.by_prompt else declared
+        self.similarity_fn_name = stated if stated in SIMILARITIES else "cosine"

@@ -1,0 +1,357 @@
+"""Every model that mteb registers is an encoder or is refused by name; what is asked of one is honoured or refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+library = pytest.importorskip("sentence_transformers")
+from clirun import cli  # noqa: E402
+from code_folders import CODE, own_model, ran  # noqa: E402
+from model_folders import WIDTH, declare, nudge, pooling, transformer  # noqa: E402
+from registered_models import (  # noqa: E402
+    PROMPTS,
+    entry,
+    registered,
+    scores_of_mteb,
+    similarity_task,
+    write_pairs,
+)
+
+import stsbench  # noqa: E402
+from stsbench import evaluate, load_encoder  # noqa: E402
+from stsbench.encoders.base import EncoderOptions  # noqa: E402
+from stsbench.encoders.mteb.registered import needs_code, refusal  # noqa: E402
+from stsbench.encoders.mteb_import import undisturbed  # noqa: E402
+from stsbench.encoders.roles import TextTask  # noqa: E402
+from stsbench.errors import EncoderError, NotOnThisMachineError  # noqa: E402
+
+__all__ = ["cli"]
+TEXTS = ["a dog runs in the park .", "the young woman plays a guitar", "cat", "a " * 40 + "dog"]
+LOCAL = {"device": "cpu", "offline": True}
+
+
+def plain(folder, **settings):
+    return declare(transformer(folder), pooling("mean"), settings={"prompts": PROMPTS, **settings})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return plain(tmp_path_factory.mktemp("plain") / "model")
+
+
+@pytest.fixture
+def model(folder):
+    """Its name after --model, while mteb registers it."""
+    with undisturbed():
+        meta = entry(folder, "sentence-transformers/all-MiniLM-L6-v2")
+    with registered(meta) as name:
+        yield name
+
+
+def test_all_that_mteb_registers_is_accepted_or_refused_with_a_reason():
+    with undisturbed() as package:
+        metas = package.get_model_metas()
+    counts = Counter()
+    for meta in metas:
+        why = refusal(meta)
+        counts["refused" if why else "code" if needs_code(meta) else "accepted"] += 1
+        single = "dense" in meta.model_type or meta.model_type == ["router"]
+        assert (why is None) == (single and "text" in meta.modalities and meta.loader is not None), meta.name
+        assert why is None or len(why) > 20
+        asked = json.dumps(meta.loader_kwargs, default=str)
+        assert needs_code(meta) or '"trust_remote_code": true' not in asked, meta.name
+    assert sum(counts.values()) == len(metas) >= 969
+    assert counts["accepted"] >= 570 and counts["code"] >= 120 and counts["refused"] >= 260, counts
+
+
+REFUSED = [
+    ("mteb/baseline-bm25s", "sparse or lexical search"), ("colbert-ir/colbertv2.0", "multi-vector"),
+    ("mteb/baseline-random-cross-encoder", "cross-encoder"), ("facebook/dinov2-small", "reads no text, only image"),
+    ("mteb/baseline-hybrid-rrf-baseline-bm25s-multilingual-e5-small", "searches a corpus"),
+    ("facebook/SONAR", "results alone"),
+    ("naver/splade-v3", "sparse"), ("nomic-ai/nomic-embed-text-v1", "code from its repository: read it"),
+    ("openai/text-embedding-3-small", "service on the network: leave --offline out"),
+    ("e5-small", "did you mean intfloat/e5-small"), ("intfloat/e5-smal", "did you mean intfloat/e5-small"),
+    ("nobody/nothing-of-the-kind", "a Hub id that it does not know goes without mteb:"),
+]
+
+
+@pytest.mark.parametrize(("name", "why"), REFUSED)
+def test_refused_by_name_in_one_line(name, why):
+    with pytest.raises(EncoderError, match=re.escape(why)) as caught:
+        load_encoder(f"mteb:{name}", **LOCAL)
+    assert name in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_missing_package_is_a_line_with_its_command():
+    with pytest.raises(EncoderError, match=r"needs packages .*openai.*: pip install 'mteb\[openai\]'") as caught:
+        load_encoder("mteb:openai/text-embedding-3-small")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("option", "why"), [
+    ({"pooler": "cls"}, "--pooler"), ({"prompt": "a "}, "--prompt"), ({"template": "{} ."}, "--template"),
+    ({"normalize": True}, "--normalize"), ({"attention": "eager"}, "--attention"),
+    ({"revision": "main"}, "which has no revisions"),
+    ({"max_length": 999}, "72 positions"), ({"truncate_dim": 99}, "gives vectors of 16 numbers"),
+])
+def test_options_that_nothing_honours_are_refused(model, option, why):
+    with pytest.raises(EncoderError, match=re.escape(why)) as caught:
+        load_encoder(model, **LOCAL, **option)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("option", "why"), [
+    ({"dtype": "bfloat16"}, "does not honour it (its weights: none)"), ({"max_length": 9}, "has a length of its own"),
+    ({"truncate_dim": 9}, "not in the model's supported embedding dimensions [32, 10]"),
+    ({"truncate_dim": 32}, "cuts nothing"),
+])
+def test_options_that_a_class_of_its_own_does_not_know(option, why):
+    with pytest.raises(EncoderError, match=re.escape(why)) as caught:
+        load_encoder("mteb:mteb/baseline-random-encoder", **LOCAL, **option)
+    assert "\n" not in str(caught.value)
+
+
+def test_options_are_those_of_the_library(model, folder):
+    theirs = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    prompt = PROMPTS["STS"]
+    encoder = load_encoder(model, **LOCAL)
+    np.testing.assert_allclose(encoder.encode(TEXTS), theirs.encode(TEXTS, prompt=prompt), atol=2e-6)
+    assert encoder.spec.prefix == prompt and encoder.dimension == WIDTH and encoder.spec.max_length == 64
+    for role in ("query", "document"):
+        np.testing.assert_allclose(getattr(encoder, f"encode_{role}")(TEXTS),
+                                   getattr(theirs, f"encode_{role}")(TEXTS, prompt=PROMPTS[role]), atol=2e-6)
+    cut = load_encoder(model, **LOCAL, truncate_dim=5)
+    np.testing.assert_allclose(cut.encode(TEXTS), theirs.encode(TEXTS, prompt=prompt)[:, :5], atol=2e-6)
+    half = load_encoder(model, **LOCAL, dtype="bfloat16")
+    assert half.spec.dtype == "bfloat16" and next(half.library.parameters()).dtype == torch.bfloat16
+    short = load_encoder(model, **LOCAL, max_length=12)
+    theirs.max_seq_length = 12
+    np.testing.assert_allclose(short.encode(TEXTS), theirs.encode(TEXTS, prompt=prompt), atol=2e-6)
+    assert short.run(TEXTS).truncated.tolist() == [True, False, False, True]  # the prompt has four tokens, two are special
+    assert len({one.spec.fingerprint() for one in (encoder, cut, half, short, encoder.for_role("query"))}) == 5
+    with pytest.raises(EncoderError, match="puts no prompt before a text"):
+        encoder.encode(TEXTS, prompt="red ")
+
+
+def test_a_batch_moves_no_vector_of_a_model_that_does_not_honour_its_mask(tmp_path):
+    declare(transformer(tmp_path / "model", "fnet"), pooling("mean"))
+    with undisturbed():
+        meta = entry(tmp_path / "model", "sentence-transformers/all-MiniLM-L6-v2")
+    with registered(meta) as name:
+        encoder = load_encoder(name, **LOCAL)
+    assert encoder.equal_lengths and "texts of equal length only" in encoder.notes[-1]
+    for text, vector in zip(TEXTS, encoder.encode(TEXTS), strict=True):
+        np.testing.assert_allclose(encoder.encode([text])[0], vector, atol=1e-6)
+
+
+def test_the_fingerprint_names_files_loader_arguments_and_versions(tmp_path, model, folder):
+    encoder = load_encoder(model, **LOCAL)
+    assert encoder.spec.options["versions"].keys() == {"mteb", "sentence-transformers", "transformers", "torch"}
+    other = shutil.copytree(folder, tmp_path / "copy")
+    fingerprints = {encoder.spec.fingerprint()}
+    with undisturbed():
+        meta = entry(other, "sentence-transformers/all-MiniLM-L6-v2")
+        prompted = meta.model_copy(update={"loader_kwargs": {"model_prompts": {"query": "a "}}})
+    for changed in (meta, prompted, meta):
+        with registered(changed) as name:
+            fingerprints.add(load_encoder(name, **LOCAL).spec.fingerprint())
+        nudge(other / "model.safetensors")
+    assert len(fingerprints) == 4
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_no_code_runs_unless_it_is_allowed(tmp_path, hidden, monkeypatch):
+    """Whether the loader's arguments ask for it, or its own lines do, where nobody sees them."""
+    folder = declare(own_model(tmp_path / "model"), pooling("mean"))
+    with undisturbed():
+        from mteb.models import SentenceTransformerEncoderWrapper
+
+        meta = entry(folder, "nomic-ai/nomic-embed-text-v1")
+        if hidden:
+            def loader(name, revision, **more):
+                return SentenceTransformerEncoderWrapper(name, revision, **{"trust_remote_" + "code": True}, **more)
+
+            meta = meta.model_copy(update={"loader": loader, "loader_kwargs": {}})
+    assert needs_code(meta) != hidden
+    with registered(meta) as name:
+        with pytest.raises(EncoderError, match=r"with code from its repository.* --trust-remote-code") as caught:
+            load_encoder(name, **LOCAL)
+        assert not ran(folder).exists() and "\n" not in str(caught.value)
+        allowed = load_encoder(name, **LOCAL, trust_remote_code=True)
+        assert ran(folder).exists() and len(allowed.spec.options["code"]) == 1
+        vectors = allowed.encode(TEXTS)
+        assert np.isfinite(vectors).all() and allowed.notes == ()
+
+
+def told(loader):
+    """What is said where a loader of mteb's does this."""
+    import mteb
+
+    meta = mteb.get_model_meta("mteb/baseline-random-encoder")
+    about = {"loader": loader, "name": "org/made-up", "loader_kwargs": {}, "modalities": ["text"]}
+    meta = meta.model_copy(update=about)
+    with registered(meta) as name, pytest.raises(EncoderError) as caught:
+        load_encoder(name, **LOCAL)
+    assert "\n" not in str(caught.value) and "org/made-up" in str(caught.value)
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def test_what_a_loader_raises_is_one_line(tmp_path):
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
+
+    http = sys.modules[HfHubHTTPError.__mro__[1].__module__.partition(".")[0]]  # httpx, or what has followed it
+
+    def raising(error, cause=None):
+        def loader(name, revision, **more):
+            raise error from cause
+        return told(loader)
+
+    torch.save({"a": torch.zeros(1)}, tmp_path / "w.pt")
+    request = http.Request("GET", "https://huggingface.co")
+    gated = GatedRepoError("no", response=http.Response(403, request=request))
+    assert "NotOnThisMachineError: mteb:org/made-up is not in the Hub cache" in raising(OSError("long\nstory"),
+                                                                                         LocalEntryNotFoundError("x"))
+    assert "not in the Hub cache" in raising(http.ConnectError("no route"))
+    assert "is gated: accept its terms on the Hub and set HF_TOKEN" in raising(gated)
+    assert raising(ZeroDivisionError("odd\nstory")).endswith("mteb cannot load mteb:org/made-up: ZeroDivisionError: odd")
+    assert "needs the package flair: pip install flair" in raising(ModuleNotFoundError("No module", name="flair.x"))
+    pickled = told(lambda name, revision, **more: torch.load(tmp_path / "w.pt", weights_only=False))
+    assert "from a pickle that may run code (w.pt): --trust-remote-code" in pickled
+    assert "has no encode" in told(lambda name, revision, **more: type("Search", (), {})())
+
+
+@pytest.mark.parametrize("kind", CODE)
+def test_no_kind_of_folder_runs_its_code(kind, tmp_path):
+    CODE[kind].build(tmp_path / "model")
+    with undisturbed():
+        meta = entry(tmp_path / "model", "sentence-transformers/all-MiniLM-L6-v2")
+    with registered(meta) as name:
+        try:
+            load_encoder(name, **LOCAL).encode(TEXTS)
+        except EncoderError as error:
+            assert "\n" not in str(error)
+    assert not ran(tmp_path / "model").exists()
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A Hub cache that holds two commits of a model that mteb registers."""
+    import mteb
+
+    meta = mteb.get_model_meta("sentence-transformers/all-MiniLM-L6-v2")
+    place = tmp_path / "hub" / f"models--{meta.name.replace('/', '--')}"
+    for commit, factor in ((meta.revision, 0.0), ("2" * 40, 0.3)):
+        folder = plain(place / "snapshots" / commit)
+        if factor:
+            nudge(folder / "model.safetensors", by=factor)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("2" * 40)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return meta, place / "snapshots"
+
+
+def test_the_revision_is_the_one_that_mteb_pins_unless_another_is_asked_for(hub):
+    meta, snapshots = hub
+    pinned = load_encoder(f"mteb:{meta.name}", **LOCAL)
+    main = load_encoder(f"mteb:{meta.name}", **LOCAL, revision="main")
+    assert pinned.spec.options["revision"] == meta.revision and main.spec.options["revision"] == "2" * 40
+    assert pinned.spec.fingerprint() != main.spec.fingerprint()
+    for encoder, commit in ((pinned, meta.revision), (main, "2" * 40)):
+        theirs = library.SentenceTransformer(str(snapshots / commit), device="cpu", local_files_only=True)
+        np.testing.assert_allclose(encoder.encode(TEXTS), theirs.encode(TEXTS, prompt=PROMPTS["STS"]), atol=2e-6)
+    with pytest.raises(NotOnThisMachineError, match="not in the Hub cache, and --offline forbids"):
+        load_encoder(f"mteb:{meta.name}", **LOCAL, revision="3" * 40)
+    with pytest.raises(NotOnThisMachineError, match="not in the Hub cache, and --offline forbids"):
+        load_encoder("mteb:intfloat/e5-small", **LOCAL)
+
+
+@pytest.mark.parametrize("name", ["mteb/baseline-random-encoder", "sentence-transformers/all-MiniLM-L6-v2"])
+def test_two_models_that_need_no_network_have_mteb_s_own_scores(name, tmp_path, hub):
+    with undisturbed() as package:
+        theirs = package.get_model(name, device="cpu")
+        expected, = scores_of_mteb(package, theirs, [similarity_task()])
+        encoder = load_encoder(f"mteb:{name}", **LOCAL)
+        direct, = scores_of_mteb(package, encoder, [similarity_task()])
+    result = evaluate(encoder, protocol=f"sts:{write_pairs(tmp_path / 'pairs.tsv')}", resamples=0, output=tmp_path / "run",
+                      no_cache=True)
+    row = next(row for row in result.rows if row.metric == "spearman")
+    assert direct["main_score"] == pytest.approx(expected["main_score"], abs=1e-6)
+    assert direct == pytest.approx(expected, abs=1e-5)
+    assert row.value == pytest.approx(100 * expected["spearman"], abs=1e-4)
+
+
+def test_a_classification_is_read_behind_the_prompt_for_its_type(model, folder):
+    theirs = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    encoder = load_encoder(model, **LOCAL)
+    reading = encoder.for_task(TextTask("MR", "Classification"))
+    np.testing.assert_allclose(reading.encode(TEXTS), theirs.encode(TEXTS, prompt=PROMPTS["Classification"]), atol=2e-6)
+    assert encoder.for_task(TextTask("STS12", "STS")) is encoder is encoder.for_task(TextTask(type="STS"))
+    assert reading.for_role("query").spec.prefix == PROMPTS["Classification"]  # mteb: the type before the role
+
+
+def test_every_protocol_measures_it_and_its_records_name_one_encoder(model, tmp_path, cli):
+    lines, records = "", []
+    for task, protocols in (("STS-B", ("sts", "retrieval", "geometry", "regression", "mteb")), ("MR", ("transfer",))):
+        code, _, said = cli("eval", "--model", model, "--sample", "--protocol", ",".join(protocols), "--tasks", task,
+                            "--offline", "--no-cache", "--device", "cpu", "--output", tmp_path / task)
+        assert code == 0, said
+        lines, records = lines + said, [*records, *stsbench.load(tmp_path / task).records]
+        assert {record.protocol.name for record in records[-len(protocols):]} == set(protocols)
+    assert len({record.encoder.fingerprint for record in records}) == 1
+    assert f"encoder {model}" in lines and f"prompt {PROMPTS['STS']!r}" in lines
+    assert f'prompts: transfer "{PROMPTS["Classification"]}"' in lines
+    assert records[-1].provenance["prompts"] == {"text": PROMPTS["Classification"]}
+
+
+def test_a_refusal_on_the_command_line(cli):
+    code, _, said = cli("eval", "--model", "mteb:colbert-ir/colbertv2.0", "--sample", "--tasks", "STS-B")
+    assert code == 1 and "multi-vector" in said and "Traceback" not in said
+
+
+def test_a_post_processing_and_other_processes_read_as_it_does(model):
+    from stsbench.encoders.parallel.encoder import ParallelEncoder
+    from stsbench.encoders.parallel.pool import Here
+    from stsbench.encoders.post.chain import Chain
+    from stsbench.encoders.post.encoder import PostProcessed
+
+    encoder = load_encoder(model, **LOCAL)
+    reading = encoder.for_task(TextTask("MR", "Classification"))
+    workers = Here(encoder)
+    workers.count = 1
+    parallel = ParallelEncoder(encoder, workers)
+    of_mr = parallel.for_task(TextTask("MR", "Classification"))
+    np.testing.assert_array_equal(of_mr.run(TEXTS).vectors, reading.run(TEXTS).vectors)
+    query = parallel.for_task(TextTask(type="Retrieval")).for_role("query")
+    np.testing.assert_array_equal(query.run(TEXTS).vectors, encoder.for_role("query").run(TEXTS).vectors)
+    assert parallel.for_task(TextTask(type="STS")) is parallel and query.spec.prefix == PROMPTS["query"]
+    whitened = PostProcessed(encoder, Chain.parse("whitening:dimensions=2")).fit(TEXTS, "texts")
+    other = whitened.for_task(TextTask("MR", "Classification"))
+    np.testing.assert_allclose(other.encode(TEXTS), whitened.chain.transform(reading.encode(TEXTS)), atol=1e-5)
+    assert whitened.for_task(TextTask(type="STS")) is whitened
+
+
+def test_the_cache_answers_a_second_run(model, tmp_path):
+    from stsbench.encoders.cache.cache import EmbeddingCache
+    from stsbench.encoders.cache.encode import encode_cached, is_cached
+
+    encoder, cache = load_encoder(model, **LOCAL), EmbeddingCache(tmp_path)
+    first = encode_cached(encoder, TEXTS, cache)
+    again = load_encoder(model, **LOCAL)
+    assert is_cached(again, TEXTS, cache) and not is_cached(again.for_role("query"), TEXTS, cache)
+    np.testing.assert_array_equal(encode_cached(again, TEXTS, cache).vectors, first.vectors)
+
+
+def test_options_and_defaults_are_those_of_every_encoder(model):
+    one = load_encoder(model, replace(EncoderOptions(), **LOCAL))
+    assert one.spec == load_encoder(model, **LOCAL).spec and load_encoder(one) is one

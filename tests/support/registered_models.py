@@ -1,0 +1,205 @@
+"""Tiny random folders of many families, which mteb loads as it loads a registered model of the family; and tasks without a
+network, for mteb and for us."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from code_folders import own_model, own_module
+from model_folder_kinds import static
+from model_folders import WIDTH, adapter, declare, dense, normalize, pooling, read, tokenizer, transformer, write
+from tiny_models import sentences
+
+PAIRS, QUERIES, DOCUMENTS = 24, 12, 30
+PROMPTS = {  # by mteb's names of types, as EmbeddingGemma stores them
+    "query": "the man reads : ", "document": "no food : ", "STS": "a small dog : ", "Classification": "the house , ",
+}
+
+
+def decoder(folder: Path, kind: str, **settings: Any) -> Path:
+    """A random model of transformers' class KINDModel with one of the decoders' shapes, and a tokenizer."""
+    import transformers
+
+    tok = tokenizer("qwen3", padding_side="left", limit=64)
+    torch.manual_seed(3)
+    config = getattr(transformers, f"{kind}Config")(**{
+        "vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "eos_token_id": tok.eos_token_id, "bos_token_id": None,
+        "hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+        "intermediate_size": 24, "max_position_embeddings": 64, "initializer_range": 0.3, **settings,
+    })
+    getattr(transformers, f"{kind}Model")(config).save_pretrained(folder)
+    tok.save_pretrained(folder)
+    return folder
+
+
+def last_token(folder: Path, kind: str, **settings: Any) -> Path:
+    """A decoder whose vector is its last token's, of length 1."""
+    return declare(decoder(folder, kind, **settings), pooling("lasttoken"), normalize())
+
+
+_BY_TASK = """
+import torch
+from sentence_transformers.sentence_transformer.modules import LayerNorm
+TASKS = ("text-matching", "retrieval.query", "retrieval.passage", "separation", "classification")
+class MyModule(LayerNorm):
+    def forward(self, features, task=None):
+        weights = torch.rand(16, generator=torch.Generator().manual_seed(TASKS.index(task)))
+        features["sentence_embedding"] = features["sentence_embedding"] * weights
+        return features
+"""
+
+
+def tasks_of_jina(folder: Path) -> Path:
+    """Vectors that depend on `task=`, as the adapters of jina-embeddings-v3 do, by code in the folder."""
+    own_module(folder)
+    entries = read(folder / "modules.json")
+    entries[2]["kwargs"] = ["task"]
+    write(folder / "modules.json", entries)
+    (folder / "mine.py").write_text(_BY_TASK, "utf-8")
+    return folder
+
+
+def sides(folder: Path) -> Path:
+    """A table of vectors for queries and another one for documents."""
+    from sentence_transformers.base.modules import Router
+
+    return declare(folder, Router.for_query_document([static(7)], [static(8)]), normalize(), first=None)
+
+
+def mean(folder: Path, family: str, *more: Any, settings: dict[str, Any] | None = None) -> Path:
+    """An encoder of `family` with the mean of its tokens."""
+    return declare(transformer(folder, family), pooling("mean"), *more, settings=settings)
+
+
+# name -> how the folder is built, and whose entry in mteb's registry loads it
+MODELS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "qwen3": (lambda folder: last_token(folder, "Qwen3"), "Qwen/Qwen3-Embedding-0.6B"),
+    "gemma3": (lambda folder: declare(
+        decoder(folder, "Gemma3Text", use_bidirectional_attention=True, sliding_window=6),
+        pooling("mean"), dense(12), normalize(), settings={"prompts": PROMPTS},
+    ), "google/embeddinggemma-300m"),
+    "llama": (lambda folder: last_token(folder, "Llama"), "intfloat/e5-mistral-7b-instruct"),
+    "mistral": (lambda folder: last_token(folder, "Mistral", sliding_window=6), "Linq-AI-Research/Linq-Embed-Mistral"),
+    "e5": (lambda folder: mean(folder, "bert", normalize()), "intfloat/e5-small"),
+    "e5-instruct": (lambda folder: mean(folder, "xlm-roberta", normalize()), "intfloat/multilingual-e5-large-instruct"),
+    "bge": (lambda folder: declare(transformer(folder), pooling("cls"), normalize()), "BAAI/bge-small-en-v1.5"),
+    "gte": (lambda folder: mean(folder, "bert"), "thenlper/gte-small"),
+    "nomic": (lambda folder: declare(own_model(folder), pooling("mean")), "nomic-ai/nomic-embed-text-v1"),
+    "jina": (tasks_of_jina, "jinaai/jina-embeddings-v3"),
+    "modernbert": (lambda folder: mean(folder, "modernbert"), "Alibaba-NLP/gte-modernbert-base"),
+    "eurobert": (lambda folder: declare(decoder(folder, "EuroBert"), pooling("mean")), "sentence-transformers/LaBSE"),
+    "t5": (lambda folder: mean(folder, "t5", dense(10, bias=False), normalize()), "sentence-transformers/gtr-t5-base"),
+    "static": (lambda folder: declare(folder, static(5), normalize(), first=None), "minishlab/potion-base-8M"),
+    "adapter": (lambda folder: (
+        adapter(folder, transformer(folder.with_name("base"))), tokenizer().save_pretrained(folder),
+    ), "sentence-transformers/all-MiniLM-L6-v2"),
+    "router": (sides, "sentence-transformers/all-MiniLM-L6-v2"),
+}
+
+
+def entry(folder: Path, like: str) -> Any:
+    """mteb's entry of the model `like`, for a folder; not in bfloat16, in which vectors move with their batch."""
+    import mteb
+
+    meta = mteb.get_model_meta(like)
+    asked = dict(meta.loader_kwargs)
+    if asked.get("model_kwargs", {}).get("dtype") == "bfloat16":
+        del asked["model_kwargs"]
+    about = {"name": str(folder), "embed_dim": None, "extra_requirements_groups": None, "loader_kwargs": asked}
+    return meta.model_copy(update=about)
+
+
+@contextmanager
+def registered(meta: Any) -> Iterator[str]:
+    """For the time of the block mteb registers it; its name as after --model."""
+    from mteb.models.model_implementations import MODEL_REGISTRY
+
+    MODEL_REGISTRY[meta.name] = meta
+    try:
+        yield f"mteb:{meta.name}"
+    finally:
+        del MODEL_REGISTRY[meta.name]
+
+
+def scored_pairs() -> tuple[list[str], list[str], list[float]]:
+    """Two lists of texts and gold scores from 0 to 5."""
+    texts = sentences(2 * PAIRS, longest=12)
+    return texts[:PAIRS], texts[PAIRS:], np.random.default_rng(2).uniform(0, 5, size=PAIRS).round(2).tolist()
+
+
+def write_pairs(file: Path) -> Path:
+    """The same as a file for the protocol of scored pairs."""
+    rows = zip(*scored_pairs(), strict=True)
+    file.write_text("".join(f"{first}\t{second}\t{gold}\n" for first, second, gold in rows), "utf-8")
+    return file
+
+
+def judged() -> tuple[dict[str, str], dict[str, str], dict[str, dict[str, int]]]:
+    """Queries, a corpus and judgements, by id."""
+    texts = sentences(QUERIES + DOCUMENTS, longest=12, seed=4)
+    queries = {f"q{i}": text for i, text in enumerate(texts[:QUERIES])}
+    corpus = {f"d{i}": text for i, text in enumerate(texts[QUERIES:])}
+    drawn = np.random.default_rng(5)
+    return queries, corpus, {key: {f"d{i}": 1 for i in drawn.choice(DOCUMENTS, 2, replace=False)} for key in queries}
+
+
+def write_judged(folder: Path) -> Path:
+    """The same as a folder for the protocol of retrieval."""
+    queries, corpus, relevant = judged()
+    folder.mkdir()
+    for name, texts in (("queries", queries), ("corpus", corpus)):
+        (folder / f"{name}.tsv").write_text("".join(f"{key}\t{text}\n" for key, text in texts.items()), "utf-8")
+    rows = (f"{key}\t{other}\n" for key, documents in relevant.items() for other in documents)
+    (folder / "relevance.tsv").write_text("".join(rows), "utf-8")
+    return folder
+
+
+def similarity_task(name: str = "STSBenchmark") -> Any:
+    """One of mteb's STS tasks on these pairs."""
+    import mteb
+    from datasets import Dataset, DatasetDict
+
+    task = mteb.get_task(name)
+    first, second, gold = scored_pairs()
+    columns = {"sentence1": first, "sentence2": second, "score": gold}
+    task.dataset, task.data_loaded = DatasetDict(test=Dataset.from_dict(columns)), True
+    return task
+
+
+def retrieval_task() -> Any:
+    """A task of mteb's type Retrieval without a prompt of its own, on these queries and texts."""
+    from datasets import Dataset
+    from mteb.mocks.mock_tasks import MockRetrievalTask
+
+    class LocalRetrieval(MockRetrievalTask):
+        metadata = MockRetrievalTask.metadata.model_copy(
+            update={"name": "LocalRetrieval", "prompt": None, "eval_splits": ["test"]}
+        )
+
+        def load_data(self, *arguments: Any, **more: Any) -> None:
+            queries, corpus, relevant = judged()
+            rows = {name: Dataset.from_list([{"id": key, "text": text} for key, text in texts.items()])
+                    for name, texts in (("queries", queries), ("corpus", corpus))}
+            self.dataset = {"default": {"test": {**rows, "relevant_docs": relevant, "top_ranked": None}}}
+            self.data_loaded = True
+
+        def unload_data(self) -> None:
+            return
+
+    task = LocalRetrieval()
+    task.load_data()
+    return task
+
+
+def scores_of_mteb(package: Any, model: Any, tasks: Sequence[Any]) -> list[dict[str, float]]:
+    """What mteb.evaluate gives for each task, in mteb's own names and from 0 to 1."""
+    done = package.evaluate(model, list(tasks), cache=None, co2_tracker=False, show_progress_bar=False)
+    assert not done.exceptions
+    return [{key: value for key, value in result.scores["test"][0].items()
+             if isinstance(value, int | float) and not math.isnan(value)} for result in done.task_results]
