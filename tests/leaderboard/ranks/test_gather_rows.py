@@ -35,6 +35,13 @@ def test_a_row_trained_by_a_changed_recipe_is_flagged(board, copied, recipe, fla
     assert ("changed-recipe" in row.flags) == flagged
 
 
+def test_a_row_says_which_prompts_its_texts_were_read_behind(board, copied):
+    run = copied("letters")
+    edit(run, lambda row: row.record["provenance"].update(prompts={"text": "query: "}), rows_of(run)[0].name)
+    (row,) = tab(board(letters=([run], LETTERS)), "sts-spearman-all-sample").measured
+    assert [mark for mark in row.marks if "read behind" in mark] == ['texts are read behind "query: " (STS12)']
+
+
 def test_what_was_fitted_behind_weights_of_a_changed_recipe_is_flagged(board, tmp_path, monkeypatch):
     """Its records name no recipe: they are of a fit, and the weights are the training's."""
     runs = []
