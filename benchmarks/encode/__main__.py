@@ -97,14 +97,14 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
                 "score": None if naive_row or not tasks else _score(encode(scoring), scoring, tasks),
             }
         for backend in ("onnx-int8", "openvino-int8") if args.device == "cpu" else ():
-            found = _peer(backend, folder, some, scoring, distinct, work, args)
-            if isinstance(found, str):
-                skipped[f"st {backend}"] = found
+            written = _peer(backend, folder, some, scoring, distinct, work, args)
+            if isinstance(written, str):
+                skipped[f"st {backend}"] = written
                 continue
             rows[f"st {backend}"] = {
-                "per_second": len(some) / float(found["seconds"]), "seconds": float(found["seconds"]), "of_limit": None,
-                "gap": _gap(vectors["ours float32"], found["vectors"]),
-                "score": _score(found["more"], scoring, tasks) if tasks else None,
+                "per_second": len(some) / float(written["seconds"]), "seconds": float(written["seconds"]), "of_limit": None,
+                "gap": _gap(vectors["ours float32"], written["vectors"]),
+                "score": _score(written["more"], scoring, tasks) if tasks else None,
             }
         return {"model": name, "layers": built.model.config.num_hidden_layers, "engine": built.engine, "texts": len(some),
                 "tokens": sum(lengths), "limit": {dtype: work_of / rate for dtype, rate in rates.items()},
@@ -117,8 +117,8 @@ def _sides(folder: Path, args: argparse.Namespace) -> tuple[dict[str, tuple[str,
 
     from stsbench.encoders.load import load_encoder
 
-    ours = {dtype: load_encoder(str(folder), device=args.device, dtype=dtype).built
-            for dtype in ("float32", "bfloat16", "float16")}
+    encoders = {dtype: load_encoder(str(folder), device=args.device, dtype=dtype).built
+                for dtype in ("float32", "bfloat16", "float16")}
     half: dict[str, dict[str, Any]] = {"st bfloat16": {"dtype": "bfloat16"}}
     if args.device != "cpu":
         half["st float16"] = {"dtype": "float16"}
@@ -132,10 +132,10 @@ def _sides(folder: Path, args: argparse.Namespace) -> tuple[dict[str, tuple[str,
             skipped[side] = " ".join(str(error).split())[:160]
             continue
         sides[side] = (str(how["dtype"]), lambda texts, library=library: library.encode(texts, show_progress_bar=False))
-    for dtype, encoder in ours.items():
+    for dtype, encoder in encoders.items():
         encoder.ready()
         sides[f"ours {dtype}"] = (dtype, lambda texts, encoder=encoder: encoder.run(texts).vectors)
-    return sides, skipped, ours["float32"]
+    return sides, skipped, encoders["float32"]
 
 
 def _simcse(folder: Path, every: list[Any], args: argparse.Namespace) -> tuple[Encode, int]:
@@ -213,8 +213,8 @@ def _gap(want: Any, got: Any) -> float:
 
 
 def _score(vectors: Any, scoring: list[str], tasks: dict[str, Any]) -> float:
-    held = dict(zip(scoring, vectors.tolist(), strict=True))
-    return sum(sts.spearman(held, pairs) for pairs in tasks.values()) / len(tasks)
+    vector_of = dict(zip(scoring, vectors.tolist(), strict=True))
+    return sum(sts.spearman(vector_of, pairs) for pairs in tasks.values()) / len(tasks)
 
 
 def show(result: dict[str, Any], args: argparse.Namespace) -> None:
