@@ -25,6 +25,14 @@ class EncoderOptions:
         "weighted_mean. Default: what the model folder stores.",
     )
     template: str | None = option(None, "Text around each sentence, {} where it goes; [MASK] for the mask pooler.")
+    preset: str | None = option(
+        None, "How vectors are read off a causal model: NAME, NAME:FORM or NAME:FORM,SETTING=VALUE,... "
+        "(`stsbench list encoders` names them).",
+    )
+    layer: int | None = option(
+        None, "Which hidden state is pooled: 0 the embeddings, 1 the first layer's, -1 the last layer's behind the final norm, "
+        "-2 the one before, without it. Default: -1, or the preset's.",
+    )
     full_stop: bool | None = option(
         None, "Put a full stop behind a text that ends in none of . ? \" ' (PromptBERT's evaluation). Default: what the "
         "model folder stores, else not.",
@@ -61,7 +69,7 @@ class EncoderOptions:
 
 # The options that change a vector.
 CHANGING = (
-    "pooler", "template", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt", "prompt_name",
+    "pooler", "template", "preset", "layer", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt", "prompt_name",
     "trust_remote_code", "revision",
 )
 

@@ -55,6 +55,7 @@ class Row:
     groups: Groups
     device: torch.device
     prefix: KeyValues | None = None
+    bidirectional: bool = False  # every token attends to its whole text, whatever mask the model asks for
     calls: int = 0  # of attention, so far: the number of the layer that is next
 
     @property
@@ -129,6 +130,8 @@ def _window(*, mask_function: Callable[..., Any], **more: Any) -> Any:
     row = _row.get()
     if row is None:
         return sdpa_mask(mask_function=mask_function, **more)
+    if row.bidirectional:
+        return Window(-1, -1)
     length = row.longest
     queries, keys = torch.linspace(0, length - 1, min(length, _SAMPLED)).long()[:, None], torch.arange(length)
     visible = mask_function(0, 0, queries, keys).expand(len(queries), length)

@@ -38,8 +38,9 @@ _NOT_ASKED = "its attention does not go through transformers' interface"
 class PackedForward:
     """A model's pass over packed batches. Hooks and adapters act as in its own pass."""
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    def __init__(self, model: Any, bidirectional: bool = False) -> None:
+        """bidirectional: a causal model's tokens attend to what follows, too."""
+        self.model, self.bidirectional = model, bidirectional
         self.takes = inspect.signature(model.forward).parameters
         self._configs = list({id(part.config): part.config for part in transformers_models(model)}.values())
         self._calls = 0  # of attention in a pass, once that is known
@@ -50,7 +51,7 @@ class PackedForward:
         ids: (tokens,) of a batch, text after text; groups: its runs of equal length. EncoderError: `soft` is for a model of
         another family or depth, or puts a token beyond its positions. UnknownAttentionError: the model has no such pass.
         """
-        row = Row(groups, ids.device, None if soft is None else soft.prefix)
+        row = Row(groups, ids.device, None if soft is None else soft.prefix, self.bidirectional)
         inputs = self._inputs(ids, groups) if soft is None else self._soft_inputs(ids, groups, soft)
         more = {"use_cache": False} if "use_cache" in self.takes else {}
         if any(index != -1 for index in wanted):

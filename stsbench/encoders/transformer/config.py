@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from stsbench.encoders.base import EncoderOptions, EncoderSpec
+from stsbench.encoders.decoders.load import load_preset
+from stsbench.encoders.decoders.reading import LAST, Reading
 from stsbench.encoders.forward.checkpoint import check_code, code_not_run
 from stsbench.encoders.forward.identity import folder_digest, walk
-from stsbench.encoders.forward.pooling import check_pooler, padded_length
+from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length
 from stsbench.encoders.forward.token_pooler_files import KINDS, stored_token_pooler
 from stsbench.encoders.model_folder import read_settings
 from stsbench.encoders.options import ATTENTIONS
@@ -40,6 +43,8 @@ class EncoderConfig:
     base: Path | None = None  # of the model that the adapter in `folder` builds on, where that holds none
     prompt: PromptSettings = PLAIN
     prompts: Mapping[str, str] = field(default_factory=dict)  # stored, by name; none where the user chose one
+    reading: Reading | None = None  # of a causal model, as a preset has it, in the place of a template
+    layer: int | None = None  # the hidden state that is pooled, where the user chose one without a preset; None: as STATES
     role: str | None = None  # "query" or "document": how sentence-transformers reads a text; None: any text
     normalize: bool = False  # the folder's own last step
     rescale: bool = False  # to length 1 at the very end, after the cut: the user's --normalize
@@ -65,12 +70,21 @@ class EncoderConfig:
             "trust_remote_code": self.trust_remote_code or None,
             "rescaled": (self.rescale and self.truncate_dim is not None) or None,
         }
+        read = {"layer": self.layer} if self.reading is None else self.reading.spec_options()
+        template = self.prompt.template if self.reading is None else self.reading.template
         return EncoderSpec(
             name=self.name, kind="transformers" if self.pooler else "sentence-transformers", weights=self.weights,
-            pooler=self.pooler, template=self.prompt.template, prefix=self.prompt.text_prompt,
+            pooler=self.pooler, template=template, prefix=self.prompt.text_prompt,
             max_length=self._limit(positions), dtype=self.dtype, normalize=self.normalize or self.rescale,
-            options=self.prompt.spec_options() | {name: value for name, value in asked.items() if value is not None},
+            options=self.prompt.spec_options() | {
+                name: value for name, value in (read | asked).items() if value is not None
+            },
         )
+
+    @property
+    def last(self) -> bool:
+        """Whether the last hidden state is read, behind the model's final norm."""
+        return (self.layer if self.reading is None else self.reading.layer) in (None, LAST)
 
     @property
     def limit_name(self) -> str:
@@ -89,7 +103,7 @@ class EncoderConfig:
         prompt: before those texts; None: the one stored under the role's name, and no other.
         """
         text = self.prompts.get(role, "") if prompt is None and role is not None else prompt
-        if self.prompt.trained or self.prompt.template is not None:
+        if self.prompt.trained or self.prompt.template is not None or self.reading is not None:
             return self
         asked = not self.prompts and prompt is None  # the user chose one prompt for all, or there is none to choose
         kept = self if text is None or asked else replace(self, prompt=replace(self.prompt, text_prompt=text or None))
@@ -117,13 +131,18 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
 
     What a folder declares holds, and options take its place; a folder that declares no pooler and no option for one is an
     EncoderError that lists the poolers. A template takes the place of a stored prompt, and a pooler that of a trained one,
-    too: notes say so. EncoderError, one line, for whatever a user can put right.
+    too: notes say so. A preset takes the place of both. EncoderError, one line, for whatever a user can put right.
     """
     _check(name, options)
+    reading = None
+    if options.preset is not None:
+        reading = load_preset(options.preset).reading()
+        reading = reading if options.layer is None else replace(reading, layer=options.layer)
+        options = replace(options, pooler=reading.pooler)
     code = options.trust_remote_code
     folder = find_minilm() if name == "minilm" else resolve(name, options.offline, options.revision, code)
     exported, declared = _declared(folder, name, options)
-    prompt, prompts, notes = _prompt(name, options, exported, declared)
+    prompt, prompts, notes = _prompt(name, options, exported, declared) if reading is None else (PLAIN, {}, ())
     if unrun := declared.transformer is not None and code_not_run(declared.transformer, code):
         notes = (*notes, f"warning: {name} declares code of its own ({unrun}), which is not run: transformers' own class is "
                  "(--trust-remote-code runs the folder's)")
@@ -136,10 +155,13 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         name, declared.transformer, options.pooler or declared.pooler, prompt=prompt, prompts=prompts,
         normalize=normalize, rescale=options.normalize is True and (cut is not None or not normalize), truncate_dim=cut,
         max_length=options.max_length, stored_length=declared.max_length, dtype=options.dtype,
+        reading=reading, layer=None if reading is not None or options.layer == LAST else options.layer,
         similarity=declared.similarity, trust_remote_code=options.trust_remote_code, revision=options.revision, notes=notes,
         post=folder if exported is not None and exported.post else None,
         trained_on=trained_on,
     )
+    if config.pooler is None and declared.modules and options.layer is not None:
+        raise EncoderError(f"--layer: {name} runs its own modules; choose a --pooler with it")
     if config.pooler is None and declared.modules:
         return _identified(_as_library(replace(config, folder=folder), declared, options), folder, options)
     if stray := declared.library_only:
@@ -149,7 +171,8 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         )
     if declared.modules and declared.pooler is None:
         aside = ", ".join(declared.modules[1:])
-        note = f"--pooler sets the modules of {name} aside ({aside}): it is measured without them"
+        option = "--pooler" if reading is None else "--preset"
+        note = f"{option} sets the modules of {name} aside ({aside}): it is measured without them"
         config = replace(config, normalize=False, rescale=options.normalize is True, notes=(*config.notes, note))
     return _identified(_native(config), folder, options)
 
@@ -178,6 +201,9 @@ def _check(name: str, options: EncoderOptions) -> None:
     texts = {"--prompt": options.prompt, "--prompt-name": options.prompt_name, "--template": options.template}
     if len(several := [option for option, value in texts.items() if value is not None]) > 1:
         raise EncoderError(f"{' and '.join(several)} exclude each other")
+    set_by_preset = texts | {"--pooler": options.pooler, "--full-stop": options.full_stop}
+    if options.preset is not None and (set_too := [name for name, value in set_by_preset.items() if value is not None]):
+        raise EncoderError(f"--preset {options.preset} decides what {set_too[0]} does: leave {set_too[0]} out")
 
 
 def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exported | None, Declared]:
@@ -199,7 +225,7 @@ def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exporte
 
 def _check_post(name: str, options: EncoderOptions) -> None:
     """EncoderError for an option that changes the vectors on which a stored post-processing was fitted."""
-    for option in ("pooler", "template", "full_stop", "max_length", "normalize", "truncate_dim", "prompt", "prompt_name"):
+    for option in ("pooler", "template", "preset", "layer", "full_stop", "max_length", "normalize", "truncate_dim", "prompt", "prompt_name"):
         if getattr(options, option) is not None:
             raise EncoderError(
                 f"--{option.replace('_', '-')}: the post-processing of {name} was fitted on its own vectors: leave the "
@@ -265,12 +291,14 @@ def _native(config: EncoderConfig) -> EncoderConfig:
         raise EncoderError("--pooler mask needs a --template that holds [MASK]")
     if pooler in KINDS:
         stored_token_pooler(folder, pooler, name)
+    if config.layer is not None and (STATES.get(pooler) != (LAST,) or pooler in KINDS or pooler == "cls+dense"):
+        raise EncoderError(f"--layer {config.layer}: the pooler {pooler} chooses the hidden states that it reads")
     if prompt.trained and promised_tensors(prompt.stored()):
         prompt_file(folder)
     if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
         raise EncoderError(f"{name} is not a model folder: it holds no config.json")
     check_code(folder, name, config.trust_remote_code)
-    width = read_settings(folder / "config.json").get("hidden_size") if pooler not in KINDS else None
+    width = state_width(read_settings(folder / "config.json"), config.last) if pooler not in KINDS else None
     return replace(config, positions=stated_positions(folder), width=width if isinstance(width, int) else None)
 
 
@@ -287,6 +315,11 @@ def _identified(config: EncoderConfig, folder: Path, options: EncoderOptions) ->
     extra = (() if config.pooler else ("sentence-transformers",)) + (("peft",) if adapters else ())
     config = replace(config, base=based.get(config.folder or folder))
     return replace(config, sources=sources, weights=folder_digest(sources[0], sources[1:]), libraries=(*_LIBRARIES, *extra))
+
+
+def state_width(settings: Mapping[str, Any], last: bool) -> Any:
+    """The width of a hidden state by config.json, of the last one if `last`: OPT-350m's last one alone is projected."""
+    return (last and settings.get("word_embed_proj_dim")) or settings.get("hidden_size")
 
 
 def stated_positions(folder: Path) -> int | None:

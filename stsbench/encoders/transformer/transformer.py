@@ -18,12 +18,15 @@ from stsbench.encoders.prompt.prompt import Prompt, PromptSettings
 from stsbench.encoders.prompt.template import parse_template
 from stsbench.encoders.prompt.tokenise import Tokeniser
 from stsbench.encoders.prompt.tokenizer import check_ids
-from stsbench.encoders.transformer.config import EncoderConfig
+from stsbench.encoders.transformer.config import EncoderConfig, state_width
 from stsbench.encoders.transformer.parts import Parts, check_token_types
 from stsbench.errors import DegenerateError, EncoderError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from stsbench.encoders.decoders.tokenise import Rows
+    from stsbench.encoders.decoders.vectors import Decoder
 
 _CHUNK = 32_768  # texts tokenised, sorted and copied back at a time: bounds memory on corpora of millions
 ENGINE = "our own forward pass"
@@ -59,7 +62,9 @@ class TransformerEncoder(Encoder):
         self.limit_name = config.limit_name
         self.model, self.dense, self.token_pooler = model, parts.dense, parts.token_pooler
         self.tokenizer = tokenizer
-        self.width = int(model.config.hidden_size if parts.token_pooler is None else parts.token_pooler.vector_width)
+        head = parts.token_pooler
+        self.width = int(state_width(model.config.to_dict(), config.last) if head is None else head.vector_width)
+        self.states = STATES[self.pooler] if config.layer is None else (config.layer,)
         self.device = next(model.parameters()).device
         self.padded_length = padded_length(self.pooler)
         self.attention = attention
@@ -71,12 +76,22 @@ class TransformerEncoder(Encoder):
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         self.budget = batch_tokens or _BUDGET.get(self.device.type, 8192)
         self._guard: Callable[[], AbstractContextManager[None]] = torch.inference_mode
-        self._read_prompt(config.prompt, parts)
+        self._read_prompt(config, parts)
 
-    def _read_prompt(self, settings: PromptSettings, parts: Parts) -> None:
-        """How texts become tokens, and what is learned around them."""
+    def _read_prompt(self, config: EncoderConfig, parts: Parts) -> None:
+        """How texts become tokens, what is learned around them, and what a preset makes of both."""
         self.prompt: Prompt | None = None  # with tensors
-        limit, tokenizer = self.spec.max_length, parts.tokenizer
+        self.decoder: Decoder | None = None
+        limit, tokenizer, settings = self.spec.max_length, parts.tokenizer, config.prompt
+        if config.layer is not None:
+            from stsbench.encoders.decoders.layers import check_layer
+
+            check_layer(config.layer, parts.model, self.name)
+        if config.reading is not None:
+            from stsbench.encoders.decoders.vectors import Decoder
+
+            self.decoder = Decoder(config.reading, parts.model, tokenizer, self.name, limit, self.limit_name)
+            return
         if parts.prompt is None:
             filled = parse_template(
                 settings.template, tokenizer.mask_token, self.pooler == "mask", settings.text_prompt or ""
@@ -114,9 +129,26 @@ class TransformerEncoder(Encoder):
             forward = self._forward()
             for start in range(0, len(texts), _CHUNK):
                 part = slice(start, min(len(texts), start + _CHUNK))
-                ids, truncated[part] = self.tokeniser(texts[part])
-                vectors[part] = self._chunk(forward, texts[part], ids, progress)
+                vectors[part], truncated[part] = self._vectors(forward, texts[part], progress)
         return Encoded(vectors, truncated)
+
+    def _vectors(
+        self, forward: Any, texts: Sequence[str], progress: Progress | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """(n, d) vectors of one chunk of texts, and which were cut."""
+        if self.decoder is None:
+            ids, cut = self.tokeniser(texts)
+            return self._chunk(forward, texts, ids, progress), cut
+        import torch
+
+        counted = _in_passes(progress, self.decoder.passes)
+
+        def chunk(run: Any, texts: Sequence[str], rows: Rows) -> NDArray[np.float32]:
+            return self._chunk(run, texts, rows.ids, counted, rows)
+
+        vectors, cut = self.decoder.read(forward, texts, chunk)
+        finished: NDArray[np.float32] = self._finished(torch.from_numpy(vectors)).numpy()
+        return finished, cut
 
     def _foreseen(self, prompt: Prompt | None) -> str | None:
         """Why texts are padded, where no try-out is needed to know."""
@@ -127,18 +159,25 @@ class TransformerEncoder(Encoder):
         return f"--attention {self.attention} says so" if self.attention in ("padded", "eager") else None
 
     def _probe(self) -> None:
-        rows = self.tokeniser(batch_effects.PROBES)[0]
+        both = self.decoder is not None and self.decoder.reading.bidirectional
+        texts = self.tokeniser(batch_effects.PROBES)[0] if self.decoder is None else (
+            self.decoder.tokenisers[0](batch_effects.PROBES).ids
+        )
+        rows: list[list[int]] = texts
         if self.padded_because is None:
             from stsbench.encoders.forward.packed import PackedForward, why_padded
             from stsbench.encoders.forward.padded import PaddedForward
 
-            self.padded_because = why_padded(PackedForward(self.model), PaddedForward(self.model, self.pad), rows)
+            alone = PaddedForward(self.model, self.pad, both)
+            self.padded_because = why_padded(PackedForward(self.model, both), alone, rows)
         if self.padded_because and self.attention == "varlen":
             raise EncoderError(f"--attention varlen: {self.name} has no pass without padding, because {self.padded_because}")
         forward, budget, self.budget = self._forward(), self.budget, 1 << 30  # all in one batch
+        if self.decoder is not None:
+            self.decoder.check_direction(forward, rows)
 
         def encode(texts: list[str]) -> NDArray[np.float32]:
-            return self._chunk(forward, texts, self.tokeniser(texts)[0], None)
+            return self._vectors(forward, texts, None)[0]
 
         try:
             if self.pooler in ("cls", "cls+dense"):
@@ -163,7 +202,7 @@ class TransformerEncoder(Encoder):
         return attached(self.model, self.prompt.bottlenecks, 0)
 
     def _forward(self) -> Any:
-        """One run's pass: ids, groups and STATES to states; with a prompt ids, groups and marks to vectors, with mean_padded
+        """One run's pass: ids, groups and indices of states to states; with a prompt ids, groups and marks to vectors, with mean_padded
         ids and groups to vectors."""
         if self.padded_length is not None:
             from stsbench.encoders.forward.padded import MeanPaddedForward
@@ -172,7 +211,9 @@ class TransformerEncoder(Encoder):
         from stsbench.encoders.forward.packed import PackedForward
         from stsbench.encoders.forward.padded import PaddedForward
 
-        forward = PaddedForward(self.model, self.pad) if self.padded_because else PackedForward(self.model)
+        both = self.decoder is not None and self.decoder.reading.bidirectional
+        padded = PaddedForward(self.model, self.pad, both)
+        forward = padded if self.padded_because else PackedForward(self.model, both)
         if self.prompt is None:
             return forward
         from stsbench.encoders.prompt.prompted import PromptedVectors
@@ -180,9 +221,10 @@ class TransformerEncoder(Encoder):
         return PromptedVectors(self.prompt, self.template, forward, self.model)
 
     def _chunk(
-        self, forward: Any, texts: Sequence[str], ids: list[list[int]], progress: Progress | None
+        self, forward: Any, texts: Sequence[str], ids: list[list[int]], progress: Progress | None, rows: Rows | None = None
     ) -> NDArray[np.float32]:
-        """(n, d) vectors of one chunk: one copy to the device, one back, no wait between batches."""
+        """(n, d) vectors of one chunk: one copy to the device, one back, no wait between batches. rows: of a preset, whose
+        pass `forward` is, and which may give rows of another width."""
         import torch
 
         lengths = np.array([len(row) for row in ids], dtype=np.int64)
@@ -190,16 +232,15 @@ class TransformerEncoder(Encoder):
         order = order[lengths[order] > 0]  # a text without a token keeps its zero vector
         empty = len(lengths) - len(order)
         lengths = lengths[order]
-        result = np.zeros((len(ids), self.dimension), dtype=np.float32)
         if progress and empty:
             progress(empty)
         if not len(order):
-            return result
+            return np.zeros((len(ids), self.dimension if rows is None else self.width), dtype=np.float32)
         flat = batching.flatten(ids, order)
         check_ids(flat, self.model, self.tokenizer, self.name)
         tokens = self._to_device(torch.from_numpy(flat))
         starts = np.concatenate([[0], np.cumsum(lengths)])
-        marks = None
+        marks = None if rows is None else forward.marks(rows, order, self._to_device)
         if self.pooler == "mask":
             inside = np.array([self.tokeniser.mark(ids[i], texts[i]) for i in order.tolist()], dtype=np.int64)
             marks = self._to_device(torch.from_numpy(inside + starts[:-1]))
@@ -211,7 +252,9 @@ class TransformerEncoder(Encoder):
             if self.equal_lengths or sizes[done] > self._sharing_limit:  # lengths descend
                 stop = min(stop, done + int(np.count_nonzero(sizes[done:stop] == sizes[done])))
             first, groups = int(starts[done]), batching.groups(lengths[done:stop])
-            batch_marks = None if marks is None else marks[done:stop] - first
+            batch_marks = None if marks is None else marks[done:stop]
+            if self.pooler == "mask":
+                batch_marks = batch_marks - first
             vectors = self._attempt(forward, tokens[first:int(starts[stop])], groups, batch_marks)
             if vectors is None:
                 continue  # out of memory: the same texts again, under half the budget
@@ -219,24 +262,29 @@ class TransformerEncoder(Encoder):
             if progress and self.device.type == "cpu":
                 progress(stop - done)
             done = stop
-        result[order] = torch.cat(parts).cpu().numpy()
+        computed = torch.cat(parts).cpu().numpy()
+        result = np.zeros((len(ids), computed.shape[1]), dtype=np.float32)
+        result[order] = computed
         if progress and self.device.type != "cpu":  # there a batch has only been queued when the loop goes on
             progress(len(order))
         return result
 
-    def _attempt(self, forward: Any, ids: Tensor, groups: batching.Groups, marks: Tensor | None) -> Tensor | None:
+    def _attempt(self, forward: Any, ids: Tensor, groups: batching.Groups, marks: Any) -> Tensor | None:
         """(n, d) vectors of one batch, or None after the token budget has been halved for want of memory."""
         import torch
 
         from stsbench.encoders.forward.attention import UnknownAttentionError
 
         try:
+            if self.decoder is not None:
+                vectors: Tensor = forward(ids, groups, marks)
+                return vectors
             if self.prompt is not None:
                 vectors = forward(ids, groups, marks)
             elif self.padded_length is not None:
                 vectors = forward(ids, groups)
             else:
-                states = forward(ids, groups, STATES[self.pooler])
+                states = forward(ids, groups, self.states)
                 vectors = pool(self.pooler, states, groups, marks, self.dense, self.token_pooler)
             return self._finished(vectors)
         except torch.OutOfMemoryError as error:
@@ -265,3 +313,18 @@ class TransformerEncoder(Encoder):
         if self.device.type != "cuda":
             return values.to(self.device)
         return values.pin_memory().to(self.device, non_blocking=True)
+
+
+def _in_passes(progress: Progress | None, passes: int) -> Progress | None:
+    """`progress` for texts that are read `passes` times: the shares of a text count when they are a whole one."""
+    if progress is None or passes == 1:
+        return progress
+    read = told = 0
+
+    def report(done: int) -> None:
+        nonlocal read, told
+        read += done
+        progress(read // passes - told)
+        told = read // passes
+
+    return report
