@@ -13,7 +13,7 @@ import numpy as np
 
 from stsbench.data.sets.sets import DataSet
 from stsbench.encoders.base import Encoder, Progress
-from stsbench.encoders.decoders import reading
+from stsbench.encoders.decoders.reading import described_reading
 from stsbench.encoders.fitted import shortened
 from stsbench.encoders.prompt.prompt import described
 from stsbench.evaluation.protocol import Protocol
@@ -35,7 +35,7 @@ def described_encoder(encoder: Encoder) -> str:
         parts.append(f"template {spec.template}")
     elif encoder.engine and "prompt" not in spec.options and "preset" not in spec.options:
         parts.append("no prompt" if spec.prefix is None else f"prompt {spec.prefix!r}")
-    parts += [*described(spec.options), *reading.described(spec.options)]
+    parts += [*described(spec.options), *described_reading(spec.options)]
     if spec.max_length is not None:
         parts.append(f"max length {spec.max_length}")
     if encoder.dimension is not None:

@@ -43,6 +43,6 @@ class Llm2Vec(Preset):
         before, after = _AROUND[asked.wrapper]
         instruction = f"{asked.instruction.strip()} " if asked.instruction else ""
         return Reading(
-            self.spelled, (f"{before}{instruction}{{}}{after}",), pooler=asked.pooling, over="copy", layer=asked.layer,
+            self.spelled, (f"{before}{instruction}{{}}{after}",), pooler=asked.pooling, over="alone", layer=asked.layer,
             bidirectional=asked.attention == "bidirectional",
         )

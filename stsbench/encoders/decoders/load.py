@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from typing import Any
 
 from stsbench.config import parse_yaml
 from stsbench.encoders.decoders.base import Preset
@@ -32,14 +33,21 @@ def load_preset(text: str) -> Preset:
     if name not in PRESETS:
         raise EncoderError(f"--preset {text}: unknown preset '{name}'{did_you_mean(name, PRESETS)}")
     named = [word for word in words if "=" not in word]
-    pairs = [tuple(word.split("=", 1)) for word in words if "=" in word]
+    pairs = [(key.strip(), value) for key, equals, value in (word.partition("=") for word in words) if equals]
     if len(named) > 1 or not all(named) or len(dict(pairs)) < len(pairs):
         raise EncoderError(f"--preset {text}: write NAME, NAME:FORM or NAME:FORM,SETTING=VALUE,..., each setting once")
+    return PRESETS[name](named[0] if named else None, {key: _value(PRESETS[name], key, value) for key, value in pairs})
+
+
+def _value(kind: type[Preset], key: str, value: str) -> Any:
+    """A number where the setting is one; else text as it stands, which YAML would take apart at a colon."""
+    field = kind.Options.model_fields.get(key)
+    if field is None or field.annotation not in (int, float):
+        return value
     try:
-        settings = {key: parse_yaml(value, f"--preset {text}") for key, value in pairs}
+        return parse_yaml(value, f"--preset {kind.name}: {key}")
     except StsbenchError as error:
         raise EncoderError(str(error)) from error
-    return PRESETS[name](named[0] if named else None, settings)
 
 
 def page(name: str) -> str:

@@ -49,8 +49,9 @@ class Reading:
     """How a causal model reads a text. Everything but `shots` stands in the encoder's spec.
 
     templates: {} for the text, twice where it is repeated; the vectors of several are averaged. shots: what stands before
-    the first of them, the demonstrations written out. over: the tokens of the poolers mean and weighted_mean, all of them, or
-    from the text's last copy on. layer: an index of hidden_states. own_ends: the tokenizer's own last special token is
+    the first of them, the demonstrations written out. over: the tokens of the poolers mean and weighted_mean: all, "copy", those
+    of the text's last copy and what follows, or "alone", as many of the last as the text and what follows have by themselves.
+    layer: an index of hidden_states. own_ends: the tokenizer's own last special token is
     kept; it is left out else. segments: the only template in parts that are tokenised apart, {bos} and {eos} in them the
     tokenizer's own.
     """
@@ -59,7 +60,7 @@ class Reading:
     templates: tuple[str, ...] = ("{}",)
     clean_up: str = "none"
     pooler: Literal["last", "mean", "weighted_mean"] = "last"
-    over: Literal["all", "copy"] = "all"
+    over: Literal["all", "copy", "alone"] = "all"
     layer: int = LAST
     shots: str = ""
     demonstrations: tuple[Demonstration, ...] = ()
@@ -91,7 +92,7 @@ class Reading:
         return known
 
 
-def described(options: Mapping[str, Any]) -> list[str]:
+def described_reading(options: Mapping[str, Any]) -> list[str]:
     """What an encoder's spec.options say of a preset and of a layer, for people."""
     parts = [f"preset {options['preset']}"] if "preset" in options else []
     if templates := options.get("templates"):
@@ -108,8 +109,8 @@ def described(options: Mapping[str, Any]) -> list[str]:
     if contrast := options.get("contrast"):
         by = f" by {contrast['alpha']:g}" if contrast["alpha"] is not None else ""
         parts.append(f"{contrast['template']} taken away in layer {contrast['at']} (counted from 0), {contrast['kind']}{by}")
-    if options.get("over") == "copy":
-        parts.append("pooled over the text's last copy and what follows")
+    if over := options.get("over"):
+        parts.append("pooled over " + ("the second copy" if over == "copy" else "as many last tokens as the text has alone"))
     if "layer" in options:
         parts.append(layer_in_words(options["layer"]))
     return parts

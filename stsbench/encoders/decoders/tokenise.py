@@ -48,9 +48,12 @@ class _Tokeniser:
     def _rows(self, texts: list[str]) -> Rows:
         raise NotImplementedError
 
-    def _whole(self, texts: list[str]) -> list[list[int]]:
-        """Ids without the special tokens that a tokenizer puts behind a text."""
-        return [row[: len(row) - self.trailing] for row in self._plain(texts)[0]]
+    def _alone(self, texts: list[str]) -> list[list[int]]:
+        """Ids without special tokens."""
+        if not texts:
+            return []
+        rows = self.tokenizer(texts, add_special_tokens=False, padding=False, truncation=False, verbose=False)["input_ids"]
+        return [list(row) for row in rows]
 
     def _no_room(self, text: str) -> EncoderError:
         return EncoderError(f"{self.limit_name} {self.limit} leaves no token of {text[:60]!r} beside its template")
@@ -71,12 +74,15 @@ class OneCopy(_Tokeniser):
         self._filled = Tokeniser(
             tokenizer, None if limit is None else limit + self.trailing, filled, limit_name=limit_name
         )
-        self._head = len(self._whole([filled.before.rstrip()])[0])
+        self._after = after if reading.over == "alone" else None
 
     def _rows(self, texts: list[str]) -> Rows:
         ids, cut = self._filled(texts)
         ids = [row[: len(row) - self.trailing] for row in ids]
-        tails = np.array([max(1, len(row) - self._head) for row in ids], dtype=np.int64)
+        tails = np.array([len(row) for row in ids], dtype=np.int64)
+        if self._after is not None:
+            alone = [len(row) for row in self._alone([text + self._after for text in texts])]
+            tails = np.minimum(np.maximum(np.array(alone, dtype=np.int64), 1), tails)
         if self.placeholder is None:
             return Rows(ids, cut, tails)
         prepended = np.array([row.index(self.placeholder) for row in ids], dtype=np.int64)
@@ -91,24 +97,38 @@ class TwoCopies(_Tokeniser):
     def __init__(self, tokenizer: Any, reading: Reading, template: str, limit: int | None, limit_name: str) -> None:
         super().__init__(tokenizer, reading, limit, limit_name)
         self._parts = template.split("{}")
-        self._head = len(self._whole([self._parts[0].rstrip()])[0])
+        if self._plain.backend is None:
+            raise EncoderError(f"--preset {reading.preset} needs a fast tokenizer, which says where its tokens stand in a text")
 
     def _rows(self, texts: list[str]) -> Rows:
-        first, between, after = self._parts
-        halves = [first + text + between for text in texts]
-        ids = self._whole([half + text + after for half, text in zip(halves, texts, strict=True)])
-        known = self._whole([half.rstrip() for half in halves])
-        tails = np.array([max(1, len(row) - len(head)) for row, head in zip(ids, known, strict=True)], dtype=np.int64)
-        cut = np.array([self.limit is not None and len(row) > self.limit for row in ids], dtype=np.bool_)
+        read = [self._placed(text) for text in texts]
+        cut = np.array([self.limit is not None and len(ids) > self.limit for ids, _, _ in read], dtype=np.bool_)
         for i in np.flatnonzero(cut).tolist():
-            tail = int(tails[i])
-            dropped = -((self.limit - len(ids[i])) // 2) if self.limit is not None else 0
-            if dropped >= tail:
-                raise self._no_room(texts[i])
-            end = self._head + tail  # of the first copy
-            ids[i] = [*ids[i][: end - dropped], *ids[i][end:-dropped]]
-            tails[i] = tail - dropped
-        return Rows(ids, cut, tails)
+            read[i] = self._shorten(*read[i], texts[i])
+        tails = np.array([max(1, len(second)) for _, _, second in read], dtype=np.int64)
+        return Rows([ids for ids, _, _ in read], cut, tails)
+
+    def _placed(self, text: str) -> tuple[list[int], list[int], list[int]]:
+        """Token ids, and where in them the two copies stand. A blank that is a token of its own belongs to neither."""
+        first, between, after = self._parts
+        filled = first + text + between + text + after
+        encoding = self._plain.backend.encode(filled)
+        size = len(encoding.ids) - self.trailing
+        start = len(first)
+        again = start + len(text) + len(between)
+        copies = [
+            [i for i, (left, right) in enumerate(encoding.offsets[:size]) if right > begin and left < begin + len(text)]
+            for begin in (start, again)
+        ]
+        return list(encoding.ids[:size]), copies[0], copies[1]
+
+    def _shorten(self, ids: list[int], first: list[int], second: list[int], text: str) -> tuple[list[int], list[int], list[int]]:
+        assert self.limit is not None
+        dropped = (len(ids) - self.limit + 1) // 2
+        if dropped >= min(len(first), len(second)):
+            raise self._no_room(text)
+        gone = {*first[-dropped:], *second[-dropped:]}
+        return [token for i, token in enumerate(ids) if i not in gone], first[:-dropped], second[:-dropped]
 
 
 class Segments(_Tokeniser):
@@ -132,12 +152,6 @@ class Segments(_Tokeniser):
         ids = [[token for part in self._parts for token in (row if part is None else part)] for row in kept]
         cut = np.array([room is not None and len(row) > room for row in whole], dtype=np.bool_)
         return Rows(ids, cut, np.array([max(1, len(row) + behind) for row in kept], dtype=np.int64))
-
-    def _alone(self, texts: list[str]) -> list[list[int]]:
-        if not texts:
-            return []
-        rows = self.tokenizer(texts, add_special_tokens=False, padding=False, truncation=False, verbose=False)["input_ids"]
-        return [list(row) for row in rows]
 
 
 def tokeniser(tokenizer: Any, reading: Reading, template: str, limit: int | None, limit_name: str) -> _Tokeniser:

@@ -46,7 +46,7 @@ class Decoder:
         """EncoderError, one line: the model has no such layer, or the limit leaves no token for a text."""
         self.reading, self.model, self.name = reading, model, name
         option = f"--preset {reading.preset}:"
-        check_layer(reading.layer, model, name)
+        check_layer(reading.layer, model, name, f"{option} layer")
         depth = layer_count(model)
         prepend, contrast = reading.prepend, reading.contrast
         if prepend is not None and not 0 <= prepend.start <= prepend.exit <= depth:
