@@ -30,8 +30,8 @@ class EncoderOptions:
         "(`stsbench list encoders` names them).",
     )
     layer: int | None = option(
-        None, "Which hidden state is pooled: 0 the embeddings, 1 the first layer's, -1 the last layer's behind the final norm, "
-        "-2 the one before, without it. Default: -1, or the preset's.",
+        None, "Which hidden state is pooled: 0 the embeddings, 1 the first layer's, -1 the last layer's behind the final "
+        "norm, -2 the one before, without it. Default: -1, or the preset's.",
     )
     full_stop: bool | None = option(
         None, "Put a full stop behind a text that ends in none of . ? \" ' (PromptBERT's evaluation). Default: what the "
@@ -69,8 +69,8 @@ class EncoderOptions:
 
 # The options that change a vector.
 CHANGING = (
-    "pooler", "template", "preset", "layer", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt", "prompt_name",
-    "trust_remote_code", "revision",
+    "pooler", "template", "preset", "layer", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt",
+    "prompt_name", "trust_remote_code", "revision",
 )
 
 

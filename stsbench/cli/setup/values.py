@@ -144,7 +144,8 @@ _BY_NAME: dict[tuple[str | None, Any], Complete] = {
     (None, "model"): _models, (None, "models"): _models, (None, "backbone"): _models,
     (None, "pooler"): _from(_poolers), (None, "poolers"): _from(_poolers),
     (None, "protocols"): _protocols, (None, "method"): _method_or_file, (None, "recipe"): _recipes,
-    (None, "preset"): _from(_presets), (None, "post"): _from(_posts), (None, "fit_on"): _files, ("train", "data"): _files, (None, "labelled"): _files,
+    (None, "preset"): _from(_presets),
+    (None, "post"): _from(_posts), (None, "fit_on"): _files, ("train", "data"): _files, (None, "labelled"): _files,
     (None, "corpus"): _files, ("show", "name"): _shown, (None, "without_overlap"): _from(_sets),
     ("fetch", "sets"): _from(_sets), ("verify", "sets"): _from(_sets), ("overlap", "target"): _from(_sets),
 }

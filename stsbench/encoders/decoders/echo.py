@@ -9,7 +9,6 @@ from stsbench.encoders.decoders.reading import Reading
 from stsbench.settings import setting
 
 
-
 class EchoOptions(PresetOptions):
     """Of `echo`."""
 

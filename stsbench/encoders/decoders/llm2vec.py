@@ -21,7 +21,7 @@ class Llm2VecOptions(PresetOptions):
         "Retrieve semantically similar text:", "before the text, and not pooled; '' for none", "MTEB's tasks STS"
     )
     wrapper: Literal["none", "inst", "llama-3"] = setting(
-        "none", "what stands around both: Mistral-Instruct and Llama-2-chat have inst", "llm2vec.py: prepare_for_tokenization"
+        "none", "what is around both: Mistral-Instruct and Llama-2-chat have inst", "llm2vec.py: prepare_for_tokenization"
     )
     pooling: Literal["mean", "weighted_mean", "last"] = setting("mean", "of the text's own tokens", "llm2vec.py")
     attention: Literal["bidirectional", "causal"] = setting("bidirectional", "the switch", "enable_bidirectional")

@@ -50,7 +50,7 @@ class PromptEOL(Preset):
 
 
 def read_demonstrations(path: Path) -> list[tuple[str, str]]:
-    """(sentence, word) of each line. EncoderError, one line naming the file and the row: not a sentence, a tab and a word."""
+    """(sentence, word) of each line. EncoderError, one line naming file and row: not a sentence, a tab and a word."""
     shots = []
     for number, line in enumerate(read_text(path, _MOST_BYTES, EncoderError).splitlines(), 1):
         sentence, tab, word = line.partition("\t")

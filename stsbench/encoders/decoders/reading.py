@@ -35,7 +35,7 @@ class Contrast:
     """Contrastive Prompting: another prompt's attention is taken away at the last position of one layer.
 
     template: the auxiliary prompt; at: the layer, counted from 0; kind: "scaled", alpha (A - B), or "norm", (A - B) of the
-    length of A; A and B: the inputs of the attention's output projection.
+    length of A, where alpha is None; A and B: the inputs of the attention's output projection.
     """
 
     template: str
@@ -49,11 +49,10 @@ class Reading:
     """How a causal model reads a text. Everything but `shots` stands in the encoder's spec.
 
     templates: {} for the text, twice where it is repeated; the vectors of several are averaged. shots: what stands before
-    the first of them, the demonstrations written out. over: the tokens of the poolers mean and weighted_mean: all, "copy", those
-    of the text's last copy and what follows, or "alone", as many of the last as the text and what follows have by themselves.
-    layer: an index of hidden_states. own_ends: the tokenizer's own last special token is
-    kept; it is left out else. segments: the only template in parts that are tokenised apart, {bos} and {eos} in them the
-    tokenizer's own.
+    the first of them, the demonstrations written out. over: the tokens of the poolers mean and weighted_mean: "all"; "copy",
+    those of the text's last copy and what follows; "alone", as many of the last as the text and what follows have by
+    themselves. layer: an index of hidden_states. own_ends: the tokenizer's own last special token is kept; it is left out
+    else. segments: the only template in parts that are tokenised apart, {bos} and {eos} in them the tokenizer's own.
     """
 
     preset: str

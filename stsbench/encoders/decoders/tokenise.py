@@ -86,9 +86,12 @@ class OneCopy(_Tokeniser):
         if self.placeholder is None:
             return Rows(ids, cut, tails)
         prepended = np.array([row.index(self.placeholder) for row in ids], dtype=np.int64)
-        for row, place in zip(ids, prepended.tolist(), strict=True):
-            row[place] = 0  # any token that the model has: its embedding is replaced
+        for row, position in zip(ids, prepended.tolist(), strict=True):
+            row[position] = 0  # any token that the model has: its embedding is replaced
         return Rows(ids, cut, tails, prepended)
+
+
+_Placed = tuple[list[int], list[int], list[int]]  # ids, and where in them the two copies stand
 
 
 class TwoCopies(_Tokeniser):
@@ -98,7 +101,7 @@ class TwoCopies(_Tokeniser):
         super().__init__(tokenizer, reading, limit, limit_name)
         self._parts = template.split("{}")
         if self._plain.backend is None:
-            raise EncoderError(f"--preset {reading.preset} needs a fast tokenizer, which says where its tokens stand in a text")
+            raise EncoderError(f"--preset {reading.preset} needs a fast tokenizer, which says where its tokens stand")
 
     def _rows(self, texts: list[str]) -> Rows:
         read = [self._placed(text) for text in texts]
@@ -108,7 +111,7 @@ class TwoCopies(_Tokeniser):
         tails = np.array([max(1, len(second)) for _, _, second in read], dtype=np.int64)
         return Rows([ids for ids, _, _ in read], cut, tails)
 
-    def _placed(self, text: str) -> tuple[list[int], list[int], list[int]]:
+    def _placed(self, text: str) -> _Placed:
         """Token ids, and where in them the two copies stand. A blank that is a token of its own belongs to neither."""
         first, between, after = self._parts
         filled = first + text + between + text + after
@@ -122,7 +125,7 @@ class TwoCopies(_Tokeniser):
         ]
         return list(encoding.ids[:size]), copies[0], copies[1]
 
-    def _shorten(self, ids: list[int], first: list[int], second: list[int], text: str) -> tuple[list[int], list[int], list[int]]:
+    def _shorten(self, ids: list[int], first: list[int], second: list[int], text: str) -> _Placed:
         assert self.limit is not None
         dropped = (len(ids) - self.limit + 1) // 2
         if dropped >= min(len(first), len(second)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -33,8 +33,8 @@ class Marks:
     taken: Tensor | None = None
 
     def __getitem__(self, part: slice) -> Marks:
-        held = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return replace(self, **{name: None if values is None else values[part] for name, values in held.items()})
+        prepended, taken = (None if values is None else values[part] for values in (self.prepended, self.taken))
+        return Marks(self.tails[part], prepended, taken)
 
 
 class Decoder:
@@ -50,7 +50,8 @@ class Decoder:
         depth = layer_count(model)
         prepend, contrast = reading.prepend, reading.contrast
         if prepend is not None and not 0 <= prepend.start <= prepend.exit <= depth:
-            raise EncoderError(f"{option} start={prepend.start}, exit={prepend.exit}: {name} has {depth} layers, 0 <= start <= exit")
+            asked = f"start={prepend.start}, exit={prepend.exit}"
+            raise EncoderError(f"{option} {asked}: {name} has {depth} layers, and 0 <= start <= exit <= {depth}")
         if contrast is not None and not 0 <= contrast.at < depth:
             raise EncoderError(f"{option} at={contrast.at}: {name} has {depth} layers, counted from 0")
         self.tokenisers = [tokeniser(tokenizer, reading, text, limit, limit_name) for text in reading.templates]
@@ -79,14 +80,20 @@ class Decoder:
 
         ids: of two texts that begin with one and the same token.
         """
-        device = next(self.model.parameters()).device
-        first, second = (forward(torch.tensor(row, device=device), [(1, len(row))], (-1,))[0][0].float() for row in ids)
+        device, kind = next(self.model.parameters()).device, type(self.model).__name__
+        preset, causal = f"--preset {self.reading.preset}", not self.reading.bidirectional
+        fixed = EncoderError(f"{preset}: the attention of a {kind} cannot be switched to both directions")
+        try:
+            first, second = (forward(torch.tensor(row, device=device), [(1, len(row))], (-1,))[0][0].float() for row in ids)
+        except (RuntimeError, TypeError, ValueError) as error:  # at a mask of a shape that it does not know
+            if causal or isinstance(error, torch.OutOfMemoryError):
+                raise
+            raise fixed from error
         far = float((first - second).abs().max()) > 1e-2 * max(1.0, float(first.abs().max()))
-        kind = type(self.model).__name__
-        if far and not self.reading.bidirectional:
-            raise EncoderError(f"--preset {self.reading.preset}: {self.name} is no causal model: a {kind} reads what follows, too")
-        if self.reading.bidirectional and torch.equal(first, second):
-            raise EncoderError(f"--preset {self.reading.preset}: the attention of a {kind} cannot be switched to both directions")
+        if causal and far:
+            raise EncoderError(f"{preset}: {self.name} is no causal model: a {kind} reads what follows, too")
+        if not causal and not far:
+            raise fixed
 
     def _reading(self, forward: Forward, taken: NDArray[np.float32] | None) -> _Pass:
         return _Pass(self._vectors, forward, taken)
@@ -105,10 +112,10 @@ class Decoder:
 
     def _attended(self, forward: Forward, ids: Tensor, groups: Groups, marks: Marks) -> Tensor:
         """float32 (n, k): what the projection reads at the last positions; the layers behind it are not computed."""
-        batch, held = _Batch(groups, ids.device), []
+        batch, attended = _Batch(groups, ids.device), []
 
         def keep(module: Any, inputs: tuple[Tensor, ...]) -> None:
-            held.append(batch.rows(inputs[0], batch.last)[0].float())
+            attended.append(batch.rows(inputs[0], batch.last)[0].float())
             raise _EnoughError
 
         assert self._projection is not None
@@ -119,7 +126,7 @@ class Decoder:
             pass
         finally:
             handle.remove()
-        return held[0]
+        return attended[0]
 
     @contextmanager
     def _changed(self, batch: _Batch, marks: Marks) -> Iterator[None]:
@@ -139,7 +146,7 @@ class Decoder:
             for handle in handles:
                 handle.remove()
 
-    def _embed(self, batch: _Batch, places: Tensor) -> Any:
+    def _embed(self, batch: _Batch, offsets: Tensor) -> Any:
         """The placeholder's embedding in the place of the token that stands for it."""
         prepend = self.reading.prepend
         assert prepend is not None
@@ -150,7 +157,7 @@ class Decoder:
             vector = torch.randn(width, generator=torch.Generator().manual_seed(prepend.seed))
 
         def embed(module: Any, inputs: Any, output: Tensor) -> Tensor:
-            return batch.replaced(output, places, vector.to(output).expand(len(places), -1))
+            return batch.replaced(output, offsets, vector.to(output).expand(len(offsets), -1))
 
         return table.register_forward_hook(embed)
 
@@ -162,10 +169,8 @@ class Decoder:
             states, _ = batch.rows(inputs[0], batch.last)
             before = states.float()
             rest = before - taken.to(before.device)
-            if contrast.kind == "scaled":
-                rest = rest * contrast.alpha
-            else:
-                rest = rest * (before.norm(dim=1, keepdim=True) / (rest.norm(dim=1, keepdim=True) + 1e-7))
+            lengths = before.norm(dim=1, keepdim=True) / (rest.norm(dim=1, keepdim=True) + 1e-7)
+            rest = rest * (lengths if contrast.alpha is None else contrast.alpha)
             return (batch.replaced(inputs[0], batch.last, rest.to(states)), *inputs[1:])
 
         return change
@@ -188,11 +193,10 @@ class _Pass:
 
     def marks(self, rows: Rows, order: NDArray[np.int64], put: Callable[[Tensor], Tensor]) -> Marks:
         """Of the texts in `order`, where the model is. put: copies a tensor there."""
-        tails, prepended = rows.tails[order], None if rows.prepended is None else rows.prepended[order]
-        return Marks(*(
-            None if values is None else put(torch.from_numpy(values))
-            for values in (tails, prepended, None if self.taken is None else self.taken[order])
-        ))
+        prepended, taken = (
+            None if values is None else put(torch.from_numpy(values[order])) for values in (rows.prepended, self.taken)
+        )
+        return Marks(put(torch.from_numpy(rows.tails[order])), prepended, taken)
 
 
 class _Batch:
@@ -218,12 +222,12 @@ class _Batch:
         return states.reshape(-1, states.shape[-1]).index_copy(0, index, values.to(states)).view(states.shape)
 
 
-def _moving(batch: _Batch, places: Tensor) -> Callable[..., Any]:
+def _moving(batch: _Batch, offsets: Tensor) -> Callable[..., Any]:
     """A hook before a layer: the last position's state also stands at the placeholder."""
 
     def move(module: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         states = inputs[0] if inputs else named["hidden_states"]
-        moved = batch.replaced(states, places, batch.rows(states, batch.last)[0])
+        moved = batch.replaced(states, offsets, batch.rows(states, batch.last)[0])
         return ((moved, *inputs[1:]), named) if inputs else (inputs, {**named, "hidden_states": moved})
 
     return move

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -225,7 +225,10 @@ def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exporte
 
 def _check_post(name: str, options: EncoderOptions) -> None:
     """EncoderError for an option that changes the vectors on which a stored post-processing was fitted."""
-    for option in ("pooler", "template", "preset", "layer", "full_stop", "max_length", "normalize", "truncate_dim", "prompt", "prompt_name"):
+    for option in (
+        "pooler", "template", "preset", "layer", "full_stop", "max_length", "normalize", "truncate_dim", "prompt",
+        "prompt_name",
+    ):
         if getattr(options, option) is not None:
             raise EncoderError(
                 f"--{option.replace('_', '-')}: the post-processing of {name} was fitted on its own vectors: leave the "
@@ -298,7 +301,7 @@ def _native(config: EncoderConfig) -> EncoderConfig:
     if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
         raise EncoderError(f"{name} is not a model folder: it holds no config.json")
     check_code(folder, name, config.trust_remote_code)
-    width = state_width(read_settings(folder / "config.json"), config.last) if pooler not in KINDS else None
+    width = state_width(read_settings(folder / "config.json").get, config.last) if pooler not in KINDS else None
     return replace(config, positions=stated_positions(folder), width=width if isinstance(width, int) else None)
 
 
@@ -317,9 +320,12 @@ def _identified(config: EncoderConfig, folder: Path, options: EncoderOptions) ->
     return replace(config, sources=sources, weights=folder_digest(sources[0], sources[1:]), libraries=(*_LIBRARIES, *extra))
 
 
-def state_width(settings: Mapping[str, Any], last: bool) -> Any:
-    """The width of a hidden state by config.json, of the last one if `last`: OPT-350m's last one alone is projected."""
-    return (last and settings.get("word_embed_proj_dim")) or settings.get("hidden_size")
+def state_width(setting: Callable[[str, None], Any], last: bool) -> Any:
+    """The width of a hidden state, of the last one if `last`: OPT-350m's last one alone is projected.
+
+    setting: from a name in config.json and None to the value, or to None.
+    """
+    return (last and setting("word_embed_proj_dim", None)) or setting("hidden_size", None)
 
 
 def stated_positions(folder: Path) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from stsbench.encoders.forward import batch_effects, batching
 from stsbench.encoders.forward.batch_effects import sharing_limit
 from stsbench.encoders.forward.checkpoint import position_limit
 from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length, pool
-from stsbench.encoders.prompt.prompt import Prompt, PromptSettings
+from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import parse_template
 from stsbench.encoders.prompt.tokenise import Tokeniser
 from stsbench.encoders.prompt.tokenizer import check_ids
@@ -63,7 +64,8 @@ class TransformerEncoder(Encoder):
         self.model, self.dense, self.token_pooler = model, parts.dense, parts.token_pooler
         self.tokenizer = tokenizer
         head = parts.token_pooler
-        self.width = int(state_width(model.config.to_dict(), config.last) if head is None else head.vector_width)
+        width = state_width(partial(getattr, model.config), config.last) if head is None else head.vector_width
+        self.width = int(width)
         self.states = STATES[self.pooler] if config.layer is None else (config.layer,)
         self.device = next(model.parameters()).device
         self.padded_length = padded_length(self.pooler)
@@ -202,8 +204,8 @@ class TransformerEncoder(Encoder):
         return attached(self.model, self.prompt.bottlenecks, 0)
 
     def _forward(self) -> Any:
-        """One run's pass: ids, groups and indices of states to states; with a prompt ids, groups and marks to vectors, with mean_padded
-        ids and groups to vectors."""
+        """One run's pass: ids, groups and indices of states to states; with a prompt ids, groups and marks to vectors, with
+        mean_padded ids and groups to vectors."""
         if self.padded_length is not None:
             from stsbench.encoders.forward.padded import MeanPaddedForward
 
@@ -252,7 +254,7 @@ class TransformerEncoder(Encoder):
             if self.equal_lengths or sizes[done] > self._sharing_limit:  # lengths descend
                 stop = min(stop, done + int(np.count_nonzero(sizes[done:stop] == sizes[done])))
             first, groups = int(starts[done]), batching.groups(lengths[done:stop])
-            batch_marks = None if marks is None else marks[done:stop]
+            batch_marks: Any = None if marks is None else marks[done:stop]
             if self.pooler == "mask":
                 batch_marks = batch_marks - first
             vectors = self._attempt(forward, tokens[first:int(starts[stop])], groups, batch_marks)

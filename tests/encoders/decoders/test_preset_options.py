@@ -68,8 +68,8 @@ def test_what_a_preset_resolves_to_stands_in_the_spec(folder):
         "post": None, "fitted_on": None, "options": {
             "preset": "contrastive:released", "layer": -2, "clean_up": "prompteol",
             "contrast": {
-                "template": 'The irrelevant information of this sentence : "{}" means in one word:"', "at": 1, "kind": "norm",
-                "alpha": None,
+                "template": 'The irrelevant information of this sentence : "{}" means in one word:"', "at": 1,
+                "kind": "norm", "alpha": None,
             },
         },
     }
@@ -109,7 +109,8 @@ def test_rules_of_clean_up():
     ({"pooler": "last", "layer": -6}, "--layer -6: "), ({"pooler": "last2", "layer": 1}, "the pooler last2 chooses"),
     ({"pooler": "cls+dense", "layer": 1}, "the pooler cls+dense chooses"),
     ({"pooler": "mean_padded:32", "layer": 1}, "the pooler mean_padded:32 chooses"),
-    ({"preset": "token-prepending"}, "released: layer 27: ... has 4 layers"), ({"preset": "contrastive:layer=1"}, "at=4: ... has 4 layers"),
+    ({"preset": "token-prepending"}, "released: layer 27: ... has 4 layers"),
+    ({"preset": "contrastive:layer=1"}, "at=4: ... has 4 layers"),
     ({"preset": "token-prepending:layer=1"}, "start=1, exit=7: ... has 4 layers"),
     ({"preset": "prompteol", "max_length": 5}, "--max-length 5 leaves no token for the sentence"),
     ({"preset": "prompteol:demonstrations=nowhere.tsv"}, "cannot read nowhere.tsv"),
@@ -143,7 +144,7 @@ def test_every_preset_has_a_page_that_names_its_source():
         assert kind.sentence and "\n" not in kind.sentence and not kind.sentence.endswith(".")
 
 
-def test_the_command_line(cli, evaluate, folder):  # noqa: F811
+def test_the_command_line(cli, evaluate, folder):
     _, listed, _ = cli("list", "encoders")
     assert all(name in listed and kind.sentence in listed and kind.source in listed for name, kind in PRESETS.items())
     _, shown, _ = cli("show", "preset", "contrastive")
