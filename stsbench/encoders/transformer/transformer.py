@@ -66,7 +66,7 @@ class TransformerEncoder(Encoder):
         head = parts.token_pooler
         width = state_width(partial(getattr, model.config), config.last) if head is None else head.vector_width
         self.width = int(width)
-        self.states = STATES[self.pooler] if config.layer is None else (config.layer,)
+        self.states = (config.layer,) if config.layer is not None else STATES.get(self.pooler, (-1,))
         self.device = next(model.parameters()).device
         self.padded_length = padded_length(self.pooler)
         self.attention = attention

@@ -1,4 +1,4 @@
-"""Presets that change a model's states, on other families than those of test_presets: a text's vector is that of the text."""
+"""Presets that change a model's states, on other families than those of test_presets: each text has its own vector."""
 
 from __future__ import annotations
 
