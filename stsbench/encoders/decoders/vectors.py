@@ -17,6 +17,7 @@ from stsbench.encoders.decoders.layers import check_layer, layer_count, layers_o
 from stsbench.encoders.decoders.reading import Reading
 from stsbench.encoders.decoders.tokenise import Rows, tokeniser
 from stsbench.encoders.forward.batching import Groups
+from stsbench.encoders.forward.checkpoint import main_device
 from stsbench.encoders.forward.pooling import pool, views
 from stsbench.errors import EncoderError
 
@@ -80,7 +81,7 @@ class Decoder:
 
         ids: of two texts that begin with one and the same token.
         """
-        device, kind = next(self.model.parameters()).device, type(self.model).__name__
+        device, kind = main_device(self.model), type(self.model).__name__
         preset, causal = f"--preset {self.reading.preset}", not self.reading.bidirectional
         fixed = EncoderError(f"{preset}: the attention of a {kind} cannot be switched to both directions")
         try:

@@ -197,8 +197,9 @@ def _by_kernel(packed: Sequence[Tensor], row: Row, window: Window, scale: float 
     query, key, value = packed
     kernel = _kernel()
     assert kernel is not None
+    bounds = row.bounds.to(query.device)  # a model may be spread over several
     context: Tensor = kernel(
-        query, key, value, row.bounds, row.bounds, row.longest, row.longest, scale=scale,
+        query, key, value, bounds, bounds, row.longest, row.longest, scale=scale,
         window_size=(window.before, window.behind), enable_gqa=query.shape[1] != key.shape[1],
     )
     return context

@@ -18,6 +18,7 @@ from torch import Tensor
 from stsbench.encoders.forward import batching
 from stsbench.encoders.forward.attention import Row, UnknownAttentionError, one_row, to_device, transformers_models
 from stsbench.encoders.forward.batching import Groups
+from stsbench.encoders.forward.checkpoint import main_device
 from stsbench.encoders.forward.padded import (
     check_family,
     check_layers,
@@ -109,7 +110,7 @@ def why_padded(
         return "its attention is scaled by a token's place in the batch"  # Llama 4, from place 8,192 on: no try-out has them
     if "position_ids" not in forward.takes:
         return f"{name} takes no position_ids"
-    device = next(model.parameters()).device
+    device = main_device(model)
     longest_first = sorted(filter(None, rows), key=len, reverse=True)
     texts = [torch.tensor(ids, device=device) for ids in (*longest_first, longest_first[-1][::-1])]
     lengths = np.array([len(ids) for ids in texts])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.forward import batch_effects, batching
 from stsbench.encoders.forward.batch_effects import sharing_limit
-from stsbench.encoders.forward.checkpoint import position_limit
+from stsbench.encoders.forward.checkpoint import main_device, position_limit
 from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length, pool
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import parse_template
@@ -67,7 +67,7 @@ class TransformerEncoder(Encoder):
         width = state_width(partial(getattr, model.config), config.last) if head is None else head.vector_width
         self.width = int(width)
         self.states = (config.layer,) if config.layer is not None else STATES.get(self.pooler, (-1,))
-        self.device = next(model.parameters()).device
+        self.device = main_device(model)
         self.padded_length = padded_length(self.pooler)
         self.attention = attention
         self.padded_because = self._foreseen(parts.prompt)

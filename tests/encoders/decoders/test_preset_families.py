@@ -93,3 +93,16 @@ def test_progress_counts_each_text_once(tmp_path):
 @pytest.mark.parametrize(("ends", "count"), [("none", 0), ("bos", 0), ("eos", 1), ("both", 1)])
 def test_special_tokens_behind_a_text_are_counted(ends, count):
     assert trailing_tokens(tokenizer(ends)) == count
+
+
+def test_bfloat16_is_transformers_own(tmp_path):
+    """Weights are rounded, and the frequencies of rotary positions are not."""
+    folder = decoder_folder(tmp_path / "llama", "llama")
+    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    text = " ".join(TEXTS * 6)
+    encoder = load_encoder(str(folder), pooler="last", dtype="bfloat16", attention="padded", device="cpu")
+    with torch.no_grad():
+        ids = torch.tensor([tokenizer("bos")(text)["input_ids"]])
+        want = model(ids).last_hidden_state[0, -1].float().numpy()
+    assert np.array_equal(encoder.encode(text), want) and ids.shape[1] > 250
+    assert encoder.built.model.rotary_emb.inv_freq.dtype == torch.float32
