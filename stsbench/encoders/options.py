@@ -51,8 +51,8 @@ class EncoderOptions:
     revision: str | None = option(None, "Branch, tag or commit of a Hub id.")
     trust_remote_code: bool = option(False, "Run Python code that lies in the model folder. Read it first.")
     device: str | None = option(
-        None, "cpu, cuda, cuda:1, mps; auto: a model too large for one device is spread over all of them, the CPU's memory and "
-        "the disk. Default: cuda where there is one, else cpu.",
+        None, "cpu, cuda, cuda:1, mps; auto: a model too large for one device is spread over all, the CPU's memory and the "
+        "disk. Default: cuda where there is one, else cpu.",
     )
     dtype: str = option("float32", "", choices=("float32", "bfloat16"))
     batch_tokens: int | None = option(None, "Tokens a batch.", least=1)

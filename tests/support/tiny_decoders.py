@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -27,14 +27,21 @@ ENDS = {"none": "$A", "bos": "<s> $A", "eos": "$A </s>", "both": "<s> $A </s>"} 
 
 
 def tokenizer(ends: str = "bos", padding_side: str = "right") -> PreTrainedTokenizerFast:
-    """Byte-level BPE, trained on a few sentences."""
+    """BPE, trained on a few sentences: over bytes, or, for the ends "pieces", over characters with a blank before a text, as
+    Llama 2 has it."""
+    pieces = ends == "pieces"
+    ends = "bos" if pieces else ends
     backend = Tokenizer(models.BPE(unk_token="<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
+    if pieces:
+        backend.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+        backend.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")
+    else:
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.decoder = decoders.ByteLevel()
     special = ["<pad>", "<s>", "</s>", "<unk>"]
     trainer = trainers.BpeTrainer(
         vocab_size=420, special_tokens=[AddedToken(token, special=True) for token in special],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
+        initial_alphabet=list("?[]<>\n'") if pieces else pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
     )
     backend.train_from_iterator([*TEXTS, 'This sentence : "A cat." means in one word:"'] * 3, trainer)
     backend.post_processor = processors.TemplateProcessing(

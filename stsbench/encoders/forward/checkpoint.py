@@ -123,11 +123,11 @@ def load_model(
 
 
 def _spread(folder: Path, name: str, dtype: str, trust: bool, device_map: Any) -> tuple[Any, set[str]]:
-    """A model on several devices: never whole in float32, for which there may be no room. What finds none goes to the disk."""
+    """A model on several devices: never whole in float32, for which there may be no room. What finds none is on the disk."""
     import torch
 
     if (folder / "adapter_config.json").is_file():
-        raise EncoderError(f"--device auto: {name} has an adapter, which is not spread over devices: merge it into its model")
+        raise EncoderError(f"--device auto: {name} has an adapter, which is not spread: merge it into its model")
     offload = tempfile.TemporaryDirectory(prefix="stsbench-offload-")
     how = {"device_map": device_map, "dtype": getattr(torch, dtype), "offload_folder": offload.name}
     try:
@@ -141,13 +141,13 @@ def _spread(folder: Path, name: str, dtype: str, trust: bool, device_map: Any) -
 
 
 def main_device(model: Any) -> Any:
-    """The torch.device that a model's inputs go to: of its first weights, or, where it is spread, the first that computes."""
+    """The torch.device that a model's inputs go to: its first weights', or, where it is spread, the first that computes."""
     import torch
 
     spread = getattr(model, "hf_device_map", None)
     if not spread:
         return next(model.parameters()).device
-    computing = [torch.device(place) for place in spread.values() if str(place) not in ("cpu", "disk")]
+    computing = [torch.device(where) for where in spread.values() if str(where) not in ("cpu", "disk")]
     return computing[0] if computing else torch.device("cpu")
 
 

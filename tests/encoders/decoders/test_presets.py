@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from stsbench import load_encoder
 
 CLOSE = 1e-6
 BEHIND = ' means in one word:"'
-FOLDERS = [("llama", "bos"), ("llama", "none"), ("llama", "eos"), ("opt", "both")]
+FOLDERS = [("llama", "bos"), ("llama", "none"), ("llama", "eos"), ("llama", "pieces"), ("opt", "both")]
 THOUGHT = 'After thinking step by step , this sentence : "'
 KNOWN = ("The essence of a sentence is often captured by its main subjects and actions, while descriptive terms provide "
          'additional but less central details. With this in mind , this sentence : "')
@@ -53,16 +55,16 @@ def echo(model, text):
     before = f"Rewrite the following paragraph: {text}. The rewritten paragraph: "
     encoding = model.tokenizer(before + text, return_offsets_mapping=True)
     states = model.states(model.ids(before + text))
-    copy = [i for i, (left, right) in enumerate(encoding["offset_mapping"][: len(states)]) if right > len(before)]
+    second = [i for i, (left, right) in enumerate(encoding["offset_mapping"][: len(states)]) if right > len(before)]
     # an empty copy has no token but the blank before it
-    return states[copy or [-1]].mean(0)
+    return states[second or [-1]].mean(0)
 
 
 def echo_trained(model, text, pooling="mean"):
     parts = ["<s>Instruct:", "Retrieve semantically similar text,", "\nQuery:", text, "\nQuery again:"]
     before = [token for part in parts for token in model.pieces(part)]
-    copy = [*model.pieces(text), *model.pieces("</s>")]
-    states = model.states(before + copy)[len(before):]
+    second = [*model.pieces(text), *model.pieces("</s>")]
+    states = model.states(before + second)[len(before):]
     return states.mean(0) if pooling == "mean" else states[-1]
 
 
@@ -101,8 +103,12 @@ def by_layers(model, states, change=lambda layer, states: states):
 
 def prepended(model, text, before='This sentence :', opening=' "', layer=2, leave=3):
     """A placeholder behind the colon takes the last position's state before the layers 1 to `leave` - 1."""
-    first = model.ids(f"{before} ")
-    rest = model.pieces(f'{opening}{cleaned(text)}"{BEHIND}')
+    words = copy.deepcopy(model.tokenizer)
+    words.add_tokens(["<PST>"])
+    ids = list(words(f'{before} <PST>{opening}{cleaned(text)}"{BEHIND}')["input_ids"])
+    ids = ids[:-1] if ids[-1] == words.eos_token_id else ids
+    at = ids.index(len(words) - 1)
+    first, rest = ids[:at], ids[at + 1 :]
     embed = model.model.get_input_embeddings()
     vector = torch.randn(embed.weight.shape[1], generator=torch.Generator().manual_seed(3407))
     with torch.no_grad():
@@ -254,6 +260,6 @@ def test_a_long_text_loses_its_last_tokens_and_no_template_does(naive):
         rows = short.decoder.tokenisers[0]([text, "Rain"])
         assert len(rows.ids[0]) in (119, 120) and rows.cut.tolist() == [True, False]
         tail, words = int(rows.tails[0]), model.pieces(text)
-        copy = rows.ids[0][-tail:] if preset == "echo" else rows.ids[0][-tail:-1]
-        assert copy == words[: len(copy)] and len(copy) > 20
-        assert str(rows.ids[0])[1:-1].count(str(copy[1:-2])[1:-1]) == 2  # either copy was cut
+        kept = rows.ids[0][-tail:] if preset == "echo" else rows.ids[0][-tail:-1]
+        assert kept == words[: len(kept)] and len(kept) > 20
+        assert str(rows.ids[0])[1:-1].count(str(kept[1:-2])[1:-1]) == 2  # either copy was cut
