@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stsbench.display.latex import BOOKTABS, caption, escaped, latex_table
-from stsbench.encoders.decoders.reading import described_reading
+from stsbench.encoders.decoders.reading import preset_in_words
 from stsbench.encoders.prompt.prompt import described
 from stsbench.evaluation.plan import changed_settings, metric_of, presets
 from stsbench.evaluation.protocol import load_protocol
@@ -307,4 +307,4 @@ def encoder_in_words(record: Record) -> str:
     spec = record.encoder.spec
     extra = [f"{key} {spec[key]}" for key in ("pooler", "template", "dtype") if spec.get(key) not in (None, "float32")]
     options = spec.get("options") or {}
-    return ", ".join([str(spec["name"]), *extra, *described(options), *described_reading(options)])
+    return ", ".join([str(spec["name"]), *extra, *described(options), *preset_in_words(options)])

@@ -131,7 +131,7 @@ def model_meta(spec: EncoderSpec, dimension: int, suffix: str = "") -> Any:
         overwrites={
             "name": model_name(spec), "revision": f"stsbench-{spec.fingerprint()}{suffix}", "embed_dim": dimension or None,
             "max_tokens": spec.max_length, "similarity_fn_name": ScoringFunction.COSINE,
-            "use_instructions": bool(spec.template or spec.prefix),
+            "use_instructions": bool(spec.template or spec.prefix or spec.options.get("templates")),
         }
     )
 

@@ -18,6 +18,7 @@ from stsbench.errors import EncoderError, StsbenchError
 from stsbench.registry import did_you_mean
 from stsbench.settings import setting
 
+_ELSEWHERE = ("layer", "demonstrations")
 CleanUp = Literal["none", "full_stop", "prompteol"]
 
 
@@ -61,8 +62,11 @@ class Preset(ABC):
 
     @property
     def spelled(self) -> str:
-        """NAME:FORM."""
-        return f"{self.name}:{self.form}"
+        """NAME:FORM, and the settings that differ from the form's; a spec holds the layer and a file's content otherwise."""
+        as_form = self.Options(**self.forms[self.form])
+        values = ((key, getattr(self.options, key), getattr(as_form, key)) for key in self.Options.model_fields)
+        changed = [f"{key}={value}" for key, value, known in values if value != known and key not in _ELSEWHERE]
+        return ",".join([f"{self.name}:{self.form}", *changed])
 
     @abstractmethod
     def reading(self) -> Reading:

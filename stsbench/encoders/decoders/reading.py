@@ -115,6 +115,11 @@ def described_reading(options: Mapping[str, Any]) -> list[str]:
     return parts
 
 
+def preset_in_words(options: Mapping[str, Any]) -> list[str]:
+    """The same in few words: preset and layer."""
+    return [f"{key} {options[key]}" for key in ("preset", "layer") if key in options]
+
+
 def layer_in_words(layer: int) -> str:
     """"hidden state -2, not normed": which of transformers' hidden_states is read."""
     return "last layer, normed" if layer == LAST else f"hidden state {layer}{'' if layer else ' (embeddings)'}, not normed"

@@ -66,13 +66,14 @@ def test_what_a_preset_resolves_to_stands_in_the_spec(folder):
         "name": "", "kind": "transformers", "weights": "", "tokenizer": "", "pooler": "last", "prefix": None,
         "template": 'This sentence : "{}" means in one word:"', "max_length": 1024, "dtype": "float32", "normalize": True,
         "post": None, "fitted_on": None, "options": {
-            "preset": "contrastive:released", "layer": -2, "clean_up": "prompteol",
+            "preset": "contrastive:released,kind=norm,at=1", "layer": -2, "clean_up": "prompteol",
             "contrast": {
                 "template": 'The irrelevant information of this sentence : "{}" means in one word:"', "at": 1,
                 "kind": "norm", "alpha": None,
             },
         },
     }
+    assert load_preset("contrastive:paper,alpha=2.0,at=3,layer=1").spelled == "contrastive:paper,at=3"
     several = load_encoder(str(folder), preset="metaeol").spec
     assert several.template is None and len(several.options["templates"]) == 8
 
@@ -155,5 +156,6 @@ def test_the_command_line(cli, evaluate, folder):
     for part in ('template After thinking step by step , this sentence : "{}" means in one word:"', "pooler last",
                  "preset pretended-cot:released", "cleaned up by the rule prompteol", "hidden state -3, not normed"):
         assert part in line
+    assert ", preset pretended-cot:released, layer -3" in cli("cache", "info")[1]
     spec = record()["encoder"]["spec"]
     assert spec["options"]["layer"] == -3 and spec["options"]["preset"] == "pretended-cot:released"
