@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any, ClassVar
 
+from stsbench.data.fetch.sources import training_text
 from stsbench.encoders.decoders.base import Preset, PresetOptions, PromptOptions
 from stsbench.encoders.decoders.prompts import PROMPTEOL
 from stsbench.encoders.decoders.reading import Demonstration, Reading
@@ -21,7 +22,8 @@ class PromptEOLOptions(PromptOptions):
 
     template: str = setting(PROMPTEOL, "what stands around a text, and around a demonstration", "evaluation.py, README")
     demonstrations: str | None = setting(
-        None, "a file of demonstrations, a line each: the sentence, a tab, its word", "section 3.2 (in-context learning)"
+        None, "a file of demonstrations, also one in train/ of the data folder, a line each: the sentence, a tab, its word",
+        "section 3.2 (in-context learning)",
     )
 
 
@@ -41,7 +43,7 @@ class PromptEOL(Preset):
         asked = self.options
         if asked.template.count("{}") != 1:
             raise EncoderError(f"--preset {self.name}: template {asked.template!r} must hold {{}} exactly once")
-        shots = [] if asked.demonstrations is None else read_demonstrations(Path(asked.demonstrations))
+        shots = [] if asked.demonstrations is None else read_demonstrations(_found(asked.demonstrations))
         return Reading(
             self.spelled, (asked.template,), asked.clean_up, layer=asked.layer,
             shots="".join(f'{asked.template.replace("{}", sentence)}{word}".' for sentence, word in shots),
@@ -60,6 +62,12 @@ def read_demonstrations(path: Path) -> list[tuple[str, str]]:
     if not shots:
         raise EncoderError(f"{path} holds no demonstration: a line each, the sentence, a tab and its word")
     return shots
+
+
+def _found(file: str) -> Path:
+    """The file of that name, else the one in train/ of $STSBENCH_DATA or the user's data."""
+    path = Path(file)
+    return path if path.is_file() else training_text(file, offline=True)[0] or path
 
 
 def _sha256(sentence: str) -> str:

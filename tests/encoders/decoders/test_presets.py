@@ -221,14 +221,17 @@ def test_a_vector_does_not_depend_on_padding_or_on_other_texts(naive, tmp_path, 
     assert {name: far for name, got in others.items() if (far := float(np.abs(got - want).max())) > 2 * CLOSE} == {}
 
 
-def test_demonstrations_stand_before_the_template(naive, tmp_path):
+def test_demonstrations_stand_before_the_template(naive, tmp_path, monkeypatch):
     folder, model = naive("llama", "bos")
-    shots = tmp_path / "shots.tsv"
+    (tmp_path / "train").mkdir()
+    shots = tmp_path / "train" / "shots.tsv"
     shots.write_text("A dog {} runs.\tRunning\nSnow falls\tWinter\n", "utf-8")
     encoder = load_encoder(str(folder), preset=f"prompteol:demonstrations={shots}", device="cpu")
     before = f'{FIRST}A dog {{}} runs."{BEHIND}Running".{FIRST}Snow falls"{BEHIND}Winter".{FIRST}'
     want = torch.stack([last(model, before, cleaned(text)) for text in TEXTS]).numpy()
     assert np.abs(encoder.encode(TEXTS) - want).max() < CLOSE * np.abs(want).max()
+    monkeypatch.setenv("STSBENCH_DATA", str(tmp_path))
+    assert load_encoder(str(folder), preset="prompteol:demonstrations=shots.tsv", device="cpu").spec == encoder.spec
     options = encoder.spec.options
     assert [shot["word"] for shot in options["demonstrations"]] == ["Running", "Winter"] and "A dog" not in str(encoder.spec)
     shots.write_text("A cat {} runs.\tRunning\nSnow falls\tWinter\n", "utf-8")
