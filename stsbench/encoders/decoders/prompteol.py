@@ -43,7 +43,7 @@ class PromptEOL(Preset):
         asked = self.options
         if asked.template.count("{}") != 1:
             raise EncoderError(f"--preset {self.name}: template {asked.template!r} must hold {{}} exactly once")
-        shots = [] if asked.demonstrations is None else read_demonstrations(_found(asked.demonstrations))
+        shots = [] if asked.demonstrations is None else read_demonstrations(_located(asked.demonstrations))
         return Reading(
             self.spelled, (asked.template,), asked.clean_up, layer=asked.layer,
             shots="".join(f'{asked.template.replace("{}", sentence)}{word}".' for sentence, word in shots),
@@ -64,7 +64,7 @@ def read_demonstrations(path: Path) -> list[tuple[str, str]]:
     return shots
 
 
-def _found(file: str) -> Path:
+def _located(file: str) -> Path:
     """The file of that name, else the one in train/ of $STSBENCH_DATA or the user's data."""
     path = Path(file)
     return path if path.is_file() else training_text(file, offline=True)[0] or path

@@ -311,7 +311,7 @@ def test_the_command_line(tmp_path, monkeypatch):
     store.note("a" * 64, CacheNote({"name": "old"}, {"numpy": "0.1"}))
     store.put("b" * 64, ["a"], embed(["a"]))
     lines = CliRunner().invoke(cache_command, ["info"]).output.splitlines()
-    assert f"old, stale: stsbench's encoding 1 -> 4, numpy 0.1 -> {np.__version__}" in "\n".join(lines)
+    assert f"old, stale: stsbench's encoding 1 -> 5, numpy 0.1 -> {np.__version__}" in "\n".join(lines)
     assert "?, stale: made before the versions of libraries were kept" in "\n".join(lines)
     store.put("c" * 64, ["a"], embed(["a"]))
     store.note("c" * 64, CacheNote({"name": "mine", "pooler": "cls", "prefix": "query: "}, versions([])))
