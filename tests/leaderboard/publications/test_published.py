@@ -17,9 +17,9 @@ from stsbench.leaderboard.records.paths import PUBLISHED
 
 ROWS = {
     "bert-flow": 16, "bert-whitening": 20, "consert": 17, "consert-readme": 10, "contrastive-prompting": 18, "ct-readme": 24,
-    "declutr": 46, "diffaug": 62, "diffaug-readme": 1, "diffcse": 116, "mirror-bert-readme": 4, "promcse-readme": 2,
-    "promptbert-readme": 5, "prompteol-readme": 14, "sarcse": 38, "sbert": 18, "sentence-transformers": 2, "simcse": 134,
-    "simcse-readme": 8, "token-prepending": 24,
+    "declutr": 46, "diffaug": 62, "diffaug-readme": 1, "diffcse": 116, "llm2vec": 6, "mirror-bert-readme": 4,
+    "promcse-readme": 2, "promptbert-readme": 5, "prompteol-readme": 14, "sarcse": 38, "sbert": 18,
+    "sentence-transformers": 2, "simcse": 134, "simcse-readme": 8, "token-prepending": 24,
 }
 DISAGREE = {
     "diffaug:1:6": (78.54, 78.52), "diffaug:1:8": (74.89, 74.86), "diffaug:6:7": (79.81, 79.57),
@@ -106,7 +106,7 @@ def test_every_name_says_which_method_it_is(rows):
     families = (
         "BERT", "RoBERTa", "CSE", "GloVe", "fastText", "InferSent", "USE", "Sent.Transformers", "QuickThoughts",
         "Skip-thought", "DeCLUTR", "DiffAug", "ConSERT", "CLEAR", "CT", "CMLM", "SG-OPT", "EOL", "Pretended CoT",
-        "Knowledge Enhancement", "LLaMA",
+        "Knowledge Enhancement", "LLaMA", "LLM2Vec",
     )
     nameless = {row.id: row.method for row in rows.values() if not any(name in row.method for name in families)}
     assert nameless == {}
