@@ -12,7 +12,7 @@ from stsbench.settings import setting
 class EchoOptions(PresetOptions):
     """Of `echo`."""
 
-    pooling: Literal["mean", "last"] = setting("mean", "over the second copy, or its last position", "section 3")
+    pooling: Literal["mean", "last"] = setting("mean", "over the second copy, or its last position", "README, by checkpoint")
     instruction: str = setting(
         "Retrieve semantically similar text", "the task, in the form `released` alone", "README; the text is mteb's for STS"
     )

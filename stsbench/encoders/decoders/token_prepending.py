@@ -17,7 +17,7 @@ class TokenPrependingOptions(PromptOptions):
         "prompteol", "the preset whose template it is put into", "config.yaml: prompt_method"
     )
     start: int = setting(1, "the first layer before which the placeholder is replaced, counted from 0", "config.yaml")
-    exit: int = setting(7, "the first layer before which it no longer is", "config.yaml; section 3: the 8th layer")
+    exit: int = setting(7, "the first layer before which it no longer is", "config.yaml; in the paper the 8th layer")
     token: Literal["random", "zero"] = setting("random", "the placeholder's embedding: N(0, 1), or zeros", "evaluate.py")
     seed: int = setting(3407, "of the random numbers", "evaluate.py, where it acts on a GPU alone")
 
