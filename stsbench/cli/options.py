@@ -39,6 +39,8 @@ def _option(entry: Field[Any], kind: Any) -> Callable[..., Any]:
         more["type"] = click.Choice(known["choices"])
     elif known["least"] is not None:
         more["type"] = click.IntRange(min=known["least"])
+    elif kind == int | None:
+        more["type"] = int
     elif kind == Path | None:
         more["type"] = click.Path(path_type=Path)
     elif entry.default_factory is dict:

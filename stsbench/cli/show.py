@@ -41,6 +41,7 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
         for name, preset in presets().items():
             echo(f"{name:12} {preset['paper']}")
     elif what == "encoders":
+        from stsbench.encoders.decoders.load import PRESETS
         from stsbench.encoders.forward.pooling import MEAN_PADDED, POOLERS
         from stsbench.encoders.load import kinds as encoder_kinds
 
@@ -48,6 +49,8 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
         echo("lexical:token-set, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, python:module:callable")
         echo(f"kinds: {', '.join(encoder_kinds())}")
         echo(f"poolers: {', '.join((*POOLERS, MEAN_PADDED))}")
+        echo("presets of causal models (--preset NAME):")
+        _columns([(name, kind.sentence, kind.source) for name, kind in PRESETS.items()])
     elif what == "post":
         from stsbench.encoders.post.load import load_post, post_names
 
@@ -116,11 +119,12 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 @click.command("show")
-@click.argument("kind", type=click.Choice(["protocol", "post", "data", "method", "recipe"]))
+@click.argument("kind", type=click.Choice(["protocol", "preset", "post", "data", "method", "recipe"]))
 @click.argument("name")
 @click.option("--method", metavar="METHOD|FILE.py:CLASS", help="The method of a recipe file that names none, or FILE.py.")
 def show(kind: str, name: str, method: str | None) -> None:
-    """Show one protocol (or a paper's preset), post-processing, data set or recipe in full, or a method's card and options.
+    """Show one protocol (or a paper's preset), preset of causal models, post-processing, data set or recipe in full, or a
+    method's card and options.
 
     A recipe is NAME, METHOD/NAME or a YAML file of your own, which is checked.
     """
@@ -139,6 +143,9 @@ def show(kind: str, name: str, method: str | None) -> None:
         return
     if kind == "post":
         _show_post(name)
+        return
+    if kind == "preset":
+        _show_preset(name)
         return
     if kind == "recipe":
         from stsbench.training.recipes.named import named_recipe
@@ -178,6 +185,23 @@ def _show_post(name: str) -> None:
     echo(f"\nSettings (`--post {name}:SETTING=VALUE`):\n" if defaults else "\nNo settings.")
     for entry in described(kind.Options, defaults):
         echo(f"- {entry.name} = {entry.default} ({entry.values}): {entry.meaning}. Source: {entry.source}.")
+
+
+def _show_preset(name: str) -> None:
+    from stsbench.encoders.decoders.load import load_preset, page
+    from stsbench.settings import described
+
+    preset = load_preset(name)
+    echo(page(name))
+    echo(f"\nForms (`--preset {preset.name}:FORM`; the first by default):\n")
+    for form, settings in preset.forms.items():
+        changed = ", ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
+        echo(f"- {form}" + (f": {changed}" if changed else ""))
+    echo(f"\nSettings (`--preset {preset.name}:SETTING=VALUE`, or `{preset.name}:FORM,SETTING=VALUE`):\n")
+    defaults = {key: field.default for key, field in preset.Options.model_fields.items()}
+    for entry in described(preset.Options, defaults):
+        source = f" Source: {entry.source}." if entry.source else ""
+        echo(f"- {entry.name} = {entry.default} ({entry.values}): {entry.meaning}.{source}")
 
 
 def _show_method(name: str) -> None:

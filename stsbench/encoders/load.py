@@ -22,9 +22,9 @@ _DEFAULTS = {entry.name: entry.default for entry in fields(EncoderOptions) if en
 
 def load_encoder(
     model: Any, options: EncoderOptions | None = None, *, pooler: str | None = None, template: str | None = None,
-    full_stop: bool | None = None, max_length: int | None = None, normalize: bool | None = None,
-    truncate_dim: int | None = None, prompt: str | None = None, prompt_name: str | None = None, prompts: str = "card",
-    route: str | None = None, revision: str | None = None,
+    preset: str | None = None, layer: int | None = None, full_stop: bool | None = None, max_length: int | None = None,
+    normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, prompts: str = "card", route: str | None = None, revision: str | None = None,
     trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
     attention: str = "auto", offline: bool = False, fingerprint: str | None = None,
 ) -> Encoder:

@@ -27,6 +27,14 @@ class EncoderOptions:
         "weighted_mean. Default: what the model folder stores.",
     )
     template: str | None = option(None, "Text around each sentence, {} where it goes; [MASK] for the mask pooler.")
+    preset: str | None = option(
+        None, "How vectors are read off a causal model: NAME, NAME:FORM or NAME:FORM,SETTING=VALUE,... "
+        "(`stsbench list encoders` names them).",
+    )
+    layer: int | None = option(
+        None, "Which hidden state is pooled: 0 the embeddings, 1 the first layer's, -1 the last layer's behind the final "
+        "norm, -2 the one before, without it. Default: -1, or the preset's.",
+    )
     full_stop: bool | None = option(
         None, "Put a full stop behind a text that ends in none of . ? \" ' (PromptBERT's evaluation). Default: what the "
         "model folder stores, else not.",
@@ -52,7 +60,10 @@ class EncoderOptions:
     )
     revision: str | None = option(None, "Branch, tag or commit of a Hub id.")
     trust_remote_code: bool = option(False, "Run Python code that lies in the model folder. Read it first.")
-    device: str | None = option(None, "cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu.")
+    device: str | None = option(
+        None, "cpu, cuda, cuda:1, mps; auto: a model too large for one device is spread over all, the CPU's memory and the "
+        "disk. Default: cuda where there is one, else cpu.",
+    )
     dtype: str = option("float32", "", choices=DTYPES)
     batch_tokens: int | None = option(None, "Tokens a batch.", least=1)
     attention: str = option(
@@ -75,8 +86,8 @@ def spelled(name: str) -> str:
 
 # The options that change a vector.
 CHANGING = (
-    "pooler", "template", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt", "prompt_name",
-    "prompts", "route", "trust_remote_code", "revision",
+    "pooler", "template", "preset", "layer", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt",
+    "prompt_name", "prompts", "route", "trust_remote_code", "revision",
 )
 
 

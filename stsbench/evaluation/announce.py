@@ -14,6 +14,7 @@ import numpy as np
 from stsbench.data.sets.sets import DataSet
 from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.decoders.reading import described_reading
 from stsbench.encoders.fitted import shortened
 from stsbench.encoders.prompt.prompt import described
 from stsbench.encoders.roles import reading_in_words
@@ -35,10 +36,10 @@ def described_encoder(encoder: Encoder) -> str:
         parts.append("its own modules")
     if spec.template is not None:
         parts.append(f"template {spec.template}")
-    elif encoder.engine and "prompt" not in spec.options:
+    elif encoder.engine and "prompt" not in spec.options and "preset" not in spec.options:
         default = "default prompt" if encoder.prompts else "prompt"
         parts.append(f"no {default}" if spec.prefix is None else f"{default} {spec.prefix!r}")
-    parts += described(spec.options)
+    parts += [*described(spec.options), *described_reading(spec.options)]
     if spec.max_length is not None:
         parts.append(f"max length {spec.max_length}")
     if encoder.dimension is not None:

@@ -309,7 +309,8 @@ def evaluate(
     model: Any, *, protocols: str | Sequence[str] = (DEFAULT_PROTOCOL,), protocol: str | Sequence[str] | None = None,
     tasks: str | Sequence[str] | None = None, task: str | Sequence[str] | None = None, output: AnyPath | None = None,
     # the encoder
-    pooler: str | None = None, template: str | None = None, full_stop: bool | None = None, max_length: int | None = None,
+    pooler: str | None = None, template: str | None = None, preset: str | None = None, layer: int | None = None,
+    full_stop: bool | None = None, max_length: int | None = None,
     normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, prompts: str = "card", route: str | None = None, revision: str | None = None,
     trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,

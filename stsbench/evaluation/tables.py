@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stsbench.display.latex import BOOKTABS, caption, escaped, latex_table
+from stsbench.encoders.decoders.reading import preset_in_words
 from stsbench.encoders.prompt.prompt import described
 from stsbench.encoders.roles import reading_in_words
 from stsbench.evaluation.plan import changed_settings, metric_of, presets
@@ -321,4 +322,5 @@ def encoder_in_words(record: Record) -> str:
     """Its name, and what of its settings moves its vectors: "minilm, pooler cls"."""
     spec = record.encoder.spec
     extra = [f"{key} {spec[key]}" for key in ("pooler", "template", "dtype") if spec.get(key) not in (None, "float32")]
-    return ", ".join([str(spec["name"]), *extra, *described(spec.get("options") or {})])
+    options = spec.get("options") or {}
+    return ", ".join([str(spec["name"]), *extra, *described(options), *preset_in_words(options)])

@@ -84,6 +84,8 @@ class EvalGroup(Section):
     tasks: Texts | None = None
     pooler: str | None = None
     template: str | None = None
+    preset: str | None = None
+    layer: int | None = None
     full_stop: bool | None = None
     max_length: int | None = Field(default=None, ge=1)
     normalize: bool | None = None

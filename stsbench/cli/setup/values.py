@@ -108,6 +108,12 @@ def _posts() -> list[str]:
     return names("stsbench.post")
 
 
+def _presets() -> Iterable[str]:
+    from stsbench.encoders.decoders.load import PRESETS
+
+    return PRESETS
+
+
 def _sets() -> list[str]:
     from stsbench.data.sets.catalog import entries
 
@@ -117,7 +123,8 @@ def _sets() -> list[str]:
 def _shown(ctx: click.Context, incomplete: str) -> Completed:
     """What `stsbench show KIND` can show."""
     listed: dict[Any, Callable[[], Iterable[str]]] = {
-        "protocol": _protocol_names, "method": _methods, "post": _posts, "data": _sets, "recipe": _recipes_by_method,
+        "protocol": _protocol_names, "preset": _presets, "method": _methods, "post": _posts, "data": _sets,
+        "recipe": _recipes_by_method,
     }
     kind = listed.get(ctx.params.get("kind"))
     return _beginning(kind(), incomplete) if kind else []
@@ -137,6 +144,7 @@ _BY_NAME: dict[tuple[str | None, Any], Complete] = {
     (None, "model"): _models, (None, "models"): _models, (None, "backbone"): _models,
     (None, "pooler"): _from(_poolers), (None, "poolers"): _from(_poolers),
     (None, "protocols"): _protocols, (None, "method"): _method_or_file, (None, "recipe"): _recipes,
+    (None, "preset"): _from(_presets),
     (None, "post"): _from(_posts), (None, "fit_on"): _files, ("train", "data"): _files, (None, "labelled"): _files,
     (None, "corpus"): _files, ("show", "name"): _shown, (None, "without_overlap"): _from(_sets),
     ("fetch", "sets"): _from(_sets), ("verify", "sets"): _from(_sets), ("overlap", "target"): _from(_sets),

@@ -14,7 +14,8 @@ from stsbench.encoders.base import Encoder
 # 2: texts beyond the length up to which BigBird and longrope models share batches; word files with a byte order mark.
 # 3: what the calling program set in torch (autocast, TF32, ...) no longer acts; vectors made with it were kept as float32.
 # 4: texts without padding for more families than BERT and RoBERTa: last digits.
-ENCODING = "4"
+# 5: frequencies of rotary positions stay float32 beside bfloat16 weights.
+ENCODING = "5"
 # Variables by which the libraries below torch round float32 products, whatever torch is told.
 _ROUNDING = ("NVIDIA_TF32_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE")
 

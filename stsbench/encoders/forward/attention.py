@@ -61,6 +61,7 @@ class Row:
     heads: Sequence[Tensor] | None = None
     draw: Draw | None = None
     last: tuple[int, Tensor] | None = None
+    bidirectional: bool = False  # every token attends to its whole text, whatever mask the model asks for
     calls: int = 0  # of attention, so far: the number of the layer that is next
 
     @property
@@ -135,6 +136,8 @@ def _window(*, mask_function: Callable[..., Any], **more: Any) -> Any:
     row = _row.get()
     if row is None:
         return sdpa_mask(mask_function=mask_function, **more)
+    if row.bidirectional:
+        return Window(-1, -1)
     length = row.longest
     queries, keys = torch.linspace(0, length - 1, min(length, _SAMPLED)).long()[:, None], torch.arange(length)
     visible = mask_function(0, 0, queries, keys).expand(len(queries), length)
@@ -237,8 +240,9 @@ def _by_kernel(packed: Sequence[Tensor], row: Row, window: Window, scale: float 
     query, key, value = packed
     kernel = _kernel()
     assert kernel is not None
+    bounds = row.bounds.to(query.device)  # a model may be spread over several
     context: Tensor = kernel(
-        query, key, value, row.bounds, row.bounds, row.longest, row.longest, scale=scale,
+        query, key, value, bounds, bounds, row.longest, row.longest, scale=scale,
         window_size=(window.before, window.behind), enable_gqa=query.shape[1] != key.shape[1],
     )
     return context

@@ -97,7 +97,7 @@ def files_digest(paths: list[Path]) -> str:
 
 def load_model(
     folder: Path, name: str, dtype: str, dropout: float | None = None, trust_remote_code: bool = False,
-    base: Path | None = None,
+    base: Path | None = None, device_map: Any = None,
 ) -> tuple[Any, set[str]]:
     """The encoder in eval mode with `dtype` weights, and the names of weights that the checkpoint lacks.
 
@@ -105,11 +105,14 @@ def load_model(
     names. EncoderError: an unknown architecture, code that is not trusted, broken files, a missing weight outside the pooler
     (transformers would initialise it at random and only log a line), or one that the model has no place for (it would be
     dropped). dropout: the rate, on hidden states and on attention, in the place of the config's; base: the folder of the
-    model that an adapter without one builds on, in the revision that it names.
+    model that an adapter without one builds on, in the revision that it names; device_map: as from_pretrained has it, for a
+    model that accelerate spreads over several devices.
     """
     import torch
 
     check_code(folder, name, trust_remote_code)
+    if device_map is not None:
+        return _spread(folder, name, dtype, trust_remote_code, device_map)
     try:
         # float32 first: transformers would otherwise keep a half-precision checkpoint's own type
         model, missing = _load(folder, name, trust_remote_code, dropout, base, dtype=torch.float32)
@@ -117,7 +120,46 @@ def load_model(
         raise
     except Exception as error:  # safetensors, torch and transformers each have their own kinds
         raise EncoderError(f"cannot load {name}: {at_fault(folder)}{first_line(error)}") from error
-    return model.eval().to(getattr(torch, dtype)).requires_grad_(False), missing
+    return _cast(model.eval(), getattr(torch, dtype)).requires_grad_(False), missing
+
+
+def _spread(folder: Path, name: str, dtype: str, trust: bool, device_map: Any) -> tuple[Any, set[str]]:
+    """A model on several devices: never whole in float32, for which there may be no room. What finds none is on the disk."""
+    import torch
+
+    if (folder / "adapter_config.json").is_file():
+        raise EncoderError(f"--device auto: {name} has an adapter, which is not spread: merge it into its model")
+    offload = tempfile.TemporaryDirectory(prefix="stsbench-offload-")
+    how = {"device_map": device_map, "dtype": getattr(torch, dtype), "offload_folder": offload.name}
+    try:
+        model, missing = _load(folder, name, trust, None, None, **how)
+    except EncoderError:
+        raise
+    except Exception as error:
+        raise EncoderError(f"cannot load {name} by --device auto: {at_fault(folder)}{first_line(error)}") from error
+    model.offload_folder = offload  # it goes with the model
+    return model.eval().requires_grad_(False), missing
+
+
+def main_device(model: Any) -> Any:
+    """The torch.device that a model's inputs go to: its first weights', or, where it is spread, the first that computes."""
+    import torch
+
+    spread = getattr(model, "hf_device_map", None)
+    if not spread:
+        return next(model.parameters()).device
+    computing = [torch.device(where) for where in spread.values() if str(where) not in ("cpu", "disk")]
+    return computing[0] if computing else torch.device("cpu")
+
+
+def _cast(model: Any, dtype: Any) -> Any:
+    """The model with weights of `dtype`. Numbers that it makes itself, as the frequencies of rotary positions, stay as
+    from_pretrained leaves them: rounded to 8 bits, they turn a token by a wrong angle, the further on the more."""
+    made = [(part, {name: part._buffers[name] for name in part._non_persistent_buffers_set}) for part in model.modules()]
+    model = model.to(dtype)
+    for part, buffers in made:
+        part._buffers.update(buffers)
+    return model
 
 
 def load_token_table(folder: Path, name: str, which: str, trust_remote_code: bool = False) -> TokenTable:

@@ -18,6 +18,7 @@ from torch import Tensor
 from stsbench.encoders.forward import batching
 from stsbench.encoders.forward.attention import Draw, Row, UnknownAttentionError, one_row, to_device, transformers_models
 from stsbench.encoders.forward.batching import Groups
+from stsbench.encoders.forward.checkpoint import main_device
 from stsbench.encoders.forward.padded import (
     check_family,
     check_layers,
@@ -38,8 +39,9 @@ _NOT_ASKED = "its attention does not go through transformers' interface"
 class PackedForward:
     """A model's pass over packed batches. Hooks and adapters act as in its own pass."""
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    def __init__(self, model: Any, bidirectional: bool = False) -> None:
+        """bidirectional: a causal model's tokens attend to what follows, too."""
+        self.model, self.bidirectional = model, bidirectional
         self.takes = inspect.signature(model.forward).parameters
         self._configs = list({id(part.config): part.config for part in transformers_models(model)}.values())
         self._calls = 0  # of attention in a pass, once that is known
@@ -55,7 +57,7 @@ class PackedForward:
         or depth, or puts a token beyond its positions. UnknownAttentionError: the model has no such pass.
         """
         slots = soft.prefix.by_layer() if slots is None and soft is not None and soft.prefix is not None else slots
-        row = Row(groups, ids.device, slots, heads, draw, last)
+        row = Row(groups, ids.device, slots, heads, draw, last, self.bidirectional)
         inputs = self._inputs(ids, groups) if soft is None else self._soft_inputs(ids, groups, soft)
         more = {"use_cache": False} if "use_cache" in self.takes else {}
         if any(index != -1 for index in wanted):
@@ -113,7 +115,7 @@ def why_padded(
         return "its attention is scaled by a token's place in the batch"  # Llama 4, from place 8,192 on: no try-out has them
     if "position_ids" not in forward.takes:
         return f"{name} takes no position_ids"
-    device = next(model.parameters()).device
+    device = main_device(model)
     longest_first = sorted(filter(None, rows), key=len, reverse=True)
     texts = [torch.tensor(ids, device=device) for ids in (*longest_first, longest_first[-1][::-1])]
     lengths = np.array([len(ids) for ids in texts])

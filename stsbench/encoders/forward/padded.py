@@ -24,9 +24,10 @@ _PAD_BASED = {"roberta", "xlm-roberta", "camembert"}  # positions start after th
 class PaddedForward:
     """The same call as PackedForward, for models that have no such pass and for its check."""
 
-    def __init__(self, model: Any, pad: int) -> None:
+    def __init__(self, model: Any, pad: int, bidirectional: bool = False) -> None:
         self.model = model
         self.pad = pad
+        self.bidirectional = bidirectional
 
     def __call__(self, ids: Tensor, groups: Groups, wanted: tuple[int, ...], soft: Soft | None = None) -> list[Tensor]:
         """The hidden states `wanted` (0 embeddings ... -1 last layer), each packed to (tokens, d).
@@ -49,6 +50,8 @@ class PaddedForward:
             return whole.view(-1, width)
 
         inputs = {"input_ids": padded(ids, self.pad), "attention_mask": mask.long()}
+        if self.bidirectional:
+            inputs |= _both_directions(self.model, mask)
         if soft is not None:
             inputs = soft_inputs(
                 self.model, inputs["input_ids"], mask,
@@ -67,6 +70,15 @@ class PaddedForward:
         states = [output.last_hidden_state if index == -1 else output.hidden_states[index] for index in wanted]
         # BigBird pads to whole blocks, and cuts the last state back alone
         return [state[:, :width].flatten(0, 1).index_select(0, rows) for state in states]
+
+
+def _both_directions(model: Any, mask: Tensor) -> dict[str, Tensor]:
+    """What makes a causal model look at all real tokens: a mask (n, 1, L, L) that is taken as it is, and the positions that
+    some models count in a mask. mask: (n, L) bool."""
+    visible = mask[:, None, None].expand(-1, -1, mask.shape[1], -1)
+    if model.config._attn_implementation == "eager":
+        visible = torch.zeros_like(visible, dtype=model.dtype).masked_fill(~visible, torch.finfo(model.dtype).min)
+    return {"attention_mask": visible, "position_ids": torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)}
 
 
 class MeanPaddedForward:

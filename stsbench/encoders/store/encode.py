@@ -32,7 +32,8 @@ class EncodeOptions(EncoderOptions, StoreOptions, ProcessOptions):
 def encode(
     model: Any, texts: str | Path | Iterable[str], output: str | Path, *, column: int | None = None,
     store_dtype: str = "float32", shard_size: int | None = None, devices: str | None = None, processes: int | None = None,
-    pooler: str | None = None, template: str | None = None, full_stop: bool | None = None, max_length: int | None = None,
+    pooler: str | None = None, template: str | None = None, preset: str | None = None, layer: int | None = None,
+    full_stop: bool | None = None, max_length: int | None = None,
     normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, prompts: str = "card", route: str | None = None, revision: str | None = None,
     trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
@@ -59,9 +60,9 @@ def encode(
     log = warning_log()
     options = checked_options(
         EncodeOptions, "encode", output=output, column=column, store_dtype=store_dtype, shard_size=shard_size,
-        devices=devices, processes=processes, pooler=pooler, template=template, full_stop=full_stop, max_length=max_length,
-        normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name,
-        prompts=prompts, route=route, revision=revision,
+        devices=devices, processes=processes, pooler=pooler, template=template, preset=preset, layer=layer,
+        full_stop=full_stop, max_length=max_length, normalize=normalize, truncate_dim=truncate_dim, prompt=prompt,
+        prompt_name=prompt_name, prompts=prompts, route=route, revision=revision,
         trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
         offline=offline,
     )

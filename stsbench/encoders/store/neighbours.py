@@ -99,7 +99,8 @@ def neighbours(
     model: Any, corpus: str | Path | VectorStore | Iterable[str], queries: str | Iterable[str] = (), *,
     query_file: str | Path | None = None, top: int = 3, backend: str = "exact", column: int | None = None,
     data_dir: str | Path | None = None, sample: bool = False, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
-    no_cache: bool = False, pooler: str | None = None, template: str | None = None, full_stop: bool | None = None,
+    no_cache: bool = False, pooler: str | None = None, template: str | None = None, preset: str | None = None,
+    layer: int | None = None, full_stop: bool | None = None,
     max_length: int | None = None, normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, prompts: str = "card", route: str | None = None, revision: str | None = None,
     trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
@@ -126,9 +127,10 @@ def neighbours(
     options = checked_options(
         NeighboursOptions, "neighbours", query_file=query_file, top=top, backend=backend, column=column, data_dir=data_dir,
         sample=sample, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache, pooler=pooler, template=template,
-        full_stop=full_stop, max_length=max_length, normalize=normalize, truncate_dim=truncate_dim, prompt=prompt,
-        prompt_name=prompt_name, prompts=prompts, route=route, revision=revision, trust_remote_code=trust_remote_code, device=device, dtype=dtype,
-        batch_tokens=batch_tokens, attention=attention, offline=offline,
+        preset=preset, layer=layer, full_stop=full_stop, max_length=max_length, normalize=normalize,
+        truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name, prompts=prompts, route=route, revision=revision,
+        trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
+        offline=offline,
     )
     texts = [queries] if isinstance(queries, str) else list(checked_texts(queries, "query"))
     asked = distinct(texts, options.query_file, options)

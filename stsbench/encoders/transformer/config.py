@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from stsbench.encoders.base import EncoderOptions, EncoderSpec
+from stsbench.encoders.decoders.load import load_preset
+from stsbench.encoders.decoders.reading import LAST, Reading
 from stsbench.encoders.forward.checkpoint import check_code, code_not_run
 from stsbench.encoders.forward.identity import folder_digest, walk
-from stsbench.encoders.forward.pooling import check_pooler, padded_length
+from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length
 from stsbench.encoders.forward.token_pooler_files import KINDS, stored_token_pooler
 from stsbench.encoders.model_folder import read_settings
 from stsbench.encoders.options import ATTENTIONS, CHANGING, DTYPES, PROMPTS, spelled
@@ -43,6 +46,8 @@ class EncoderConfig:
     base: Path | None = None  # of the model that the adapter in `folder` builds on, where that holds none
     prompt: PromptSettings = PLAIN
     prompts: Mapping[str, str] = field(default_factory=dict)  # by name; none where the user chose one, or there is none
+    reading: Reading | None = None  # of a causal model, as a preset has it, in the place of a template
+    layer: int | None = None  # the hidden state that is pooled, where the user chose one without a preset; None: as STATES
     role: str | None = None  # "query", "document", or the task by whose name sentence-transformers reads; None: any text
     normalize: bool = False  # the folder's own last step
     rescale: bool = False  # to length 1 at the very end, after the cut: the user's --normalize
@@ -71,12 +76,21 @@ class EncoderConfig:
             "trust_remote_code": self.trust_remote_code or None,
             "rescaled": (self.rescale and self.truncate_dim is not None) or None,
         }
+        read = {"layer": self.layer} if self.reading is None else self.reading.spec_options()
+        template = self.prompt.template if self.reading is None else self.reading.template
         return EncoderSpec(
             name=self.name, kind="transformers" if self.pooler else "sentence-transformers", weights=self.weights,
-            pooler=self.pooler, template=self.prompt.template, prefix=self.prompt.text_prompt,
+            pooler=self.pooler, template=template, prefix=self.prompt.text_prompt,
             max_length=self._limit(positions), dtype=self.dtype, normalize=self.normalize or self.rescale,
-            options=self.prompt.spec_options() | {name: value for name, value in asked.items() if value is not None},
+            options=self.prompt.spec_options() | {
+                name: value for name, value in (read | asked).items() if value is not None
+            },
         )
+
+    @property
+    def last(self) -> bool:
+        """Whether the last hidden state is read, behind the model's final norm."""
+        return (self.layer if self.reading is None else self.reading.layer) in (None, LAST)
 
     @property
     def limit_name(self) -> str:
@@ -96,7 +110,7 @@ class EncoderConfig:
         """
         text = self.prompts[role] if prompt is None and role is not None and role in self.prompts else prompt
         text = "" if text is None and role in ROLES else text
-        if self.prompt.trained or self.prompt.template is not None:
+        if self.prompt.trained or self.prompt.template is not None or self.reading is not None:
             return self
         asked = not self.prompts and prompt is None  # the user chose one prompt for all, or there is none to choose
         kept = self if text is None or asked else replace(self, prompt=replace(self.prompt, text_prompt=text or None))
@@ -124,15 +138,20 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
 
     What a folder declares holds, and options take its place; a folder that declares no pooler and no option for one is an
     EncoderError that lists the poolers. A template takes the place of a stored prompt, and a pooler that of a trained one,
-    too: notes say so. EncoderError, one line, for whatever a user can put right.
+    too: notes say so. A preset takes the place of both. EncoderError, one line, for whatever a user can put right.
     """
     _check(name, options)
+    reading = None
+    if options.preset is not None:
+        reading = load_preset(options.preset).reading()
+        reading = reading if options.layer is None else replace(reading, layer=options.layer)
+        options = replace(options, pooler=reading.pooler)
     code = options.trust_remote_code
     folder = find_minilm() if name == "minilm" else resolve(name, options.offline, options.revision, code)
     exported, declared = _declared(folder, name, options)
     if declared.own_class and code:
         declared = replace(declared, pooler=None)
-    prompt, prompts, notes = _prompt(name, options, exported, declared)
+    prompt, prompts, notes = _prompt(name, options, exported, declared) if reading is None else (PLAIN, {}, ())
     if unrun := declared.transformer is not None and code_not_run(declared.transformer, code):
         notes = (*notes, f"warning: {name} declares code of its own ({unrun}), which is not run: transformers' own class is "
                  "(--trust-remote-code runs the folder's)")
@@ -145,10 +164,13 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         name, declared.transformer, options.pooler or declared.pooler, prompt=prompt, prompts=prompts,
         normalize=normalize, rescale=options.normalize is True and (cut is not None or not normalize), truncate_dim=cut,
         max_length=options.max_length, stored_length=declared.max_length, dtype=options.dtype,
+        reading=reading, layer=None if reading is not None or options.layer == LAST else options.layer,
         similarity=declared.similarity, trust_remote_code=options.trust_remote_code, revision=options.revision, notes=notes,
         post=folder if exported is not None and exported.post else None,
         trained_on=trained_on, beyond_positions=declared.beyond_positions,
     )
+    if config.pooler is None and declared.modules and options.layer is not None:
+        raise EncoderError(f"--layer: {name} runs its own modules; choose a --pooler with it")
     if config.pooler is None and declared.modules:
         return _identified(_as_library(replace(config, folder=folder), declared, options), folder, options)
     if stray := declared.library_only:
@@ -158,7 +180,8 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         )
     if declared.modules and declared.pooler is None:
         aside = ", ".join(declared.modules[1:])
-        note = f"--pooler sets the modules of {name} aside ({aside}): it is measured without them"
+        option = "--pooler" if reading is None else "--preset"
+        note = f"{option} sets the modules of {name} aside ({aside}): it is measured without them"
         config = replace(config, normalize=False, rescale=options.normalize is True, notes=(*config.notes, note))
     return _identified(_native(config, options), folder, options)
 
@@ -190,6 +213,9 @@ def _check(name: str, options: EncoderOptions) -> None:
              f"--prompts {options.prompts}": None if options.prompts == "card" else options.prompts}
     if len(several := [option for option, value in texts.items() if value is not None]) > 1:
         raise EncoderError(f"{' and '.join(several)} exclude each other")
+    set_by_preset = texts | {"--pooler": options.pooler, "--full-stop": options.full_stop}
+    if options.preset is not None and (set_too := [name for name, value in set_by_preset.items() if value is not None]):
+        raise EncoderError(f"--preset {options.preset} decides what {set_too[0]} does: leave {set_too[0]} out")
 
 
 def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exported | None, Declared]:
@@ -299,13 +325,14 @@ def _native(config: EncoderConfig, options: EncoderOptions) -> EncoderConfig:
         raise EncoderError("--pooler mask needs a --template that holds [MASK]")
     if pooler in KINDS:
         stored_token_pooler(folder, pooler, name)
+    if config.layer is not None and (STATES.get(pooler) != (LAST,) or pooler in KINDS or pooler == "cls+dense"):
+        raise EncoderError(f"--layer {config.layer}: the pooler {pooler} chooses the hidden states that it reads")
     if prompt.trained and promised_tensors(prompt.stored()):
         prompt_file(folder)
     if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
         raise EncoderError(f"{name} is not a model folder: it holds no config.json")
     check_code(folder, name, config.trust_remote_code)
-    stated = read_settings(folder / "config.json")
-    width = stated.get("word_embed_proj_dim", stated.get("hidden_size")) if pooler not in KINDS else None  # the first: OPT's
+    width = state_width(read_settings(folder / "config.json").get, config.last) if pooler not in KINDS else None
     return replace(config, positions=stated_positions(folder), width=width if isinstance(width, int) else None)
 
 
@@ -322,6 +349,14 @@ def _identified(config: EncoderConfig, folder: Path, options: EncoderOptions) ->
     extra = (() if config.pooler else ("sentence-transformers",)) + (("peft",) if adapters else ())
     config = replace(config, base=based.get(config.folder or folder))
     return replace(config, sources=sources, weights=folder_digest(sources[0], sources[1:]), libraries=(*_LIBRARIES, *extra))
+
+
+def state_width(setting: Callable[[str, None], Any], last: bool) -> Any:
+    """The width of a hidden state, of the last one if `last`: OPT-350m's last one alone is projected.
+
+    setting: from a name in config.json and None to the value, or to None.
+    """
+    return (last and setting("word_embed_proj_dim", None)) or setting("hidden_size", None)
 
 
 def stated_positions(folder: Path) -> int | None:

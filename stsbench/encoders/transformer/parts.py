@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+SPREAD, DEVICE_MAP = "auto", "auto"  # of --device, and what accelerate makes of it
+
+
 @dataclass(frozen=True)
 class Parts:
     """Loaded from a folder, or in memory while a model is trained."""
@@ -39,11 +42,15 @@ def load_parts(config: EncoderConfig, device: str | None = None, attention: str 
     torch_device = choose_device(device)
     trust = config.trust_remote_code
     check_bases(config)
-    model, missing = load_model(config.folder, config.name, config.dtype, trust_remote_code=trust, base=config.base)
+    spread = DEVICE_MAP if device == SPREAD else None
+    model, missing = load_model(
+        config.folder, config.name, config.dtype, trust_remote_code=trust, base=config.base, device_map=spread
+    )
     if attention == "eager":
         with quiet():  # some models have no other
             model.set_attn_implementation("eager")
-    model, tokenizer = model.to(torch_device), load_tokenizer(config.folder, config.name, trust, config.base)
+    model = model if spread else model.to(torch_device)
+    tokenizer = load_tokenizer(config.folder, config.name, trust, config.base)
     return Parts(
         model, tokenizer,
         dense=choose_dense(model, missing, config.folder, config.name) if config.pooler == "cls+dense" else None,
@@ -60,10 +67,13 @@ def check_bases(config: EncoderConfig) -> None:
 
 
 def choose_device(name: str | None) -> Any:
-    """The torch.device called `name`, by default the GPU where there is one. EncoderError if this machine has no such."""
+    """The torch.device called `name`; by default, and for a model that is spread, the GPU where there is one.
+
+    EncoderError: this machine has no such.
+    """
     import torch
 
-    if name is None:
+    if name in (None, SPREAD):
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,18 +15,21 @@ from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.cache.encode import within_float16
 from stsbench.encoders.forward import batch_effects, batching
 from stsbench.encoders.forward.batch_effects import sharing_limit
-from stsbench.encoders.forward.checkpoint import position_limit
+from stsbench.encoders.forward.checkpoint import main_device, position_limit
 from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length, pool
-from stsbench.encoders.prompt.prompt import Prompt, PromptSettings
+from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import parse_template
 from stsbench.encoders.prompt.tokenise import Tokeniser
 from stsbench.encoders.prompt.tokenizer import check_ids
-from stsbench.encoders.transformer.config import EncoderConfig
+from stsbench.encoders.transformer.config import EncoderConfig, state_width
 from stsbench.encoders.transformer.parts import Parts, check_token_types, end_notes
 from stsbench.errors import DegenerateError, EncoderError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from stsbench.encoders.decoders.tokenise import Rows
+    from stsbench.encoders.decoders.vectors import Decoder
 
 # Texts tokenised, sorted and copied back at a time: bounds memory on corpora of millions. The second: where the next ones
 # are tokenised while a device computes, so that it waits for the first alone.
@@ -62,9 +67,11 @@ class TransformerEncoder(Encoder):
         self.limit_name = config.limit_name
         self.model, self.dense, self.token_pooler = model, parts.dense, parts.token_pooler
         self.tokenizer = tokenizer
-        states = getattr(model.config, "word_embed_proj_dim", model.config.hidden_size)  # the first: of OPT alone
-        self.width = int(states if parts.token_pooler is None else parts.token_pooler.vector_width)
-        self.device = next(model.parameters()).device
+        head = parts.token_pooler
+        width = state_width(partial(getattr, model.config), config.last) if head is None else head.vector_width
+        self.width = int(width)
+        self.states = (config.layer,) if config.layer is not None else STATES.get(self.pooler, (-1,))
+        self.device = main_device(model)
         self.looks_ahead = self.device.type != "cpu"  # tokenises while it computes; a CPU's cores have no time to spare
         self.padded_length = padded_length(self.pooler)
         self.attention = attention
@@ -76,12 +83,22 @@ class TransformerEncoder(Encoder):
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         self.budget = batch_tokens or _BUDGET.get(self.device.type, 8192)
         self._guard: Callable[[], AbstractContextManager[None]] = torch.inference_mode
-        self._read_prompt(config.prompt, parts)
+        self._read_prompt(config, parts)
 
-    def _read_prompt(self, settings: PromptSettings, parts: Parts) -> None:
-        """How texts become tokens, and what is learned around them."""
+    def _read_prompt(self, config: EncoderConfig, parts: Parts) -> None:
+        """How texts become tokens, what is learned around them, and what a preset makes of both."""
         self.prompt: Prompt | None = None  # with tensors
-        limit, tokenizer = self.spec.max_length, parts.tokenizer
+        self.decoder: Decoder | None = None
+        limit, tokenizer, settings = self.spec.max_length, parts.tokenizer, config.prompt
+        if config.layer is not None:
+            from stsbench.encoders.decoders.layers import check_layer
+
+            check_layer(config.layer, parts.model, self.name)
+        if config.reading is not None:
+            from stsbench.encoders.decoders.vectors import Decoder
+
+            self.decoder = Decoder(config.reading, parts.model, tokenizer, self.name, limit, self.limit_name)
+            return
         if parts.prompt is None:
             filled = parse_template(
                 settings.template, tokenizer.mask_token, self.pooler == "mask", settings.text_prompt or ""
@@ -125,6 +142,11 @@ class TransformerEncoder(Encoder):
 
         with self._guard(), self._adapted():
             forward = self._forward()
+            if self.decoder is not None:
+                for row in rows:
+                    vectors[row], truncated[row] = self._decoded(self.decoder, forward, texts[row], progress)
+                    within_float16(self.spec, texts[row], vectors[row])
+                return Encoded(vectors, truncated)
             with batching.ahead(lambda row: self._chunk(texts[row]), rows, threaded=self.looks_ahead) as chunks:
                 for number, chunk in enumerate(chunks):
                     truncated[rows[number]] = chunk.truncated
@@ -135,6 +157,21 @@ class TransformerEncoder(Encoder):
                     fetch(rows[-1])
         return Encoded(vectors, truncated)
 
+    def _decoded(
+        self, decoder: Decoder, forward: Any, texts: Sequence[str], progress: Progress | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """(n, d) vectors of some texts as a preset reads them, and which were cut."""
+        import torch
+
+        counted = _in_passes(progress, decoder.passes)
+
+        def chunk(run: Any, texts: Sequence[str], rows: Rows) -> NDArray[np.float32]:
+            return self._vectors(run, self._ordered(rows.ids, rows.cut), counted, rows)()
+
+        vectors, cut = decoder.read(forward, texts, chunk)
+        finished: NDArray[np.float32] = self._finished(torch.from_numpy(vectors)).numpy()
+        return finished, cut
+
     def _foreseen(self, prompt: Prompt | None) -> str | None:
         """Why texts are padded, where no try-out is needed to know."""
         if self.padded_length is not None:
@@ -144,19 +181,28 @@ class TransformerEncoder(Encoder):
         return f"--attention {self.attention} says so" if self.attention in ("padded", "eager") else None
 
     def _probe(self) -> None:
-        rows = self.tokeniser(batch_effects.PROBES)[0]
-        if self.pooler == "last" and self.spec.template is None:
+        both = self.decoder is not None and self.decoder.reading.bidirectional
+        texts = self.tokeniser(batch_effects.PROBES)[0] if self.decoder is None else (
+            self.decoder.tokenisers[0](batch_effects.PROBES).ids
+        )
+        rows: list[list[int]] = texts
+        if self.decoder is None and self.pooler == "last" and self.spec.template is None:
             self.notes = (*self.notes, *end_notes(self.tokenizer, rows[0], self.name))
         if self.padded_because is None:
             from stsbench.encoders.forward.packed import PackedForward, why_padded
             from stsbench.encoders.forward.padded import PaddedForward
 
-            self.padded_because = why_padded(PackedForward(self.model), PaddedForward(self.model, self.pad), rows)
+            alone = PaddedForward(self.model, self.pad, both)
+            self.padded_because = why_padded(PackedForward(self.model, both), alone, rows)
         if self.padded_because and self.attention == "varlen":
             raise EncoderError(f"--attention varlen: {self.name} has no pass without padding, because {self.padded_because}")
         forward, budget, self.budget = self._forward(), self.budget, 1 << 30  # all in one batch
+        if self.decoder is not None:
+            self.decoder.check_direction(forward, rows)
 
         def encode(texts: list[str]) -> NDArray[np.float32]:
+            if self.decoder is not None:
+                return self._decoded(self.decoder, forward, texts)[0]
             return self._vectors(forward, self._chunk(texts))()
 
         try:
@@ -184,8 +230,8 @@ class TransformerEncoder(Encoder):
         return attached(self.model, self.prompt.bottlenecks, 0)
 
     def _forward(self) -> Any:
-        """One run's pass: ids, groups and STATES to states; with a prompt ids, groups and marks to vectors, with mean_padded
-        ids and groups to vectors."""
+        """One run's pass: ids, groups and indices of states to states; with a prompt ids, groups and marks to vectors, with
+        mean_padded ids and groups to vectors."""
         if self.padded_length is not None:
             from stsbench.encoders.forward.padded import MeanPaddedForward
 
@@ -193,7 +239,9 @@ class TransformerEncoder(Encoder):
         from stsbench.encoders.forward.packed import PackedForward
         from stsbench.encoders.forward.padded import PaddedForward
 
-        forward = PaddedForward(self.model, self.pad) if self.padded_because else PackedForward(self.model)
+        both = self.decoder is not None and self.decoder.reading.bidirectional
+        padded = PaddedForward(self.model, self.pad, both)
+        forward = padded if self.padded_because else PackedForward(self.model, both)
         if self.prompt is None:
             return forward
         from stsbench.encoders.prompt.prompted import PromptedVectors
@@ -203,33 +251,39 @@ class TransformerEncoder(Encoder):
     def _chunk(self, texts: Sequence[str]) -> batching.Chunk:
         """Some texts' tokens, as the device is to have them. EncoderError for tokens that the model lacks."""
         ids, truncated = self.tokeniser(texts)
+        chunk = self._ordered(ids, truncated)
+        if self.pooler != "mask" or not len(chunk.order):
+            return chunk
+        inside = [self.tokeniser.mark(ids[i], texts[i]) for i in chunk.order.tolist()]
+        return replace(chunk, marks=np.array(inside, dtype=np.int64) + np.cumsum(chunk.lengths) - chunk.lengths)
+
+    def _ordered(self, ids: list[list[int]], truncated: NDArray[np.bool_]) -> batching.Chunk:
         lengths = np.array([len(row) for row in ids], dtype=np.int64)
         order = batching.longest_first(lengths)
         order = order[lengths[order] > 0]  # a text without a token keeps its zero vector
-        lengths, flat, marks = lengths[order], batching.flatten(ids, order), None
+        flat = batching.flatten(ids, order)
         check_ids(flat, self.model, self.tokenizer, self.name)
-        if self.pooler == "mask" and len(order):
-            inside = np.array([self.tokeniser.mark(ids[i], texts[i]) for i in order.tolist()], dtype=np.int64)
-            marks = inside + np.cumsum(lengths) - lengths
-        return batching.Chunk(len(texts), truncated, order, lengths, flat, marks)
+        return batching.Chunk(len(ids), truncated, order, lengths[order], flat, None)
 
     def _vectors(
-        self, forward: Any, chunk: batching.Chunk, progress: Progress | None = None
+        self, forward: Any, chunk: batching.Chunk, progress: Progress | None = None, rows: Rows | None = None
     ) -> Callable[[], NDArray[np.float32]]:
         """A call that gives the (texts, d) vectors of a chunk, and waits for a GPU that has not computed them yet: one copy
-        there, one back, no wait between batches."""
+        there, one back, no wait between batches. rows: of a preset, whose pass `forward` is, and which may give rows of
+        another width."""
         import torch
 
         from stsbench.encoders.forward.attention import from_device, to_device
 
-        result = np.zeros((chunk.texts, self.dimension), dtype=np.float32)
         lengths, starts = chunk.lengths, np.concatenate([[0], np.cumsum(chunk.lengths)])
         if progress and chunk.texts > len(lengths):
             progress(chunk.texts - len(lengths))
         if not len(lengths):
-            return lambda: result
+            return lambda: np.zeros((chunk.texts, self.dimension if rows is None else self.width), dtype=np.float32)
         tokens = to_device(torch.from_numpy(chunk.ids), self.device)
-        marks = None if chunk.marks is None else to_device(torch.from_numpy(chunk.marks), self.device)
+        marks: Any = None if chunk.marks is None else to_device(torch.from_numpy(chunk.marks), self.device)
+        if rows is not None:
+            marks = forward.marks(rows, chunk.order, lambda values: to_device(values, self.device))
         parts: list[Tensor] = []
         sizes = lengths if self.padded_length is None else np.full_like(lengths, self.padded_length)
         done = 0
@@ -238,7 +292,9 @@ class TransformerEncoder(Encoder):
             if self.equal_lengths or sizes[done] > self._sharing_limit:  # lengths descend
                 stop = min(stop, done + int(np.count_nonzero(sizes[done:stop] == sizes[done])))
             first, groups = int(starts[done]), batching.groups(lengths[done:stop])
-            batch_marks = None if marks is None else marks[done:stop] - first
+            batch_marks: Any = None if marks is None else marks[done:stop]
+            if self.pooler == "mask":
+                batch_marks = batch_marks - first
             vectors = self._attempt(forward, tokens[first:int(starts[stop])], groups, batch_marks)
             if vectors is None:
                 continue  # out of memory: the same texts again, under half the budget
@@ -249,26 +305,31 @@ class TransformerEncoder(Encoder):
         arrived = from_device(torch.cat(parts))
 
         def vectors_of_all() -> NDArray[np.float32]:
-            result[chunk.order] = arrived().numpy()
+            computed = arrived().numpy()
+            result = np.zeros((chunk.texts, computed.shape[1]), dtype=np.float32)
+            result[chunk.order] = computed
             if progress and self.device.type != "cpu":  # there a batch has only been queued when the loop goes on
                 progress(len(lengths))
             return result
 
         return vectors_of_all
 
-    def _attempt(self, forward: Any, ids: Tensor, groups: batching.Groups, marks: Tensor | None) -> Tensor | None:
+    def _attempt(self, forward: Any, ids: Tensor, groups: batching.Groups, marks: Any) -> Tensor | None:
         """(n, d) vectors of one batch, or None after the token budget has been halved for want of memory."""
         import torch
 
         from stsbench.encoders.forward.attention import UnknownAttentionError
 
         try:
+            if self.decoder is not None:
+                vectors: Tensor = forward(ids, groups, marks)
+                return vectors
             if self.prompt is not None:
                 vectors = forward(ids, groups, marks)
             elif self.padded_length is not None:
                 vectors = forward(ids, groups)
             else:
-                states = forward(ids, groups, STATES[self.pooler])
+                states = forward(ids, groups, self.states)
                 vectors = pool(self.pooler, states, groups, marks, self.dense, self.token_pooler)
             return self._finished(vectors)
         except torch.OutOfMemoryError as error:
@@ -292,3 +353,17 @@ class TransformerEncoder(Encoder):
         vectors = normalize(vectors, dim=1) if self.normalize else vectors
         vectors = vectors if self.truncate_dim is None else vectors[:, :self.truncate_dim]
         return normalize(vectors, dim=1) if self.rescale else vectors
+
+def _in_passes(progress: Progress | None, passes: int) -> Progress | None:
+    """`progress` for texts that are read `passes` times: the shares of a text count when they are a whole one."""
+    if progress is None or passes == 1:
+        return progress
+    read = told = 0
+
+    def report(done: int) -> None:
+        nonlocal read, told
+        read += done
+        progress(read // passes - told)
+        told = read // passes
+
+    return report

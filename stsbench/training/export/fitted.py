@@ -42,11 +42,11 @@ class FitOptions(EncoderOptions, CacheOptions):
 def fit(
     post: str, model: Any, data: str | Path | VectorStore | Iterable[str] | None, output: str | Path, *,
     settings: Mapping[str, Any] | None = None, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
-    no_cache: bool = False, pooler: str | None = None, template: str | None = None, full_stop: bool | None = None,
-    max_length: int | None = None, normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, prompts: str = "card", route: str | None = None, revision: str | None = None,
-    trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
-    attention: str = "auto", offline: bool = False,
+    no_cache: bool = False, pooler: str | None = None, template: str | None = None, preset: str | None = None,
+    layer: int | None = None, full_stop: bool | None = None, max_length: int | None = None, normalize: bool | None = None,
+    truncate_dim: int | None = None, prompt: str | None = None, prompt_name: str | None = None, prompts: str = "card",
+    route: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
+    dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False,
 ) -> Encoder:
     """Fit a post-processing on texts and write a model that applies it to its vectors, as `stsbench fit` does.
 
@@ -68,8 +68,8 @@ def fit(
     log = warning_log()
     options = checked_options(
         FitOptions, "fit", post=post, output=output, settings=settings, cache_dir=cache_dir, cache_limit=cache_limit,
-        no_cache=no_cache, pooler=pooler, template=template, full_stop=full_stop, max_length=max_length,
-        normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name,
+        no_cache=no_cache, pooler=pooler, template=template, preset=preset, layer=layer, full_stop=full_stop,
+        max_length=max_length, normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name,
         prompts=prompts, route=route, revision=revision,
         trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
         offline=offline,
@@ -138,6 +138,7 @@ def _native(encoder: Encoder, options: EncoderOptions) -> LazyEncoder:
     stray = {
         "--dtype": spec.dtype != "float32", "--truncate-dim": config.truncate_dim is not None,
         "--trust-remote-code": config.trust_remote_code, "a prompt before each text": spec.prefix is not None,
+        "--preset": config.reading is not None, "--layer": config.layer is not None,
         "--template": config.prompt.template is not None and not config.prompt.trained,
         "--full-stop": config.prompt.full_stop and not config.prompt.trained, "an adapter": len(config.sources) > 1,
     }

@@ -290,12 +290,12 @@ def test_an_unreadable_folder_is_no_failure(tmp_path):
 def test_vectors_of_another_way_to_encode_are_not_read(tmp_path, monkeypatch):
     store = EmbeddingCache(tmp_path)
     encode_cached(Toy(), ["a", "b"], store)
-    monkeypatch.setattr("stsbench.encoders.cache.key.ENCODING", "5")
+    monkeypatch.setattr("stsbench.encoders.cache.key.ENCODING", "6")
     encoder = Toy()
     monkeypatch.setattr(encoder, "run", lambda texts, *rest: embed(["c"] * len(texts)))
     assert (encode_cached(encoder, ["a", "b"], store).vectors == embed(["c", "c"]).vectors).all()
     lines = CliRunner().invoke(cache_command, ["info", "--cache", str(tmp_path)]).output.splitlines()
-    assert [line.partition("stale: ")[2] for line in lines[1:]].count("stsbench's encoding 4 -> 5") == 1
+    assert [line.partition("stale: ")[2] for line in lines[1:]].count("stsbench's encoding 5 -> 6") == 1
 
 
 def test_the_command_line(tmp_path, monkeypatch):
@@ -311,7 +311,7 @@ def test_the_command_line(tmp_path, monkeypatch):
     store.note("a" * 64, CacheNote({"name": "old"}, {"numpy": "0.1"}))
     store.put("b" * 64, ["a"], embed(["a"]))
     lines = CliRunner().invoke(cache_command, ["info"]).output.splitlines()
-    assert f"old, stale: stsbench's encoding 1 -> 4, numpy 0.1 -> {np.__version__}" in "\n".join(lines)
+    assert f"old, stale: stsbench's encoding 1 -> 5, numpy 0.1 -> {np.__version__}" in "\n".join(lines)
     assert "?, stale: made before the versions of libraries were kept" in "\n".join(lines)
     store.put("c" * 64, ["a"], embed(["a"]))
     store.note("c" * 64, CacheNote({"name": "mine", "pooler": "cls", "prefix": "query: "}, versions([])))

@@ -200,8 +200,8 @@ def test_another_encoder_or_setting_is_one_line(source, tmp_path, monkeypatch):
         build(source, tmp_path / "versioned", versioned)
     monkeypatch.undo()
     build(source, tmp_path / "versioned", versioned)
-    monkeypatch.setattr("stsbench.encoders.cache.key.ENCODING", "5")
-    with pytest.raises(EncoderError, match=r"made by other versions \(stsbench's encoding 4 -> 5\)"):
+    monkeypatch.setattr("stsbench.encoders.cache.key.ENCODING", "6")
+    with pytest.raises(EncoderError, match=r"made by other versions \(stsbench's encoding 5 -> 6\)"):
         build(source, tmp_path / "versioned", versioned)
 
 

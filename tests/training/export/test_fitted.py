@@ -171,9 +171,12 @@ def test_what_no_folder_can_hold_is_refused_by_name(tmp_path, data):
     for options, said in (
         ({"template": "It means {} ."}, "--template"), ({"prompt": "query: "}, "a prompt before each text"),
         ({"truncate_dim": 8}, "--truncate-dim"), ({"dtype": "bfloat16"}, "--dtype"), ({"full_stop": True}, "--full-stop"),
+        ({"layer": 1}, "--layer"),
     ):
         with pytest.raises(StsbenchError, match=f"with {said} cannot be written"):
             fit(tmp_path, data, "standardise", pooler="mean", **options)
+    with pytest.raises(StsbenchError, match="with --preset cannot be written"):
+        fit(tmp_path, data, "standardise", preset="prompteol")
     with pytest.raises(StsbenchError, match="run by lexical"):
         fit_model("lexical:token-set", EncoderOptions(), "standardise", data, tmp_path / "out", log=print)
     with pytest.raises(StsbenchError, match="vectors whose width is a multiple of 4096"):  # before the texts are looked for

@@ -1,0 +1,1 @@
+"""Presets: how sentence vectors are read off a causal model without training it (PromptEOL, MetaEOL, Echo, ...)."""

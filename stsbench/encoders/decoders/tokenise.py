@@ -1,0 +1,180 @@
+"""Texts inside a preset's template, as token ids, and where in them the text and a placeholder stand."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.encoders.decoders.clean_up import CLEAN_UPS
+from stsbench.encoders.decoders.reading import Reading
+from stsbench.encoders.prompt.template import Template
+from stsbench.encoders.prompt.tokenise import Tokeniser
+from stsbench.errors import EncoderError
+
+_PLACEHOLDER = "\ue000PST\ue001"  # from the private use area: no text holds it
+_OPENING = ' "{}"'  # directly before it the placeholder stands
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Token ids of n texts. cut: bool (n,); tails: (n,) how many tokens there are from the text's last copy on; prepended:
+    (n,) where the placeholder stands, or None."""
+
+    ids: list[list[int]]
+    cut: NDArray[np.bool_]
+    tails: NDArray[np.int64]
+    prepended: NDArray[np.int64] | None = None
+
+
+class _Tokeniser:
+    """What the three ways to put a text into a template have in common."""
+
+    def __init__(self, tokenizer: Any, reading: Reading, limit: int | None, limit_name: str) -> None:
+        """limit: the most tokens of a text in its template."""
+        self.tokenizer, self.clean = tokenizer, CLEAN_UPS[reading.clean_up]
+        self.limit, self.limit_name = limit, limit_name
+        self.trailing = 0 if reading.own_ends else trailing_tokens(tokenizer)
+        self._plain = Tokeniser(tokenizer, None, Template())
+
+    def __call__(self, texts: Sequence[str]) -> Rows:
+        """n texts as they are read. EncoderError: the limit leaves no token of a text."""
+        return self._rows([self.clean(text) for text in texts])
+
+    def _rows(self, texts: list[str]) -> Rows:
+        raise NotImplementedError
+
+    def _alone(self, texts: list[str]) -> list[list[int]]:
+        """Ids without special tokens."""
+        if not texts:
+            return []
+        rows = self.tokenizer(texts, add_special_tokens=False, padding=False, truncation=False, verbose=False)["input_ids"]
+        return [list(row) for row in rows]
+
+    def _no_room(self, text: str) -> EncoderError:
+        return EncoderError(f"{self.limit_name} {self.limit} leaves no token of {text[:60]!r} beside its template")
+
+
+class OneCopy(_Tokeniser):
+    """The filled template is tokenised, as the released code of PromptEOL and its kin does."""
+
+    def __init__(self, tokenizer: Any, reading: Reading, template: str, limit: int | None, limit_name: str) -> None:
+        self.placeholder: int | None = None
+        if reading.prepend is not None:
+            tokenizer, template = copy.deepcopy(tokenizer), _with_placeholder(template)
+            tokenizer.add_tokens([_PLACEHOLDER])
+            self.placeholder = int(tokenizer.convert_tokens_to_ids(_PLACEHOLDER))
+        super().__init__(tokenizer, reading, limit, limit_name)
+        before, _, after = template.partition("{}")
+        filled = Template(reading.shots + before, after)
+        self._filled = Tokeniser(
+            tokenizer, None if limit is None else limit + self.trailing, filled, limit_name=limit_name
+        )
+        self._after = after if reading.over == "alone" else None
+
+    def _rows(self, texts: list[str]) -> Rows:
+        ids, cut = self._filled(texts)
+        ids = [row[: len(row) - self.trailing] for row in ids]
+        tails = np.array([len(row) for row in ids], dtype=np.int64)
+        if self._after is not None:
+            alone = [len(row) for row in self._alone([text + self._after for text in texts])]
+            tails = np.minimum(np.maximum(np.array(alone, dtype=np.int64), 1), tails)
+        if self.placeholder is None:
+            return Rows(ids, cut, tails)
+        prepended = np.array([row.index(self.placeholder) for row in ids], dtype=np.int64)
+        for row, position in zip(ids, prepended.tolist(), strict=True):
+            row[position] = 0  # any token that the model has: its embedding is replaced
+        return Rows(ids, cut, tails, prepended)
+
+
+_Placed = tuple[list[int], list[int], list[int]]  # ids, and where in them the two copies stand
+
+
+class TwoCopies(_Tokeniser):
+    """A filled template that holds the text twice is tokenised; one too long loses the last tokens of either copy."""
+
+    def __init__(self, tokenizer: Any, reading: Reading, template: str, limit: int | None, limit_name: str) -> None:
+        super().__init__(tokenizer, reading, limit, limit_name)
+        self._parts = template.split("{}")
+        if self._plain.backend is None:
+            raise EncoderError(f"--preset {reading.preset} needs a fast tokenizer, which says where its tokens stand")
+
+    def _rows(self, texts: list[str]) -> Rows:
+        read = [self._placed(text) for text in texts]
+        cut = np.array([self.limit is not None and len(ids) > self.limit for ids, _, _ in read], dtype=np.bool_)
+        for i in np.flatnonzero(cut).tolist():
+            read[i] = self._shorten(*read[i], texts[i])
+        tails = np.array([max(1, len(second)) for _, _, second in read], dtype=np.int64)
+        return Rows([ids for ids, _, _ in read], cut, tails)
+
+    def _placed(self, text: str) -> _Placed:
+        """Token ids, and where in them the two copies stand. A blank that is a token of its own belongs to neither."""
+        first, between, after = self._parts
+        filled = first + text + between + text + after
+        encoding = self._plain.backend.encode(filled)
+        size = len(encoding.ids) - self.trailing
+        start = len(first)
+        again = start + len(text) + len(between)
+        copies = [
+            [i for i, (left, right) in enumerate(encoding.offsets[:size]) if right > begin and left < begin + len(text)]
+            for begin in (start, again)
+        ]
+        return list(encoding.ids[:size]), copies[0], copies[1]
+
+    def _shorten(self, ids: list[int], first: list[int], second: list[int], text: str) -> _Placed:
+        assert self.limit is not None
+        dropped = (len(ids) - self.limit + 1) // 2
+        if dropped >= min(len(first), len(second)):
+            raise self._no_room(text)
+        gone = {*first[-dropped:], *second[-dropped:]}
+        return [token for i, token in enumerate(ids) if i not in gone], first[:-dropped], second[:-dropped]
+
+
+class Segments(_Tokeniser):
+    """Every part of a template is tokenised by itself, without special tokens but those that it names."""
+
+    def __init__(self, tokenizer: Any, reading: Reading, template: str, limit: int | None, limit_name: str) -> None:
+        super().__init__(tokenizer, reading, limit, limit_name)
+        named = {"{bos}": tokenizer.bos_token or "", "{eos}": tokenizer.eos_token or ""}
+        parts = [part if part == "{}" else _replaced(part, named) for part in reading.segments]
+        self._parts = [None if part == "{}" else self._alone([part])[0] for part in parts]
+        self._behind = len(self._parts) - 1 - max(i for i, part in enumerate(self._parts) if part is None)
+
+    def _rows(self, texts: list[str]) -> Rows:
+        around, copies = sum(len(part) for part in self._parts if part is not None), self._parts.count(None)
+        room = None if self.limit is None else (self.limit - around) // copies
+        if room is not None and room < 1 and texts:
+            raise self._no_room(texts[0])
+        whole = self._alone(texts)
+        kept = [row[:room] for row in whole]
+        behind = sum(len(part) for part in self._parts[len(self._parts) - self._behind:] if part is not None)
+        ids = [[token for part in self._parts for token in (row if part is None else part)] for row in kept]
+        cut = np.array([room is not None and len(row) > room for row in whole], dtype=np.bool_)
+        return Rows(ids, cut, np.array([max(1, len(row) + behind) for row in kept], dtype=np.int64))
+
+
+def tokeniser(tokenizer: Any, reading: Reading, template: str, limit: int | None, limit_name: str) -> _Tokeniser:
+    """How a text is put into one template of a reading."""
+    kind = Segments if reading.segments else TwoCopies if template.count("{}") == 2 else OneCopy
+    return kind(tokenizer, reading, template, limit, limit_name)
+
+
+def trailing_tokens(tokenizer: Any) -> int:
+    """How many special tokens a tokenizer puts behind a text of its own accord."""
+    special, probe = (list(tokenizer(text, padding=False, truncation=False)["input_ids"]) for text in ("", "a"))
+    first = next((i for i, pair in enumerate(zip(special, probe, strict=False)) if pair[0] != pair[1]), len(special))
+    return len(special) - first
+
+
+def _with_placeholder(template: str) -> str:
+    return template.replace(_OPENING, f" {_PLACEHOLDER}{_OPENING}")
+
+
+def _replaced(part: str, named: dict[str, str]) -> str:
+    for name, token in named.items():
+        part = part.replace(name, token)
+    return part

@@ -1,0 +1,20 @@
+"""The mean in which token i counts i times, of a text without a template."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from stsbench.encoders.decoders.base import Preset, PresetOptions
+from stsbench.encoders.decoders.reading import Reading
+
+
+class WeightedMean(Preset):
+    """SGPT's pooling on a model that was not trained for it."""
+
+    name = "weighted-mean"
+    sentence = "The mean over all tokens of the text alone, in which token i counts i times"
+    source = "Muennighoff 2022 (SGPT), arXiv 2202.08904"
+    Options: ClassVar[type[PresetOptions]] = PresetOptions
+
+    def reading(self) -> Reading:
+        return Reading(self.spelled, pooler="weighted_mean", layer=self.options.layer, own_ends=True)

@@ -1,0 +1,108 @@
+"""Presets that change a model's states, on other families than those of test_presets: each text has its own vector."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from families import FAMILIES
+from tiny_decoders import TEXTS, Naive, decoder_folder, tokenizer
+
+from stsbench import load_encoder
+from stsbench.encoders.decoders.tokenise import trailing_tokens
+from stsbench.errors import EncoderError
+
+CAUSAL = ["gemma", "gemma2", "gemma3", "gpt2", "gpt_neox", "mistral", "olmo2", "phi3", "qwen2", "qwen3"]
+CHANGING = ["token-prepending:exit=2,layer=-2", "contrastive:at=1,layer=-1", "llm2vec"]
+
+
+def pair(name):
+    kind, settings = FAMILIES[name]
+    words = tokenizer("bos")
+    more = {"n_positions": 512} if name == "gpt2" else {"max_position_embeddings": 512}
+    more |= {"sliding_window": 300} if "sliding_window" in settings else {}  # the placeholder is not out of sight
+    torch.manual_seed(2)
+    config = getattr(transformers, f"{kind}Config")(**{**settings, "vocab_size": len(words), "pad_token_id": 0, **more})
+    model = getattr(transformers, f"{kind}Model")(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.1 * torch.randn_like(weight)
+    return model, words
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return {name: pair(name) for name in CAUSAL}
+
+
+@pytest.mark.parametrize("preset", CHANGING)
+@pytest.mark.parametrize("family", CAUSAL)
+def test_a_text_has_the_vector_that_it_has_alone(pairs, family, preset):
+    encoder = load_encoder(pairs[family], preset=preset, device="cpu")
+    vectors = encoder.encode(TEXTS)
+    size = max(1, np.abs(vectors).max())
+    assert np.abs(vectors - np.stack([encoder.encode(text) for text in TEXTS])).max() < 1e-5 * size
+    # what the preset changes has an effect, by one pass as by the other
+    padded = load_encoder(pairs[family], preset=preset, device="cpu", attention="padded").encode(TEXTS)
+    assert np.abs(vectors - padded).max() < 1e-5 * size
+    plain = {"llm2vec": "llm2vec:attention=causal"}.get(preset, f"prompteol:layer={preset.rpartition('=')[2]}")
+    assert np.abs(vectors - load_encoder(pairs[family], preset=plain, device="cpu").encode(TEXTS)).max() > 1e-2
+
+
+def test_a_model_without_attention_is_read_but_not_changed():
+    mamba = pair("mamba")
+    assert load_encoder(mamba, preset="prompteol", device="cpu").encode("Rain").shape == (32,)
+    with pytest.raises(EncoderError, match="has no output projection, which the preset changes"):
+        load_encoder(mamba, preset="contrastive:at=1,layer=-1", device="cpu").encode("Rain")
+    with pytest.raises(EncoderError, match="cannot be switched to both directions"):
+        load_encoder(mamba, preset="llm2vec", device="cpu").encode("Rain")
+
+
+def test_the_last_state_of_a_model_that_projects_it_has_its_own_width(tmp_path):
+    """OPT-350m: embeddings and last state of width 512, layers of 1,024."""
+    folder = decoder_folder(tmp_path / "opt", "opt", "bos", word_embed_proj_dim=16, do_layer_norm_before=False)
+    model = Naive(folder)
+    for layer, width in ((-1, 16), (-2, 32), (0, 32)):
+        encoder = load_encoder(str(folder), preset="token-prepending:exit=2", layer=layer, device="cpu")
+        assert encoder.dimension == width and encoder.encode(TEXTS).shape == (len(TEXTS), width)
+        want = model.states(model.ids(TEXTS[0]), layer)[-1].numpy()
+        got = load_encoder(str(folder), pooler="last", layer=layer, device="cpu").encode(TEXTS[0])
+        assert got.shape == (width,) and np.abs(got - want).max() < 1e-5
+
+
+def test_half_precision_and_what_comes_behind_the_mean(tmp_path):
+    folder = decoder_folder(tmp_path / "llama", "llama")
+    for preset in ("metaeol", "token-prepending:exit=3,layer=-2", "contrastive:at=1,layer=-2,prompt=ck"):
+        whole = load_encoder(str(folder), preset=preset, device="cpu").encode(TEXTS)
+        half = load_encoder(str(folder), preset=preset, device="cpu", dtype="bfloat16").encode(TEXTS)
+        assert 0 < np.linalg.norm(half - whole) < 0.05 * np.linalg.norm(whole)
+        cut = load_encoder(str(folder), preset=preset, device="cpu", normalize=True, truncate_dim=8).encode(TEXTS)
+        want = whole[:, :8] / np.linalg.norm(whole[:, :8], axis=1, keepdims=True)
+        assert np.abs(cut - want).max() < 1e-6
+
+
+def test_progress_counts_each_text_once(tmp_path):
+    folder = decoder_folder(tmp_path / "llama", "llama")
+    for preset in ("prompteol", "metaeol", "contrastive:at=1,layer=-2,prompt=ck"):
+        done = []
+        load_encoder(str(folder), preset=preset, device="cpu", batch_tokens=32).run(TEXTS, done.append)
+        assert sum(done) == len(TEXTS) and min(done) >= 0
+
+
+@pytest.mark.parametrize(("ends", "count"), [("none", 0), ("bos", 0), ("eos", 1), ("both", 1)])
+def test_special_tokens_behind_a_text_are_counted(ends, count):
+    assert trailing_tokens(tokenizer(ends)) == count
+
+
+def test_bfloat16_is_transformers_own(tmp_path):
+    """Weights are rounded, and the frequencies of rotary positions are not."""
+    folder = decoder_folder(tmp_path / "llama", "llama")
+    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    text = " ".join(TEXTS * 6)
+    encoder = load_encoder(str(folder), pooler="last", dtype="bfloat16", attention="padded", device="cpu")
+    with torch.no_grad():
+        ids = torch.tensor([tokenizer("bos")(text)["input_ids"]])
+        want = model(ids).last_hidden_state[0, -1].float().numpy()
+    assert np.array_equal(encoder.encode(text), want) and ids.shape[1] > 250
+    assert encoder.built.model.rotary_emb.inv_freq.dtype == torch.float32
