@@ -76,5 +76,6 @@ def test_eval_takes_what_its_options_are_and_no_other_default():
     assert set(parameters) - set(made) == {"json_target", "form"} and set(made) <= set(parameters)
     shown = {name: parameters[name].default for name in made if getattr(parameters[name], "show_default", None)}
     assert shown == {
-        "dtype": "float32", "attention": "auto", "prompts": "card", "cache_limit": 20.0, "protocols": "sts", "text_version": "senteval",
+        "dtype": "float32", "attention": "auto", "prompts": "card", "cache_limit": 20.0, "protocols": "sts",
+        "text_version": "senteval",
     }

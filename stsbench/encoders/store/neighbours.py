@@ -127,8 +127,9 @@ def neighbours(
         NeighboursOptions, "neighbours", query_file=query_file, top=top, backend=backend, column=column, data_dir=data_dir,
         sample=sample, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache, pooler=pooler, template=template,
         full_stop=full_stop, max_length=max_length, normalize=normalize, truncate_dim=truncate_dim, prompt=prompt,
-        prompt_name=prompt_name, prompts=prompts, route=route, revision=revision, trust_remote_code=trust_remote_code, device=device, dtype=dtype,
-        batch_tokens=batch_tokens, attention=attention, offline=offline,
+        prompt_name=prompt_name, prompts=prompts, route=route, revision=revision,
+        trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens,
+        attention=attention, offline=offline,
     )
     texts = [queries] if isinstance(queries, str) else list(checked_texts(queries, "query"))
     asked = distinct(texts, options.query_file, options)
