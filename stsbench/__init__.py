@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench.evaluation.run_file import load_records as load_records
     from stsbench.experiments.load import load as load
     from stsbench.experiments.plan import run_plan as run_plan
+    from stsbench.experiments.prompts import measure_prompts as measure_prompts
     from stsbench.experiments.sweep import sweep as sweep
     from stsbench.experiments.train import train as train
     from stsbench.installation.report import doctor as doctor
@@ -51,6 +52,7 @@ _PUBLIC = {
     "load_encoder": "stsbench.encoders.load",
     "load_recipe": "stsbench.training.recipes.by_name",
     "load_records": "stsbench.evaluation.run_file",
+    "measure_prompts": "stsbench.experiments.prompts",
     "neighbours": "stsbench.encoders.store.neighbours",
     "plot": "stsbench.plots.draw",
     "reproduce": "stsbench.leaderboard.reproduce.api",
@@ -85,6 +87,7 @@ __all__ = [
     "load_encoder",
     "load_recipe",
     "load_records",
+    "measure_prompts",
     "methods",
     "neighbours",
     "plot",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import click
 
 from stsbench.cli.options import options_of, usage_errors
 from stsbench.cli.output.messages import echo
-from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
+from stsbench.encoders.options import PROMPTS, CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import DataOptions, MeasureOptions, RecordOptions, words_of
 
@@ -51,6 +52,8 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     output = options.pop("output") or _default_output(options["model"])
     command = ["stsbench", *sys.argv[1:]]
     options["without_overlap"] = options["without_overlap"] or ()
+    if options["prompts"] not in PROMPTS:
+        return _behind_each(options, output, json_target, form)
     chosen = EvalOptions(output=output, command=command, extra_provenance=_of_training(options), **options)
     with usage_errors(), progress_bar() as progress:
         result = run(chosen, log=log, progress=progress, **({"doing": progress.doing} if progress else {}))
@@ -67,6 +70,32 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     if json_target:
         write_json([row.model_dump() for row in result.rows], json_target)
     return 3 if result.failures else 0
+
+
+def _behind_each(options: dict[str, Any], output: Path, json_target: str | None, form: str) -> int:
+    """Every prompt of a file, with one load of the model: a table; the runs, the scores and the picture in a folder."""
+    from stsbench.cli.output.json_file import write_json
+    from stsbench.cli.output.messages import log
+    from stsbench.encoders.load import load_encoder
+    from stsbench.experiments.prompts import measure_prompts, read_prompts
+
+    path, names = Path(options.pop("prompts")), {entry.name for entry in fields(EncoderOptions)}
+    if not path.is_file():
+        raise click.UsageError(f"--prompts {path}: there is no such file, and it is none of {', '.join(PROMPTS)}")
+    if set_too := [name for name in ("devices", "processes") if options[name] is not None]:
+        raise click.UsageError(f"--{set_too[0]}: a file of prompts is measured in one process")
+    if form != "table":
+        raise click.UsageError(f"--format {form}: a file of prompts gives a table, and prompts.csv in the run folder")
+    prompts, how = read_prompts(path), {key: value for key, value in options.items() if key not in names}
+    encoder = load_encoder(options["model"], EncoderOptions(**{key: options[key] for key in names & options.keys()}))
+    made = measure_prompts(encoder, prompts, how.pop("protocols"), tasks=how.pop("tasks"), output=output, log=log, **how)
+    made.save(output)
+    log(f"runs, prompts.csv and prompts.png: {output}")
+    if json_target != "-":
+        echo(str(made))
+    if json_target:
+        write_json([*made.rows()], json_target)
+    return 0
 
 
 def _of_training(options: dict[str, Any]) -> dict[str, Any]:

@@ -165,6 +165,13 @@ class Encoder(Interface, ABC):
         """
         return self
 
+    def behind(self, prompt: str) -> Encoder:
+        """This encoder with one prompt, "" for none, before every text, whatever its role and task: as the option --prompt.
+
+        An encoder that puts no prompt before a text returns itself.
+        """
+        return self.for_role(None, prompt)
+
     def anew(self) -> Encoder:
         """This encoder fitted once more where it was fitted on texts that were read otherwise; any other is itself."""
         return self

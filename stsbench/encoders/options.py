@@ -52,7 +52,8 @@ class EncoderOptions:
     prompt_name: str | None = option(None, "One of the prompts that the model folder stores, e.g. query.")
     prompts: str = option(
         "card", "Prompts chosen by a text's role and task. card: those of the model's card, stored in its folder or known "
-        "of its Hub id. mteb: what mteb's loader of this model passes. none: no prompt anywhere.", choices=PROMPTS,
+        "of its Hub id. mteb: what mteb's loader of this model passes. none: no prompt anywhere. FILE, for eval: each line "
+        "is measured.", metavar="card|mteb|none|FILE",
     )
     route: str | None = option(
         None, "The way through a Router, or the adapter, that every text takes; default: by the protocol.", flag="--task",

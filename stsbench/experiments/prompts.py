@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +16,12 @@ import yaml
 
 from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
 from stsbench.encoders.base import Encoder
-from stsbench.errors import EncoderError, StsbenchError
+from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, warning_log
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import metric_under
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.tables import firsts, main_rows
+from stsbench.files import atomic_write
 from stsbench.metrics.prompts import Spread, mean_over_prompts, spread
 from stsbench.parsing import MOST_YAML, load_yaml, read_text
 from stsbench.registry import DEFAULT_PROTOCOL
@@ -104,6 +108,16 @@ class PromptScores(Tabular):
         """A row for each prompt and task, the default and the controls among them."""
         return arrow_table([asdict(score) for score in self.scores])
 
+    def save(self, folder: Path) -> None:
+        """Write prompts.csv, every score, and prompts.png, the picture, into `folder`."""
+        from stsbench.display.style import save
+
+        with atomic_write(folder / "prompts.csv") as stream:
+            writer = csv.DictWriter(stream, [entry.name for entry in fields(PromptScore)], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(asdict(score) for score in self.scores)
+        save(self.plot(), folder / "prompts.png")
+
     def plot(self) -> Figure:
         """Each task's scores over prompts as points, with the default, its interval over items, and the controls."""
         from stsbench.plots.prompts import Strip, figure
@@ -118,15 +132,18 @@ class PromptScores(Tabular):
         return drawn
 
     def __str__(self) -> str:
-        """The table, then the best and the worst prompt of each task."""
-        return printable("\n".join([text_table(self._lines()), *self._remarks()]))
+        """Scores and intervals of each task, then its best and its worst prompt, on 80 columns where names are short."""
+        lines = self._lines()
+        parts = [text_table([[line[0], *line[start:stop]] for line in lines]) for start, stop in ((1, 9), (9, None))]
+        remarks = [fill(remark, 80, subsequent_indent="  ", break_on_hyphens=False) for remark in self._remarks()]
+        return printable("\n".join([parts[0], "", parts[1], "", *remarks]))
 
     def _repr_html_(self) -> str:
         title = f"{self.name}: scores over {counted(self.prompts, 'prompt')}"
         return html_table(title, self._lines()) + html_lines(self._remarks())
 
     def _lines(self) -> list[list[str]]:
-        header = ["task", "default", "no prompt", "neutral", "prompts", "mean", "sd", "error", "min", "max", "below default",
+        header = ["task", "default", "no prompt", "neutral", "mean", "sd", "min", "max", "below default", "prompts", "error",
                   "95 % over prompts", "95 % over items"]
         return [header, *map(_cells, self.rows())]
 
@@ -153,35 +170,43 @@ class PromptScores(Tabular):
 def measure_prompts(
     encoder: Encoder, prompts: Sequence[str] | Mapping[str, Sequence[str]],
     protocols: str | Sequence[str] = (DEFAULT_PROTOCOL,), *, tasks: str | Sequence[str] | None = None,
-    neutral: str = NEUTRAL, output: str | Path | None = None, log: Callable[[str], None] = lambda line: None,
-    **how: Any,
+    neutral: str = NEUTRAL, output: str | Path | None = None, log: Callable[[str], None] | None = None, **how: Any,
 ) -> PromptScores:
     """Measure an encoder behind every prompt, as it is, without any, and behind one that says nothing; it is loaded once.
 
     prompts: texts that stand before every text without a role, each with the blank that it needs at its end; or by task,
     {"STS14": [...]}, each then measured on its task alone. neutral: the second control. output: a new folder for the runs,
-    one a prompt. how: further options of `evaluate` (data_dir, sample, resamples, ...). log: gets a line before each run.
+    one a prompt. how: further options of `evaluate` (data_dir, sample, resamples, ...). log: gets a line before each run,
+    and each warning once; without it they are StsbenchWarnings.
 
     Raises StsbenchError, one line: no prompt, one twice, or an empty one; an encoder that reads no prompts, or the same one
     whatever is asked.
     """
-    asked = _by_prompt(prompts)
+    log, asked = log or warning_log(), _by_prompt(prompts)
     if not hasattr(encoder, "spec"):
         raise EncoderError("a function reads no prompts: give a model")
     runs = [(DEFAULT, encoder.spec.prefix or "", encoder, tasks), (NONE, "", None, tasks), (CONTROL, neutral, None, tasks),
             *((PROMPT, prompt, None, only or tasks) for prompt, only in asked.items())]
     made: dict[str, Result] = {}
+    told: set[str] = set()
     scores: list[PromptScore] = []
     readers = {prompt: behind(encoder, prompt) for kind, prompt, _, _ in runs if kind != DEFAULT}  # refused before any run
     for number, (kind, prompt, as_it_is, of_tasks) in enumerate(runs):
         reader = as_it_is or readers[prompt]
-        known = None if kind == PROMPT else made.get(reader.spec.fingerprint())  # the default may be without a prompt
+        known = None if kind == PROMPT else made.get(reader.identity.fingerprint())  # the default may be without a prompt
         if known is None:
             log(f"{number + 1} of {len(runs)}: {kind} {prompt!r}")
             folder = None if output is None else Path(output) / f"{number:02}-{kind.replace(' ', '-')}"
-            known = evaluate(reader, protocols=protocols, tasks=of_tasks, output=folder, **how)
-            made[reader.spec.fingerprint()] = known
-        scores += _scores(known, kind, prompt, reader.spec.fingerprint())
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", StsbenchWarning)
+                known = evaluate(reader, protocols=protocols, tasks=of_tasks, output=folder, **how)
+            failed = [f"{kind} {prompt!r}: {what}: {why}" for what, why in known.failures.items()]
+            for line in dict.fromkeys([*failed, *(str(warning.message) for warning in caught)]):
+                if line not in told:
+                    log(f"warning: {line}")
+                    told.add(line)
+            made[reader.identity.fingerprint()] = known
+        scores += _scores(known, kind, prompt, reader.identity.fingerprint())
     complete = {(score.protocol, score.task) for score in scores if score.kind == PROMPT}
     complete &= {(score.protocol, score.task) for score in scores if score.kind == DEFAULT}
     scores = [score for score in scores if (score.protocol, score.task) in complete]
@@ -192,7 +217,7 @@ def measure_prompts(
 
 def behind(encoder: Encoder, prompt: str) -> Encoder:
     """The same encoder with `prompt` before every text; "": with none. EncoderError: it reads no prompts, or none here."""
-    other = encoder.for_role(None, prompt)
+    other = encoder.behind(prompt).anew()
     if (other.spec.prefix or "") != prompt:
         raise EncoderError(f"{encoder.spec.name} cannot be read behind {prompt!r}: it knows no prompts, or a template or "
                            "its training decides what stands around a text")
@@ -248,8 +273,8 @@ def _scores(result: Result, kind: str, prompt: str, fingerprint: str) -> Iterato
 
 def _cells(row: dict[str, Any]) -> list[str]:
     numbers = [_number(row[key]) for key in ("default", "no_prompt", "neutral")]
-    over = [_number(row[key]) for key in ("mean", "sd", "error", "min", "max")]
-    return [row["task"], *numbers, str(row["n"]), *over, f"{100 * row['percentile']:.0f}%",
+    over = [_number(row[key]) for key in ("mean", "sd", "min", "max")]
+    return [row["task"], *numbers, *over, f"{100 * row['percentile']:.0f}%", str(row["n"]), _number(row["error"]),
             _range(row["prompts_low"], row["prompts_high"]), _range(row["items_low"], row["items_high"])]
 
 

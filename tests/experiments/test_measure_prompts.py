@@ -1,5 +1,8 @@
 """Every prompt measured with one load: the scores are those of `evaluate`, and what is made of them is plain arithmetic."""
 
+import csv
+import json
+
 import numpy as np
 import pytest
 from tiny_models import add_modules, build
@@ -132,3 +135,37 @@ def test_an_encoder_that_reads_no_prompt_is_refused_before_anything_is_measured(
         with pytest.raises(StsbenchError, match=r"cannot be read behind|a function reads no prompts"):
             measure_prompts(encoder, PROMPTS, log=log.append, **HOW)
     assert not log
+
+
+def test_prompts_that_a_model_has_by_task_stand_aside(tmp_path):
+    folder = add_modules(build(tmp_path / "m"), {"pooling_mode_mean_tokens": True}, prompts={"STS": "the dog: "})
+    made = measure_prompts(load_encoder(folder), PROMPTS[:1], tasks="STS-B", **HOW)
+    values = {score.kind: score.value for score in made.scores}
+
+    def of(**how):
+        result = evaluate(str(folder), protocol="sts", tasks="STS-B", **HOW, **how)
+        return next(row.value for row in result.rows if row.metric == "spearman")
+
+    assert values == {"default": of(), "no prompt": of(prompts="none"), "neutral prompt": of(prompt="text: "),
+                      "prompt": of(prompt=PROMPTS[0])}
+    assert len(set(values.values())) == 4
+
+
+def test_the_command_measures_a_file_of_prompts(folder, tmp_path, cli):
+    (tmp_path / "p.txt").write_text("\n".join(PROMPTS[:2]))
+    common = ("eval", "--model", folder, "--pooler", "mean", "--sample", "--no-cache", "--resamples", "50", "--tasks", "STS-B")
+    code, out, said = cli(*common, "--prompts", tmp_path / "p.txt", "--output", tmp_path / "run", "--json", tmp_path / "j.json")
+    assert code == 0, said
+    with (tmp_path / "run" / "prompts.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["prompt"] for row in rows] == ["", "", "text: ", *PROMPTS[:2]]
+    assert float(rows[3]["value"]) == scored(folder, prompt=PROMPTS[0]).value
+    assert (tmp_path / "run" / "prompts.png").read_bytes()[:4] == b"\x89PNG"
+    [row] = json.loads((tmp_path / "j.json").read_text())
+    assert row["n"] == 2 and f"{row['mean']:.2f}" in out and max(map(len, out.splitlines())) <= 80
+    for more, why in (((tmp_path / "none",), "there is no such file"), ((tmp_path / "p.txt", "--processes", "2"), "one process")):
+        code, _, said = cli(*common, "--prompts", *more)
+        assert code == 2 and why in said
+    code, _, said = cli("encode", "--model", folder, "--pooler", "mean", "--prompts", tmp_path / "p.txt", "--input",
+                        tmp_path / "p.txt", "--output", tmp_path / "vectors")
+    assert code == 1 and "a file of prompts is for `stsbench eval`" in said

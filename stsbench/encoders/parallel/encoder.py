@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PART = 8192  # texts a job at most: bounds what is in a pipe
 
 
-_Call = tuple[str, tuple[Any, ...]]  # "for_role" or "for_task", with its arguments: which texts the encoder is to read
+_Call = tuple[str, tuple[Any, ...]]  # "for_role", "for_task" or "behind", with its arguments: how texts are to be read
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,10 @@ class ParallelEncoder(Encoder):
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The same model in the same processes, behind the prompt of a role or `prompt`."""
         return self._reading("for_role", role, prompt)
+
+    def behind(self, prompt: str) -> Encoder:
+        """The same model in the same processes, behind one prompt."""
+        return self._reading("behind", prompt)
 
     def for_task(self, task: TextTask) -> Encoder:
         """The same model in the same processes, as it reads texts of a task."""

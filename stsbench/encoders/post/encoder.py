@@ -117,6 +117,10 @@ class PostProcessed(Encoder):
         """The base's texts in a role, through the same map (`anew` fits it once more)."""
         return self._on(self.base.for_role(role, prompt))
 
+    def behind(self, prompt: str) -> Encoder:
+        """The base behind one prompt, through the same map (`anew` fits it once more)."""
+        return self._on(self.base.behind(prompt))
+
     def for_task(self, task: TextTask) -> Encoder:
         """The base's texts of a task, through the same map (`anew` fits it once more)."""
         return self._on(self.base.for_task(task))

@@ -116,6 +116,12 @@ class EncoderConfig:
         kept = self if text is None or asked else replace(self, prompt=replace(self.prompt, text_prompt=text or None))
         return replace(kept, role=role) if self.routes or role in self.adapters else kept
 
+    def behind(self, prompt: str) -> EncoderConfig:
+        """The description with this prompt, "" for none, before every text, whatever its role and task."""
+        if self.prompt.trained or self.prompt.template is not None or self.reading is not None:
+            return self
+        return replace(self, prompt=replace(self.prompt, text_prompt=prompt or None), prompts={})
+
     def _limit(self, positions: int | None) -> int | None:
         """Tokens that a text is cut at; a trained prefix takes positions away."""
         shift = self.prompt.shift
@@ -201,7 +207,8 @@ def _check(name: str, options: EncoderOptions) -> None:
     if options.dtype not in DTYPES:
         raise EncoderError(f"--dtype {options.dtype} is unknown (there are {', '.join(DTYPES)})")
     if options.prompts not in PROMPTS:
-        raise EncoderError(f"--prompts {options.prompts} is unknown (there are {', '.join(PROMPTS)})")
+        files = "; a file of prompts is for `stsbench eval` and stsbench.measure_prompts"
+        raise EncoderError(f"--prompts {options.prompts} is unknown (there are {', '.join(PROMPTS)}{files})")
     if options.attention not in ATTENTIONS:
         raise EncoderError(f"--attention {options.attention} is unknown (there are {', '.join(ATTENTIONS)})")
     for option in ("batch_tokens", "truncate_dim"):

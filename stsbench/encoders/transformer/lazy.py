@@ -146,6 +146,10 @@ class LazyEncoder(Encoder):
         config = self.config.for_role(role, prompt)
         return self if config == self.config else LazyEncoder(config, self.options, self._loader)
 
+    def behind(self, prompt: str) -> Encoder:
+        """The same model behind one prompt."""
+        return LazyEncoder(self.config.behind(prompt), self.options, self._loader)
+
     def with_dropout(self, seed: int) -> Encoder:
         """The same model in transformers' own training mode; a text's vector is another one at every call."""
         from stsbench.encoders.transformer.with_dropout import WithDropout

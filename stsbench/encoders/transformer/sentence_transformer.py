@@ -125,6 +125,13 @@ class SentenceTransformerEncoder(Encoder):
         other._set(config)
         return other
 
+    def behind(self, prompt: str) -> Encoder:
+        """The same model behind one prompt."""
+        other = copy.copy(self)
+        other._set(self.config.behind(prompt))
+        other.prompts = other.config.prompts
+        return other
+
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d) vectors from the stored modules."""
         vectors: Any = None
