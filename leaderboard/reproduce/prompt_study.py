@@ -177,6 +177,12 @@ def prompt_sensitivity(results: str | Path) -> PromptStudy:
 
     results: a clone of their repository, github.com/centre-for-humanities-computing/instruction-sensitivity-evaluation. No
     model is run. Raises StsbenchError, one line naming the file, where it is not such a folder.
+
+    >>> from stsbench import leaderboard
+    >>> leaderboard.prompt_sensitivity("nowhere")
+    Traceback (most recent call last):
+    stsbench.errors.StsbenchError: nowhere holds no data/prompts/deduplicated_prompts.json: give a clone of \
+https://github.com/centre-for-humanities-computing/instruction-sensitivity-evaluation
     """
     return PromptStudy(read_study(Path(results)))
 

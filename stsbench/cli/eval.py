@@ -86,7 +86,8 @@ def _behind_each(options: dict[str, Any], output: Path, json_target: str | None,
         raise click.UsageError(f"--{set_too[0]}: a file of prompts is measured in one process")
     if form != "table":
         raise click.UsageError(f"--format {form}: a file of prompts gives a table, and prompts.csv in the run folder")
-    prompts, how = read_prompts(path), {key: value for key, value in options.items() if key not in names}
+    aside = {*names, "devices", "processes"}
+    prompts, how = read_prompts(path), {key: value for key, value in options.items() if key not in aside}
     encoder = load_encoder(options["model"], EncoderOptions(**{key: options[key] for key in names & options.keys()}))
     made = measure_prompts(encoder, prompts, how.pop("protocols"), tasks=how.pop("tasks"), output=output, log=log, **how)
     made.save(output)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from textwrap import fill
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -170,17 +171,27 @@ class PromptScores(Tabular):
 def measure_prompts(
     encoder: Encoder, prompts: Sequence[str] | Mapping[str, Sequence[str]],
     protocols: str | Sequence[str] = (DEFAULT_PROTOCOL,), *, tasks: str | Sequence[str] | None = None,
-    neutral: str = NEUTRAL, output: str | Path | None = None, log: Callable[[str], None] | None = None, **how: Any,
+    neutral: str = NEUTRAL, output: str | Path | None = None, log: Callable[[str], None] | None = None,
+    post: str | None = None, fit_on: str | Path | None = None, similarity: str | None = None, resamples: int | None = None,
+    settings: Mapping[str, Any] = MappingProxyType({}), data_dir: str | Path | None = None, text_version: str = "senteval",
+    sample: bool = False, without_overlap: str | Sequence[str] = (), strict_data: bool = False, strict: bool = False,
+    cache_dir: str | Path | None = None, cache_limit: float = 20.0, no_cache: bool = False,
 ) -> PromptScores:
     """Measure an encoder behind every prompt, as it is, without any, and behind one that says nothing; it is loaded once.
 
     prompts: texts that stand before every text without a role, each with the blank that it needs at its end; or by task,
     {"STS14": [...]}, each then measured on its task alone. neutral: the second control. output: a new folder for the runs,
-    one a prompt. how: further options of `evaluate` (data_dir, sample, resamples, ...). log: gets a line before each run,
-    and each warning once; without it they are StsbenchWarnings.
+    one a prompt. log: gets a line before each run, and each warning once; without it they are StsbenchWarnings. The rest is
+    that of `evaluate`.
 
     Raises StsbenchError, one line: no prompt, one twice, or an empty one; an encoder that reads no prompts, or the same one
     whatever is asked.
+
+    >>> from stsbench import load_encoder, measure_prompts
+    >>> measure_prompts(load_encoder("lexical:token-set"), ["a photo of "], neutral="a ", sample=True)
+    Traceback (most recent call last):
+    stsbench.errors.EncoderError: lexical:token-set cannot be read behind 'a ': it knows no prompts, or a template or \
+its training decides what stands around a text
     """
     log, asked = log or warning_log(), _by_prompt(prompts)
     if not hasattr(encoder, "spec"):
@@ -199,7 +210,12 @@ def measure_prompts(
             folder = None if output is None else Path(output) / f"{number:02}-{kind.replace(' ', '-')}"
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", StsbenchWarning)
-                known = evaluate(reader, protocols=protocols, tasks=of_tasks, output=folder, **how)
+                known = evaluate(
+                    reader, protocols=protocols, tasks=of_tasks, output=folder, post=post, fit_on=fit_on,
+                    similarity=similarity, resamples=resamples, settings=settings, data_dir=data_dir,
+                    text_version=text_version, sample=sample, without_overlap=without_overlap, strict_data=strict_data,
+                    strict=strict, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache,
+                )
             failed = [f"{kind} {prompt!r}: {what}: {why}" for what, why in known.failures.items()]
             for line in dict.fromkeys([*failed, *(str(warning.message) for warning in caught)]):
                 if line not in told:

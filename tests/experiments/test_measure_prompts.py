@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from clirun import cli
 from tiny_models import add_modules, build
 
 from stsbench.display.style import content_of
@@ -14,6 +15,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.experiments.prompts import PromptScore, PromptScores, measure_prompts, read_prompts
 
+__all__ = ["cli"]
 PROMPTS = ["the red cat: ", "a man: ", "park: "]
 HOW = {"sample": True, "resamples": 50, "no_cache": True}
 ONE = ("sts", "STS-B")
@@ -153,8 +155,9 @@ def test_prompts_that_a_model_has_by_task_stand_aside(tmp_path):
 
 def test_the_command_measures_a_file_of_prompts(folder, tmp_path, cli):
     (tmp_path / "p.txt").write_text("\n".join(PROMPTS[:2]))
-    common = ("eval", "--model", folder, "--pooler", "mean", "--sample", "--no-cache", "--resamples", "50", "--tasks", "STS-B")
-    code, out, said = cli(*common, "--prompts", tmp_path / "p.txt", "--output", tmp_path / "run", "--json", tmp_path / "j.json")
+    common = ("eval", "--model", folder, "--pooler", "mean", "--sample", "--no-cache", "--resamples", 50, "--tasks", "STS-B")
+    files = ("--output", tmp_path / "run", "--json", tmp_path / "j.json")
+    code, out, said = cli(*common, "--prompts", tmp_path / "p.txt", *files)
     assert code == 0, said
     with (tmp_path / "run" / "prompts.csv").open() as stream:
         rows = list(csv.DictReader(stream))
@@ -163,7 +166,8 @@ def test_the_command_measures_a_file_of_prompts(folder, tmp_path, cli):
     assert (tmp_path / "run" / "prompts.png").read_bytes()[:4] == b"\x89PNG"
     [row] = json.loads((tmp_path / "j.json").read_text())
     assert row["n"] == 2 and f"{row['mean']:.2f}" in out and max(map(len, out.splitlines())) <= 80
-    for more, why in (((tmp_path / "none",), "there is no such file"), ((tmp_path / "p.txt", "--processes", "2"), "one process")):
+    refused = {"there is no such file": [tmp_path / "none"], "one process": [tmp_path / "p.txt", "--processes", 2]}
+    for why, more in refused.items():
         code, _, said = cli(*common, "--prompts", *more)
         assert code == 2 and why in said
     code, _, said = cli("encode", "--model", folder, "--pooler", "mean", "--prompts", tmp_path / "p.txt", "--input",
