@@ -46,7 +46,7 @@ class LazyEncoder(Encoder):
     def __init__(self, config: EncoderConfig, options: EncoderOptions, loader: _Loader | None = None) -> None:
         """options: where and in which batches it runs; all else is in `config`. loader: of the same model, to be shared.
 
-        Loaded at once where only the model can tell its positions.
+        Loaded at once where only the model can tell its positions, and where its layers are named.
         """
         self.config, self.options, self.attention = config, options, options.attention
         self._loader = loader or _Loader(config, options)
@@ -55,7 +55,7 @@ class LazyEncoder(Encoder):
         self.similarity_fn_name = config.similarity or "cosine"
         self.prompts, self.trained_on = config.prompts, config.trained_on
         self.dimension = min((size for size in (config.width, config.truncate_dim) if size and config.width), default=None)
-        if config.positions is None:
+        if config.positions is None or config.reading is not None or config.layer is not None:
             self._built = self._build()
             self.dimension = self._built.dimension
         self.spec = config.spec(config.positions) if self._built is None else self._built.spec
