@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.encoders.forward.identity import folder_digest, walk
-from stsbench.encoders.options import CHANGING, EncoderOptions
+from stsbench.encoders.options import CHANGING, EncoderOptions, spelled
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import EncoderError, NotOnThisMachineError
 from stsbench.hub import hub_errors
@@ -105,7 +105,7 @@ def find_registered(argument: str, options: EncoderOptions, mteb: Any) -> Regist
     meta = _meta(argument, mteb)
     for name in CHANGING:
         if name not in _HONOURED and getattr(options, name) != getattr(EncoderOptions, name):
-            raise EncoderError(f"--{name.replace('_', '-')} does not apply to mteb:{argument}: mteb's loader decides it")
+            raise EncoderError(f"{spelled(name)} does not apply to mteb:{argument}: mteb's loader decides it")
     if options.attention != "auto":
         raise EncoderError(f"--attention is for our own forward pass, and mteb's loader runs {argument}: leave it out")
     if (why := refusal(meta)) is not None:
