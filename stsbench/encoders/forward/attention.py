@@ -150,20 +150,22 @@ def _window(*, mask_function: Callable[..., Any], **more: Any) -> Any:
 
 def _by_groups(packed: Sequence[Tensor], row: Row, window: Window, scale: float | None, dropout: float) -> Tensor:
     """(tokens, heads, width): a call for each run of texts of equal length."""
-    prefix, start, parts, groups = row.prefix, 0, [], row.groups
+    parts, groups, counts = [], row.groups, [texts for texts, _ in row.groups]
+    slots = None if row.prefix is None else [
+        part.split(counts) if part.ndim == 3 else [part] * len(counts) for part in row.prefix[row.calls]
+    ]
+    heads = None if row.heads is None else row.heads[row.calls].split(counts)
     asking = row.last[1] if row.last is not None and row.last[0] == row.calls else None
     if asking is not None:  # of a model without windows
         packed, groups = [packed[0][asking], *packed[1:]], [(texts, 1) for texts, _ in groups]
-    for group in zip(_split(packed[0], groups), *(_split(states, row.groups) for states in packed[1:]), strict=True):
+    split = zip(_split(packed[0], groups), *(_split(states, row.groups) for states in packed[1:]), strict=True)
+    for number, group in enumerate(split):
         query, key, value = (states.transpose(1, 2) for states in group)  # (texts, heads, length, width)
-        texts = slice(start, start + len(query))
-        start += len(query)
-        if prefix is not None:
-            slots = prefix[row.calls]
-            key, value = _before(slots[0], texts, key), _before(slots[1], texts, value)
+        if slots is not None:
+            key, value = _before(slots[0][number], key), _before(slots[1][number], value)
         context = _attended(query, key, value, window, scale, dropout, row.draw)
-        if row.heads is not None:
-            context = context * row.heads[row.calls][texts, :, None, None].to(context)
+        if heads is not None:
+            context = context * heads[number][:, :, None, None].to(context)
         parts.append(context.transpose(1, 2).flatten(0, 1))
     whole = parts[0] if len(parts) == 1 else torch.cat(parts)
     return whole if asking is None else torch.zeros_like(packed[2]).index_copy(0, asking, whole)
@@ -210,11 +212,10 @@ def _band(before: int, behind: int, length: int, device: torch.device) -> Tensor
     return (far <= (length if before == -1 else before)) & (far >= -(length if behind == -1 else behind))
 
 
-def _before(slots: Tensor, texts: slice, states: Tensor) -> Tensor:
-    """(n, heads, P + length, width): the slots before the keys or values `states` of some texts: (P, d), or (all, P, d)."""
-    slots = slots.to(states).unflatten(-1, (states.shape[1], -1)).transpose(-3, -2)  # (heads, P, width)
-    slots = slots.expand(len(states), -1, -1, -1) if slots.ndim == 3 else slots[texts]
-    return torch.cat([slots, states], 2)
+def _before(slots: Tensor, states: Tensor) -> Tensor:
+    """(n, heads, P + length, width): the slots, (P, d) or (n, P, d), before the keys or values `states` of n texts."""
+    slots = slots.to(states).unflatten(-1, (states.shape[1], -1)).transpose(-3, -2)  # (..., heads, P, width)
+    return torch.cat([slots.expand(len(states), -1, -1, -1), states], 2)
 
 
 @cache
