@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
+from stsbench.encoders.options import CHANGING, spelled
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.leaderboard.publications.model import PublishedRow
 
@@ -15,12 +16,9 @@ from .runs import DEV, Key, Run
 from .ways import Way
 
 AVERAGE = "Avg"
-# Options of `stsbench eval` that make another encoder; one that only the command has, or only the way, is a difference.
-_ENCODER = {
-    "--model", "--pooler", "--post", "--fit-on", "--template", "--max-length", "--truncate-dim", "--prompt", "--prompt-name",
-    "--prompts", "--task", "--revision", "--dtype",
-}
 _SWITCHES = {"--full-stop", "--no-full-stop", "--normalize", "--no-normalize"}
+# Options of `stsbench eval` that make another encoder; one that only the command has, or only the way, is a difference.
+_ENCODER = {"--model", "--post", "--fit-on", *map(spelled, CHANGING)} - {*_SWITCHES, "--trust-remote-code"}
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ import yaml
 from shipped_recipes import EVERY, METHODS, recipe
 
 from stsbench.cli.eval import evaluate
+from stsbench.encoders.options import CHANGING, spelled
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.reproduce.commands import commands, protocol_of
-from stsbench.leaderboard.reproduce.measured import columns_of, reproductions
+from stsbench.leaderboard.reproduce.measured import _options, columns_of, reproductions
 from stsbench.leaderboard.reproduce.resolve import resolve
 from stsbench.leaderboard.reproduce.runs import Run
 from stsbench.leaderboard.reproduce.table import Count, all_ways, count
@@ -147,3 +148,9 @@ def test_a_released_checkpoint_is_a_second_way_to_a_row(ways, rows):
             Run("changed", "declutr/roberta-base-released", ("seed",), scores=scores),
             Run("other", command=(*command, "--post", "whitening"), scores=scores)]
     assert [each.name for each in reproductions(row, way, runs)] == ["trained", "tested"]
+
+
+@pytest.mark.parametrize("name", sorted({*CHANGING} - {"trust_remote_code"}))
+def test_an_option_that_changes_a_vector_makes_another_encoder(name):
+    plain = ["stsbench", "eval", "--model", "m"]
+    assert _options([*plain, spelled(name), "1"]) != _options(plain) == {"--model": "m"}
