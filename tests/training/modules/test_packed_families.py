@@ -153,3 +153,14 @@ def test_float32_gradients_are_as_near_to_float64_as_the_padded_pass_s(family):
         for engine in ("packed", "padded")
     }
     assert 0 < far["packed"] < 3 * far["padded"], far
+
+
+def test_a_model_without_a_vocabulary_or_room_for_the_try_out_is_trained_padded():
+    from transformers import BertConfig, BertModel, CanineConfig, CanineModel
+
+    canine = CanineModel(CanineConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+                                      num_hash_functions=2, num_hash_buckets=64, max_position_embeddings=64))
+    short = BertModel(BertConfig(vocab_size=99, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+                                 intermediate_size=32, max_position_embeddings=8))
+    for model in (canine.train(), short.train()):
+        assert not packable(model) and model.training
