@@ -96,7 +96,7 @@ def _behind_each(options: dict[str, Any], output: Path, json_target: str | None,
         echo(str(made))
     if json_target:
         write_json([*made.rows()], json_target)
-    return 0
+    return 3 if made.failures else 0
 
 
 def _of_training(options: dict[str, Any]) -> dict[str, Any]:

@@ -64,6 +64,7 @@ class PromptScores(Tabular):
     name: str  # of the model
     scores: tuple[PromptScore, ...]
     neutral: str = NEUTRAL
+    failures: tuple[str, ...] = ()  # a line for each task that had no score behind a prompt
 
     def __repr__(self) -> str:
         what = f"{counted(self.prompts, 'prompt')}, {counted(len(self.tasks), 'task')}"
@@ -196,10 +197,13 @@ its training decides what stands around a text
     log, asked = log or warning_log(), _by_prompt(prompts)
     if not hasattr(encoder, "spec"):
         raise EncoderError("a function reads no prompts: give a model")
+    if output is not None and Path(output).is_dir() and any(Path(output).iterdir()):
+        raise StsbenchError(f"{output} is already there: choose another output")
     runs = [(DEFAULT, encoder.spec.prefix or "", encoder, tasks), (NONE, "", None, tasks), (CONTROL, neutral, None, tasks),
             *((PROMPT, prompt, None, only or tasks) for prompt, only in asked.items())]
     made: dict[str, Result] = {}
     told: set[str] = set()
+    failures: list[str] = []
     scores: list[PromptScore] = []
     readers = {prompt: behind(encoder, prompt) for kind, prompt, _, _ in runs if kind != DEFAULT}  # refused before any run
     for number, (kind, prompt, as_it_is, of_tasks) in enumerate(runs):
@@ -217,6 +221,7 @@ its training decides what stands around a text
                     strict=strict, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache,
                 )
             failed = [f"{kind} {prompt!r}: {what}: {why}" for what, why in known.failures.items()]
+            failures += failed
             for line in dict.fromkeys([*failed, *(str(warning.message) for warning in caught)]):
                 if line not in told:
                     log(f"warning: {line}")
@@ -228,7 +233,7 @@ its training decides what stands around a text
     scores = [score for score in scores if (score.protocol, score.task) in complete]
     if not scores:
         raise StsbenchError(f"{encoder.spec.name}: no task was measured both by default and behind a prompt")
-    return PromptScores(encoder.spec.name, tuple(scores), neutral)
+    return PromptScores(encoder.spec.name, tuple(scores), neutral, tuple(failures))
 
 
 def behind(encoder: Encoder, prompt: str) -> Encoder:

@@ -164,6 +164,8 @@ def test_the_command_measures_a_file_of_prompts(folder, tmp_path, cli):
     assert [row["prompt"] for row in rows] == ["", "", "text: ", *PROMPTS[:2]]
     assert float(rows[3]["value"]) == scored(folder, prompt=PROMPTS[0]).value
     assert (tmp_path / "run" / "prompts.png").read_bytes()[:4] == b"\x89PNG"
+    code, _, said = cli(*common, "--prompts", tmp_path / "p.txt", *files)
+    assert code == 1 and "run is already there: choose another output" in said
     [row] = json.loads((tmp_path / "j.json").read_text())
     assert row["n"] == 2 and f"{row['mean']:.2f}" in out and max(map(len, out.splitlines())) <= 80
     refused = {"there is no such file": [tmp_path / "none"], "one process": [tmp_path / "p.txt", "--processes", 2]}
