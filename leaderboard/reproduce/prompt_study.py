@@ -155,7 +155,7 @@ class PromptStudy(Tabular):
         return "\n".join([*parts, *(f"- {escape(line, quote=False)}" for line in remarks), ""])
 
     def as_json(self) -> dict[str, Any]:
-        """What --json writes, as plain data; null where there is no number."""
+        """What --json writes, as plain data; null where a figure is missing."""
         return {
             "rows": [{key: _plain(value) for key, value in row.items()} for row in self.rows()],
             "mean": {name: values.tolist() for name, values in vars(self.mean_bounds).items()},

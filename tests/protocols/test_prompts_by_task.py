@@ -241,8 +241,8 @@ def test_the_line_before_a_run_shows_each_protocol_s_prompts(place, own):
     lines = lines_of(folder, protocols=["sts", "geometry", "mteb"])
     both = 'STS12 "yes : "; {0} STS-B "no : "'
     assert f'prompts: sts {both.format("sts")}; geometry "no : "; mteb {both.format("mteb")}' in lines
-    found = lines_of(folder, protocols=[f"retrieval:{own}"], tasks=None, sample=False)
-    assert f'prompts: retrieval:{own.name} query "the man reads : ", document "a small dog , "' in found
+    of_search = lines_of(folder, protocols=[f"retrieval:{own}"], tasks=None, sample=False)
+    assert f'prompts: retrieval:{own.name} query "the man reads : ", document "a small dog , "' in of_search
     encoder = next(line for line in lines if line.startswith("encoder "))
     assert "no default prompt" in encoder and load_encoder(str(folder)).identity.fingerprint()[:12] in encoder
     assert not any(line.startswith("prompts") for line in lines_of(folder_of(place, "no prompts")))

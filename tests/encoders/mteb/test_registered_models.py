@@ -35,7 +35,7 @@ def test_our_protocols_mteb_s_and_mteb_itself_agree(name, tmp_path, sources, mon
     with undisturbed() as package:
         meta = entry(folder, like)
         direct = meta.load_model(device="cpu")
-        similar, found = scores_of_mteb(package, direct, [similarity_task(), retrieval_task()])
+        similar, retrieved = scores_of_mteb(package, direct, [similarity_task(), retrieval_task()])
     asked = {"device": "cpu", "offline": True, "trust_remote_code": True}
     pairs, judged = sources
     with registered(meta) as model:
@@ -45,11 +45,11 @@ def test_our_protocols_mteb_s_and_mteb_itself_agree(name, tmp_path, sources, mon
     assert not own.failures
     assert values(own, ("spearman",))["spearman"] == pytest.approx(100 * similar["spearman"], abs=POINTS)
     got = values(own, ("recall@1", "recall@5", "recall@10", "mrr"))
-    expected = {"mrr": found["mrr_at_1000"], **{f"recall@{k}": found[f"recall_at_{k}"] for k in (1, 5, 10)}}
+    expected = {"mrr": retrieved["mrr_at_1000"], **{f"recall@{k}": retrieved[f"recall_at_{k}"] for k in (1, 5, 10)}}
     for key, value in got.items():  # mteb rounds all but MRR to five digits
         assert round(value / 100, 5) == round(expected[key], 5), key
 
-    for task, scores in ((similarity_task(), similar), (retrieval_task(), found)):
+    for task, scores in ((similarity_task(), similar), (retrieval_task(), retrieved)):
         monkeypatch.setattr(MtebProtocol, "_task", lambda self, mteb, name, task=task: task)
         monkeypatch.setattr(type(task), "load_data", lambda self, *arguments, **more: None)
         protocol = MtebProtocol({"tasks": {"X": "mteb:X"}})

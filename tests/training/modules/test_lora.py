@@ -79,17 +79,17 @@ def test_sets_act_without_padding_as_with_it(folders, family):
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     ids, mask = torch.cat([IDS, IDS.flip(1)]), torch.arange(5) < torch.tensor([[5], [3], [5], [2]])
-    found = {}
+    read = {}
     for backbone.engine in ("packed", "padded"):
         backbone.zero_grad()
         with using(backbone.model, 1):
             vectors = backbone.pooled(ids, mask.long())
         vectors.square().sum().backward()
         grads = {name: weight.grad for name, weight in backbone.named_parameters() if ".set1." in name}
-        found[backbone.engine] = vectors.detach(), grads
-    assert far(found["packed"][0], found["padded"][0]) < 1e-9
-    assert all(far(grad, found["padded"][1][name]) < 1e-9 for name, grad in found["packed"][1].items())
-    assert all(bool(grad.any()) for grad in found["packed"][1].values())
+        read[backbone.engine] = vectors.detach(), grads
+    assert far(read["packed"][0], read["padded"][0]) < 1e-9
+    assert all(far(grad, read["padded"][1][name]) < 1e-9 for name, grad in read["packed"][1].items())
+    assert all(bool(grad.any()) for grad in read["packed"][1].values())
 
 
 def test_a_set_that_does_not_act_gets_no_gradient(folders):
