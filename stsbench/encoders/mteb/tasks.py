@@ -5,15 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-_RENAMED = {"STS-B": "STSBenchmark", "SICK-R-MTEB": "SICK-R"}  # our name of a task -> mteb's
-
 
 def task_metadata(kind: str, name: str) -> Any:
     """mteb's TaskMetadata of the task `name`, where it is of the type `kind` ("STS", "Classification", "Retrieval", ...);
     else that of a task of ours, by which a model takes what it has for the type. Imports mteb."""
     from mteb.get_tasks import TASK_LIST
 
-    name = _RENAMED.get(name, name)
     registered = (task.metadata for task in TASK_LIST if task.metadata.name == name and task.metadata.type == kind)
     return next(registered, None) or _generic(kind).metadata
 
