@@ -49,11 +49,12 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     options["settings"] = dict(pairs)
     if twice := [key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number])]:
         raise click.UsageError(f"--set {twice[0]} is given twice")
-    output = options.pop("output") or _default_output(options["model"])
+    asked = options.pop("output")
+    output = asked or _default_output(options["model"])
     command = ["stsbench", *sys.argv[1:]]
     options["without_overlap"] = options["without_overlap"] or ()
     if options["prompts"] not in PROMPTS:
-        return _behind_each(options, output, json_target, form)
+        return _behind_each(options, asked or output.with_name(f"{output.name}-prompts"), json_target, form)
     chosen = EvalOptions(output=output, command=command, extra_provenance=_of_training(options), **options)
     with usage_errors(), progress_bar() as progress:
         result = run(chosen, log=log, progress=progress, **({"doing": progress.doing} if progress else {}))
