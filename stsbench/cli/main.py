@@ -28,7 +28,7 @@ _COMMANDS = {
     "run": ("stsbench.cli.jobs.run:run", "Run the trainings and evaluations of a plan file that are not done yet."),
     "sweep": ("stsbench.cli.jobs.sweep:sweep", "Search a method's settings by development score; the best as a recipe."),
     "score": ("stsbench.cli.score:score", "Score a run again from its stored observations (imports no torch)."),
-    "compare": ("stsbench.cli.compare:compare_", "Compare two runs: paired bootstrap, per task and on average."),
+    "compare": ("stsbench.cli.comparison.compare:compare_", "Compare two runs: paired bootstrap, per task and on average."),
     "identify": ("stsbench.leaderboard.identify.command:identify", "Find the protocol that reproduces published numbers."),
     "reproduce": ("stsbench.leaderboard.reproduce.command:reproduce",
                   "Print a paper's table, what was measured of it here, and each row's command."),

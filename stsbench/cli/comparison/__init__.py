@@ -1,0 +1,1 @@
+"""Commands that set runs or encoders side by side."""
