@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 @click.option("--board", type=click.Path(path_type=Path), help="The board whose measured entries count (default: "
               "./leaderboard, where there is one).")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Data in SentEval's layout; the commands name it, too.")
-@click.option("--results", type=click.Path(path_type=Path, exists=True, file_okay=False), help="For prompt-sensitivity: a "
-              "clone of the study's repository.")
+@click.option("--results", type=click.Path(path_type=Path, exists=True), help="For prompt-sensitivity: a clone of the "
+              "study's repository, or a CSV file of main_score, task, model, prompt and is_baseline.")
 @click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
               show_default=True, help="latex, markdown: tables to paste; csv: a line each figure.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")

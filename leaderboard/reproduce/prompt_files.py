@@ -30,7 +30,7 @@ class StudyPrompt:
 
     task: str
     text: str
-    generator: str
+    generator: str  # "" where it is not known, as is the context then
     context: str  # "task", "task, data", "task, data, language"
 
 
@@ -39,6 +39,7 @@ class Study:
     """Main scores x 100. scores: by task, (models, prompts of the task), NaN where not run; default: by task, (models,).
 
     dropped: runs by (model, task) whose prompt is in no list, and how many of them have the very score of the default.
+    left_out: a sentence for each model and task that lacks what is needed.
     """
 
     models: tuple[str, ...]
@@ -46,6 +47,7 @@ class Study:
     scores: Mapping[str, Floats]
     default: Mapping[str, Floats]
     dropped: Mapping[tuple[str, str], tuple[int, int]]
+    left_out: tuple[str, ...] = ()
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -55,9 +57,10 @@ class Study:
     def notes(self) -> list[str]:
         """What was dropped, and what is not there, a line each."""
         lines = [
-            f"{model}, {task}: {counted(runs, 'run')} dropped, whose prompt is in no prompt file"
-            + (f"; {same} of them with the very score of the default" if same else "")
-            for (model, task), (runs, same) in self.dropped.items()
+            *self.left_out,
+            *(f"{model}, {task}: {counted(runs, 'run')} dropped, whose prompt is in no prompt file"
+              + (f"; {same} of them with the very score of the default" if same else "")
+              for (model, task), (runs, same) in self.dropped.items()),
         ]
         for task in self.tasks:
             for model, row in zip(self.models, self.scores[task], strict=True):

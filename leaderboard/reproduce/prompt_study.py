@@ -32,6 +32,7 @@ from stsbench.metrics.prompts import (
 from stsbench.wording import counted, printable
 
 from .prompt_files import Study, read_study
+from .prompt_table import read_table
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
 NAME = "prompt-sensitivity"
 MEAN = "mean of the sets"  # each with a prompt of its own
 FOOT = (
-    "main score x 100; sd over prompts (n - 1); error: of the mean, where generators and contexts are drawn again; below "
-    "default: share of prompts, ties half. Ranks: 1 is the best; alone: every model draws its own prompt, same: all read "
-    "the same one; own, all: best to worst rank by the choice of the model's own prompt against the others' default, and of "
-    "all prompts."
+    "main score x 100; sd over prompts (n - 1); error: of the mean, where generators and contexts are drawn again, or "
+    "prompts where these are not known; below default: share of prompts, ties half. Ranks: 1 is the best; alone: every "
+    "model draws its own prompt, same: all read the same one; own, all: best to worst rank by the choice of the model's "
+    "own prompt against the others' default, and of all prompts."
 )
 
 
@@ -92,7 +93,8 @@ class PromptStudy(Tabular):
         """A row for each set and model."""
         for task in self.study.tasks:
             alone, same, bounds = self.ranks[task]
-            clusters = [(one.generator, one.context) for one in self.study.prompts[task]]
+            prompts = self.study.prompts[task]
+            clusters = [(one.generator, one.context) for one in prompts] if any(one.generator for one in prompts) else None
             by_default = _ranks_of(self.study.default[task])
             for at, model in enumerate(self.study.models):
                 scores, default = self.study.scores[task][at], self.study.default[task][at]
@@ -175,8 +177,9 @@ class PromptStudy(Tabular):
 def prompt_sensitivity(results: str | Path) -> PromptStudy:
     """The figures and claims of Kostiuk and Enevoldsen 2026 (arXiv 2605.22544), recomputed from their result files.
 
-    results: a clone of their repository, github.com/centre-for-humanities-computing/instruction-sensitivity-evaluation. No
-    model is run. Raises StsbenchError, one line naming the file, where it is not such a folder.
+    results: a clone of their repository, github.com/centre-for-humanities-computing/instruction-sensitivity-evaluation, or
+    a CSV file with the columns main_score (0 to 1), task, model, prompt, is_baseline, as an earlier state of it holds. No
+    model is run. Raises StsbenchError, one line naming the file, where it is neither.
 
     >>> from stsbench import leaderboard
     >>> leaderboard.prompt_sensitivity("nowhere")
@@ -184,7 +187,8 @@ def prompt_sensitivity(results: str | Path) -> PromptStudy:
     stsbench.errors.StsbenchError: nowhere holds no data/prompts/deduplicated_prompts.json: give a clone of \
 https://github.com/centre-for-humanities-computing/instruction-sensitivity-evaluation
     """
-    return PromptStudy(read_study(Path(results)))
+    path = Path(results)
+    return PromptStudy(read_table(path) if path.is_file() else read_study(path))
 
 
 _SCORES = ["model", "n", "default", "mean", "sd", "error", "min", "quartiles", "max", "below default"]
