@@ -48,7 +48,7 @@ def test_models_and_tasks_without_a_default_are_left_out_and_named(tmp_path):
     rows = [row for row in lines() if row[2:5:2] != ["org/small", "True"] and row[1:3] != ["STS14", "org/large"]]
     rows += [[0.5, "STS14", "org/new", "a:", "False"]]
     study = read_table(write(tmp_path / "results.csv", rows))
-    assert study.models == ("large", "other")
+    assert study.models == ("other", "large")
     assert sorted(study.tasks) == ["FEVERHardNegatives", "STS22.v2"]
     assert study.notes() == [
         "new is left out: it has no result by default", "small is left out: it has no result by default",
