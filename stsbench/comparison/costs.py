@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stsbench.encoders.cost import Cost
+from stsbench.encoders.cost_texts import VERSION
 from stsbench.evaluation.records import Record
 from stsbench.wording import counted, sized
 
@@ -126,11 +127,22 @@ def settings_of(cost: Cost) -> tuple[Any, ...]:
 
 def machine_in_words(setting: Sequence[Any]) -> str:
     """'AMD EPYC 7763, 2 cores, cpu, 2 threads': the kind of a machine, and how it was used."""
-    cpu, cores, where, _, device, threads = setting
-    parts = [cpu, counted(cores, "core"), device if device not in (None, "server") else "",
-             counted(threads, "thread") if threads else "",
-             {"processes": "several processes", "server": "a server"}.get(where, "")]
-    return ", ".join(filter(None, parts))
+    return ", ".join(filter(None, _in_words(setting)))
+
+
+def machine_and_use(cost: Cost) -> tuple[str, str | None]:
+    """The same in two parts; the second is None of what computes without torch, which fits any use."""
+    machine, use = _in_words(settings_of(cost))
+    return machine, use or None
+
+
+def _in_words(setting: Sequence[Any]) -> tuple[str, str]:
+    cpu, cores, where, probe, device, threads = setting
+    way = {"processes": "several processes", "server": "a server"}.get(where, "")
+    texts = "" if probe == VERSION else f"probe texts {probe}"
+    machine = ", ".join(filter(None, [cpu, counted(cores, "core"), way, texts]))
+    use = [device if device not in (None, "server") else "", counted(threads, "thread") if threads else ""]
+    return machine, ", ".join(filter(None, use))
 
 
 def compared_within(costs: Sequence[Cost | None]) -> tuple[list[bool], tuple[Any, ...] | None]:
