@@ -183,3 +183,16 @@ def test_an_encoder_that_fails_on_the_probe_is_measured_all_the_same(tmp_path):
         result = run(Picky(), tmp_path / "picky", cost=True)
     assert result.rows and "cost" not in result.records[0].provenance
     assert isinstance(Picky(), Encoder)
+
+
+def test_of_an_accelerator_the_name_and_torchs_peak_are_kept(monkeypatch):
+    import torch
+
+    class Far(Toy):
+        device = torch.device("cuda", 1)
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"Some GPU {device.index}")
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 1000 * device.index)
+    cost = measure_cost(Far())
+    assert (cost.device, cost.cuda_memory_bytes, cost.busy) == ("Some GPU 1", 1000, False)
+    assert "1.0 kB on the device" in cost.line() and "(Some GPU 1, " in cost.line()
