@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench import leaderboard as leaderboard
     from stsbench import methods as methods
+    from stsbench.comparison.choose import choose as choose
     from stsbench.comparison.compare import compare as compare
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.encoders.store.encode import encode as encode
@@ -41,6 +42,7 @@ _PACKAGES = ("leaderboard", "methods")
 _PUBLIC = {
     "TrainingCallback": "stsbench.training.engine.callbacks",
     "as_sentence_transformers_loss": "stsbench.training.engine.sentence_transformers_loss",
+    "choose": "stsbench.comparison.choose",
     "compare": "stsbench.comparison.compare",
     "doctor": "stsbench.installation.report",
     "encode": "stsbench.encoders.store.encode",
@@ -75,6 +77,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "TrainingCallback",
     "as_sentence_transformers_loss",
+    "choose",
     "compare",
     "doctor",
     "encode",

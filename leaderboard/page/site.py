@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from stsbench.errors import StsbenchError
@@ -16,6 +17,7 @@ from .index_json import SCHEMA, index
 from .pair_shards import pair_files, pair_shards
 from .tables import comparable
 
+TIMED = ("sentences_per_second", "memory_mb")
 PAGE = ("index.html", "board.js", "board.css", "LICENSES.txt")
 
 
@@ -136,13 +138,22 @@ def _arxiv_year(link: str) -> int | None:
 
 
 def _size(entry: Provenance | None) -> dict[str, Any]:
-    """What the records hold of an encoder's size and speed, where all runs agree: most records hold the width alone."""
-    sizes: dict[str, Any] = {}
-    for name in ("width", "parameters", "sentences_per_second"):
-        values = {run[name] for run in entry.runs if isinstance(run.get(name), int | float)} if entry else set()
-        if len(values) == 1:
-            sizes[name] = values.pop()
-    return sizes
+    """What the records hold of an encoder's size, where all runs agree, and of its speed and memory, where all runs were
+    timed on one machine: the median over them, with that machine."""
+    if entry is None:
+        return {}
+    runs = [{"width": run.get("width"), **run.get("costs", {})} for run in entry.runs]
+
+    def shared(name: str) -> Any:
+        values = {run.get(name) for run in runs}
+        return values.pop() if len(values) == 1 else None
+
+    sizes = {name: shared(name) for name in ("width", "parameters", "bytes_a_vector")}
+    if machine := shared("machine"):
+        timed = {name: [run[name] for run in runs if run.get(name) is not None] for name in TIMED}
+        sizes |= {name: float(f"{median(values):.3g}") for name, values in timed.items() if len(values) == len(runs)}
+        sizes |= {"machine": machine, "run_on": shared("run_on")}
+    return {name: value for name, value in sizes.items() if value is not None}
 
 
 def _parts(rows: Sequence[tuple[Tab, Row]]) -> list[dict[str, Any]]:

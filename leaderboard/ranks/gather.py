@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.comparison.comparability import SeedPairs
+from stsbench.comparison.costs import bytes_a_vector, cost_of, machine_and_use
 from stsbench.encoders.fitted import fitted_sets, was_trained_on
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.run_file import RUN
@@ -267,6 +269,7 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
         runs.append({
             "fingerprint": first.encoder.fingerprint, "encoder": dict(first.encoder.spec),
             "width": _one(item.record.encoder.dimension for item in run.records),
+            "costs": _costs([item.record for item in run.records]),
             "seed": next((about["seed"] for about in provenances if "seed" in about), None),
             "versions": dict(provenances[0].get("versions", {})), "python": provenances[0].get("python"),
             "revision": _distinct(about.get("git") for about in provenances),
@@ -277,6 +280,20 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
         })
     entry = loaded.entry
     return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs))
+
+
+def _costs(records: Sequence[Record]) -> dict[str, Any]:
+    """What a run says of sizes and, with the machine that they are of, of times. One run has one cost."""
+    cost = next((cost for record in records if (cost := cost_of(record))), None)
+    if cost is None:
+        sizes = {bytes_a_vector(record) for record in records}
+        return {"bytes_a_vector": sizes.pop() if len(sizes) == 1 else None}
+    machine, run_on = machine_and_use(cost)
+    return {
+        "bytes_a_vector": cost.bytes_a_vector, "parameters": cost.parameters, "machine": machine, "run_on": run_on,
+        "sentences_per_second": cost.sentences_per_second,
+        "memory_mb": None if cost.memory_bytes is None else cost.memory_bytes / 1e6,
+    }
 
 
 def flags_of(loaded: LoadedEntry) -> tuple[str, ...]:

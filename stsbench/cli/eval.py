@@ -85,6 +85,8 @@ def _behind_each(options: dict[str, Any], output: Path, json_target: str | None,
         raise click.UsageError(f"--prompts {path}: there is no such file, and it is none of {', '.join(PROMPTS)}")
     if set_too := [name for name in ("devices", "processes") if options[name] is not None]:
         raise click.UsageError(f"--{set_too[0]}: a file of prompts is measured in one process")
+    if options.pop("cost"):
+        raise click.UsageError("--cost is of one encoder: measure the prompt that you choose with it")
     if form != "table":
         raise click.UsageError(f"--format {form}: a file of prompts gives a table, and prompts.csv in the run folder")
     aside = {*names, "devices", "processes"}

@@ -1,1 +1,1 @@
-"""Two encoders against each other: what may be compared, how sure the differences are, what that says."""
+"""Encoders against each other: what may be compared, how sure the differences are, what that says."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.comparison.comparability import same_encoder
 from stsbench.comparison.differences import Compared, ComparisonTable
+from stsbench.comparison.shared import Reasons
 from stsbench.comparison.wording import limits, notes, pairing, sentence, title, unevenness
 from stsbench.config import shown
 from stsbench.display.latex import BOOKTABS, caption, escaped, latex_table
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SAME = "A and B name the same encoder"
-Reasons = list[tuple[str, str, str]]  # (protocol's label, task, reason)
 
 
 @dataclass
@@ -109,8 +109,8 @@ class Comparison(Tabular):
         a, b = map(_side, self.folders, self.runs)
         return {
             "a": a, "b": b, "seeds": list(self.seeds), "by_seed": self.by_seed, "resamples": self.resamples,
-            "seed": self.seed, "tables": list(map(_table_json, self.tables)), "not_compared": _reasons(self.left_out),
-            "failed": _reasons(self.failures), "limits": limits(self.seeds),
+            "seed": self.seed, "tables": list(map(_table_json, self.tables)), "not_compared": reasons_json(self.left_out),
+            "failed": reasons_json(self.failures), "limits": limits(self.seeds),
         }
 
     def to_json(self) -> str:
@@ -127,14 +127,19 @@ class Comparison(Tabular):
 
     def left_out_lines(self) -> list[str]:
         """What could not be compared: a line for each reason and protocol."""
-        lines = []
-        for word, items in (("failed", self.failures), ("not compared", self.left_out)):
-            tasks: dict[tuple[str, str], list[str]] = {}
-            for label, task, reason in items:
-                tasks.setdefault((label, reason), []).append(task)
-            lines += [f"{word}: {label} {', '.join(dict.fromkeys(names))}: {reason}"
-                      for (label, reason), names in tasks.items()]
-        return lines
+        return reasons_lines(self.failures, self.left_out)
+
+
+def reasons_lines(failures: Reasons, left_out: Reasons) -> list[str]:
+    """A line for each reason and protocol, with the tasks."""
+    lines = []
+    for word, items in (("failed", failures), ("not compared", left_out)):
+        tasks: dict[tuple[str, str], list[str]] = {}
+        for label, task, reason in items:
+            tasks.setdefault((label, reason), []).append(task)
+        lines += [f"{word}: {label} {', '.join(dict.fromkeys(names))}: {reason}"
+                  for (label, reason), names in tasks.items()]
+    return lines
 
 
 def _lines(table: ComparisonTable) -> list[list[str]]:
@@ -147,7 +152,8 @@ def _side(paths: list[Path], record: Record) -> dict[str, Any]:
     return {"run": str(paths[0]), **one} if len(paths) == 1 else {"runs": list(map(str, paths)), **one}
 
 
-def _reasons(items: Reasons) -> list[dict[str, str]]:
+def reasons_json(items: Reasons) -> list[dict[str, str]]:
+    """As --json writes them."""
     return [dict(zip(("protocol", "task", "reason"), item, strict=True)) for item in items]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import wraps
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,15 @@ class Encoded:
 
 
 @dataclass(frozen=True)
+class Counts:
+    """parameters: of what computes, each counted once; tokens: that it reads of some texts, those around a text included.
+    None: not known, or it has none."""
+
+    parameters: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
 class TokenTable:
     """A model's table of token vectors. name: of the weight in its language model; values: float32 (V, d).
 
@@ -116,6 +125,8 @@ class Encoder(Interface, ABC):
     equal_lengths: bool = False  # see `keep_lengths_apart`
     libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
     processes: int = 1  # in which it computes
+    # Whose clock and memory tell what it costs: that of this process, of several, of a server, or of nothing (looked up).
+    computes_in: Literal["process", "processes", "server", "nothing"] = "process"
     stride: int = 1  # from the cache `run` gets so many times 1,024 texts: more where it tokenises them beside a GPU
 
     def __repr__(self) -> str:
@@ -187,6 +198,25 @@ class Encoder(Interface, ABC):
         """
         raise EncoderError(f"{self.spec.name} has no dropout that could be switched on")
 
+    def as_timed(self, texts: Sequence[str]) -> Encoder:
+        """This encoder as its cost is measured on `texts`: what is fitted on each set gives a copy fitted on these, and what
+        remembers texts a copy that starts anew."""
+        return self
+
+    @property
+    def uses_torch(self) -> bool:
+        """Whether torch computes, on `device` and in its threads."""
+        return self.spec.kind not in ("lexical", "words", "vectors")
+
+    def counts(self, texts: Sequence[str]) -> Counts:
+        """How many parameters it has, and how many tokens it reads of `texts`."""
+        return Counts()
+
+    def bytes_a_vector(self, vectors: Any) -> float:
+        """What each of (n, d) vectors of `run` takes where they are stored: dense as float32, sparse as the numbers that are
+        not 0 with their positions (4 bytes each)."""
+        return float(8 * vectors.nnz / max(1, vectors.shape[0]) if hasattr(vectors, "nnz") else 4 * vectors.shape[1])
+
     def token_table(self, which: str) -> TokenTable:
         """The table by which the encoder's language model decodes a state ("output") or reads a token ("input").
 
@@ -217,3 +247,10 @@ class Encoder(Interface, ABC):
     def fit(self, texts: Sequence[str], source: str) -> Encoder:
         """This encoder fitted on `texts`, known as `source`; those that need no fitting return themselves."""
         return self
+
+
+def parameters_of(*parts: Any) -> int:
+    """The parameters of torch modules, and the numbers of tensors, each counted once; None stands for no part."""
+    tensors = {id(tensor): tensor for part in parts if part is not None
+               for tensor in (part.parameters() if hasattr(part, "parameters") else [part])}
+    return sum(int(tensor.numel()) for tensor in tensors.values())

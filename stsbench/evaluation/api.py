@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -54,20 +53,24 @@ def run(
     for line in (*on_target, *namesakes_of(options.protocols)):
         log(line)
     result, chosen = _chosen(options, log)
+    loading = time.perf_counter()
     with fresh_torch(gradients=True), _encoder(options) as encoder:  # classifiers and regressors are trained with torch, too
-        _run(encoder, chosen, result, options, log, progress, doing)
+        first = _first_vector(encoder, loading) if options.cost and isinstance(options.model, str) else None
+        _run(encoder, chosen, result, options, log, progress, doing, first)
     log(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
     return result
 
 
 def _run(
     encoder: Encoder, chosen: Chosen, result: Result, options: EvalOptions, log: Callable[[str], None],
-    progress: StartProgress | None, doing: Callable[[str], None],
+    progress: StartProgress | None, doing: Callable[[str], None], first: float | None,
 ) -> None:
-    """Encode what the protocols ask for and measure, one protocol after another."""
+    """Encode what the protocols ask for and measure, one protocol after another. first: seconds to the first vector."""
     cache = EmbeddingCache.of(options)
     if options.post is not None:
         encoder = post_processed(encoder, options.post, options.fit_on, cache, log, progress)
+    if options.cost:
+        options = _with_cost(options, encoder, first, log)
     set_by_set = isinstance(encoder, PostProcessed) and encoder.fitted_per_set
     targets = Targets(lambda id: _load(id, options)) if set_by_set else None
     everything = [data for _, sets in chosen for data in sets.values()]
@@ -86,6 +89,32 @@ def _run(
             _measure(part, part_sets, embed, result, options, log, len(chosen) > 1, targets, doing)
     if failed is not None and not result.records:
         raise failed  # the encoder, not a task
+
+
+def _first_vector(encoder: Encoder, began: float) -> float | None:
+    from stsbench.encoders.cost import first_vector
+
+    with suppress(StsbenchError):  # it is named where the cost is measured
+        return first_vector(encoder, began)
+    return None
+
+
+def _with_cost(options: EvalOptions, encoder: Encoder, first: float | None, log: Callable[[str], None]) -> EvalOptions:
+    """The options with the encoder's cost among what records say. One that cannot be measured costs no score."""
+    from stsbench.encoders.cost import measure_cost
+
+    try:
+        cost = measure_cost(encoder, first)
+    except StsbenchError as error:
+        log(f"warning: its cost is not recorded: {error}")
+        return options
+    if cost is None:
+        log(f"no cost of {encoder.spec.name}: its vectors are looked up")
+        return options
+    log(cost.line())
+    if cost.busy:
+        log("warning: other work had the processors while the speed was measured: measure it again where there is none")
+    return replace(options, extra_provenance={**options.extra_provenance, "cost": cost.stated()})
 
 
 Chosen = list[tuple[Planned, dict[str, DataSet]]]
@@ -185,12 +214,10 @@ def _settings(options: EvalOptions) -> dict[str, dict[str, Any]]:
 
 
 def _peak_memory() -> str:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return ""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return f", peak memory {sized(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)}"
+    from stsbench.encoders.cost import peak_memory
+
+    peak = peak_memory()
+    return "" if peak is None else f", peak memory {sized(peak)}"
 
 
 def _check(options: EvalOptions) -> None:
@@ -323,7 +350,7 @@ def evaluate(
     settings: Mapping[str, Any] = MappingProxyType({}),
     # of which data
     data_dir: AnyPath | None = None, text_version: str = "senteval", text: str | None = None, sample: bool = False,
-    without_overlap: str | Sequence[str] = (), strict_data: bool = False, strict: bool = False,
+    without_overlap: str | Sequence[str] = (), strict_data: bool = False, strict: bool = False, cost: bool = False,
 ) -> Result:
     """Measure `model` as `stsbench eval` does, by the same options; what each does is told by `stsbench eval --help`.
 

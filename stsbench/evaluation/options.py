@@ -80,6 +80,10 @@ class RecordOptions:
     """Where the records go, and what else they say."""
 
     output: Path | None = option(None, "Run folder; default runs/<time>-<model>.")  # None in Python: see `folder`
+    cost: bool = option(
+        False, "Measure and record what the encoder costs, too: speed, memory, parameters, bytes a vector. It loads a model "
+        "whose vectors are all cached, and takes some two seconds on a machine that should have nothing else to do.",
+    )
     command: Sequence[str] = ()
     extra_provenance: Mapping[str, Any] = field(default_factory=dict)  # a training's seed
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from stsbench.encoders.cost import Cost
 from stsbench.parsing import parse_json
 
 Sha256 = Field(pattern=r"^[0-9a-f]{64}$")
@@ -181,6 +182,7 @@ class _Provenance(_Stated):
     trained_on: list[str] = []
     prompts: dict[str, str] = {}  # "text", or a role -> what the set's texts of it were read behind
     routes: dict[str, str] = {}  # the same -> the way through the model, where it has several
+    cost: Cost | None = None
     warm_start: _Start | None = Field(default=None, alias="from")
 
 

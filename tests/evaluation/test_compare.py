@@ -149,7 +149,7 @@ def test_more_resamples_than_a_block_begin_with_those_of_a_block(tmp_path, monke
     whole = compare(a, b, resamples=120).tables
     assert compare(a, b, resamples=120, seed=1).tables != whole
     assert compare(a, b, resamples=120).tables == whole
-    monkeypatch.setattr("stsbench.comparison.compare._BLOCK", 120)
+    monkeypatch.setattr("stsbench.comparison.shared._BLOCK", 120)
     longer = compare(a, b, resamples=300)
     assert compare(a, b, resamples=300).tables == longer.tables != whole
 

@@ -168,7 +168,8 @@ def test_the_command_measures_a_file_of_prompts(folder, tmp_path, cli):
     assert code == 1 and "run is already there: choose another output" in said
     [row] = json.loads((tmp_path / "j.json").read_text())
     assert row["n"] == 2 and f"{row['mean']:.2f}" in out and max(map(len, out.splitlines())) <= 80
-    refused = {"there is no such file": [tmp_path / "none"], "one process": [tmp_path / "p.txt", "--processes", 2]}
+    refused = {"there is no such file": [tmp_path / "none"], "one process": [tmp_path / "p.txt", "--processes", 2],
+               "--cost is of one encoder": [tmp_path / "p.txt", "--cost"]}
     for why, more in refused.items():
         code, _, said = cli(*common, "--prompts", *more)
         assert code == 2 and why in said

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { facts, gaps, tally } from "../src/drawer/compare.js";
 import { lines } from "../src/drawer/details.js";
 import { family, places, tau } from "../src/views/settings.js";
-import { apart, chart, known, opening } from "../src/views/size.js";
+import { apart, chart, known, labelled, opening, timedOn } from "../src/views/size.js";
 import { rows, TAB } from "./example.js";
 
 test("differences, and who is ahead where lower is better", () => {
@@ -80,6 +80,29 @@ test("only what the records hold is drawn", () => {
     ["three", "one"],
   );
   assert.deepEqual(chart(TAB, all, "year").best, []); // a published row is on no front
+});
+
+test("times are of the machine that most rows were timed on", () => {
+  const all = rows();
+  const timed = (row, speed, machine, use) =>
+    Object.assign(row, { sentences_per_second: speed, machine, ...(use ? { run_on: use } : {}) });
+  timed(all[0], 100, "Some CPU, 2 cores", "cpu, 2 threads");
+  timed(all[1], 200, "Some CPU, 2 cores", "cpu, 2 threads");
+  timed(all[2], 9000, "Some CPU, 2 cores"); // computed without torch
+  timed(all[3], 50000, "Other CPU, 64 cores", "Some GPU");
+  all[3].rank = all[2].rank;
+  const { points, left, best } = chart(TAB, all, "sentences_per_second");
+  assert.deepEqual(points.map(({ x }) => x).sort((a, b) => a - b), [100, 200, 9000]);
+  assert.equal(left, 2);
+  assert.deepEqual(
+    best.map(({ id }) => id),
+    ["three", "two", "one"],
+  );
+  assert.equal(labelled(all, "sentences_per_second"), "Sentences per second (Some CPU, 2 cores, cpu, 2 threads)");
+  assert.equal(labelled(all, "width"), "Dimensions of the vector");
+  assert.equal(timedOn([all[2], all[0]]), all[0]); // both fit it
+  assert.equal(timedOn([{ id: "x" }]), undefined);
+  assert.deepEqual(known(all.slice(3)), []);
 });
 
 test("places among rows that every setting has, and tau-b", () => {

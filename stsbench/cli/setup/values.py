@@ -120,6 +120,12 @@ def _sets() -> list[str]:
     return list(dict.fromkeys(item.id for item in entries()))
 
 
+def _costs() -> list[str]:
+    from stsbench.comparison.costs import AXES
+
+    return list(AXES)
+
+
 def _shown(ctx: click.Context, incomplete: str) -> Completed:
     """What `stsbench show KIND` can show."""
     listed: dict[Any, Callable[[], Iterable[str]]] = {
@@ -147,5 +153,6 @@ _BY_NAME: dict[tuple[str | None, Any], Complete] = {
     (None, "preset"): _from(_presets),
     (None, "post"): _from(_posts), (None, "fit_on"): _files, ("train", "data"): _files, (None, "labelled"): _files,
     (None, "corpus"): _files, ("show", "name"): _shown, (None, "without_overlap"): _from(_sets),
+    ("choose", "by"): _from(_costs), ("choose", "runs"): _files, ("choose", "protocol"): _protocols,
     ("fetch", "sets"): _from(_sets), ("verify", "sets"): _from(_sets), ("overlap", "target"): _from(_sets),
 }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
+from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, parameters_of
 from stsbench.encoders.light.objects import Function, MtebTexts, Roles, is_mteb, library_roles, stored_prompts
 from stsbench.encoders.probe import Probe, probed
 from stsbench.errors import EncoderError
@@ -110,6 +110,11 @@ class CallableEncoder(Encoder):
         import torch
 
         return self._device if isinstance(self._device, torch.device) else torch.device("cpu")
+
+    def counts(self, texts: Sequence[str]) -> Counts:
+        """The parameters of the module whose method is called, where it is one."""
+        owner = getattr(self._fn, "__self__", self._fn)
+        return Counts(parameters_of(owner) if callable(getattr(owner, "parameters", None)) else None)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d), dense or CSR. Raises EncoderError when the callable fails or returns anything else."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
+from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
 from stsbench.encoders.fitted import named_source, shortened
 from stsbench.errors import EncoderError
 from stsbench.wording import counted
@@ -33,6 +33,10 @@ class Lexical(Encoder):
     """The kind `lexical`; the argument names one of its encoders."""
 
     cacheable = False
+
+    def counts(self, texts: Sequence[str]) -> Counts:
+        """No parameters."""
+        return Counts(0)
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
@@ -63,6 +67,10 @@ class TokenSet(Lexical):
         self._splitter = BertPreTokenizer()
         self._columns: dict[str, int] = {}
         self.spec = _spec("lexical:token-set", 1, {"tokens": "bert-pretokenizer", "values": "binary", **settings})
+
+    def as_timed(self, texts: Sequence[str]) -> TokenSet:
+        """A copy with a vocabulary of its own."""
+        return TokenSet()
 
     def tokens(self, text: str) -> list[str]:
         """The tokens of one text, in order, repeats included."""
@@ -107,6 +115,10 @@ class TfIdf(Lexical):
             on = f"{shortened(source)} ({counted(len(texts), 'text')})"
             raise EncoderError(f"lexical:tfidf cannot be fitted on {on}: {error}") from error
         return TfIdf(vectorizer, fitted_on=named_source(texts, source))
+
+    def as_timed(self, texts: Sequence[str]) -> TfIdf:
+        """One that is fitted."""
+        return self if self._vectorizer is not None else self.fit(texts, "probe")
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 CSR (n, size of the fitted vocabulary); words not seen in fitting count for nothing."""

@@ -18,6 +18,7 @@ class StoredVectors(Encoder):
     """Looks each text up, exactly as written. Not cached: the file is itself a cache."""
 
     cacheable = False
+    computes_in = "nothing"
 
     def __init__(self, file: str | Path) -> None:
         self.path = path = Path(file)
@@ -98,6 +99,7 @@ class StoreEncoder(Encoder):
     """Looks each text up in a store, which is itself a cache; white space around a text does not count."""
 
     cacheable = False
+    computes_in = "nothing"
 
     def __init__(self, folder: str | Path, name: str | None = None) -> None:
         """StsbenchError, one line: not a complete store."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
+from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, parameters_of
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.forward import batch_effects
 from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
@@ -94,6 +94,11 @@ class MtebModel(Encoder):
         if self._task == _PLAIN:
             return self._other(("Retrieval", "", role))
         return self._other((*self._task[:2], role), self.metadata)
+
+    def counts(self, texts: Sequence[str]) -> Counts:
+        """The parameters of what mteb loaded."""
+        loaded = self.library if self.library is not None else getattr(self.model, "model", None)
+        return Counts(parameters_of(loaded) if hasattr(loaded, "parameters") else None)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d) vectors. EncoderError: whatever the model's own code raises, or what are no n vectors."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import issparse
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, TokenTable
+from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, TokenTable
 from stsbench.encoders.parallel.devices import chosen_devices
 from stsbench.encoders.parallel.pool import Workers
 from stsbench.encoders.roles import TextTask
@@ -46,6 +46,8 @@ class ParallelEncoder(Encoder):
         self.default_prompt, self.adapters = encoder.default_prompt, encoder.adapters
         self.default_route = encoder.default_route
         self.equal_lengths, self.libraries, self.processes = encoder.equal_lengths, encoder.libraries, workers.count
+
+    computes_in = "processes"
 
     @property
     def reads_by_task(self) -> bool:
@@ -99,6 +101,15 @@ class ParallelEncoder(Encoder):
         """That of the encoder in this process, where a tensor is given back."""
         return self._encoder.device
 
+    @property
+    def uses_torch(self) -> bool:
+        """Whether the encoder does."""
+        return self._encoder.uses_torch
+
+    def counts(self, texts: Sequence[str]) -> Counts:
+        """As one of the processes counts them: this one does not hold the model."""
+        return next(iter(self._workers.run(_counted, [list(texts)])))
+
     def with_dropout(self, seed: int) -> Encoder:
         """In this process."""
         return self._encoder.with_dropout(seed)
@@ -114,6 +125,10 @@ def encode_part(encoder: Encoder, part: _Part, progress: Progress) -> tuple[Any,
         encoder = getattr(encoder, method)(*arguments)
     encoded = encoder.run(part.texts, progress)
     return part.rows, encoded, encoder.equal_lengths
+
+
+def _counted(encoder: Encoder, texts: list[str], progress: Progress) -> Counts:
+    return encoder.counts(texts)
 
 
 def check_shareable(encoder: Encoder) -> None:

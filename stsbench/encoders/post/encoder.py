@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import issparse
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
+from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderSpec, Progress
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.encode import encode_cached
 from stsbench.encoders.fitted import STATE, named_source
@@ -112,6 +112,25 @@ class PostProcessed(Encoder):
         with np.errstate(invalid="ignore"):
             vectors = self.chain.transform(encoded.vectors).astype(np.float32)
         return Encoded(vectors, encoded.truncated)
+
+    def as_timed(self, texts: Sequence[str]) -> Encoder:
+        """The base and the map, without what is kept of either; the base alone where the map is fitted on each set."""
+        base = self.base.as_timed(texts)
+        return base if self.spec.fitted_on is None else PostProcessed(base, self.chain, self.spec.fitted_on)
+
+    @property
+    def computes_in(self) -> Any:  # type: ignore[override]
+        """Where the base does."""
+        return self.base.computes_in
+
+    @property
+    def uses_torch(self) -> bool:
+        """Whether the base does."""
+        return self.base.uses_torch
+
+    def counts(self, texts: Sequence[str]) -> Counts:
+        """The base's: the numbers of the map are not among them."""
+        return self.base.counts(texts)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The base's texts in a role, through the same map (`anew` fits it once more)."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress, TokenTable
+from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, Progress, TokenTable
 from stsbench.encoders.forward.checkpoint import load_token_table, quiet
 from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.in_memory import saved
@@ -140,6 +140,10 @@ class LazyEncoder(Encoder):
         """Vectors of n distinct texts."""
         self.ready()
         return self.built.run(texts, progress)
+
+    def counts(self, texts: Sequence[str]) -> Counts:
+        """Those of the model, which is loaded for this."""
+        return self.built.counts(texts)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The same model behind the prompt that its folder stores for a role, or behind `prompt`."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stsbench.encoders.base import Encoded, Encoder, Progress
+from stsbench.encoders.base import Counts, Encoded, Encoder, Progress, parameters_of
 from stsbench.encoders.cache.encode import within_float16
 from stsbench.encoders.forward import batch_effects
 from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
@@ -131,6 +131,11 @@ class SentenceTransformerEncoder(Encoder):
         other._set(self.config.behind(prompt))
         other.prompts = other.config.prompts
         return other
+
+    def counts(self, texts: Sequence[str]) -> Counts:
+        """Of all modules; tokens where one of transformers' tokenizers makes them."""
+        tokens = sum(len(self._ids(text, True)) for text in texts) if _is_fast(self.model.tokenizer) else None
+        return Counts(parameters_of(self.model), tokens)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d) vectors from the stored modules."""

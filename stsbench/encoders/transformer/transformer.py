@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.base import Encoded, Encoder, Progress
+from stsbench.encoders.base import Counts, Encoded, Encoder, Progress, parameters_of
 from stsbench.encoders.cache.encode import within_float16
 from stsbench.encoders.forward import batch_effects, batching
 from stsbench.encoders.forward.batch_effects import sharing_limit
@@ -126,6 +126,11 @@ class TransformerEncoder(Encoder):
             with self._guard(), self._adapted():
                 self._probe()
 
+    def counts(self, texts: Sequence[str]) -> Counts:
+        """Of the model with its heads and its trained prompt; tokens of all that stands around a text, too."""
+        ids = self.tokeniser(texts)[0] if self.decoder is None else self.decoder.tokenisers[0](texts).ids
+        return Counts(parameters_of(self.model, self.token_pooler, *self._prompt_parts()), sum(map(len, ids)))
+
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d) vectors of n texts and which were cut. A batch moves a vector by less than 1e-5."""
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
@@ -156,6 +161,13 @@ class TransformerEncoder(Encoder):
                 if rows:
                     fetch(rows[-1])
         return Encoded(vectors, truncated)
+
+    def _prompt_parts(self) -> list[Any]:
+        prompt = self.prompt
+        if prompt is None:
+            return []
+        prefixes = (part for prefix in prompt.prefixes for part in (prefix.keys, prefix.values))
+        return [*prompt.modules(), prompt.words, *prefixes]
 
     def _decoded(
         self, decoder: Decoder, forward: Any, texts: Sequence[str], progress: Progress | None = None

@@ -131,6 +131,28 @@ def test_sizes_and_years_are_those_of_records_and_papers() -> None:
     assert [row["year"] for row in rows["published"][:2]] == [2010, 2011]
 
 
+def test_times_are_shown_where_all_runs_are_of_one_machine() -> None:
+    small = synthetic(4)
+    sizes = {"parameters": 9, "bytes_a_vector": 4.0}
+    timed = {**sizes, "machine": "Some CPU, 2 cores", "run_on": "cpu, 2 threads", "memory_mb": 500.0}
+    speeds = {"entry-0000": [612.3456], "entry-0001": [90.0, 110.0], "entry-0003": [100.0, 100.0]}
+    entries = dict(small.entries)
+    for name, of_runs in speeds.items():
+        pairs = zip(entries[name].runs, of_runs, strict=True)
+        timed_runs = tuple({**run, "costs": {**timed, "sentences_per_second": speed}} for run, speed in pairs)
+        entries[name] = dataclasses.replace(entries[name], runs=timed_runs)
+    moved = entries["entry-0003"]
+    other = {**moved.runs[1], "costs": {**moved.runs[1]["costs"], "machine": "Other CPU, 64 cores"}}
+    entries["entry-0003"] = dataclasses.replace(moved, runs=(moved.runs[0], other))
+    rows = read(site(dataclasses.replace(small, entries=entries)), "tabs/sts-spearman-all")["measured"]
+    names = ("parameters", "bytes_a_vector", "sentences_per_second", "memory_mb", "machine", "run_on")
+    shown = {row["id"]: {name: row[name] for name in names if name in row} for row in rows}
+    assert shown["entry-0000"] == {**timed, "sentences_per_second": 612.0}
+    assert shown["entry-0001"]["sentences_per_second"] == 100.0  # the median of two
+    assert shown["entry-0002"] == {}
+    assert shown["entry-0003"] == sizes
+
+
 def test_forms_of_a_title() -> None:
     titles = {
         "Spearman, all": "",

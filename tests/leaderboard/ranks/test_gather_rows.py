@@ -90,6 +90,22 @@ def test_a_width_that_differs_by_data_set_is_none(board, copied):
     assert {id: entry.runs[0]["width"] for id, entry in made.entries.items()} == {"letters": 27, "words": None}
 
 
+COST = {"probe": 1, "texts": 8, "seconds": [0.1] * 5, "sentences_per_second": 80.0, "latency_seconds": 0.1,
+        "memory_bytes": 250_000_000, "parameters": 7, "bytes_a_vector": 108.0, "machine": {"cpu": "Some CPU", "cores": 2},
+        "device": "cpu", "threads": 2}
+
+
+def test_costs_are_those_of_the_records(board, copied):
+    run = copied("letters")
+    edit(run, lambda row: row.record["provenance"].update(cost=COST), rows_of(run)[-1].name)
+    made = board(letters=([run], LETTERS), words=(["words"], LETTERS))
+    assert made.entries["letters"].runs[0]["costs"] == {
+        "bytes_a_vector": 108.0, "parameters": 7, "sentences_per_second": 80.0, "memory_mb": 250.0,
+        "machine": "Some CPU, 2 cores", "run_on": "cpu, 2 threads",
+    }
+    assert made.entries["words"].runs[0]["costs"] == {"bytes_a_vector": None}  # sparse: not known without a measurement
+
+
 def test_a_row_that_has_no_score_in_many_resamples_is_not_ranked(board, monkeypatch):
     """It would take these resamples from the test of all rows."""
     lines = gather_module.scored_entries

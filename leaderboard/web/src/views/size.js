@@ -1,4 +1,4 @@
-// Score against what a row costs: width, parameters, speed, year, where the records say; and the front nothing else beats.
+// Score against what a row costs: width, parameters, bytes, speed, memory, year, where the records say; and the front nothing else beats.
 
 import * as Plot from "@observablehq/plot";
 import { fixed, h } from "../dom.js";
@@ -9,13 +9,39 @@ import { front } from "./scale.js";
 export const AXES = {
   width: { label: "Dimensions of the vector", noun: "vector’s dimension", rival: "with as few dimensions", smaller: true, log: true },
   parameters: { label: "Parameters", noun: "number of parameters", rival: "with as few parameters", smaller: true, log: true },
-  sentences_per_second: { label: "Sentences per second", noun: "speed", rival: "as fast", smaller: false, log: true },
+  bytes_a_vector: { label: "Bytes a vector", noun: "vector’s size", rival: "with as small vectors", smaller: true, log: true },
+  sentences_per_second: { label: "Sentences per second", noun: "speed", rival: "as fast", smaller: false, log: true, timed: true },
+  memory_mb: { label: "Memory in MB", noun: "memory", rival: "in as little memory", smaller: true, log: true, timed: true },
   year: { label: "Year of the method’s paper", noun: "year of the method’s paper", rival: "of as old a paper", smaller: true, log: false },
 };
 
 const MOST = 0.75; // of the rows in one column: the view opens with another axis
 
-const numbers = (rows, key) => rows.map((row) => row[key]).filter(Number.isFinite);
+const fits = (row, on) => row.machine === on.machine && (!row.run_on || row.run_on === on.run_on);
+
+/** A row that was timed where most were: on one kind of machine, device and number of threads. What computed without torch
+ * states no use of its machine, and fits any. */
+export function timedOn(rows) {
+  const there = rows.filter(({ machine }) => machine);
+  const count = (on) => there.filter((row) => fits(row, on)).length;
+  const better = (row, best) => count(row) - count(best) || Boolean(row.run_on) - Boolean(best.run_on);
+  return there.reduce((best, row) => (!best || better(row, best) > 0 ? row : best), undefined);
+}
+
+/** The rows whose number on an axis may stand beside the others': times are of one machine. */
+function drawable(rows, key) {
+  const on = AXES[key].timed ? timedOn(rows) : undefined;
+  return rows.filter((row) => Number.isFinite(row[key]) && (!AXES[key].timed || fits(row, on)));
+}
+
+const numbers = (rows, key) => drawable(rows, key).map((row) => row[key]);
+
+/** An axis in words, with the machine that its times are of. */
+export function labelled(rows, key) {
+  const { label, timed } = AXES[key];
+  const { machine, run_on: use } = (timed && timedOn(rows)) || {};
+  return machine ? `${label} (${[machine, use].filter(Boolean).join(", ")})` : label;
+}
 
 /** The axes that rows differ in. */
 export const known = (rows) => Object.keys(AXES).filter((key) => new Set(numbers(rows, key)).size > 1);
@@ -41,8 +67,8 @@ export function opening(rows) {
 
 /** {points, left, best}: rows with both numbers, how many lack one, and the ids of the front among the ranked rows. */
 export function chart(tab, rows, axis) {
-  const points = rows
-    .filter((row) => Number.isFinite(row[axis]) && row.scores[tab.lead])
+  const points = drawable(rows, axis)
+    .filter((row) => row.scores[tab.lead])
     .map((row) => ({ row, x: row[axis], y: row.scores[tab.lead].value }));
   const lower = tab.columns.find(({ name }) => name === tab.lead)?.lower_is_better;
   const able = points
@@ -77,7 +103,7 @@ export class Size {
         h(
           "p",
           {},
-          "Nothing to draw: these rows do not differ in an encoder’s width, parameters or speed or the year of its paper, or no record holds it.",
+          "Nothing to draw: these rows do not differ in an encoder’s width, parameters, bytes a vector, speed or memory or the year of its paper, or no record holds it.",
         ),
       );
     const choice = h(
@@ -116,7 +142,7 @@ export class Size {
     this.element.replaceChildren(
       h("p", {}, choice),
       ...columns,
-      this.picture(tab, points, shown, axis, names),
+      this.picture(tab, points, shown, axis, names, labelled(rows, axis)),
       h(
         "p",
         { class: "legend" },
@@ -130,7 +156,7 @@ export class Size {
         ? h(
             "p",
             {},
-            `${left} of ${rows.length} rows are not drawn: their ${AXES[axis].noun} is unknown, or they have no ${tab.lead}.`,
+            `${left} of ${rows.length} rows are not drawn: their ${AXES[axis].noun} is unknown${AXES[axis].timed ? " or of another machine" : ""}, or they have no ${tab.lead}.`,
           )
         : "",
       h(
@@ -146,8 +172,8 @@ export class Size {
     );
   }
 
-  picture(tab, points, best, axis, names) {
-    const { label, log } = AXES[axis];
+  picture(tab, points, best, axis, names, label) {
+    const { log } = AXES[axis];
     const kind = (row) => (row.kind === "measured" ? "" : imported(row) ? "\nimported" : "\npublished");
     const flat = points.map(({ row, x, y }) => ({
       x,
@@ -182,7 +208,7 @@ export class Size {
           flat.filter(({ kind }) => kind === "published"),
           { x: "x", y: "y", symbol: "diamond", r: 4, stroke: "var(--muted)", strokeOpacity: 0.7 },
         ),
-        Plot.line(line, { x: "x", y: "y", curve: "step-after", stroke: "var(--accent)", strokeWidth: 2 }),
+        Plot.line(line, { x: "x", y: "y", curve: AXES[axis].smaller ? "step-after" : "step-before", stroke: "var(--accent)", strokeWidth: 2 }),
         Plot.ruleX(measured, { x: "x", y1: "low", y2: "high", stroke: "var(--line-1)", strokeOpacity: 0.35 }),
         Plot.dot(measured, { x: "x", y: "y", r: 4.5, fill: "var(--line-1)", stroke: "var(--bg)" }),
         Plot.text(line, {

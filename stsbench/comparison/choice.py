@@ -1,0 +1,230 @@
+"""What `choose` gives: encoders with score and cost, which of them do not differ, and which no other beats in both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stsbench.comparison.comparability import Setting
+from stsbench.comparison.comparison import reasons_json, reasons_lines
+from stsbench.comparison.costs import AXES, Axis, Spent
+from stsbench.comparison.shared import Reasons
+from stsbench.config import shown
+from stsbench.display.tabular import OneTable, arrow_table, html_lines, html_table, text_table
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.protocol import load_protocol
+from stsbench.evaluation.schema import Metric
+from stsbench.wording import printable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyarrow import Table
+
+_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+SURE = "(joint test at 5 %)"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One encoder. letters: two that share one do not differ significantly; costs: by the names of AXES, None where it is
+    not known or not comparable."""
+
+    name: str
+    folders: tuple[Path, ...]
+    fingerprint: str
+    score: float
+    low: float | None
+    high: float | None
+    letters: str
+    costs: dict[str, Spent | None]
+
+
+@dataclass(repr=False)
+class Choice(OneTable):
+    """Encoders on one task or average, the best first.
+
+    different: of each pair whether the scores differ significantly, jointly for all; None where no test is possible, and
+    no_test says why. by: the cost that counts; front: whether no other is cheaper and better. machine: whose times stand
+    here, "" for none.
+    """
+
+    title: str
+    setting: Setting
+    task: str
+    candidates: list[Candidate]
+    different: list[list[bool]] | None
+    no_test: str
+    by: Axis
+    front: list[bool]
+    machine: str
+    resamples: int
+    seed: int
+    remarks: list[str] = field(default_factory=list)
+    left_out: Reasons = field(default_factory=list)
+    failures: Reasons = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<Choice among {len(self.candidates)} encoders by {self.by.name}: {self.sentence}>"
+
+    @property
+    def metric(self) -> Metric:
+        """What is compared, as its protocol declares it."""
+        return load_protocol(self.setting.protocol).metric(self.setting.metric)
+
+    @property
+    def equals(self) -> list[int]:
+        """The best candidate and those that do not differ from it significantly."""
+        different = self.different
+        return [0] if different is None else [i for i in range(len(self.candidates)) if not different[0][i]]
+
+    @property
+    def cheapest(self) -> list[int]:
+        """Of the equals the cheapest one, and those whose rounds reach into its own: nobody can tell which is cheaper."""
+        known = [(i, spent) for i in self.equals if (spent := self._spent(i)) is not None]
+        if not known:
+            return []
+        sign = -1 if self.by.more_is_cheaper else 1
+        least = min(known, key=lambda pair: sign * pair[1].value)
+        return [least[0], *(i for i, spent in known if i != least[0] and spent.overlaps(least[1]))]
+
+    @property
+    def sentence(self) -> str:
+        """What the table says, in plain words."""
+        best, equals = self.candidates[0].name, self.equals
+        if self.different is None:
+            return f"No test: {self.no_test}. {best} has the best score; whether by chance is not known."
+        if len(equals) == 1:
+            return f"{self._named(0)} is better than every other {SURE}.{self._cheaper()}"
+        names = _listed([self.candidates[i].name for i in equals])
+        count = _WORDS[len(equals)] if len(equals) < len(_WORDS) else str(len(equals))
+        alone = not any(self.different[i][k] for i in equals for k in equals)
+        from_best = "" if alone else f" from the best, {best}"
+        return f"These {count} do not differ significantly{from_best} {SURE}: {names}; {self._of_equals()}."
+
+    def _of_equals(self) -> str:
+        cheapest = self.cheapest
+        if not cheapest:
+            return f"which is the cheapest is not known: no record of theirs holds {self.by.name}"
+        lacking = len(self.equals) - sum(self._spent(i) is not None for i in self.equals)
+        among = f"of those whose {self.by.name} is known here, " if lacking else ""
+        first, *others = cheapest
+        if not others:
+            return f"{among}the cheapest is {self._named(first)}"
+        why = f"which do not differ in {self.by.name}"
+        if any(self._spent(i) != self._spent(first) for i in others):
+            why += " by more than its rounds do"
+        return f"{among}the cheapest are {_listed([self._named(i) for i in cheapest])}, {why}"
+
+    def _cheaper(self) -> str:
+        """Which of the front cost less than the best one, where that is on it."""
+        less = [i for i, on in enumerate(self.front) if on and i]
+        if not less or self._spent(0) is None:
+            return ""
+        gaps = (abs(self.candidates[i].score - self.candidates[0].score) for i in less)
+        named = [f"{self._named(i)}, {gap:.{self.metric.digits}f} worse" for i, gap in zip(less, gaps, strict=True)]
+        return f" {'Faster' if self.by.more_is_cheaper else 'Cheaper'}: {'; '.join(named)}."
+
+    def _spent(self, number: int) -> Spent | None:
+        return self.candidates[number].costs.get(self.by.name)
+
+    def _spelled(self, number: int) -> str:
+        spent = self._spent(number)
+        return "" if spent is None else f"{self.by.shown(spent.value)} {self.by.unit}".strip()
+
+    def _named(self, number: int) -> str:
+        spelled = self._spelled(number)
+        return self.candidates[number].name + (f" ({spelled})" if spelled else "")
+
+    def _title(self) -> str:
+        return self.title
+
+    def _lines(self) -> list[list[str]]:
+        return self.lines()
+
+    def lines(self) -> list[list[str]]:
+        """The table's cells as text, the header first."""
+        digits = self.metric.digits
+        axes = [axis for axis in AXES.values() if any(candidate.costs[axis.name] for candidate in self.candidates)]
+        lines = [["encoder", self.task, "95 % interval", "ties", *(axis.name for axis in axes), "front"]]
+        for candidate, on in zip(self.candidates, self.front, strict=True):
+            bounds = "" if candidate.low is None else f"{candidate.low:.{digits}f} to {candidate.high:.{digits}f}"
+            costs = (candidate.costs[axis.name] for axis in axes)
+            cells = ["" if spent is None else axis.shown(spent.value) for axis, spent in zip(axes, costs, strict=True)]
+            lines.append([candidate.name, f"{candidate.score:.{digits}f}", bounds, candidate.letters, *cells,
+                          "yes" if on else ""])
+        return lines
+
+    def sentences(self) -> list[str]:
+        """What the table says, what its columns are, and what must be known of the costs."""
+        ties = "ties: two that share a letter do not differ significantly. " if self.different is not None else ""
+        end = "faster" if self.by.more_is_cheaper else "cheaper"
+        foot = f"{ties}front: no other is better and {end} ({self.by.name})."
+        machine = f"Times and memory are of one machine: {self.machine}." if self.machine else ""
+        return [*filter(None, [self.sentence, foot, machine]), *self.remarks]
+
+    def left_out_lines(self) -> list[str]:
+        """What could not be compared: a line for each reason and protocol."""
+        return reasons_lines(self.failures, self.left_out)
+
+    def __str__(self) -> str:
+        return printable("\n".join([self.title, text_table(self.lines()), *self.sentences(), *self.left_out_lines()]))
+
+    def _repr_html_(self) -> str:
+        return html_table(self.title, self.lines()) + html_lines([*self.sentences(), *self.left_out_lines()])
+
+    def to_arrow(self) -> Table:
+        """A row for each encoder: score, interval, letters, every cost, whether it is on the front."""
+        return arrow_table([
+            {"encoder": candidate.name, "score": candidate.score, "low": candidate.low, "high": candidate.high,
+             "ties": candidate.letters, "front": on,
+             **{name: None if spent is None else spent.value for name, spent in candidate.costs.items()}}
+            for candidate, on in zip(self.candidates, self.front, strict=True)
+        ])
+
+    def plot(self, by: str | None = None) -> Figure:
+        """Score against cost with intervals, and the front. by: another cost than the table's. Raises StsbenchError: no
+        such cost, or no encoder has it."""
+        from stsbench.plots.pareto import Point, figure
+
+        axis = self.by if by is None else AXES.get(by)
+        if axis is None:
+            raise StsbenchError(f"by={shown(by)}: costs are {', '.join(AXES)}")
+        metric = self.metric
+        points = [Point(one.name, spent.value, one.score, one.low, one.high)
+                  for one in self.candidates if (spent := one.costs[axis.name]) is not None]
+        missing = len(self.candidates) - len(points)
+        left = f"{missing} of {len(self.candidates)} left out: not known, or of another machine" if missing else ""
+        note = "; ".join(filter(None, [self.machine if axis.timed else "", left]))
+        what = ", ".join(filter(None, [self.setting.metric, self.setting.aggregation]))
+        label = f"{self.task}: {what}{' × 100' if metric.scale == 100 else ''}{', lower is better' if metric.lower else ''}"
+        drawn: Figure = figure(points, self.title, axis.label, label, lower_is_better=metric.lower,
+                               more_is_cheaper=axis.more_is_cheaper, note=note)
+        return drawn
+
+    def as_json(self) -> dict[str, Any]:
+        """What --json writes, as plain data."""
+        setting = {**asdict(self.setting), "settings": json.loads(self.setting.settings)}
+        return {
+            **{"view" if key == "text_version" else key: value for key, value in setting.items()}, "task": self.task,
+            "by": self.by.name, "machine": self.machine or None, "resamples": self.resamples, "seed": self.seed,
+            "encoders": [
+                {"encoder": one.name, "runs": list(map(str, one.folders)), "fingerprint": one.fingerprint,
+                 "score": one.score, "low": one.low, "high": one.high, "ties": one.letters or None, "front": on,
+                 "costs": {name: spent and spent.value for name, spent in one.costs.items()}}
+                for one, on in zip(self.candidates, self.front, strict=True)
+            ],
+            "different": self.different, "no_test": self.no_test or None, "sentence": self.sentence,
+            "cheapest_of_the_best": [self.candidates[i].name for i in self.cheapest], "remarks": self.remarks,
+            "not_compared": reasons_json(self.left_out), "failed": reasons_json(self.failures),
+        }
+
+    def to_json(self) -> str:
+        """What --json writes."""
+        return json.dumps(self.as_json(), indent=1)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

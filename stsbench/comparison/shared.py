@@ -1,0 +1,220 @@
+"""What runs of several encoders measured in the same way: their records, scored again, the rows that all have, and draws of
+these over the same resamples of the items."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from typing import Protocol as Kind
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.comparison.comparability import Measured, measured
+from stsbench.encoders.probe import has_identity
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.plan import plan
+from stsbench.evaluation.protocol import Drawn as Drawing
+from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
+from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.rescore import encoder_key, refuse_doubles, rescored, several_encoders
+from stsbench.evaluation.run_file import load_records
+
+RESAMPLES = 5000
+_BLOCK = 1000  # resamples at a time: a count of every item in every resample has to fit in the memory
+_SEEDS = 1_000_000  # between two users' seeds: one seed a block
+Floats = NDArray[np.float64]
+Key = tuple[object, ...]  # what makes two records comparable
+RowKey = tuple[str | None, str | None, str]
+Sides = Sequence[Sequence[Measured]]  # of one task the runs of each encoder
+Reasons = list[tuple[str, str, str]]  # (protocol's label, task, reason)
+
+
+class Notes(Kind):
+    """What could not be compared, and what could not be scored."""
+
+    left_out: Reasons
+    failures: Reasons
+
+
+def loaded(folder: Path) -> list[tuple[Path, Record]]:
+    """A run's records. Raises StsbenchError where they are of several encoders."""
+    stored = load_records(folder)
+    if several_encoders([record for _, record in stored]):
+        raise StsbenchError(f"{folder} holds records of several encoders: compare runs of one encoder each")
+    return stored
+
+
+def check_seeds(folders: Sequence[Path], records: Sequence[Record]) -> None:
+    """Raises StsbenchError unless the runs of a side are of one encoder, trained with different seeds."""
+    holders: dict[str, Path] = {}
+    for folder, record in zip(folders, records, strict=True):
+        if len(records) > 1 and not has_identity(record.encoder.spec):
+            raise StsbenchError(f"{folder} is of an encoder without an identity, so that nobody knows whether it is another "
+                                "seed: measure it again with a fingerprint of its own (fingerprint=)")
+        if _trained_as(record) != _trained_as(records[0]):
+            raise StsbenchError(f"{folders[0]} and {folder} differ in more than their seed: their scores have no mean")
+        if (other := holders.setdefault(record.encoder.fingerprint, folder)) is not folder:
+            raise StsbenchError(f"{other} and {folder} are of the same encoder: one run does not count twice")
+
+
+def _trained_as(record: Record) -> list[Any]:
+    """What the seeds of one encoder have in common."""
+    spec = {key: value for key, value in json.loads(encoder_key(record)).items() if key not in ("name", "weights")}
+    return [spec, *(record.provenance.get(key) for key in ("recipe", "settings", "stage"))]
+
+
+def chooser(names: Sequence[str] | None) -> Callable[[Measured], Protocol | None]:
+    """Gives the form of a record's protocol that was asked for, which says what is reported first, or None."""
+    if names is None or list(names) == ["all"]:
+        return lambda item: load_protocol(item.protocol.name)({})
+    parts, _ = plan(names, None, {})
+
+    def chosen(item: Measured) -> Protocol | None:
+        for part in parts:
+            same = part.protocol.name == item.protocol.name and kept_settings(part.protocol) == kept_settings(item.protocol)
+            by_name = part.protocol.user_path is not None  # by its content: in `_matched`
+            if same and (item.task in part.tasks if by_name else item.set_id in part.tasks.values()):
+                return part.protocol
+        return None
+
+    return chosen
+
+
+def kept_settings(protocol: Protocol) -> str:
+    """Canonical JSON of the settings that change a score."""
+    kept = {key: value for key, value in protocol.settings.items() if key not in protocol.cosmetic}
+    return json.dumps(kept, sort_keys=True)
+
+
+def verified(
+    name: str, stored: list[tuple[Path, Record]], chosen: Callable[[Measured], Protocol | None], notes: Notes
+) -> dict[Key, Measured]:
+    """The chosen records by what makes two of them comparable, each scored again from its observations."""
+    items: dict[Key, Measured] = {}
+    scored: list[tuple[Path, Protocol, Record]] = []
+    for path, record in stored:
+        try:
+            item = measured(path, record)
+        except StsbenchError as error:  # of another version, or of a plugin that is not here
+            notes.left_out.append((record.protocol.label, record.data.task, str(error)))
+            continue
+        if chosen(item) is None:
+            continue
+        try:
+            record.scores = rescored(path, record)[1]
+        except ScoreError as error:
+            reason = str(error).removeprefix(f"{item.task}: ")
+            notes.failures.append((record.protocol.label, item.task, f"{name} has no score: {reason}"))
+            continue
+        scored.append((path, item.protocol, record))
+        how = record.protocol
+        key = (how.name, how.version, kept_settings(item.protocol), record.data.text_version, item.set_id, item.digest)
+        items.setdefault(key, item)  # a paper's preset may have measured the same as the protocol
+    refuse_doubles(scored)
+    return items
+
+
+def of_all(runs: Sequence[dict[Key, Measured]], name: str, notes: Notes) -> dict[Key, list[Measured]]:
+    """What every run of a side measured, by what makes it comparable. name: of the side."""
+    every = {key: item for run in runs for key, item in run.items()}
+    for key, item in every.items():
+        if (many := sum(key in run for run in runs)) < len(runs):
+            reason = f"only {many} of the {len(runs)} runs of {name} have it"
+            notes.left_out.append((item.record.protocol.label, item.task, reason))
+    return {key: [run[key] for run in runs] for key in every if all(key in run for run in runs)}
+
+
+def common_rows(sides: Sides, form: Protocol, metric: str | None) -> list[ScoreRow]:
+    """The rows of one metric and aggregation: `metric`, else the first one of `form` that all runs have; those of the first
+    run. Rows over subsets only where there is none over the whole set.
+    """
+    first, *others = (item for side in sides for item in side)
+    scored = [{row_key(row) for row in item.record.scores} for item in others]
+    rows = [row for row in first.record.scores if all(row_key(row) in keys for keys in scored)]
+    whole = {row.metric for row in rows if row.subset is None}
+    rows = [row for row in rows if row.subset is None or row.metric not in whole]
+    hows, metrics = form.settings.get("aggregations", []), form.settings.get("metrics", [])
+    rows = [row for row in rows if metric in (None, row.metric) and (row.aggregation is None or row.aggregation in hows)]
+    if not rows:
+        return []
+
+    def preference(row: ScoreRow) -> tuple[int, int]:
+        return (metrics.index(row.metric) if row.metric in metrics else len(metrics),
+                hows.index(row.aggregation) if row.aggregation in hows else 0)
+
+    best = min(rows, key=preference)
+    return [row for row in rows if (row.metric, row.aggregation) == (best.metric, best.aggregation)]
+
+
+def same_row(item: Measured, row: ScoreRow) -> ScoreRow:
+    """The row of another run for the same metric, aggregation and subset."""
+    return next(other for other in item.record.scores if row_key(other) == row_key(row))
+
+
+def row_key(row: ScoreRow) -> RowKey:
+    """By what rows of one task are the same."""
+    return row.subset, row.aggregation, row.metric
+
+
+def values_of(runs: Sequence[Measured], row: ScoreRow) -> Floats:
+    """(n,) scores of a side's runs."""
+    return np.array([next(score.value for score in run.record.scores if row_key(score) == row_key(row)) for run in runs])
+
+
+def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int) -> list[Floats] | None:
+    """(resamples,) of each side's `row`, the mean over its runs, over the same resamples; None where the protocol draws none
+    of it. Raises StsbenchError where what should be the same items are not."""
+    items = [item for side in sides for item in side]
+    observed = [item.observed() for item in items]
+    for name in ("row", "rows", "gold", "pair"):  # equal, as the data's digest promises: the draws are paired by place
+        for item, observations in zip(items, observed, strict=True):
+            one, other = observed[0].arrays.get(name), observations.arrays.get(name)
+            if one is not None and other is not None and not np.array_equal(one, other):
+                raise StsbenchError(
+                    f"{item.path} and {items[0].path} name the same data, but their items differ ({name} of the "
+                    "observations): one was not measured on it"
+                )
+    protocol, set_id = _narrowed(items[0].protocol, row), items[0].set_id
+    drawn = [lambda many, start, run=run: protocol.draws(run, set_id, many, start) for run in observed]
+    return _means(drawn, list(map(len, sides)), row_key(row), resamples, seed)
+
+
+def average_draws(items: Sequence[tuple[Sides, ScoreRow]], resamples: int, seed: int) -> list[Floats] | None:
+    """(resamples,) of each side's average over these tasks, drawn as their protocol draws it; None where there is none."""
+    sides, row = items[0]
+    protocol = _narrowed(sides[0][0].protocol, row)
+    runs: list[dict[str, tuple[Observations, str]]] = [
+        {of_task[number][i].task: (of_task[number][i].observed(), of_task[number][i].set_id) for of_task, _ in items}
+        for number, side in enumerate(sides) for i in range(len(side))
+    ]
+    drawn = [lambda many, start, run=run: protocol.average_draws(run, many, start) for run in runs]
+    return _means(drawn, list(map(len, sides)), (None, row.aggregation, row.metric), resamples, seed)
+
+
+def _means(
+    runs: Sequence[Callable[[int, int], Drawing]], sizes: Sequence[int], key: RowKey, resamples: int, seed: int
+) -> list[Floats] | None:
+    """(resamples,) of each side, whose runs stand behind one another: means of the runs' draws of `key`; None where one has
+    none."""
+    ends = np.cumsum(sizes).tolist()
+    parts = []
+    for block, start in enumerate(range(0, resamples, _BLOCK)):
+        many = min(_BLOCK, resamples - start)
+        drawn = [run(many, seed * _SEEDS + block) for run in runs]
+        if any(key not in draws for draws in drawn):
+            return None
+        values = [draws[key] for draws in drawn]
+        parts.append([np.mean(values[end - size : end], axis=0) for size, end in zip(sizes, ends, strict=True)])
+    return [np.concatenate([part[i] for part in parts]) for i in range(len(sizes))]
+
+
+def _narrowed(protocol: Protocol, row: ScoreRow) -> Protocol:
+    """The protocol that reports no more than `row`, so that no more is drawn."""
+    settings = dict(protocol.settings)
+    for key, value in (("metrics", row.metric), ("aggregations", row.aggregation)):
+        if key in protocol.cosmetic and value in settings.get(key, ()):
+            settings[key] = [value]
+    return type(protocol)(settings, protocol.label)

@@ -1,0 +1,235 @@
+"""What an encoder costs: how fast it computes, in how much memory, and how large it and its vectors are.
+
+Measured on fixed texts (cost_texts.py), without the cache. A speed is of one machine, device and number of threads, and of
+whatever else ran there: it is recorded beside them, and compared within them alone.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.cost_texts import BLOCK, MOST, VERSION, cost_texts
+from stsbench.threads import cores
+from stsbench.wording import counted, sized
+
+ROUNDS = 5
+_ROUND = 0.25  # seconds: a round has so many texts that it takes about as long
+_ALONE = 0.8  # of the clock's seconds: a process that has a processor for itself uses more of them
+_STATUS, _REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+Seconds = Annotated[float, Field(ge=0)]
+Speed = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Machine(BaseModel):
+    """A kind of machine, which names no single one. cores: those that the process may use."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, frozen=True)
+
+    cpu: str
+    cores: int
+
+
+class Cost(BaseModel):
+    """As it stands in a record's provenance; None: not known, or it does not apply.
+
+    texts: how many a round has; seconds, cpu_seconds: of each round, by the clock and summed over the process's threads;
+    latency_seconds: of one text alone; first_vector_seconds: from nothing to the first vector, the model's loading included;
+    both speeds are those of the median round. memory_bytes: the most that the process held resident while it encoded, all
+    of it; cuda_memory_bytes: the most that torch held on the device. bytes_a_vector: as float32, or as its encoder keeps it.
+    device: "cpu", or the accelerator's name; threads: torch's, None where torch takes no part. where: whether this process
+    computed, several did, or a server did.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, frozen=True)
+
+    probe: int
+    texts: Count
+    seconds: list[Seconds] = Field(min_length=1)
+    cpu_seconds: list[Seconds] | None = None
+    sentences_per_second: Speed
+    tokens_per_second: Speed | None = None
+    latency_seconds: Seconds
+    first_vector_seconds: Seconds | None = None
+    memory_bytes: Count | None = None
+    cuda_memory_bytes: Count | None = None
+    width: Count | None = None
+    parameters: Count | None = None
+    bytes_a_vector: Annotated[float, Field(ge=0)]
+    machine: Machine
+    device: str
+    threads: int | None = None
+    where: Literal["process", "processes", "server"] = "process"
+    without: str | None = None  # a post-processing that is fitted on each set, and so was not measured
+
+    def stated(self) -> dict[str, Any]:
+        """As plain data, for a record."""
+        return self.model_dump(exclude_none=True)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something else had the processors for a good part of the time, so that the clock says too much."""
+        return self.cpu_seconds is not None and self.device == "cpu" and sum(self.cpu_seconds) < _ALONE * sum(self.seconds)
+
+    def line(self) -> str:
+        """What a user is told of it."""
+        cuda, memory = self.cuda_memory_bytes, self.memory_bytes
+        parts = [
+            f"{_rounded(self.sentences_per_second)} sentences/s",
+            f"{_rounded(self.tokens_per_second)} tokens/s" if self.tokens_per_second else "",
+            f"{1000 * self.latency_seconds:.3g} ms for one text",
+            f"first vector after {self.first_vector_seconds:.1f} s" if self.first_vector_seconds else "",
+            f"{sized(memory)} resident" if memory else "", f"{sized(cuda)} on the device" if cuda else "",
+            counted(self.parameters, "parameter") if self.parameters is not None else "",
+            f"{self.bytes_a_vector:,.0f} bytes a vector",
+        ]
+        threads = f", {counted(self.threads, 'thread')}" if self.threads else ""
+        without = f", without {self.without}" if self.without else ""
+        return (f"cost{without}: {', '.join(filter(None, parts))} ({self.device}{threads}; median of {ROUNDS} rounds of "
+                f"{counted(self.texts, 'text')})")
+
+
+def measure_cost(encoder: Encoder, first_vector: float | None = None) -> Cost | None:
+    """The cost of an encoder; None where nothing is computed (`vectors:`). It takes some two seconds, more where eight texts
+    take more than a quarter of one. first_vector: seconds, where the caller knows them. Raises EncoderError.
+
+    A round is repeated until it has warmed up, and then ROUNDS times; the sizes are those of its vectors.
+    """
+    if encoder.computes_in == "nothing":
+        return None
+    timed = encoder.as_timed(cost_texts(BLOCK))
+    timed.ready()
+    one = cost_texts(1)
+    timed.run(one)
+    latency = median(_clocked(timed, one)[0] for _ in range(ROUNDS))
+    texts = _enough(timed)
+    forget_peak()
+    rounds = [_clocked(timed, texts) for _ in range(ROUNDS)]
+    here = encoder.computes_in == "process"
+    memory, cuda = (peak_since(), _cuda_peak(timed)) if here else (None, None)
+    vectors = timed.run(texts[:BLOCK]).vectors
+    counts = timed.counts(texts)
+    seconds = median(wall for wall, _ in rounds)
+    device, threads = _device(timed)
+    return Cost(
+        probe=VERSION, texts=len(texts), seconds=[round(wall, 6) for wall, _ in rounds],
+        cpu_seconds=[round(cpu, 6) for _, cpu in rounds] if here else None,
+        sentences_per_second=float(f"{len(texts) / seconds:.6g}"),
+        tokens_per_second=float(f"{counts.tokens / seconds:.6g}") if counts.tokens else None,
+        latency_seconds=round(latency, 6), first_vector_seconds=None if first_vector is None else round(first_vector, 3),
+        memory_bytes=memory, cuda_memory_bytes=cuda, width=None if _is_sparse(vectors) else int(vectors.shape[1]),
+        parameters=counts.parameters, bytes_a_vector=timed.bytes_a_vector(vectors),
+        machine=Machine(cpu=_cpu(), cores=cores()), device=device, threads=threads, where=encoder.computes_in,
+        without=encoder.spec.post if timed.spec.post != encoder.spec.post else None,
+    )
+
+
+def first_vector(encoder: Encoder, began: float) -> float | None:
+    """Seconds since `began` (time.perf_counter's), when the encoder's loading began, until it has given one vector."""
+    if encoder.computes_in == "nothing":
+        return None
+    encoder.as_timed(cost_texts(BLOCK)).run(cost_texts(1))
+    return time.perf_counter() - began
+
+
+def _clocked(encoder: Encoder, texts: Sequence[str]) -> tuple[float, float]:
+    """Seconds by the clock, and of processors."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    encoder.run(texts)
+    return max(time.perf_counter() - wall, 1e-9), time.process_time() - cpu
+
+
+def _enough(encoder: Encoder) -> list[str]:
+    """Texts that take about a round's time, whole blocks; they have been encoded once, so that all is warm."""
+    count = BLOCK
+    while True:
+        texts = cost_texts(count)
+        seconds, _ = _clocked(encoder, texts)
+        if count >= MOST or seconds > _ROUND / 2:
+            return texts
+        # A larger batch is faster than this one says: no more than eight times as many at once.
+        count = min(MOST, 8 * count, BLOCK * round(count * _ROUND / seconds / BLOCK))
+
+
+def _is_sparse(vectors: Any) -> bool:
+    return hasattr(vectors, "nnz")
+
+
+def _device(encoder: Encoder) -> tuple[str, int | None]:
+    """The device's name and torch's threads; "cpu" and None for an encoder that computes without torch."""
+    torch: Any = sys.modules.get("torch")
+    if encoder.computes_in == "server" or torch is None or not encoder.uses_torch:
+        return ("server" if encoder.computes_in == "server" else "cpu"), None
+    kind = encoder.device.type
+    name = str(torch.cuda.get_device_name(encoder.device)) if kind == "cuda" else kind
+    return name, int(torch.get_num_threads())
+
+
+def _cuda_peak(encoder: Encoder) -> int | None:
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not encoder.uses_torch or encoder.device.type != "cuda":
+        return None
+    return int(torch.cuda.max_memory_allocated(encoder.device))
+
+
+def _cpu() -> str:
+    """The processor's model, else its architecture."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
+            if line.startswith("model name"):
+                return " ".join(line.partition(":")[2].split()) or platform.machine()
+    return platform.processor() or platform.machine()
+
+
+_forgotten = 0  # the process's peak at the last `forget_peak`, bytes
+
+
+def peak_memory() -> int | None:
+    """The most that this process ever held resident, bytes; None where the system does not tell (Windows)."""
+    largest = _largest()
+    return None if largest is None else max(largest, _forgotten)
+
+
+def forget_peak() -> None:
+    """Count the peaks anew, that of the memory (on Linux) and torch's on its devices."""
+    global _forgotten
+    _forgotten = peak_memory() or 0
+    with suppress(OSError):
+        _REFERENCES.write_text("5", "ascii")  # proc(5): resets the peak resident set size
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        for number in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(number)
+
+
+def peak_since() -> int | None:
+    """The most that this process held resident since `forget_peak`, bytes; elsewhere than on Linux since its start."""
+    with suppress(OSError, ValueError):
+        for line in _STATUS.read_text("ascii", "replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return _largest()
+
+
+def _largest() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _rounded(value: float) -> str:
+    """Three digits, plainly."""
+    return f"{float(f'{value:.3g}'):,.10g}"

@@ -1,0 +1,267 @@
+"""Choosing among runs: the joint test against the board's own, the front, the sentence, and costs of one machine alone."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from clirun import cli, place  # noqa: F401
+from geometry_runs import make_run
+from run_edits import edit_all
+from test_compare import head, pairs, sts_run
+
+import stsbench
+from stsbench.comparison.choose import choose
+from stsbench.comparison.costs import AXES, Spent, bytes_a_vector, compared_within, cost_of
+from stsbench.encoders.cost import Cost
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.metrics.noise import Scores
+from stsbench.metrics.ranks import letters, significantly_different
+from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
+
+COST = {
+    "probe": 1, "texts": 64, "seconds": [0.1, 0.102, 0.098, 0.1, 0.11], "cpu_seconds": [0.2] * 5,
+    "sentences_per_second": 640.0, "tokens_per_second": 9000.0, "latency_seconds": 0.004,
+    "memory_bytes": 500_000_000, "width": 3, "parameters": 1000,
+    "bytes_a_vector": 12.0, "machine": {"cpu": "Some CPU", "cores": 8}, "device": "cpu", "threads": 4, "where": "process",
+}
+
+
+def costing(run, **changed):
+    return edit_all(run, lambda row: row.record["provenance"].update(cost={**COST, **changed}))
+
+
+def speed(per_second):
+    """A cost of another speed, whose rounds are a tenth apart."""
+    middle = 64 / per_second
+    rounds = [middle * part for part in (0.95, 1, 1, 1, 1.05)]
+    return {"sentences_per_second": float(per_second), "seconds": rounds, "cpu_seconds": rounds}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two that follow the gold equally well, at other speeds, and one that is worse and faster."""
+    folder = tmp_path_factory.mktemp("choose")
+    return [
+        costing(sts_run(folder / "a", 0.2, draw=1, name="slow"), **speed(100)),
+        costing(sts_run(folder / "b", 0.2, draw=2, name="quick"), **speed(800), bytes_a_vector=6.0),
+        costing(sts_run(folder / "c", 0.6, draw=3, name="poor"), **speed(5000), bytes_a_vector=3.0),
+    ]
+
+
+def observed(noise, draw):
+    return {task: (pairs(task, noise, ("x", "y") if task in ("STS12", "STS13") else ("all",), draw), TASKS[task])
+            for task in AVERAGED}
+
+
+def test_the_test_is_that_of_the_board(runs):
+    made = choose(runs, resamples=400)
+    drawn = [StsProtocol({}).average_draws(observed(*each), 400, 0)[None, "all", "spearman"]
+             for each in ((0.2, 1), (0.2, 2), (0.6, 3))]
+    by_name = {f"{name}, pooler mean": i for i, name in enumerate(("slow", "quick", "poor"))}
+    order = [by_name[one.name] for one in made.candidates]
+    values = np.array([one.score for one in made.candidates])
+    assert list(values) == sorted(values, reverse=True) and made.task == "Avg" and made.by.name == "sentences/s"
+    tested = significantly_different(Scores(values, np.stack([drawn[i] for i in order])), [0])
+    assert made.different == tested.jointly.tolist()
+    assert [one.letters for one in made.candidates] == letters(values, tested.jointly)
+    assert made.different[2] == [True, True, False] and made.equals == [0, 1]
+    for one, i in zip(made.candidates, order, strict=True):
+        assert (one.low, one.high) == pytest.approx(tuple(np.quantile(drawn[i], [0.025, 0.975])))
+
+
+def test_what_it_says(runs):
+    made = choose(runs, resamples=400)
+    first, second = (one.name for one in made.candidates[:2])
+    names = f"{first} and {second}"
+    start = f"These two do not differ significantly (joint test at 5 %): {names}; "
+    assert made.sentence == f"{start}the cheapest is quick, pooler mean (800 sentences/s)."
+    small = choose(runs, by="bytes", resamples=400)
+    assert small.sentence == f"{start}the cheapest is quick, pooler mean (6 bytes a vector)."
+    equal = choose(runs, by="parameters", resamples=400)
+    assert equal.sentence.startswith(f"{start}the cheapest are ")
+    assert equal.sentence.endswith(", which do not differ in parameters.")
+    text = str(made)
+    assert "sts" in text.splitlines()[0] and "Some CPU, 8 cores, cpu, 4 threads" in text and "ties" in text
+    assert repr(made).startswith("<Choice among 3 encoders by sentences/s: These two") and "<table" in made._repr_html_()
+    frame = made.to_arrow().to_pylist()
+    assert [row["encoder"] for row in frame] == [one.name for one in made.candidates] and frame[0]["parameters"] == 1000
+    alone = choose([runs[0], runs[2]], resamples=400)
+    gap = alone.candidates[0].score - alone.candidates[1].score
+    assert alone.sentence == ("slow, pooler mean (100 sentences/s) is better than every other (joint test at 5 %). "
+                              f"Faster: poor, pooler mean (5,000 sentences/s), {gap:.2f} worse.")
+    assert alone.front == [True, True]
+
+
+def test_rounds_that_overlap_name_no_single_cheapest(runs, tmp_path):
+    other = costing(sts_run(tmp_path / "b", 0.2, draw=4, name="other"), **speed(810))
+    made = choose([runs[1], other], resamples=200)
+    assert made.sentence.endswith("the cheapest are other, pooler mean (810 sentences/s) and quick, pooler mean (800 "
+                                  "sentences/s), which do not differ in sentences/s by more than its rounds do.")
+    assert Spent(1, 0, 2).overlaps(Spent(3, 2, 4)) and not Spent(1, 0, 2).overlaps(Spent(4, 3, 5))
+
+
+def test_times_of_another_machine_are_not_compared_and_sizes_are(runs, tmp_path):
+    far = costing(sts_run(tmp_path / "far", 0.2, draw=5, name="far"), **speed(90_000), bytes_a_vector=1.0,
+                  machine={"cpu": "Other CPU", "cores": 64})
+    made = choose([*runs, far], resamples=200)
+    there = next(one for one in made.candidates if one.name.startswith("far"))
+    assert {name for name, spent in there.costs.items() if spent} == {"parameters", "bytes"} and made.by.name == "bytes"
+    named = "far, pooler mean (Other CPU, 64 cores, cpu, 4 threads) are of another machine"
+    assert any(named in line for line in made.remarks)
+    assert made.sentence.endswith("the cheapest is far, pooler mean (1 bytes a vector).")
+    by = choose([*runs, far], by="sentences/s", resamples=200)
+    assert "of those whose sentences/s is known here, the cheapest is quick" in by.sentence
+    assert by.front[by.candidates.index(next(one for one in by.candidates if one.name.startswith("far")))] is False
+    label = by.plot().axes[0].get_xlabel()
+    machine = "Some CPU, 8 cores, cpu, 4 threads; 1 of 4 left out: not known, or of another machine"
+    assert label.splitlines() == ["sentences a second", machine]
+    assert "Some CPU" not in made.plot().axes[0].get_xlabel()
+
+
+def cost(**changed):
+    return Cost.model_validate({**COST, **changed})
+
+
+def test_which_times_are_of_one_setting():
+    words = cost(threads=None)  # torch took no part: fits any device and number of threads
+    assert compared_within([cost(), words, None])[0] == [True, True, False]
+    assert compared_within([words, cost(threads=1), cost(), cost()])[0] == [True, False, True, True]
+    assert compared_within([cost(), cost(device="Some GPU"), words])[0] == [True, False, True]
+    assert compared_within([cost(), cost(where="processes")])[0] == [True, False]
+    assert compared_within([cost(), cost(probe=2), cost(probe=2)])[0] == [False, True, True]
+    server = cost(where="server", device="server", threads=None)
+    assert compared_within([server, cost(), cost()])[0] == [False, True, True]
+    assert compared_within([None, None]) == ([False, False], None)
+
+
+def test_costs_are_read_off_the_record(runs):
+    record = stsbench.load_records(runs[0])[0][1]
+    assert cost_of(record).sentences_per_second == 100
+    read = {name: axis.read(record, cost()) for name, axis in AXES.items()}
+    assert read["sentences/s"] == Spent(640, pytest.approx(640 * 0.1 / 0.11), pytest.approx(640 * 0.1 / 0.098))
+    assert read["cpu"].value == pytest.approx(1000 * 0.2 / 64) and read["latency"].value == 4
+    assert (read["memory"].value, read["parameters"].value, read["bytes"].value) == (5e8, 1000, 12)
+    assert read["first"] is None and read["cuda-memory"] is None
+    assert AXES["cpu"].read(record, cost(device="Some GPU")) is None
+    record = record.model_copy(update={"encoder": record.encoder.model_copy(update={"dimension": 100})})
+    for spec, expected in (
+        ({}, 400), ({"options": {"precision": "int8"}}, 100), ({"options": {"precision": "ubinary"}}, 13),
+        ({"kind": "vectors", "options": {"dtype": "float16"}}, 200), ({"kind": "lexical"}, None),
+        ({"kind": "callable"}, None), ({"options": {"precision": "int3"}}, None),
+    ):
+        encoder = record.encoder.model_copy(update={"spec": {"name": "x", **spec}})
+        assert bytes_a_vector(record.model_copy(update={"encoder": encoder})) == expected
+
+
+def test_old_runs_have_bytes_and_no_speed(runs, tmp_path):
+    old = sts_run(tmp_path / "old", 0.2, draw=6, name="old")
+    made = choose([runs[0], old], resamples=200)
+    assert "No cost is recorded of old, pooler mean: `stsbench eval --cost` measures it." in made.remarks
+    assert made.by.name == "bytes"
+    assert choose([old, sts_run(tmp_path / "older", 0.3, draw=7, name="older")], resamples=200).by.name == "bytes"
+    with pytest.raises(StsbenchError, match=r"no run holds memory: measure with `stsbench eval --cost`"):
+        choose([old, tmp_path / "older"], by="memory", resamples=200)
+
+
+def test_busy_machines_are_named(runs, tmp_path):
+    busy = costing(sts_run(tmp_path / "busy", 0.2, draw=8, name="busy"), cpu_seconds=[0.01] * 5)
+    remarks = choose([runs[0], busy], resamples=40).remarks
+    assert any("speed of busy, pooler mean was measured" in line for line in remarks)
+
+
+def test_the_lower_error_is_the_better_one(tmp_path):
+    good, bad = head(tmp_path / "a", 0.1), head(tmp_path / "b", 0.6, 1)
+    for run, name in ((good, "good"), (bad, "bad")):
+        def renamed(row, name=name):
+            row.record["encoder"]["spec"]["name"] = name
+            row.record["encoder"]["fingerprint"] = name[0].encode().hex().ljust(64, "0")
+            row.renamed()
+
+        edit_all(run, renamed)
+    made = choose([bad, good], metric="mse", by="bytes", resamples=200)
+    assert [one.name for one in made.candidates] == ["good, pooler mean", "bad, pooler mean"] and made.front == [True, False]
+    assert made.sentence.startswith("good, pooler mean (12 bytes a vector) is better") and "lower is better" in made.title
+    assert "lower is better" in made.plot().axes[0].get_ylabel()
+
+
+def test_tasks_and_what_is_refused(runs, tmp_path):
+    one, two = (sts_run(tmp_path / name, 0.2, ["STS12", "STS-B"], draw, name=name) for name, draw in (("p", 1), ("q", 2)))
+    with pytest.raises(StsbenchError, match="several tasks of sts, and not all that it averages: --task"):
+        choose([one, two], resamples=40)
+    assert choose([one, two], task="STS-B", resamples=40).task == "STS-B"
+    with pytest.raises(StsbenchError, match=r"task 'STS13' is not among what all runs share: STS12, STS-B$"):
+        choose([one, two], task="STS13", resamples=40)
+    mixed = choose([one, runs[0]], task="STS12", resamples=40)
+    assert ("sts", "STS13", "only 1 of the 2 encoders have it on the same data, measured in the same way") in mixed.left_out
+    for asked, reason in (
+        ({"runs": [one]}, "two runs or more, not 1"), ({"runs": [one, one]}, "are of the same encoder"),
+        ({"by": "speed"}, "by='speed': no such cost"), ({"metric": "pearsn"}, "did you mean pearson"),
+        ({"protocol": "transfer"}, "no measurement in common"),
+    ):
+        with pytest.raises(StsbenchError, match=reason):
+            choose(**{"runs": [one, two], "task": "STS12", "resamples": 40, **asked})
+    with pytest.raises(StsbenchError, match="alignment of geometry has no better end"):
+        choose([make_run(tmp_path / "g"), make_run(tmp_path / "h", shift=3.0)], resamples=40)
+
+
+def test_without_items_there_is_no_test(runs, monkeypatch):
+    monkeypatch.setattr(StsProtocol, "average_draws", lambda *more: {})
+    made = choose(runs[:2], resamples=40)
+    assert made.different is None and made.candidates[0].low is None and [one.letters for one in made.candidates] == ["", ""]
+    assert made.sentence.startswith("No test: what sts stores for spearman cannot be redrawn item by item. ")
+
+
+def test_several_seeds_are_averaged(tmp_path):
+    folders = []
+    for side, noise in (("one", 0.2), ("two", 0.6)):
+        for draw in range(3):
+            folder = sts_run(tmp_path / side / str(draw), noise, ["STS-B"], draw)
+
+            def seeded(row, side=side, draw=draw):
+                spec = row.record["encoder"]["spec"]
+                row.record["encoder"]["spec"] = {**spec, "name": side, "weights": f"{side} {draw}"}
+                row.record["encoder"]["fingerprint"] = f"{side}{draw}".encode().hex().ljust(64, "0")
+                row.renamed()
+
+            edit_all(folder, seeded)
+        folders.append(tmp_path / side)
+    made = choose(folders, resamples=200)
+    best = made.candidates[0]
+    each = [stsbench.load_records(path)[0][1].scores[0].value for path in best.folders]
+    assert len(best.folders) == 3 and best.score == pytest.approx(np.mean(each)) and best.low < min(each)
+    assert made.different[0][1]
+
+
+def test_the_command(runs, tmp_path, cli):
+    words = ["choose", *runs, "--resamples", 200]
+    code, out, err = cli(*words, "--plot", tmp_path / "p.svg")
+    made = choose(runs, resamples=200)
+    assert (code, err) == (0, f"picture: {tmp_path / 'p.svg'}\n") and made.sentence in out and "5,000" in out
+    assert ET.parse(tmp_path / "p.svg").getroot().tag.endswith("svg")
+    code, out, _ = cli(*words, "--by", "bytes", "--json", "-")
+    read = json.loads(out)
+    assert code == 0 and read == json.loads(choose(runs, by="bytes", resamples=200).to_json())
+    assert read["cheapest_of_the_best"] == ["quick, pooler mean"] and read["encoders"][0]["costs"]["bytes"] in (6.0, 12.0)
+    assert cli("choose", runs[0])[0] == cli("choose")[0] == cli(*words, "--resamples", 3)[0] == 2
+    assert cli(*words, "--protocol", " ")[0] == 2
+    assert cli(*words, "--plot", tmp_path / "p.pdf")[2].startswith("stsbench: error: unknown suffix")
+    assert "--by COST" in cli("choose", "--help")[1]
+    from stsbench.cli.comparison import choose as command
+
+    assert all(name in command.COSTS for name in AXES)
+
+
+def test_a_record_without_a_score_is_a_failure(runs, cli, monkeypatch):
+    score = StsProtocol.score
+
+    def fails(self, observations, data_id, task):
+        if task == "STS12":
+            raise ScoreError("STS12: the predictions are constant")
+        return score(self, observations, data_id, task)
+
+    monkeypatch.setattr(StsProtocol, "score", fails)
+    code, _, err = cli("choose", *runs, "--task", "STS13", "--resamples", 40)
+    assert code == 3 and "failed: sts STS12: slow, pooler mean has no score: the predictions are constant\n" in err
