@@ -217,3 +217,15 @@ class Encoder(Interface, ABC):
     def fit(self, texts: Sequence[str], source: str) -> Encoder:
         """This encoder fitted on `texts`, known as `source`; those that need no fitting return themselves."""
         return self
+
+    def fit_readings(
+        self, readings: Sequence[tuple[Encoder, Sequence[str]]], texts: Sequence[str], source: str
+    ) -> Encoder:
+        """`fit`, for one that is fitted on a set's texts as they are read. readings: this encoder as it reads the texts of a
+        role, with these."""
+        return self.fit(texts, source)
+
+    def of_call(self, vectors: Any) -> Any:
+        """What (n, d) vectors of `run` become where it matters which texts one call asks for; any other's stay as they are.
+        """
+        return vectors
