@@ -18,6 +18,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import measure
 from stsbench.evaluation.result import Result
 from stsbench.plots import plane, similarity, spectrum
+from stsbench.plots.labels import overlap, place_labels
 from stsbench.plots.runs import drawn, sts_average
 from stsbench.protocols.sts import TASKS, StsProtocol
 
@@ -115,7 +116,7 @@ def test_pictures_of_the_sample_say_so(picture, runs, tmp_path):
             figure.draw_without_rendering()
             note = figure.get_suptitle()
             inside = [axes.get_tightbbox() for axes in figure.axes]
-            clear = not note or not any(plane._overlap(figure._suptitle.get_window_extent(), box) for box in inside)
+            clear = not note or not any(overlap(figure._suptitle.get_window_extent(), box) for box in inside)
         return note, clear
 
     real = make_run(tmp_path / "real", data=dataclasses.replace(pair_set(), text_version="senteval"))
@@ -166,12 +167,12 @@ def test_labels_of_a_crowd_do_not_overlap():
         axes.scatter(*zip(*points, strict=True))
         axes.set_xlim(-3, -1)
         axes.set_ylim(0, 0.5)
-        plane._place_labels(figure, axes, points, [f"model {i}" for i in range(6)])
+        place_labels(figure, axes, points, [f"model {i}" for i in range(6)])
         boxes = [text.get_window_extent() for text in axes.texts]
         inside = axes.get_window_extent()
     assert len(boxes) == 6
-    assert not any(plane._overlap(a, b) for i, a in enumerate(boxes) for b in boxes[:i])
-    assert all(plane._overlap(box, inside) == pytest.approx(box.width * box.height) for box in boxes)
+    assert not any(overlap(a, b) for i, a in enumerate(boxes) for b in boxes[:i])
+    assert all(overlap(box, inside) == pytest.approx(box.width * box.height) for box in boxes)
 
 
 def test_runs_that_do_not_belong_together_are_refused(runs, tmp_path):

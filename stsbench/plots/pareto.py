@@ -1,0 +1,115 @@
+"""Score against cost: which points no other beats in both, drawn with their intervals and a stair along them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from stsbench.display.style import COLOURS, GREY, PAGE, new_figure, style
+from stsbench.errors import StsbenchError
+from stsbench.plots.labels import FAR, place_labels
+
+_WIDE = 10.0  # the largest cost over the smallest, from which on the axis is logarithmic
+
+
+@dataclass(frozen=True)
+class Point:
+    """One thing that can be chosen: what it costs, its score, and the ends of the score's interval where it has one."""
+
+    name: str
+    cost: float
+    score: float
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        if not all(isfinite(value) for value in (self.cost, self.score, self.low or 0.0, self.high or 0.0)):
+            raise StsbenchError(f"{self.name}: cost {self.cost} and score {self.score} must be finite numbers")
+
+
+def front(points: Sequence[Point], lower_is_better: bool = False, *, more_is_cheaper: bool = False) -> list[bool]:
+    """Of each point, whether no other beats it: none that is at least as good in both cost and score, and better in one.
+    Two points with the same cost and score do not beat each other.
+
+    lower_is_better: of scores; more_is_cheaper: of costs that are a speed.
+    """
+    signed = [(point.cost if more_is_cheaper else -point.cost, -point.score if lower_is_better else point.score)
+              for point in points]
+    return [not any(a >= cheap and b >= good and (a, b) != (cheap, good) for a, b in signed) for cheap, good in signed]
+
+
+def figure(
+    points: Sequence[Point], title: str, cost_label: str, score_label: str, *, lower_is_better: bool = False,
+    more_is_cheaper: bool = False, note: str = "",
+) -> Any:
+    """A matplotlib figure: points with their intervals, those of the front filled and joined by a stair, which bounds what
+    can be had. The cost axis is logarithmic where costs are positive and the largest is ten times the smallest.
+
+    note: a line below the axis, as which machine the costs are of. Raises StsbenchError where there is no point.
+    """
+    if not points:
+        raise StsbenchError("no point to draw: nothing has both a cost and a score")
+    best = front(points, lower_is_better, more_is_cheaper=more_is_cheaper)
+    with style():
+        drawing = new_figure(PAGE, 4.2)
+        axes = drawing.subplots()
+        costs = [point.cost for point in points]
+        if min(costs) > 0 and max(costs) >= _WIDE * min(costs):
+            _set_logarithmic(axes)
+        axes.margins(0.14, 0.12)
+        lines = [_draw(axes, point, on) for point, on in zip(points, best, strict=True)]
+        stair = _stair([point for point, on in zip(points, best, strict=True) if on], more_is_cheaper)
+        axes.plot(*zip(*stair, strict=True), color=COLOURS[0], linewidth=1, zorder=1)
+        axes.grid(color=GREY, alpha=0.2, linewidth=0.5)
+        axes.set_xlabel(cost_label + (f"\n{note}" if note else ""))
+        axes.set_ylabel(score_label)
+        axes.set_title(title, loc="left", wrap=True)
+        drawing.legend(handles=_legend(points), loc="outside lower center", ncols=3)
+        # names of the front first: they get the nearest free spot
+        order = sorted(range(len(points)), key=lambda i: (not best[i], points[i].cost, points[i].score))
+        place_labels(drawing, axes, [(points[i].cost, points[i].score) for i in order], [points[i].name for i in order],
+                     reaches=FAR, lines=[*filter(None, lines), stair], lead=True)
+    return drawing
+
+
+def _set_logarithmic(axes: Any) -> None:
+    """1, 2, 5, 10, ... as plain numbers: costs are read off, not their powers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _draw(axes: Any, point: Point, on: bool) -> list[tuple[float, float]]:
+    """Draw one point; gives the ends of its interval."""
+    colour = COLOURS[0] if on else GREY
+    ends = [] if point.low is None or point.high is None else [(point.cost, point.low), (point.cost, point.high)]
+    if ends:
+        axes.plot(*zip(*ends, strict=True), "-_", color=colour, linewidth=0.8, markersize=4, alpha=0.7, zorder=2)
+    axes.plot([point.cost], [point.score], "o", color=colour, markerfacecolor=colour if on else "white", markersize=5,
+              zorder=3)
+    return ends
+
+
+def _stair(best: Sequence[Point], more_is_cheaper: bool) -> list[tuple[float, float]]:
+    """The best score that can be had for at most a cost, or at no less than a speed; its ends are points of the front."""
+    ranked = sorted({(point.cost, point.score) for point in best})
+    corners = ranked[:1]
+    for cost, score in ranked[1:]:
+        corners += [(corners[-1][0], score) if more_is_cheaper else (cost, corners[-1][1]), (cost, score)]
+    return corners
+
+
+def _legend(points: Sequence[Point]) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    marks = [("o", "-", COLOURS[0], COLOURS[0], "no other is cheaper and better"),
+             ("o", "", GREY, "white", "another beats it in one and is no worse in the other")]
+    if any(point.low is not None for point in points):
+        marks.append(("|", "", GREY, GREY, "95 % interval"))
+    return [Line2D([], [], linestyle=line, marker=mark, color=colour, markerfacecolor=fill, markersize=5, label=text)
+            for mark, line, colour, fill, text in marks]
