@@ -20,7 +20,8 @@ OUTER = ("protocols", "methods", "leaderboard")
 # Rooms of the core: a file imports from its own room and from rooms that stand before it. "" is the core's root.
 CORE = (
     "", "display", "metrics", "probes", "data.sets", "data.fetch", "data.text",
-    "encoders", "encoders.cache", "encoders.quantise", "encoders.parallel", "encoders.store", "encoders.post", "encoders.post.flow",
+    "encoders", "encoders.cache", "encoders.quantise", "encoders.parallel", "encoders.store", "encoders.post",
+    "encoders.post.flow",
     "encoders.forward", "encoders.prompt", "encoders.decoders", "encoders.transformer", "encoders.light", "encoders.mteb",
     "evaluation", "comparison", "publish",
     "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",

@@ -307,7 +307,7 @@ def _draws(pair: Sides, row: ScoreRow, resamples: int, seed: int) -> Drawn | Non
                     f"{item.path} and {items[0].path} name the same data, but their items differ ({name} of the "
                     "observations): one was not measured on it"
                 )
-    protocol, set_id = _narrowed(items[0].protocol, row), items[0].set_id
+    protocol, set_id = narrowed(items[0].protocol, row), items[0].set_id
     drawn = [lambda many, start, run=run: protocol.draws(run, set_id, many, start) for run in observed]
     return _means(drawn, len(pair[0]), _row_key(row), resamples, seed)
 
@@ -332,7 +332,7 @@ def _means(
 def _average_draws(items: Sequence[tuple[Sides, ScoreRow, ScoreRow]], resamples: int, seed: int) -> Drawn | None:
     """(resamples,) of both sides' average, drawn as their protocol draws it; None where there is none."""
     pair, row, _ = items[0]
-    protocol = _narrowed(pair[0][0].protocol, row)
+    protocol = narrowed(pair[0][0].protocol, row)
     runs: list[dict[str, tuple[Observations, str]]] = [
         {sides[side][i].task: (sides[side][i].observed(), sides[side][i].set_id) for sides, _, _ in items}
         for side in range(2) for i in range(len(pair[side]))
@@ -341,7 +341,7 @@ def _average_draws(items: Sequence[tuple[Sides, ScoreRow, ScoreRow]], resamples:
     return _means(drawn, len(pair[0]), (None, row.aggregation, row.metric), resamples, seed)
 
 
-def _narrowed(protocol: Protocol, row: ScoreRow) -> Protocol:
+def narrowed(protocol: Protocol, row: ScoreRow) -> Protocol:
     """The protocol that reports no more than `row`, so that no more is drawn."""
     settings = dict(protocol.settings)
     for key, value in (("metrics", row.metric), ("aggregations", row.aggregation)):

@@ -1,12 +1,12 @@
 """Vectors of one byte or one bit a number: the codes that are stored, and the numbers that are compared.
 
-int8, uint8  floor((x - low) / step), cut to 0..255, step = (high - low) / 255, low and high of each dimension being those of
-             the vectors that it is calibrated on; int8: less 128. The codes are compared as they stand: each dimension is
-             shifted and scaled, so that a cosine of codes is not a rounded cosine of vectors.
-binary       the bits x > 0, eight in a byte, the first the highest, the byte less 128; compared as 1 and -1, whose cosine is
-             1 - 2 h / d of the Hamming distance h.
-ubinary      the same bits, the byte as it is; compared as 1 and 0, as sentence-transformers' EmbeddingSimilarityEvaluator and
-             mteb's CompressionWrapper (BINARY) do.
+int8, uint8  floor((x - low) / step), cut to 0..255, step = (high - low) / 255, low and high of each dimension being those
+             of the vectors that it is calibrated on; int8: less 128. The codes are compared as they stand: each dimension
+             is shifted and scaled, so that a cosine of codes is not a rounded cosine of vectors.
+binary       the bits x > 0, eight in a byte, the first the highest, the byte less 128; compared as 1 and -1, whose cosine
+             is 1 - 2 h / d of the Hamming distance h.
+ubinary      the same bits, the byte as it is; compared as 1 and 0, as sentence-transformers' EmbeddingSimilarityEvaluator
+             and mteb's CompressionWrapper (BINARY) do.
 
 The codes are those of sentence_transformers.util.quantize_embeddings (6.2).
 """

@@ -49,12 +49,15 @@ class Form:
         """Whether its codes depend on the range of each dimension."""
         return self.precision in BYTES
 
+    def __str__(self) -> str:
+        return f"{'full' if self.dims is None else self.dims} {self.precision}"
+
     def bytes(self, width: int) -> int:
         """Of a stored vector of an encoder whose vectors have `width` numbers."""
         return size(self.precision, min(width, self.dims or width))
 
     def described(self, spec: EncoderSpec) -> EncoderSpec:
-        """An encoder's spec as that of its copy. A cut is described as the option --truncate-dim does it: that is all it is."""
+        """An encoder's spec as that of its copy. A cut is described as by the option --truncate-dim: that is all it is."""
         options: dict[str, Any] = dict(spec.options)
         words = []
         if self.dims is not None:
@@ -135,7 +138,7 @@ class Variant(Held):
     def fit_readings(
         self, readings: Sequence[tuple[Encoder, Sequence[str]]], texts: Sequence[str], source: str
     ) -> Variant:
-        """A copy that is calibrated on the texts of all roles together. EncoderError: there are none, or not all are finite."""
+        """A copy that is calibrated on the texts of all roles. EncoderError: there are none, or not all are finite."""
         if not self._waits:
             return self
         if not any(len(of_role) for _, of_role in readings):
@@ -147,7 +150,7 @@ class Variant(Held):
                  for reader, of_role in readings if isinstance(reader, Variant) and of_role]
         vectors = np.concatenate(parts)
         if not np.isfinite(vectors).all():
-            raise EncoderError(f"{self.spec.name}: a text of {source.partition('@')[0]} has no finite vector to calibrate on")
+            raise EncoderError(f"{self.spec.name}: a text of {source.partition('@')[0]} has no finite vector")
         return self._fitted(Ranges.of(vectors, self.form.clip), named_source(texts, source))
 
     def _fitted(self, ranges: Ranges, source: str) -> Variant:
@@ -171,7 +174,12 @@ class Variant(Held):
         return cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), np.float32(1e-12))
 
     def _coded(self, vectors: Floats, ranges: Ranges | None) -> Floats:
-        finite = np.isfinite(vectors).all(axis=1)
-        coded = compared(codes(np.where(finite[:, None], vectors, 0), self.form.precision, ranges), self.form.precision,
-                         vectors.shape[1])
-        return coded if finite.all() else np.where(finite[:, None], coded, np.nan).astype(np.float32)
+        precision, bad = self.form.precision, ~np.isfinite(vectors).all(axis=1)
+        if bad.any():
+            vectors = vectors.copy()
+            vectors[bad] = 0
+        coded = compared(codes(vectors, precision, ranges), precision, vectors.shape[1])
+        if bad.any():
+            coded = coded.copy()
+            coded[bad] = np.nan  # as the base's
+        return coded
