@@ -104,8 +104,8 @@ def _each_variant(
         raise click.UsageError("--quantise and --dims: a file of prompts is measured by itself")
     for name in ("post", "fit_on"):
         if options.pop(name) is not None:
-            raise click.UsageError(f"--{name.replace('_', '-')}: smaller copies are of a model's own vectors: `stsbench fit` "
-                                   "writes a model with a post-processing, which is then measured")
+            raise click.UsageError(f"--{name.replace('_', '-')}: smaller copies are of a model's own vectors: `stsbench "
+                                   "fit` writes a model with a post-processing, which is then measured")
     encoder, how = _loaded(options, form, "smaller copies are")
     asked: dict[str, Any] = {name: value or () for name, value in variants.items() if name != "clip"}
     made = measure_variants(encoder, **asked, clip=variants["clip"], output=output, log=log, **how)

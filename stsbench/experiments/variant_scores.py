@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 AVERAGE = "Avg"  # of a protocol's tasks
 FOOT = (
-    "lost: points below the full vectors on the same items, with the 95 % interval of the paired bootstrap; *: no other copy "
-    "is smaller and as good, or as small and better."
+    "lost: points below the full vectors on the same items, with the 95 % interval of the paired bootstrap; *: no other "
+    "copy is smaller and as good, or as small and better."
 )
 ABOUT = {
     "int8": "int8, uint8: 256 steps between the least and the greatest number of each dimension, calibrated on {}; the "
@@ -170,7 +170,7 @@ class VariantScores(Tabular):
         full, digits = self.of(task)[0], self._metric(task).digits
         return [header, *([
             score.name, f"{score.bytes:,}", f"{100 * score.bytes / full.bytes:.1f}%", f"{score.value:.{digits}f}",
-            *(["", ""] if score is full else [f"{score.loss:.{digits}f}", _range(score, digits)]),
+            *(["", ""] if score is full else [_number(score.loss, digits), _range(score, digits)]),
             "*" if score.name in front else "",
         ] for score in self.of(task))]
 
@@ -188,4 +188,8 @@ class VariantScores(Tabular):
 
 def _range(score: VariantScore, digits: int) -> str:
     low, high = score.loss_low, score.loss_high
-    return "" if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
+    return "" if low is None or high is None else f"{_number(low, digits)} to {_number(high, digits)}"
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{round(value, digits) + 0.0:.{digits}f}"  # 0.00, and not -0.00

@@ -33,7 +33,7 @@ def onnx_runtime(file: Path, device: str) -> Runtime:
     except ImportError as error:
         raise EncoderError(f"{file} needs onnxruntime: pip install 'stsbench[onnx]'") from error
     providers = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-    provider = providers.get(device.partition(":")[0])
+    provider = providers.get(device.partition(":")[0], device)
     if provider not in onnxruntime.get_available_providers():
         known = ", ".join(name for name, long in providers.items() if long in onnxruntime.get_available_providers())
         raise EncoderError(f"--device {device}: this onnxruntime computes on {known}")

@@ -171,7 +171,8 @@ class Variant(Held):
         cut = np.ascontiguousarray(vectors[:, :dims], np.float32)
         if not self.base.spec.normalize:
             return cut
-        return cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), np.float32(1e-12))
+        lengths: Floats = np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), np.float32(1e-12))
+        return cut / lengths
 
     def _coded(self, vectors: Floats, ranges: Ranges | None) -> Floats:
         precision, bad = self.form.precision, ~np.isfinite(vectors).all(axis=1)

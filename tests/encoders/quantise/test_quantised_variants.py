@@ -15,7 +15,7 @@ from stsbench.encoders.quantise.variant import CALL, Form, Variant
 from stsbench.errors import EncoderError
 from stsbench.publish.mteb_adapter import MtebEncoder, undisturbed
 
-TEXTS = ["the red cat", "a man plays the guitar", "a dog sleeps in the park", "the woman eats", "big food", "a small blue cat"]
+TEXTS = ["the red cat", "a man plays the guitar", "a dog sleeps in the park", "the woman eats", "big food", "a blue cat"]
 QUICK = {"sample": True, "resamples": 0, "no_cache": True}
 
 
@@ -47,7 +47,8 @@ def test_a_cut_is_the_encoder_of_the_option(folder, base):
 
 
 def test_every_form_has_a_fingerprint_of_its_own(base):
-    forms = [Form(dims, precision) for dims in (None, 16, 8) for precision in ("float32", "int8", "uint8", "binary", "ubinary")]
+    precisions = ("float32", "int8", "uint8", "binary", "ubinary")
+    forms = [Form(dims, precision) for dims in (None, 16, 8) for precision in precisions]
     forms += [Form(None, "int8", CALL), Form(None, "int8", CALL, (0.01, 0.99)), Form(None, "int8", clip=(0.01, 0.99))]
     copies = [Variant(base, form, Vectors()) for form in forms]
     copies += [copy(base, None, "int8").fit(TEXTS, "some"), copy(base, None, "int8").fit(TEXTS[:4], "some")]
@@ -119,7 +120,7 @@ def test_under_mteb_a_copy_scores_as_its_compression_wrapper(base, form, level):
         scores = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False)[0].scores
     theirs = scores[task.eval_splits[0]][0]
     assert spearman(measured) == pytest.approx(100 * theirs["cosine_spearman"], abs=1e-9)
-    assert [100 * theirs[row.metric] for row in measured.rows] == pytest.approx([row.value for row in measured.rows], abs=1e-4)
+    assert [row.value for row in measured.rows] == pytest.approx([100 * theirs[row.metric] for row in measured.rows], abs=1e-4)
 
 
 def test_a_call_is_calibrated_by_itself(base):
