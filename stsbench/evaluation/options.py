@@ -71,8 +71,8 @@ class VariantOptions:
         (), "As --quantise: how many of the first numbers are kept, e.g. 256,128; each in every precision.", metavar="N,N",
     )
     calibration: str | Path = option(
-        "shared", "Of int8 and uint8: the range of each dimension is that of all texts of a set (shared), of each call "
-        "(mteb: as in its CompressionWrapper) or of a file's texts.", metavar="shared|mteb|FILE",
+        "shared", "Of int8 and uint8: the range of each dimension is that of all texts of a set (shared), of those of each "
+        "call (call, as in mteb's CompressionWrapper) or of a file.", metavar="shared|call|FILE",
     )
     clip: Names | None = option(
         None, "Of int8 and uint8: cut numbers below and above these quantiles of a dimension.", metavar="LOW,HIGH",

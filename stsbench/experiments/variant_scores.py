@@ -84,6 +84,7 @@ class VariantScores(Tabular):
     name: str  # of the model
     scores: tuple[VariantScore, ...]
     calibration: str = SHARED
+    clip: tuple[float, float] | None = None  # quantiles beyond which numbers were cut before
     scaled: bool = False  # whether cut vectors were given length 1 again, as those of the model have
     left_out: tuple[str, ...] = ()  # a line for each protocol or width that was not measured
     failures: tuple[str, ...] = ()  # a line for each task that had no score
@@ -179,7 +180,8 @@ class VariantScores(Tabular):
 
     def _remarks(self) -> list[str]:
         precisions = {score.precision for score in self.scores}
-        about = [ABOUT[name].format(CALIBRATED[self.calibration]) for name, used in (
+        clipped = "" if self.clip is None else f", of which the quantiles {self.clip[0]:g} and {self.clip[1]:g} are the ends"
+        about = [ABOUT[name].format(CALIBRATED[self.calibration] + clipped) for name, used in (
             ("int8", {"int8", "uint8"}), ("binary", {"binary"}), ("ubinary", {"ubinary"})) if used & precisions]
         cut = "scaled to length 1 again, as the model's are" if self.scaled else "not scaled, as the model's are not"
         widths = len({score.dims for score in self.scores}) > 1

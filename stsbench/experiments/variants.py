@@ -51,7 +51,7 @@ def measure_variants(
 
     model: as `load_encoder` takes it. quantise: int8, uint8, binary, ubinary; dims: how many of the first numbers are kept;
     both also as one text with commas. calibration: where int8 and uint8 have the range of each dimension from: "shared", all
-    texts of a set, of both sides as they are read; "mteb", those of each call, as mteb's CompressionWrapper has it; or a
+    texts of a set, of both sides as they are read; "call", those of each call, as mteb's CompressionWrapper has it; or a
     file of texts. clip: two quantiles, such as (0.01, 0.99), beyond which numbers of a dimension are cut. output: a new
     folder for the runs, one a copy. log: gets a line before each run, and each warning once; without it they are
     StsbenchWarnings. The rest is that of `evaluate`. A protocol that trains something on the vectors is left out.
@@ -64,7 +64,7 @@ def measure_variants(
     ...     return [[text.count(letter) - 1 for letter in "abcdefghij"] for text in texts]
     >>> made = measure_variants(letters, quantise="binary", tasks="STS-B", sample=True, resamples=0, no_cache=True)
     >>> [(score.name, score.bytes, round(score.value, 2), round(score.loss, 2)) for score in made.scores]
-    [('10 float32', 40, 18.95, 0.0), ('10 binary', 2, 17.29, 1.66)]
+    [('10 float32', 40, 36.09, 0.0), ('10 binary', 2, 1.37, 34.72)]
     """
     log = log or warning_log()
     base = _base(model)
@@ -101,7 +101,8 @@ def measure_variants(
     runs += [run(form, number) for number, form in enumerate(smaller, 1)]
     failures = [f"{form}: {what}: {why}" for form, _, result in runs for what, why in result.failures.items()]
     return VariantScores(
-        base.spec.name, tuple(_scores(runs)), full.calibration, base.spec.normalize, tuple(left_out), tuple(failures)
+        base.spec.name, tuple(_scores(runs)), full.calibration, full.clip, base.spec.normalize, tuple(left_out),
+        tuple(failures),
     )
 
 

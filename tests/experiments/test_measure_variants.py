@@ -141,7 +141,7 @@ def test_calibrated_on_a_file(base, tmp_path):
     ({}, "give quantise"), ({"quantise": "int4"}, "--quantise int4 is unknown"), ({"dims": "x"}, "--dims x: give whole"),
     ({"dims": "0"}, "--dims 0"), ({"dims": "32,99"}, "no copy of .* is smaller: 32 numbers are left out"),
     ({"quantise": "int8", "clip": "0.1"}, "give two shares"), ({"quantise": "int8", "clip": "0.5,0.1"}, "lower first"),
-    ({"quantise": "int8", "calibration": "shard"}, "no such file, and it is neither shared nor mteb"),
+    ({"quantise": "int8", "calibration": "shard"}, "no such file, and it is neither shared nor call"),
     ({"dims": "8", "protocols": "transfer"}, "transfer is left out"),
     ({"dims": "8", "protocols": "infersent"}, "regression trains"),
 ])
@@ -182,7 +182,7 @@ def test_the_command_prints_the_table(cli, folder, tmp_path):
 
 
 @pytest.mark.parametrize(("more", "said"), [
-    (("--calibration", "mteb"), "--calibration has no effect without --quantise"),
+    (("--calibration", "call"), "--calibration has no effect without --quantise"),
     (("--dims", "8", "--post", "whitening", "--fit-on", "target"), "--post: smaller copies"),
     (("--dims", "8", "--processes", "2"), "--processes: smaller copies are measured in one process"),
     (("--dims", "8", "--prompts", "prompts.txt"), "a file of prompts is measured by itself"),

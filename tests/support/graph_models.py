@@ -1,4 +1,4 @@
-"""A model folder without weights, and its transformer exported to ONNX and OpenVINO beside it; and as onnxruntime quantises it."""
+"""A model folder whose transformer is exported to ONNX and OpenVINO, and as onnxruntime quantises it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class _States(torch.nn.Module):
         self.model = model
 
     def forward(self, input_ids, attention_mask, token_type_ids):  # type: ignore[no-untyped-def]
-        return self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids).last_hidden_state
+        given = {"attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        return self.model(input_ids=input_ids, **given).last_hidden_state
 
 
 def exported(source: Path, folder: Path) -> Path:

@@ -39,9 +39,9 @@ def onnx_runtime(file: Path, device: str) -> Runtime:
         raise EncoderError(f"--device {device}: this onnxruntime computes on {known}")
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads, settings.log_severity_level = _threads(), 3
-    place = {"device_id": int(device.partition(":")[2] or 0)} if device.startswith("cuda") else {}
+    where = {"device_id": int(device.partition(":")[2] or 0)} if device.startswith("cuda") else {}
     try:
-        session = onnxruntime.InferenceSession(str(file), settings, providers=[(provider, place)])
+        session = onnxruntime.InferenceSession(str(file), settings, providers=[(provider, where)])
     except Exception as error:  # its own classes, which have no base in common
         raise EncoderError(f"onnxruntime cannot load {file}: {first_line(error)}") from error
     output = _states(file, [(one.name, len(one.shape)) for one in session.get_outputs()])

@@ -18,7 +18,7 @@ from stsbench.errors import EncoderError
 from stsbench.registry import did_you_mean
 
 # Calibrations: on all texts of a set; on those of a call, as mteb's CompressionWrapper; on those of a file.
-SHARED, CALL, FILE = "shared", "mteb", "file"
+SHARED, CALL, FILE = "shared", "call", "file"
 Floats = NDArray[np.float32]
 
 

@@ -120,7 +120,8 @@ def test_under_mteb_a_copy_scores_as_its_compression_wrapper(base, form, level):
         scores = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False)[0].scores
     theirs = scores[task.eval_splits[0]][0]
     assert spearman(measured) == pytest.approx(100 * theirs["cosine_spearman"], abs=1e-9)
-    assert [row.value for row in measured.rows] == pytest.approx([100 * theirs[row.metric] for row in measured.rows], abs=1e-4)
+    expected = [100 * theirs[row.metric] for row in measured.rows]
+    assert [row.value for row in measured.rows] == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_call_is_calibrated_by_itself(base):
