@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench.experiments.prompts import measure_prompts as measure_prompts
     from stsbench.experiments.sweep import sweep as sweep
     from stsbench.experiments.train import train as train
+    from stsbench.experiments.variants import measure_variants as measure_variants
     from stsbench.installation.report import doctor as doctor
     from stsbench.leaderboard.identify.api import identify as identify
     from stsbench.leaderboard.reproduce.api import reproduce as reproduce
@@ -55,6 +56,7 @@ _PUBLIC = {
     "load_recipe": "stsbench.training.recipes.by_name",
     "load_records": "stsbench.evaluation.run_file",
     "measure_prompts": "stsbench.experiments.prompts",
+    "measure_variants": "stsbench.experiments.variants",
     "neighbours": "stsbench.encoders.store.neighbours",
     "plot": "stsbench.plots.draw",
     "reproduce": "stsbench.leaderboard.reproduce.api",
@@ -91,6 +93,7 @@ __all__ = [
     "load_recipe",
     "load_records",
     "measure_prompts",
+    "measure_variants",
     "methods",
     "neighbours",
     "plot",

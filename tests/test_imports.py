@@ -20,8 +20,10 @@ OUTER = ("protocols", "methods", "leaderboard")
 # Rooms of the core: a file imports from its own room and from rooms that stand before it. "" is the core's root.
 CORE = (
     "", "display", "metrics", "probes", "data.sets", "data.fetch", "data.text",
-    "encoders", "encoders.cache", "encoders.parallel", "encoders.store", "encoders.post", "encoders.post.flow",
-    "encoders.forward", "encoders.prompt", "encoders.decoders", "encoders.transformer", "encoders.light", "encoders.mteb",
+    "encoders", "encoders.cache", "encoders.quantise", "encoders.parallel", "encoders.store", "encoders.post",
+    "encoders.post.flow",
+    "encoders.forward", "encoders.prompt", "encoders.decoders", "encoders.transformer", "encoders.graph",
+    "encoders.light", "encoders.mteb",
     "evaluation", "publish",
     "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
     "training.export", "training.runs",

@@ -177,7 +177,7 @@ def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int) -> list[Floats
                     f"{item.path} and {items[0].path} name the same data, but their items differ ({name} of the "
                     "observations): one was not measured on it"
                 )
-    protocol, set_id = _narrowed(items[0].protocol, row), items[0].set_id
+    protocol, set_id = narrowed(items[0].protocol, row), items[0].set_id
     drawn = [lambda many, start, run=run: protocol.draws(run, set_id, many, start) for run in observed]
     return _means(drawn, list(map(len, sides)), row_key(row), resamples, seed)
 
@@ -185,7 +185,7 @@ def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int) -> list[Floats
 def average_draws(items: Sequence[tuple[Sides, ScoreRow]], resamples: int, seed: int) -> list[Floats] | None:
     """(resamples,) of each side's average over these tasks, drawn as their protocol draws it; None where there is none."""
     sides, row = items[0]
-    protocol = _narrowed(sides[0][0].protocol, row)
+    protocol = narrowed(sides[0][0].protocol, row)
     runs: list[dict[str, tuple[Observations, str]]] = [
         {of_task[number][i].task: (of_task[number][i].observed(), of_task[number][i].set_id) for of_task, _ in items}
         for number, side in enumerate(sides) for i in range(len(side))
@@ -211,7 +211,7 @@ def _means(
     return [np.concatenate([part[i] for part in parts]) for i in range(len(sizes))]
 
 
-def _narrowed(protocol: Protocol, row: ScoreRow) -> Protocol:
+def narrowed(protocol: Protocol, row: ScoreRow) -> Protocol:
     """The protocol that reports no more than `row`, so that no more is drawn."""
     settings = dict(protocol.settings)
     for key, value in (("metrics", row.metric), ("aggregations", row.aggregation)):

@@ -248,6 +248,18 @@ class Encoder(Interface, ABC):
         """This encoder fitted on `texts`, known as `source`; those that need no fitting return themselves."""
         return self
 
+    def fit_readings(
+        self, readings: Sequence[tuple[Encoder, Sequence[str]]], texts: Sequence[str], source: str
+    ) -> Encoder:
+        """`fit`, for one that is fitted on a set's texts as they are read. readings: this encoder as it reads the texts of a
+        role, with these."""
+        return self.fit(texts, source)
+
+    def of_call(self, vectors: Any) -> Any:
+        """What (n, d) vectors of `run` become where it matters which texts one call asks for; any other's stay as they are.
+        """
+        return vectors
+
 
 def parameters_of(*parts: Any) -> int:
     """The parameters of torch modules, and the numbers of tensors, each counted once; None stands for no part."""

@@ -76,6 +76,7 @@ class Interface:
     similarity_fn_name: str
     run: Any
     for_role: Any
+    of_call: Any
 
     @overload
     def encode(
@@ -275,9 +276,9 @@ def _vectors(encoder: Interface, listed: list[str], bar: bool) -> Any:
     distinct = list(dict.fromkeys(listed))
     vectors = encoder.run(distinct, start_bar(len(distinct)) if bar and distinct else None).vectors
     if len(distinct) == len(listed):
-        return vectors
+        return encoder.of_call(vectors)
     row = {text: i for i, text in enumerate(distinct)}
-    return vectors[[row[text] for text in listed]]
+    return encoder.of_call(vectors[[row[text] for text in listed]])
 
 
 def _refuse(encoder: Interface, settings: Settings) -> None:

@@ -105,7 +105,7 @@ def _measure_one(
 ) -> Observations | None:
     began = time.monotonic()
     try:
-        fitted = _fitted(embed.for_task(protocol.text_task(task, data)), data, targets)
+        fitted = _fitted(embed.for_task(protocol.text_task(task, data)), protocol, data, targets)
         read = list(texts_by_reading(fitted, protocol, data))
         for reader, texts in read:
             if problem := reader.unusable(texts):
@@ -135,9 +135,10 @@ def _measure_one(
     return observations
 
 
-def _fitted(embed: Embed, data: DataSet, targets: Targets | None) -> Embed:
+def _fitted(embed: Embed, protocol: Protocol, data: DataSet, targets: Targets | None) -> Embed:
     if targets is None:
-        return embed.for_set(data.texts, f"{data.id}@{data.digest}")
+        by_role = protocol.texts_by_role(data) if embed.encoder.fitted_per_set else {}
+        return embed.for_set(data.texts, f"{data.id}@{data.digest}", by_role)
     texts = targets(data)
     return embed.for_set(texts, texts.name)
 

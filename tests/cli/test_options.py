@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from stsbench.cli.eval import evaluate
 from stsbench.cli.options import options_of
-from stsbench.evaluation.options import EvalOptions
+from stsbench.evaluation.options import EvalOptions, VariantOptions
 from stsbench.options import option
 
 
@@ -71,11 +71,12 @@ def test_help_says_a_default_that_is_one():
 
 def test_eval_takes_what_its_options_are_and_no_other_default():
     of_python = {"fingerprint", "command", "extra_provenance"}
-    made = {entry.name: entry for entry in fields(EvalOptions) if entry.name not in of_python}
+    made = {entry.name: entry for kind in (EvalOptions, VariantOptions) for entry in fields(kind)
+            if entry.name not in of_python}
     parameters = {parameter.name: parameter for parameter in evaluate.params}
     assert set(parameters) - set(made) == {"json_target", "form"} and set(made) <= set(parameters)
     shown = {name: parameters[name].default for name in made if getattr(parameters[name], "show_default", None)}
     assert shown == {
         "dtype": "float32", "attention": "auto", "prompts": "card", "cache_limit": 20.0, "protocols": "sts",
-        "text_version": "senteval",
+        "text_version": "senteval", "calibration": "shared",
     }

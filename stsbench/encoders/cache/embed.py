@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -96,18 +97,23 @@ class Embed:
         self.add(texts)
         if self._done.vectors is None:
             return np.zeros((0, 0), dtype=np.float32)
-        return self._done.vectors[self._rows(texts)]
+        return self.encoder.of_call(self._done.vectors[self._rows(texts)])
 
-    def for_set(self, texts: Sequence[str], source: str) -> Embed:
+    def for_set(
+        self, texts: Sequence[str], source: str, by_role: Mapping[str | None, Sequence[str]] = MappingProxyType({})
+    ) -> Embed:
         """This, or for an encoder that is fitted on each set by itself, the one fitted on `texts`, known as `source`.
 
-        An encoder that was fitted before it came here stays as it is.
+        by_role: the same texts by their role. An encoder that was fitted before it came here stays as it is.
         """
         if self.spec.fitted_on is not None:
             return self
         if source not in self._fitted:
             encoder = self.encoder
-            fitted = calling(type(encoder), "fit", lambda: encoder.fit(texts, source), raising=EncoderError)
+            read = [(self if role is None else self.for_role(role), part) for role, part in by_role.items()]
+            readings = [(reader.encoder, part) for reader, part in read] or [(encoder, texts)]
+            fitted = calling(type(encoder), "fit", lambda: encoder.fit_readings(readings, texts, source),
+                             raising=EncoderError)
             if fitted is encoder:
                 return self
             self._fitted[source] = Embed(fitted, self._cache, self.progress)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.encoders.quantise.codes import packed, signs
 from stsbench.errors import EncoderError
 
 Floats = NDArray[np.float32]
@@ -50,7 +51,7 @@ def stored(vectors: Floats, dtype: str, scales: Floats | None) -> tuple[NDArray[
         cut = int(np.count_nonzero(np.abs(exact) > _MOST))
         return np.clip(exact, -_MOST, _MOST).astype(np.int8), cut
     if dtype == "binary":
-        return np.packbits(vectors > 0, axis=1), 0
+        return packed(vectors), 0
     return np.ascontiguousarray(vectors, "<f4"), 0
 
 
@@ -60,6 +61,5 @@ def restored(rows: NDArray[Any], dtype: str, dimension: int, scales: Floats | No
         assert scales is not None
         return rows.astype(np.float32) * scales
     if dtype == "binary":
-        bits = np.unpackbits(np.asarray(rows), axis=1, count=dimension)
-        return bits.astype(np.float32) * 2 - 1
+        return signs(rows, dimension)
     return np.asarray(rows, np.float32)

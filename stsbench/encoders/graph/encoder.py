@@ -1,0 +1,148 @@
+"""The kinds `onnx` and `openvino`: our tokeniser, a library that runs the exported transformer, our poolers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stsbench.encoders.base import Encoder, EncoderOptions
+from stsbench.encoders.forward.checkpoint import first_line
+from stsbench.encoders.forward.token_pooler_files import KINDS
+from stsbench.encoders.graph.files import chosen
+from stsbench.encoders.graph.runtimes import RUNTIMES, Runtime
+from stsbench.encoders.model_folder import read_settings
+from stsbench.encoders.options import spelled
+from stsbench.encoders.prompt.tokenizer import load_tokenizer
+from stsbench.encoders.transformer.config import EncoderConfig, check_cut, resolve_config, stated_positions
+from stsbench.encoders.transformer.parts import Parts
+from stsbench.encoders.transformer.transformer import TransformerEncoder
+from stsbench.errors import EncoderError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_REFUSED = ("preset", "layer", "dtype", "route", "trust_remote_code", "revision", "attention")  # none is in a graph
+_ALONE = "its vectors depend on the texts beside them, so that each text is computed alone"
+
+
+class Graph(torch.nn.Module):
+    """An exported transformer, called as transformers' own: ids and mask in, `last_hidden_state` out."""
+
+    def __init__(self, runtime: Runtime, settings: dict[str, Any], file: Path) -> None:
+        """settings: of its config.json. EncoderError: it asks for an input that is not known here."""
+        super().__init__()
+        self.runtime, self.file = runtime, file
+        self.config = SimpleNamespace(**settings)
+        self.here = torch.nn.Parameter(torch.zeros(0), requires_grad=False)  # where its inputs go: to the memory
+        if unknown := set(runtime.inputs) - {"input_ids", "attention_mask", "token_type_ids", "position_ids"}:
+            raise EncoderError(f"{file} asks for {', '.join(sorted(unknown))}, which is not given here")
+
+    def get_input_embeddings(self) -> Any:
+        """As far as it is read: how many tokens there are."""
+        return SimpleNamespace(num_embeddings=getattr(self.config, "vocab_size", None))
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
+        """(n, L) both; `last_hidden_state` float32 (n, L, d)."""
+        ids = input_ids.numpy()
+        known: dict[str, NDArray[np.int64]] = {
+            "input_ids": ids, "attention_mask": attention_mask.numpy(), "token_type_ids": np.zeros_like(ids),
+            "position_ids": np.broadcast_to(np.arange(ids.shape[1], dtype=np.int64), ids.shape),
+        }
+        try:
+            states = self.runtime.run({name: np.ascontiguousarray(known[name]) for name in self.runtime.inputs})
+        except Exception as error:  # whatever the library raises
+            raise EncoderError(f"{self.file}: {self.runtime.library}: {first_line(error)}") from error
+        return SimpleNamespace(last_hidden_state=torch.from_numpy(np.array(states, dtype=np.float32)))
+
+
+class GraphEncoder(TransformerEncoder):
+    """A folder whose transformer is run by another library. File, library and provider are part of the fingerprint."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, config: EncoderConfig, parts: Parts, options: EncoderOptions, more: dict[str, Any]) -> None:
+        """more: what the spec says of the graph."""
+        super().__init__(config, parts, batch_tokens=options.batch_tokens)
+        self.config, self._parts, self._options, self._more = config, parts, options, more
+        self.spec = replace(self.spec, kind=self.kind, options={**self.spec.options, **more})
+
+    @classmethod
+    def load(cls, argument: str, options: EncoderOptions) -> Encoder:
+        """`onnx:FOLDER`, `onnx:FOLDER/onnx/model_qint8.onnx`, `openvino:FOLDER`, `openvino:FOLDER/openvino/model.xml`.
+
+        EncoderError, one line: no such file, one of several, or settings that a graph does not have.
+        """
+        for name in _REFUSED:
+            if getattr(options, name) != getattr(EncoderOptions, name):
+                raise EncoderError(f"{spelled(name)} does not apply to {options.model}: an exported model is run as it is")
+        folder, file = chosen(cls.kind, argument)
+        config = replace(resolve_config(str(folder), options), name=options.model or f"{cls.kind}:{argument}")
+        _check(config)
+        runtime = RUNTIMES[cls.kind](file, options.device or "cpu")
+        assert config.folder is not None
+        settings = read_settings(config.folder / "config.json")
+        settings["max_position_embeddings"] = stated_positions(config.folder) or settings.get("max_position_embeddings")
+        parts = Parts(Graph(runtime, settings, file), load_tokenizer(config.folder, config.name))
+        more = {"file": file.relative_to(folder).as_posix(), "library": runtime.library, "provider": runtime.provider}
+        encoder = cls(config, parts, options, more)
+        check_cut(config.name, options, encoder.width)
+        return encoder
+
+    @property
+    def engine(self) -> str:  # type: ignore[override]
+        """The library, and by which pass."""
+        return f"{self._more['library']}, {self._more['provider']}, padded"
+
+    def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
+        """The same model behind the prompt that its folder stores for a role, or behind `prompt`."""
+        config = self.config.for_role(role, prompt)
+        return self if config == self.config else type(self)(config, self._parts, self._options, self._more)
+
+    def behind(self, prompt: str) -> Encoder:
+        """The same model behind one prompt."""
+        return type(self)(self.config.behind(prompt), self._parts, self._options, self._more)
+
+    def keep_lengths_apart(self) -> None:
+        """A graph whose vectors depend on their batch may do so whatever the lengths: layers that are quantised while they
+        run have one scale for all numbers of a batch."""
+        if not self.equal_lengths:
+            self.equal_lengths = True
+            self.notes = (*self.notes, f"{self.spec.name}: {_ALONE}")
+
+    def ready(self) -> None:
+        """Find out whether texts may share a batch."""
+        super().ready()
+        if self.equal_lengths:
+            self.budget = 1
+
+    def _foreseen(self, prompt: Any) -> str | None:
+        return "an exported graph takes texts side by side"
+
+
+class OnnxEncoder(GraphEncoder):
+    """A .onnx file, run by onnxruntime."""
+
+    kind = "onnx"
+
+
+class OpenvinoEncoder(GraphEncoder):
+    """A .xml file with its weights, run by OpenVINO."""
+
+    kind = "openvino"
+
+
+def _check(config: EncoderConfig) -> None:
+    """EncoderError for a folder that is more than a transformer, a pooler over its last states, and the length 1."""
+    if config.pooler is None:
+        raise EncoderError(f"{config.name}: its modules are more than a transformer, a pooling and a normalisation that are "
+                           "known here: choose a --pooler, which sets them aside")
+    if config.pooler in KINDS or config.pooler in ("cls+dense", "first_last:embeddings", "first_last:layer1", "last2"):
+        raise EncoderError(f"--pooler {config.pooler}: an exported model gives its last states alone, and no head")
+    if config.prompt.trained or config.post is not None:
+        raise EncoderError(f"{config.name} stores a prompt or a post-processing that stsbench trained: an export lacks it")

@@ -1,0 +1,186 @@
+"""A smaller copy of an encoder: its first numbers alone, as codes of one byte or one bit each. An encoder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
+from stsbench.encoders.fitted import STATE, named_source
+from stsbench.encoders.quantise.codes import BYTES, PRECISIONS, WHOLE, Ranges, codes, compared, size
+from stsbench.encoders.quantise.held import Held, Vectors
+from stsbench.errors import EncoderError
+from stsbench.registry import did_you_mean
+
+# Calibrations: on all texts of a set; on those of a call, as mteb's CompressionWrapper; on those of a file.
+SHARED, CALL, FILE = "shared", "call", "file"
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a copy's vectors are stored.
+
+    dims: the first numbers that are kept, None for all; a vector of length 1 gets that length again. precision: float32 or
+    one of PRECISIONS. calibration, clip: of int8 and uint8, `Ranges` of which texts: SHARED, CALL or FILE.
+    """
+
+    dims: int | None = None
+    precision: str = WHOLE
+    calibration: str = SHARED
+    clip: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        """EncoderError: there is no such form."""
+        if self.precision not in (WHOLE, *PRECISIONS):
+            raise EncoderError(f"--quantise {self.precision} is unknown{did_you_mean(self.precision, PRECISIONS)}")
+        if self.dims is not None and self.dims < 1:
+            raise EncoderError(f"--dims {self.dims}: a vector has 1 number or more")
+        if self.clip is not None and not 0 < self.clip[0] < self.clip[1] < 1:
+            raise EncoderError(f"--clip {self.clip[0]:g},{self.clip[1]:g}: give two shares between 0 and 1, the lower first")
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether its codes depend on the range of each dimension."""
+        return self.precision in BYTES
+
+    def __str__(self) -> str:
+        return f"{'full' if self.dims is None else self.dims} {self.precision}"
+
+    def bytes(self, width: int) -> int:
+        """Of a stored vector of an encoder whose vectors have `width` numbers."""
+        return size(self.precision, min(width, self.dims or width))
+
+    def described(self, spec: EncoderSpec) -> EncoderSpec:
+        """An encoder's spec as that of its copy. A cut is described as by the option --truncate-dim: that is all it is."""
+        options: dict[str, Any] = dict(spec.options)
+        words = []
+        if self.dims is not None:
+            options["truncate_dim"] = self.dims
+            if spec.normalize:
+                options["rescaled"] = True
+            words.append(f"{self.dims} numbers")
+        if self.precision != WHOLE:
+            options["precision"] = self.precision
+            words.append(self.precision)
+        if self.calibrated:
+            options["calibration"] = self.calibration
+            if self.clip is not None:
+                options["clip"] = list(self.clip)
+        return replace(spec, name=", ".join([spec.name, *words]), options=options)
+
+
+class Variant(Held):
+    """`base` in a form. Codes that are calibrated on each set's texts (SHARED) are fitted set by set, on both sides as they
+    are read; `fit` gives a copy that is.
+    """
+
+    def __init__(
+        self, base: Encoder, form: Form, vectors: Vectors, ranges: Ranges | None = None, fitted_on: str | None = None
+    ) -> None:
+        super().__init__(base, vectors)
+        self.form, self.ranges = form, ranges
+        self._fitted_on = fitted_on
+        self.spec = self._described(base.spec)
+        self.fitted_per_set = self._waits
+        if self.dimension is not None and form.dims is not None:
+            self.dimension = min(self.dimension, form.dims)
+
+    @property
+    def identity(self) -> EncoderSpec:
+        """The base's, in this form."""
+        named = self.base.identity
+        return self.spec if named is self.base.spec else self._described(named)
+
+    def _described(self, spec: EncoderSpec) -> EncoderSpec:
+        spec = self.form.described(spec)
+        if self.ranges is None:
+            return spec
+        return replace(spec, fitted_on=self._fitted_on, options={**spec.options, STATE: self.ranges.digest()})
+
+    @property
+    def _waits(self) -> bool:
+        """Whether it has to be calibrated first."""
+        return self.form.calibrated and self.form.calibration != CALL and self.ranges is None
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """float32 (n, d) of the numbers that are compared; before a call's own calibration the vectors that it is of."""
+        if self._waits:
+            raise EncoderError(f"{self.spec.name} has to be calibrated first: encoder.fit(texts, source='what they are')")
+        encoded = super().run(texts, progress)
+        vectors = self._cut(encoded.vectors)
+        if not (self.form.calibrated and self.form.calibration == CALL):
+            vectors = self._coded(vectors, self.ranges)
+        return Encoded(vectors, encoded.truncated)
+
+    def of_call(self, vectors: Any) -> Any:
+        """What mteb's CompressionWrapper makes of the vectors of one call, where that is the calibration."""
+        form = self.form
+        if not (form.calibrated and form.calibration == CALL) or not len(vectors) or not np.isfinite(vectors).all():
+            return vectors
+        ranges = Ranges.of(vectors, form.clip)
+        if len(ranges.constant):
+            raise EncoderError(
+                f"--calibration {CALL}: dimension {ranges.constant[0]} is the same in all {len(vectors)} vectors of a call, "
+                "for which mteb computes NaN: use another calibration"
+            )
+        return self._coded(np.clip(vectors, ranges.low, ranges.high), ranges)
+
+    def fit(self, texts: Sequence[str], source: str) -> Variant:
+        """A copy that is calibrated on `texts`, known as `source`, as those without a role are read."""
+        return self.fit_readings([(self, texts)], texts, source)
+
+    def fit_readings(
+        self, readings: Sequence[tuple[Encoder, Sequence[str]]], texts: Sequence[str], source: str
+    ) -> Variant:
+        """A copy that is calibrated on the texts of all roles. EncoderError: there are none, or not all are finite."""
+        if not self._waits:
+            return self
+        if not any(len(of_role) for _, of_role in readings):
+            raise EncoderError(
+                f"{self.form.precision} is calibrated on a set's texts, and mteb itself loads those of "
+                f"{source.partition('@')[0]}: use --calibration {CALL}, or --calibration FILE"
+            )
+        parts = [reader._cut(Held.run(reader, list(dict.fromkeys(of_role))).vectors)
+                 for reader, of_role in readings if isinstance(reader, Variant) and of_role]
+        vectors = np.concatenate(parts)
+        if not np.isfinite(vectors).all():
+            raise EncoderError(f"{self.spec.name}: a text of {source.partition('@')[0]} has no finite vector")
+        return self._fitted(Ranges.of(vectors, self.form.clip), named_source(texts, source))
+
+    def _fitted(self, ranges: Ranges, source: str) -> Variant:
+        return Variant(self.base, self.form, self._vectors, ranges, source)
+
+    def _made(self, base: Encoder) -> Variant:
+        return Variant(base, self.form, self._vectors, self.ranges, self._fitted_on)
+
+    def _cut(self, vectors: Any) -> Floats:
+        """(n, dims) of the base's vectors, of length 1 where these are."""
+        if issparse(vectors):
+            raise EncoderError(f"{self.base.spec.name} gives sparse vectors, of which there is no smaller copy")
+        dims = self.form.dims
+        if dims is None:
+            return np.asarray(vectors, np.float32)
+        if dims > vectors.shape[1]:
+            raise EncoderError(f"--dims {dims}: the vectors of {self.base.spec.name} have {vectors.shape[1]} numbers")
+        cut = np.ascontiguousarray(vectors[:, :dims], np.float32)
+        if not self.base.spec.normalize:
+            return cut
+        lengths: Floats = np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), np.float32(1e-12))
+        return cut / lengths
+
+    def _coded(self, vectors: Floats, ranges: Ranges | None) -> Floats:
+        precision, bad = self.form.precision, ~np.isfinite(vectors).all(axis=1)
+        if bad.any():
+            vectors = vectors.copy()
+            vectors[bad] = 0
+        coded = compared(codes(vectors, precision, ranges), precision, vectors.shape[1])
+        if bad.any():
+            coded = coded.copy()
+            coded[bad] = np.nan  # as the base's
+        return coded

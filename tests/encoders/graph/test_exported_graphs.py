@@ -1,0 +1,139 @@
+"""Exported models: the vectors are those of the model that was exported, and what is not known is refused in one line."""
+
+import shutil
+
+import numpy as np
+import pytest
+from graph_models import converted, exported, quantised
+from tiny_models import add_modules, build, sentences
+
+from stsbench import evaluate, load_encoder
+from stsbench.encoders.graph.files import chosen
+from stsbench.errors import EncoderError
+
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'stsbench[onnx]'")
+TEXTS = sentences(40)
+PROMPTS = {"query": "the red man : ", "document": ""}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """The model: mean pooling, length 1, texts cut at 8 tokens, a prompt for queries."""
+    folder = build(tmp_path_factory.mktemp("graphs") / "model", pooler=False)
+    return add_modules(folder, {"pooling_mode_mean_tokens": True}, prompts=PROMPTS)
+
+
+@pytest.fixture(scope="module")
+def folder(source):
+    return exported(source, source.parent / "exported")
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    return load_encoder(f"onnx:{folder / 'onnx' / 'model.onnx'}")
+
+
+def test_vectors_are_the_models(source, encoder):
+    model = load_encoder(source)
+    assert np.allclose(encoder.encode(TEXTS), model.encode(TEXTS), atol=1e-5)
+    assert np.allclose(encoder.encode_query(TEXTS), model.encode_query(TEXTS), atol=1e-5)
+    assert not np.allclose(encoder.encode_query(TEXTS), encoder.encode(TEXTS), atol=1e-3)
+    assert encoder.run(TEXTS).truncated.tolist() == model.run(TEXTS).truncated.tolist()
+    assert encoder.dimension == 32 and encoder.spec.max_length == 8 and encoder.prompts == model.prompts
+
+
+@pytest.mark.parametrize("asked", [
+    {"pooler": "cls"}, {"pooler": "max"}, {"pooler": "last"}, {"pooler": "weighted_mean"}, {"normalize": False},
+    {"max_length": 5}, {"truncate_dim": 8}, {"template": "a {} means [MASK].", "pooler": "mask", "max_length": 20},
+])
+def test_settings_do_what_they_do_to_the_model(source, folder, asked):
+    graph, model = load_encoder(f"onnx:{folder / 'onnx' / 'model.onnx'}", **asked), load_encoder(source, **asked)
+    assert np.allclose(graph.encode(TEXTS), model.encode(TEXTS), atol=1e-5)
+
+
+def test_the_fingerprint_names_file_library_and_provider(source, folder, encoder):
+    import onnxruntime
+
+    assert encoder.spec.kind == "onnx"
+    assert encoder.spec.options["file"] == "onnx/model.onnx"
+    assert encoder.spec.options["library"] == f"onnxruntime {onnxruntime.__version__}"
+    assert encoder.spec.options["provider"] == "CPUExecutionProvider"
+    other = load_encoder(f"onnx:{quantised(folder)}")
+    assert len({one.spec.fingerprint() for one in (encoder, other, load_encoder(source))}) == 3
+    again = load_encoder(f"onnx:{folder / 'onnx' / 'model.onnx'}")
+    assert again.spec.weights != encoder.spec.weights  # another file lies in the folder now
+
+
+def test_quantised_layers_read_each_text_alone(folder, source):
+    encoder = load_encoder(f"onnx:{quantised(folder)}")
+    together = encoder.encode(TEXTS)
+    assert any("each text is computed alone" in note for note in encoder.notes)
+    assert all(np.array_equal(encoder.encode([text])[0], vector) for text, vector in zip(TEXTS, together, strict=True))
+    cosines = (together * load_encoder(source).encode(TEXTS)).sum(1)
+    assert 0.9 < cosines.min() < 0.99999  # it is another model, and a like one
+
+
+def test_openvino_computes_the_same(folder, source):
+    file = converted(folder)
+    encoder = load_encoder(f"openvino:{folder}")  # its only one
+    assert np.allclose(encoder.encode(TEXTS), load_encoder(source).encode(TEXTS), atol=1e-5)
+    assert encoder.spec.options["file"] == file.relative_to(folder).as_posix()
+    assert encoder.spec.options["provider"] == "CPU f32" and not encoder.equal_lengths
+
+
+def test_a_run_of_a_graph(folder, encoder):
+    model = f"onnx:{folder / 'onnx' / 'model.onnx'}"
+    result = evaluate(model, sample=True, tasks="STS-B", resamples=0, no_cache=True)
+    assert result.records[0].encoder.fingerprint == load_encoder(model).identity.fingerprint()
+    assert result.records[0].encoder.spec["kind"] == "onnx" and not result.failures
+
+
+@pytest.mark.parametrize(("asked", "said"), [
+    ({"dtype": "float16"}, "--dtype does not apply"), ({"pooler": "last2"}, "gives its last states alone"),
+    ({"layer": 1}, "--layer does not apply"), ({"attention": "eager"}, "--attention does not apply"),
+    ({"device": "mps"}, "--device mps: this onnxruntime computes on cpu"), ({"truncate_dim": 99}, "cuts nothing"),
+])
+def test_what_a_graph_has_not(folder, asked, said):
+    with pytest.raises(EncoderError, match=said):
+        load_encoder(f"onnx:{folder / 'onnx' / 'model.onnx'}", **asked)
+
+
+def test_files_and_folders(folder, tmp_path):
+    file = folder / "onnx" / "model.onnx"
+    assert chosen("onnx", str(file)) == (folder, file)
+    for argument, said in (
+        (tmp_path / "none", "no such folder or file"), (folder / "config.json", "not a .onnx file"),
+        (tmp_path, "no .onnx file"),
+    ):
+        with pytest.raises(EncoderError, match=said):
+            chosen("onnx", str(argument))
+    shutil.copy(file, tmp_path / "a.onnx")
+    with pytest.raises(EncoderError, match=r"no config.json or modules.json"):
+        chosen("onnx", str(tmp_path))
+    shutil.copy(file, tmp_path / "b.onnx")
+    with pytest.raises(EncoderError, match=r"holds a.onnx, b.onnx: name one of them"):
+        chosen("onnx", str(tmp_path))
+
+
+def test_a_broken_file(folder, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(folder, broken, ignore=shutil.ignore_patterns("*.onnx", "openvino"))
+    (broken / "model.onnx").write_bytes(b"no graph")
+    with pytest.raises(EncoderError, match="onnxruntime cannot load") as stop:
+        load_encoder(f"onnx:{broken}")
+    assert "\n" not in str(stop.value)
+
+
+def test_a_graph_of_sentence_vectors_alone(folder, tmp_path):
+    import onnx
+
+    only = tmp_path / "only"
+    shutil.copytree(folder, only, ignore=shutil.ignore_patterns("*.onnx", "openvino"))
+    graph = onnx.load(folder / "onnx" / "model.onnx")
+    graph.graph.output[0].type.tensor_type.shape.dim.pop()
+    graph.graph.node.append(onnx.helper.make_node("ReduceMean", ["last_hidden_state"], ["pooled"], keepdims=0, axes=[1]))
+    graph.graph.output[0].name = "pooled"
+    graph.opset_import[0].version = 17
+    onnx.save(graph, only / "model.onnx")
+    with pytest.raises(EncoderError, match=r"cannot load|none is known to be its tokens' states"):
+        load_encoder(f"onnx:{only}")

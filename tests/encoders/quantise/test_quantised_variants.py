@@ -1,0 +1,164 @@
+"""A smaller copy is an encoder of its own: its vectors, its fingerprint, and what it is calibrated on."""
+
+import warnings
+
+import numpy as np
+import pytest
+from tiny_models import add_modules, build
+
+from stsbench import evaluate, load_encoder
+from stsbench.data.fetch.sources import load
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.quantise.codes import Ranges, codes
+from stsbench.encoders.quantise.held import Held, Vectors
+from stsbench.encoders.quantise.variant import CALL, Form, Variant
+from stsbench.errors import EncoderError
+from stsbench.publish.mteb_adapter import MtebEncoder, undisturbed
+
+TEXTS = ["the red cat", "a man plays the guitar", "a dog sleeps in the park", "the woman eats", "big food", "a blue cat"]
+QUICK = {"sample": True, "resamples": 0, "no_cache": True}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("variants") / "model")
+
+
+@pytest.fixture(scope="module")
+def base(folder):
+    return load_encoder(folder, pooler="mean", normalize=True)
+
+
+def copy(base, *form, **more):
+    return Variant(base, Form(*form, **more), Vectors())
+
+
+def spearman(result):
+    return next(row.value for row in result.rows if row.metric in ("spearman", "cosine_spearman"))
+
+
+def test_a_cut_is_the_encoder_of_the_option(folder, base):
+    cut, asked = copy(base, 8), load_encoder(folder, pooler="mean", normalize=True, truncate_dim=8)
+    assert np.allclose(cut.encode(TEXTS), asked.encode(TEXTS), atol=1e-6) and cut.dimension == 8
+    assert cut.spec.fingerprint() == asked.spec.fingerprint() != base.spec.fingerprint()
+    plain = load_encoder(folder, pooler="mean")
+    assert np.array_equal(copy(plain, 8).encode(TEXTS), plain.encode(TEXTS)[:, :8])  # lengths stay as the model has them
+    assert copy(base).spec == base.spec and np.array_equal(copy(base).encode(TEXTS), base.encode(TEXTS))
+
+
+def test_every_form_has_a_fingerprint_of_its_own(base):
+    precisions = ("float32", "int8", "uint8", "binary", "ubinary")
+    forms = [Form(dims, precision) for dims in (None, 16, 8) for precision in precisions]
+    forms += [Form(None, "int8", CALL), Form(None, "int8", CALL, (0.01, 0.99)), Form(None, "int8", clip=(0.01, 0.99))]
+    copies = [Variant(base, form, Vectors()) for form in forms]
+    copies += [copy(base, None, "int8").fit(TEXTS, "some"), copy(base, None, "int8").fit(TEXTS[:4], "some")]
+    assert len({one.spec.fingerprint() for one in copies}) == len(copies)
+
+
+def test_codes_are_calibrated_on_both_sides_of_a_set(base):
+    texts = load("stsb/test", sample=True)
+    fitted = Embed(copy(base, None, "int8")).for_set(texts.texts, "stsb/test@x")
+    expected = codes(base.encode(texts.first), "int8", Ranges.of(base.encode(texts.texts)))
+    assert np.array_equal(fitted(texts.first), expected)
+    assert fitted.spec.fitted_on == "stsb/test@x"
+
+
+def test_texts_of_a_role_are_calibrated_as_they_are_read(tmp_path):
+    prompts = {"query": "the red man : ", "document": "a dog eats : "}
+    folder = add_modules(build(tmp_path / "prompted"), {"pooling_mode_mean_tokens": True}, prompts=prompts)
+    base = load_encoder(folder)
+    fitted = Embed(copy(base, None, "uint8")).for_set(TEXTS, "x@y", {"query": TEXTS[:2], "document": TEXTS[2:]})
+    read = [base.encode_query(TEXTS[:2]), base.encode_document(TEXTS[2:])]
+    ranges = Ranges.of(np.concatenate(read))
+    assert not np.array_equal(ranges.low, Ranges.of(base.encode(TEXTS)).low)
+    for role, texts, vectors in zip(("query", "document"), (TEXTS[:2], TEXTS[2:]), read, strict=True):
+        assert np.array_equal(fitted.for_role(role)(texts), codes(vectors, "uint8", ranges))
+
+
+def test_the_vectors_are_computed_once_for_all_copies(base, monkeypatch):
+    asked = []
+
+    class Counting(type(base)):
+        def run(self, texts, progress=None):
+            asked.extend(texts)
+            return super().run(texts, progress)
+
+    monkeypatch.setattr(base, "__class__", Counting)
+    vectors = Vectors()
+    for form in (Form(), Form(8), Form(8, "int8"), Form(None, "binary"), Form(None, "uint8", CALL)):
+        evaluate(Variant(base, form, vectors), tasks="STS-B", protocol="sts,geometry", **QUICK)
+    assert len(asked) == len(set(asked)) > 50
+
+
+def wrapped(base, level, clip=None):
+    """mteb's CompressionWrapper over the full vectors."""
+    from mteb.models import CompressionWrapper
+    from mteb.types import OutputDType
+
+    class Served(MtebEncoder):
+        mteb_model_meta = MtebEncoder(Embed(base)).mteb_model_meta  # the wrapper sets it
+
+    return CompressionWrapper(Served(Embed(base)), OutputDType(level), clip)
+
+
+@pytest.mark.parametrize(("form", "level"), [
+    (Form(None, "int8", CALL), "int8"), (Form(None, "uint8", CALL), "uint8"), (Form(None, "ubinary"), "binary"),
+    (Form(None, "int8", CALL, (0.02, 0.97)), "int8"), (Form(None, "float32"), None),
+])
+def test_under_mteb_a_copy_scores_as_its_compression_wrapper(base, form, level):
+    """mteb's own evaluator of STS-B, on the sample."""
+    measured = evaluate(Variant(base, form, Vectors()), protocol="mteb:STS-B", sample=True, no_cache=True)
+    data = load("stsb/test", sample=True)
+    with undisturbed() as mteb, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few vectors, it warns
+        from datasets import Dataset, DatasetDict
+
+        task = mteb.get_task("STSBenchmark")
+        columns = {"sentence1": list(data.first), "sentence2": list(data.second), "score": data.gold.tolist()}
+        task.dataset, task.data_loaded = DatasetDict({task.eval_splits[0]: Dataset.from_dict(columns)}), True
+        model = MtebEncoder(Embed(base)) if level is None else wrapped(base, level, form.clip)
+        scores = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False)[0].scores
+    theirs = scores[task.eval_splits[0]][0]
+    assert spearman(measured) == pytest.approx(100 * theirs["cosine_spearman"], abs=1e-9)
+    expected = [100 * theirs[row.metric] for row in measured.rows]
+    assert [row.value for row in measured.rows] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_call_is_calibrated_by_itself(base):
+    import torch
+    from mteb.models.compression_wrappers.compression_wrapper import CompressionWrapper
+    from mteb.types import OutputDType
+
+    for clip in (None, (0.1, 0.8)):
+        wrapper = CompressionWrapper.__new__(CompressionWrapper)
+        wrapper._quantization_level, wrapper.min_embeds = OutputDType.INT8, 0
+        wrapper.clipping_margin = None if clip is None else torch.tensor(clip)
+        one = copy(base, None, "int8", CALL, clip)
+        embed = Embed(one)
+        for part in (TEXTS, TEXTS[:4], [*TEXTS[:3], TEXTS[0]]):  # a text twice moves a quantile
+            expected = wrapper._quantize_embeddings(torch.from_numpy(base.encode(part)))
+            assert np.array_equal(embed(part), expected.numpy()) and np.array_equal(one.encode(part), expected.numpy())
+    assert not np.array_equal(embed(TEXTS)[:4], embed(TEXTS[:4]))
+
+
+def test_what_cannot_be_is_said(base):
+    with pytest.raises(EncoderError, match="has to be calibrated first"):
+        copy(base, None, "int8").encode(TEXTS)
+    with pytest.raises(EncoderError, match=r"--quantise int9 is unknown; did you mean int8 or uint8"):
+        Form(None, "int9")
+    with pytest.raises(EncoderError, match="two shares between 0 and 1"):
+        Form(clip=(0.9, 0.1))
+    with pytest.raises(EncoderError, match="have 32 numbers"):
+        copy(base, 64).encode(TEXTS)
+    with pytest.raises(EncoderError, match="sparse"):
+        copy(load_encoder("lexical:token-set"), None, "binary").encode(TEXTS)
+    with pytest.raises(EncoderError, match="mteb itself loads those"):
+        copy(base, None, "int8").fit([], "mteb:X@y")
+    with pytest.raises(EncoderError, match="dimension 0 is the same in all 2 vectors"):
+        Embed(copy(base, None, "int8", CALL))([TEXTS[0], TEXTS[0]])
+
+
+def test_a_held_encoder_is_the_encoder(base):
+    held = Held(base, Vectors())
+    assert held.identity == base.identity and np.array_equal(held.encode(TEXTS), base.encode(TEXTS))
+    assert held.for_role("query") is held
