@@ -193,6 +193,7 @@ function ranked(row) {
     h("b", {}, String(row.rank.place)),
     row.rank.ties ? ` ${row.rank.ties}` : "", // letters are shown for up to 20 ranked rows
     h("small", {}, interval(row.rank.first, row.rank.last)),
+    row.rank.prompts ? h("small", {}, `prompts ${interval(...row.rank.prompts)}`) : "",
   );
 }
 
