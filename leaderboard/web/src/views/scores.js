@@ -140,7 +140,7 @@ function columns(tab, kind, state, flags, open, rows) {
   );
   return [
     ...(kind === "measured" && rows.some((row) => row.rank)
-      ? [make("rank", "Rank", { width: 84, frozen: innerWidth > NARROW, formatter: (cell) => ranked(cell.getData()) })]
+      ? [make("rank", "Rank", { width: tab.prompts > 1 ? 108 : 84, frozen: innerWidth > NARROW, formatter: (cell) => ranked(cell.getData()) })]
       : []),
     make("method", "Method", {
       frozen: true,
