@@ -55,13 +55,13 @@ def _text(folder: Folder | None) -> str | None:
 
 
 def _stated(
-    method: str | None, backbone: str | None, setting: str | None, flag: str | Sequence[str], best_of: int | None,
-    recipe: str, paper: str | None, card: str, note: str,
+    prompt_of: str | None, method: str | None, backbone: str | None, setting: str | None, flag: str | Sequence[str],
+    best_of: int | None, recipe: str, paper: str | None, card: str, note: str,
 ) -> dict[str, Any]:
     """What describes an entry, by the names of the options."""
     flags = (flag,) if isinstance(flag, str) else tuple(flag)
-    return {"method": method, "backbone": backbone, "setting": setting, "flag": flags, "best_of": best_of,
-            "recipe": recipe, "paper": paper, "card": card, "note": note}
+    return {"prompt_of": prompt_of, "method": method, "backbone": backbone, "setting": setting, "flag": flags,
+            "best_of": best_of, "recipe": recipe, "paper": paper, "card": card, "note": note}
 
 
 def _fields(stated: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,8 +114,8 @@ def build(
 
 
 def add(
-    runs: Run | Sequence[Run], entry: str, *, board: Folder | None = None, method: str | None = None,
-    backbone: str | None = None, setting: Setting | None = None, flag: Flag | Sequence[Flag] = (),
+    runs: Run | Sequence[Run], entry: str, *, board: Folder | None = None, prompt_of: str | None = None,
+    method: str | None = None, backbone: str | None = None, setting: Setting | None = None, flag: Flag | Sequence[Flag] = (),
     best_of: int | None = None, recipe: str = "", paper: str | None = None, card: str = "", note: str = "",
     records: Folder | None = None,
 ) -> Added:
@@ -127,6 +127,9 @@ def add(
     such labels), transductive (on test texts), dev-selected (on STS-B dev). best_of: it is the best of so many seeds.
     recipe, paper, card, note: shown with the row. records: the folder to write the runs to, if not the board's.
 
+    prompt_of: the runs are no row, but that entry's encoder read behind other prompts (the output folder of
+    `measure_prompts`, of which those behind its prompts are taken); its row then shows scores and ranks over prompts.
+
     Nothing is ever overwritten. What to think about before publishing is a StsbenchWarning. Raises StsbenchError for a
     record that was edited, or measured by changed code, and whatever else does not belong.
 
@@ -136,7 +139,7 @@ def add(
     stsbench.errors.StsbenchError: nowhere is not a run folder: no such folder
     """
     log = warning_log()
-    stated = _stated(method, backbone, setting, flag, best_of, recipe, paper, card, note)
+    stated = _stated(prompt_of, method, backbone, setting, flag, best_of, recipe, paper, card, note)
     is_described = described(_fields(stated))
     added = add_records(writable_board(_path(board)), _paths(runs), entry, is_described, _path(records))
     for line in added.warnings:
@@ -145,8 +148,8 @@ def add(
 
 
 def submit(
-    runs: Run | Sequence[Run], entry: str, *, board: Folder | None = None, method: str | None = None,
-    backbone: str | None = None, setting: Setting | None = None, flag: Flag | Sequence[Flag] = (),
+    runs: Run | Sequence[Run], entry: str, *, board: Folder | None = None, prompt_of: str | None = None,
+    method: str | None = None, backbone: str | None = None, setting: Setting | None = None, flag: Flag | Sequence[Flag] = (),
     best_of: int | None = None, recipe: str = "", paper: str | None = None, card: str = "", note: str = "",
     open: bool = False,
 ) -> submission.Submission:
@@ -161,7 +164,7 @@ def submit(
     stsbench.errors.StsbenchError: board is not a board: it has neither measured/ nor published/; ...
     """
     log = warning_log()
-    stated = _stated(method, backbone, setting, flag, best_of, recipe, paper, card, note)
+    stated = _stated(prompt_of, method, backbone, setting, flag, best_of, recipe, paper, card, note)
     made = submission.submit(find_board(_path(board)), _paths(runs), entry, described(_fields(stated)), open)
     for line in made.warnings:
         log(f"warning: {line}")

@@ -61,8 +61,10 @@ class Placement(Tabular):
 
 
 def standings(board: Board, entry: str) -> list[Standing]:
-    """The tabs that an entry stands in, with its row of each, in the board's order."""
-    return [(tab, row) for tab in board.tabs for row in tab.measured if row.entry == entry]
+    """The tabs that an entry stands in, with its row of each, in the board's order; of an entry of prompts, those of the
+    entry whose they are."""
+    of = next((key for key, about in board.entries.items() if entry in about.prompt_entries), entry)
+    return [(tab, row) for tab in board.tabs for row in tab.measured if row.entry == of]
 
 
 def headline(standing: Standing) -> str:
@@ -95,8 +97,10 @@ def _section(board: Board, change: EntryChange) -> str:
     placed = standings(board, change.entry)
     if not placed:
         return "\n\n".join([*lines, "This entry is no longer on the board."])
-    whose = "Your" if change.new else "This"
-    lines.append(f"**{whose} entry would {plain_markdown(headline(placed[0]))}.**")
+    of = placed[0][1].entry
+    whose = "Your entry" if change.new else "This entry"
+    whose = whose if of == change.entry else f"The row of {of}, whose prompts these are,"
+    lines.append(f"**{plain_markdown(whose)} would {plain_markdown(headline(placed[0]))}.**")
     if placed[1:]:
         grid = [["Protocol", "Tab", "Score", "Rank"]]
         grid += [[protocol_of(tab), plain_markdown(tab.title), plain_markdown(_score(tab, row)),
@@ -137,8 +141,12 @@ def _described(change: EntryChange) -> str:
 
 def _rank(tab: Tab, row: Row) -> str:
     assert row.rank is not None
-    first, last = row.rank.first, row.rank.last
-    return f"{first if first == last else f'{first}-{last}'} of {_ranked(tab)}"
+    over = f" (over prompts {_span(*row.rank.prompts)})" if row.rank.prompts else ""
+    return f"{_span(row.rank.first, row.rank.last)} of {_ranked(tab)}{over}"
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def _ranked(tab: Tab) -> int:
@@ -151,7 +159,13 @@ def _reason(row: Row) -> str:
 
 def _score(tab: Tab, row: Row) -> str:
     cell = row.cells.get(tab.lead)
-    return f"{tab.lead} {_figures(cell, tab.digits)}" if cell else f"no {tab.lead}"
+    return f"{tab.lead} {_figures(cell, tab.digits)}{_over_prompts(tab, row)}" if cell else f"no {tab.lead}"
+
+
+def _over_prompts(tab: Tab, row: Row) -> str:
+    if (over := row.prompts) is None:
+        return ""
+    return f"; {over.lowest:.{tab.digits}f} to {over.highest:.{tab.digits}f} over {counted(over.n, 'prompt')}"
 
 
 def _figures(cell: Cell, digits: int) -> str:

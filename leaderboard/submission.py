@@ -15,7 +15,7 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
-from stsbench.leaderboard.records.entries import Entry
+from stsbench.leaderboard.records.entries import Entry, Prompts
 from stsbench.leaderboard.records.index import records_folder
 from stsbench.wording import counted, sized
 
@@ -43,16 +43,20 @@ class Submission:
     def __str__(self) -> str:
         return "\n".join([*self.lines(), "next:", *(f"  {step}" for step in self.steps)])
 
+    def _whose(self, standing: Standing) -> str:
+        """"the row of X " for an entry of X's prompts."""
+        return "" if standing[1].entry == self.entry else f"the row of {standing[1].entry} "
+
     def lines(self) -> list[str]:
         """Where the entry would rank, and its files."""
         where = f"on the branch {self.branch}" if self.branch else "to be committed"
         return [
-            *(f"would {headline(standing)}" for standing in self.standings),
+            *(f"{self._whose(standing)}would {headline(standing)}" for standing in self.standings),
             f"{where}: {counted(len(self.files), 'file')}, {sized(self.size)}", *(f"  {path}" for path in self.files),
         ]
 
 
-def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | None, commit: bool = False) -> Submission:
+def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | Prompts | None, commit: bool = False) -> Submission:
     """What adding `runs` to the entry `slug` of `board` comes to; the board's folder stays as it is.
 
     With `commit` these files become a commit on a new branch, `entry-SLUG`; neither the working tree nor the current branch

@@ -45,13 +45,14 @@ def form(tab: Tab) -> str:
 
 
 def _tab(tab: Tab) -> dict[str, Any]:
+    prompted = sum(row.prompts is not None for row in tab.measured)
     return {
         "id": tab.id, "group": tab.group, "title": tab.title, "about": tab.about, "metric": tab.metric,
         "aggregation": tab.aggregation, "form": form(tab), "lead": tab.lead, "digits": tab.digits,
         "columns": [{"name": column, "better": tab.direction(column), "lower_is_better": tab.lower(column)}
                     for column in _columns(tab)],
         "sample": tab.sample, "known_data": tab.known, "measured": len(tab.measured), "published": len(tab.published),
-        "file": f"tabs/{tab.id}.json",
+        "file": f"tabs/{tab.id}.json", **({"prompts": prompted} if prompted else {}),
     }
 
 

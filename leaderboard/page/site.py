@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Row, Tab
+from stsbench.leaderboard.ranks.board import Board, Cell, PromptSpread, Provenance, Row, Tab
 from stsbench.leaderboard.records.paths import BUNDLE
 
 from .checks import check, safe_link
@@ -69,10 +69,12 @@ def tab_shard(board: Board, tab: Tab) -> dict[str, Any]:
 
 
 def entry_shard(entry: Provenance, rows: Sequence[tuple[Tab, Row]]) -> dict[str, Any]:
-    """What stands behind an entry: note, recipe, its runs, and the parts of its tasks in every tab (`rows_of`)."""
+    """What stands behind an entry: note, recipe, its runs, the parts of its tasks in every tab (`rows_of`), and the other
+    prompts that its encoder was read behind."""
     return {
         "schema_version": SCHEMA, "id": entry.id, "name": entry.name, "note": entry.note, "recipe": entry.recipe,
         "runs": [{name: run[name] for name in sorted(run)} for run in entry.runs], "parts": _parts(rows),
+        **_filled({"prompts": list(entry.prompts)}),
     }
 
 
@@ -103,19 +105,29 @@ def _best_first(tab: Tab) -> list[Row]:
 def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
     """A row without its empty fields; kind: what a comparable row was trained with."""
     rank = row.rank and {"place": row.rank.position, "first": row.rank.first, "last": row.rank.last, "ties": row.rank.ties,
-                         "alone": list(row.rank.alone) if any(row.rank.alone) else None}
+                         "alone": list(row.rank.alone) if any(row.rank.alone) else None,
+                         "prompts": row.rank.prompts and list(row.rank.prompts),
+                         "chance": row.rank.chance if row.rank.chance is None else round(row.rank.chance, 4)}
     fields = {
         "id": row.id, "method": row.method, "backbone": row.backbone, "setting": row.setting, "flags": list(row.flags),
         "seeds": row.seeds, "best_of": row.best_of, "rank": rank and _filled(rank), "unranked": row.unranked,
         "average_printed": row.average_printed, "marks": list(row.marks), "source": row.source, "link": safe_link(row.link),
         "card": row.card, "entry": row.entry, "year": row.year or _arxiv_year(row.link),
-        "comparable": kind,
+        "comparable": kind, "prompts": _over_prompts(row.prompts, tab.digits),
         **_size(board.entries.get(row.entry)),
     }
     return {
         **_filled(fields),
         "scores": {name: scores(row.cells[name], tab.digits) for name in tab.columns if name in row.cells},
     }
+
+
+def _over_prompts(over: PromptSpread | None, digits: int) -> dict[str, Any]:
+    """The scores with two digits more than are shown, as those of a row."""
+    if over is None:
+        return {}
+    scores = {name: round(getattr(over, name), digits + 2) + 0.0 for name in ("mean", "lowest", "highest")}
+    return _filled({"n": over.n, **scores, "sd": over.sd if over.sd is None else round(over.sd, digits)})
 
 
 def _filled(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,12 @@ BOOKTABS = "% \\usepackage{booktabs}\n"
 SAMPLE = "sample data: not comparable with published numbers"
 PUBLISHED = "Published, as the papers print it"
 README_ROWS = 6  # of each kind of supervision
+OVER_PROMPTS = {  # heading of a column -> what it holds
+    "Over prompts": "{lead} of the row's encoder behind other prompts: mean ± standard deviation (lowest to highest; how "
+                    "many prompts).",
+    "Rank over prompts": "the 95 % interval of the rank where each row that has prompts draws one of them, over the draws "
+                         "and over items; behind it how often the row is first in a draw, by the scores alone.",
+}
 NEVER_RANKED = "never ranked: papers give no digest of their data, and few say which text they measured"
 # printed: the average as the paper prints it where its columns give another; notes: what must be read with the row.
 CSV_COLUMNS = (
@@ -58,6 +64,7 @@ def markdown(tab: Tab, published: bool = True) -> str:
         what = PUBLISHED if tab.group == "cost" else f"{PUBLISHED}; {NEVER_RANKED}"
         parts += [f"{what}:", pipes([[*line, source] for line, source in zip(grid, sources, strict=True)], 3)]
     parts += _footnotes(notes)
+    parts += [plain_markdown(_about_prompts(tab))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -72,13 +79,14 @@ def _booktabs(tab: Tab) -> str:
         grid = _grid(tab, rows, True, notes, lambda mark: mark and rf"\textsuperscript{{{mark}}}", _latex)
         sources = ["Source", *("" if row.kind == "measured" else _latex(row.source) for row in rows)]
         grids.append([[*line, source] for line, source in zip(grid, sources, strict=True)])
-    header, numbers = grids[0][0], len(tab.columns)
+    header, numbers = grids[0][0], len(tab.columns) + len(_over(tab))
     bodies = ["\n".join("    " + " & ".join(line) + r" \\" for line in grid[1:]) for grid in grids if grid[1:]]
     what = f"{group_title(tab.group)}, {tab.title}{_label(tab)}. {tab.about}"
     caption = [_latex(what)]
     if tab.published:
         caption.append("Below the rule: published, measured by others, not ranked.")
     caption += [rf"\textsuperscript{{{number}}} {_latex(text)}" for number, text in notes.numbered]
+    caption += [_latex(_about_prompts(tab))] if _over(tab) else []
     return (
         "\\begin{table*}\n  \\centering\n  \\small\n"
         f"  \\begin{{tabular}}{{rlll{'r' * numbers}ll}}\n    \\toprule\n    {' & '.join(header)} \\\\\n    \\midrule\n"
@@ -196,14 +204,16 @@ class _Notes:
 def _grid(
     tab: Tab, rows: Sequence[Row], ranked: bool, notes: _Notes, mark: Callable[[str], str], escape: Callable[[str], str]
 ) -> list[list[str]]:
-    """Header and lines of escaped cells; the first column, the rank, only where `ranked`."""
-    grid = [[*(["Rank"] if ranked else []), "Method", "Backbone", "Setting", *map(escape, tab.columns), "Flags"]]
+    """Header and lines of escaped cells; the first column, the rank, and those over prompts only where `ranked`."""
+    over = _over(tab) if ranked else []
+    grid = [[*(["Rank"] if ranked else []), "Method", "Backbone", "Setting", *map(escape, tab.columns), *over, "Flags"]]
     for row in rows:
         method = escape(row.method) + mark(notes.marks(_sentences(row)))
         scores = [escape(_score(tab, row, column)) for column in tab.columns]
         flags = escape(_flags(row))
         standing = [escape(_standing(row))] if ranked else []
-        grid.append([*standing, method, escape(row.backbone), escape(row.setting or ""), *scores, flags])
+        prompts = [escape(text) for text in (_over_prompts(tab, row), _rank_over_prompts(row))[: len(over)]]
+        grid.append([*standing, method, escape(row.backbone), escape(row.setting or ""), *scores, *prompts, flags])
     return grid
 
 
@@ -215,9 +225,42 @@ def _standing(row: Row) -> str:
 
 
 def _rank_interval(row: Row) -> str:
-    if row.rank is None:
+    return "" if row.rank is None else _span(row.rank.first, row.rank.last)
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _over(tab: Tab) -> list[str]:
+    """The columns of OVER_PROMPTS that a tab has: none, the first, or both."""
+    any_rank = any(row.rank and row.rank.prompts for row in tab.measured)
+    return list(OVER_PROMPTS)[: 2 if any_rank else int(any(row.prompts for row in tab.measured))]
+
+
+def _about_prompts(tab: Tab) -> str:
+    return " ".join(f"{name}: {OVER_PROMPTS[name].format(lead=tab.lead)}" for name in _over(tab))
+
+
+def _over_prompts(tab: Tab, row: Row) -> str:
+    """"70.12 ± 1.33 (66.10 to 72.31; 15)"."""
+    if (over := row.prompts) is None:
         return ""
-    return str(row.rank.first) if row.rank.first == row.rank.last else f"{row.rank.first}-{row.rank.last}"
+    mean, low, high = (_fixed(value, tab.digits) for value in (over.mean, over.lowest, over.highest))
+    sd = "" if over.sd is None else f" ± {_fixed(over.sd, tab.digits)}"
+    return f"{mean}{sd} ({low} to {high}; {over.n})"
+
+
+def _rank_over_prompts(row: Row) -> str:
+    """"1-4, first in 12 %"."""
+    if row.rank is None or row.rank.prompts is None or row.rank.chance is None:
+        return ""
+    return f"{_span(*row.rank.prompts)}, first in {_percent(row.rank.chance)}"
+
+
+def _percent(share: float) -> str:
+    """Whole; what is neither never nor always is not shown as either."""
+    return "<1 %" if 0 < share < 0.005 else ">99 %" if 0.995 < share < 1 else f"{100 * share:.0f} %"
 
 
 def _score(tab: Tab, row: Row, column: str) -> str:

@@ -29,13 +29,30 @@ class Cell:
 class Rank:
     """position: 1 + rows with a higher score; first, last: 95 % interval of the rank, jointly with those of all other rows;
     ties: letters, rows that share one do not differ significantly, "" on a tab of more than 20 ranked rows; alone: the
-    narrower interval that covers this row's rank in 95 %, by itself."""
+    narrower interval that covers this row's rank in 95 %, by itself.
+
+    prompts: 95 % interval of the rank where every row of the tab that has prompts draws one of them, over such draws and
+    items; chance: of being first in a draw, by the scores alone. None on a tab where fewer than two ranked rows have any.
+    """
 
     position: int
     first: int
     last: int
     ties: str
     alone: tuple[int, int] = (0, 0)
+    prompts: tuple[int, int] | None = None
+    chance: Number = None
+
+
+@dataclass(frozen=True)
+class PromptSpread:
+    """The scores of a row's encoder behind `n` other prompts, in the lead column; sd divides by n - 1."""
+
+    n: int
+    mean: float
+    sd: Number
+    lowest: float
+    highest: float
 
 
 @dataclass(frozen=True)
@@ -44,7 +61,8 @@ class Row:
 
     cells: column -> score, only where there is one; subsets: (task, subset) -> score of the part of a task; flags: what a
     reader must know before comparing, by the keys of FLAGS; marks: a sentence for each thing that is odd about the row;
-    average_printed: what the paper prints where its columns average to something else.
+    average_printed: what the paper prints where its columns average to something else; prompts: where its encoder was read
+    behind others, too.
     """
 
     id: str
@@ -66,6 +84,7 @@ class Row:
     entry: str = ""  # key into Board.entries; "" for a published row
     subsets: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
     year: int | None = None  # of the paper, where the source states it
+    prompts: PromptSpread | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,13 +140,18 @@ class Tab:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What stands behind an entry: per run the encoder's spec, versions, command, dates; shown when a row is opened."""
+    """What stands behind an entry: per run the encoder's spec, versions, command, dates; shown when a row is opened.
+
+    prompts: the others that its encoder was read behind, which the entries called `prompt_entries` hold.
+    """
 
     id: str
     name: str
     note: str
     recipe: str
     runs: tuple[Mapping[str, Any], ...]  # of each: fingerprint, spec, seed, versions, git, device, command, created, records
+    prompts: tuple[str, ...] = ()
+    prompt_entries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

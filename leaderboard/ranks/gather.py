@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.comparison.comparability import SeedPairs
 from stsbench.comparison.costs import bytes_a_vector, cost_of, machine_and_use
 from stsbench.encoders.fitted import fitted_sets, was_trained_on
 from stsbench.evaluation.records import Record
@@ -21,27 +20,22 @@ from stsbench.evaluation.schema import Metric
 from stsbench.evaluation.tables import read_behind
 from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
-from stsbench.leaderboard.records.draws import SEED
 from stsbench.leaderboard.records.entries import LoadedEntry
-from stsbench.metrics.noise import Scores
-from stsbench.metrics.ranks import Significance, letters, rank_intervals, significantly_different
-from stsbench.threads import cores
+from stsbench.metrics.ranks import letters, rank_intervals
 
 from .board import FLAGS, Board, PairTests, Provenance, Rank, Row, Tab
 from .imported_rows import with_imported
 from .lines import AVERAGE, ScoreLine
-from .processes import across
+from .prompts import MOST_UNSCORED, Behind, behind, choices, lines_behind, ranks_over, spread_over
 from .published_tabs import published_rows, published_tabs
 from .scored import scored_entries
 from .seeds import merged
 from .sensitivity import Tested, sensitivity
+from .significance import Placed, tested
 from .wording import about, digits_of, form, metric_of, slug, title
 
 Values = NDArray[np.float64]
-Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it
 MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
-MOST_UNSCORED = 0.05  # of the resamples, as for an interval
-MANY_ROWS = 200  # of a tab: with more, its test takes longer than a process does to start
 
 
 def gather(root: Path, records: str | None = None) -> Board:
@@ -53,7 +47,8 @@ def gather(root: Path, records: str | None = None) -> Board:
     shipped = root / "published"
     publications = load_publications(shipped if shipped.is_dir() else None)
     tests: dict[str, Tested] = {}
-    tabs = _tabs(_grouped(placed), tests)
+    prompts = {entry.id: lines_behind(entry, lines) for entry in entries if entry.prompts}
+    tabs = _tabs(_grouped(placed), tests, prompts)
     tabs = published_tabs(published_rows(tabs, publications), publications)
     tabs = with_imported(tabs, load_imported(root / FOLDER))
     return Board(tuple(tabs), {entry.id: _provenance(entry) for entry in entries}, sensitivity(tabs, tests))
@@ -86,7 +81,7 @@ def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:
 @dataclass(frozen=True)
 class _Plan:
     """A tab before its rows are tested. number: among tabs of one name; reasons: why each member has no rank, or "";
-    able: those that have one."""
+    able: those that have one; over: each member behind its prompts."""
 
     name: str
     number: int
@@ -96,12 +91,17 @@ class _Plan:
     ranked_by: Metric
     reasons: Sequence[str]
     able: Sequence[int]
+    over: Sequence[Behind]
 
 
-def _tabs(groups: Sequence[Sequence[Placed]], tests: dict[str, Tested]) -> list[Tab]:
-    """The tabs; what the rows of each were tested by goes into `tests`, by the tab's id."""
-    plans = _plans(groups)
+def _tabs(
+    groups: Sequence[Sequence[Placed]], tests: dict[str, Tested], prompts: Mapping[str, Sequence[Placed]]
+) -> list[Tab]:
+    """The tabs; what the rows of each were tested by goes into `tests`, by the tab's id. prompts: entry -> its lines behind
+    prompts."""
+    plans = _plans(groups, prompts)
     tests.update(_tested([plan for plan in plans if plan.able]))
+    over_prompts = _ranks_over_prompts(plans)
     tabs: list[Tab] = []
     for plan in plans:
         members, columns, lead, able = plan.members, plan.columns, plan.lead, plan.able
@@ -109,13 +109,16 @@ def _tabs(groups: Sequence[Sequence[Placed]], tests: dict[str, Tested]) -> list[
         ranks: dict[int, Rank] = {}
         if able:
             values = rounded([members[i][1].cells[lead].value for i in able])
-            ranks = dict(zip(able, _ranks(values, tests[plan.name], plan.ranked_by.lower), strict=True))
+            ranked = _ranks(values, tests[plan.name], plan.ranked_by.lower)
+            for at, (interval, chance) in enumerate(over_prompts.get(plan.name, ())):
+                ranked[at] = replace(ranked[at], prompts=interval, chance=chance)
+            ranks = dict(zip(able, ranked, strict=True))
         tabs.append(Tab(
             id=plan.name, group=first.setting.protocol,
             title=title(first) + (f", data {plan.number}" if plan.number > 1 else ""), about=_about(first, lead, columns),
             metric=first.setting.metric, aggregation=first.setting.aggregation, columns=columns, lead=lead,
             digits=digits_of(first), lower_is_better=plan.ranked_by.lower,
-            measured=_sorted(members, columns, lead, plan.ranked_by.sign, ranks, plan.reasons), published=(),
+            measured=_sorted(plan, ranks), published=(),
             sample=first.sample, known=first.known, settings=json.loads(first.setting.settings),
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
             pairs=_pairs(tests[plan.name]) if len(able) > 1 else None,
@@ -129,7 +132,7 @@ def rounded(values: Sequence[float]) -> Values:
     return np.array([float(f"{value:.10g}") for value in values])
 
 
-def _plans(groups: Sequence[Sequence[Placed]]) -> list[_Plan]:
+def _plans(groups: Sequence[Sequence[Placed]], prompts: Mapping[str, Sequence[Placed]]) -> list[_Plan]:
     plans: list[_Plan] = []
     times: dict[str, int] = {}
     for members in groups:
@@ -147,7 +150,8 @@ def _plans(groups: Sequence[Sequence[Placed]]) -> list[_Plan]:
         for i in _unscored([(i, members[i][1].draws[lead]) for i, reason in enumerate(reasons) if not reason]):
             reasons[i] = "not ranked: too many resamples have no score"
         able = [i for i, reason in enumerate(reasons) if not reason]
-        plans.append(_Plan(name, number, members, columns, lead, ranked_by, reasons, able))
+        over = [behind(member, prompts.get(member[0].id, ()), lead, i in able) for i, member in enumerate(members)]
+        plans.append(_Plan(name, number, members, columns, lead, ranked_by, reasons, able, over))
     return plans
 
 
@@ -183,25 +187,24 @@ def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
 
 def _tested(plans: Sequence[_Plan]) -> dict[str, Tested]:
     """Which of the rows that may be ranked differ significantly in the lead column: tab's id -> its rows and their test."""
-    scores = [(plan.name, _scores([plan.members[i] for i in plan.able], plan.lead)) for plan in plans]
-    workers = min(cores(), sum(len(plan.able) > MANY_ROWS for plan in plans))
-    tests = across(_test, scores, workers)
-    rows = [tuple(plan.members[i][0].id for i in plan.able) for plan in plans]
-    return {plan.name: tested for plan, tested in zip(plans, zip(rows, tests, strict=True), strict=True)}
+    tests = tested({plan.name: ([plan.members[i] for i in plan.able], plan.lead, True) for plan in plans})
+    return {plan.name: (tuple(plan.members[i][0].id for i in plan.able), tests[plan.name]) for plan in plans}
 
 
-def _scores(members: Sequence[Placed], lead: str) -> Scores:
-    entries, lines = [entry for entry, _, _ in members], [line for _, line, _ in members]
-    pairs = SeedPairs([[[item.record for item in run.records] for run in entry.runs] for entry in entries])
-    seeds = [line.seeds[lead][pairs.order(i)] if lead in line.seeds else np.empty(0) for i, line in enumerate(lines)]
-    values = np.array([line.cells[lead].value for line in lines])
-    return Scores(values, np.stack([line.draws[lead] for line in lines]), seeds, np.array(pairs.groups))
-
-
-def _test(item: tuple[str, Scores]) -> Significance:
-    tab, scores = item
-    # Seeds are redrawn for each tab by itself: a seed's effect under one setting is not all of its effect under another.
-    return significantly_different(scores, [SEED, *tab.encode()], intervals=True)
+def _ranks_over_prompts(plans: Sequence[_Plan]) -> dict[str, list[tuple[tuple[int, int], float]]]:
+    """`ranks_over` of the rows that may be ranked, in their order: tab's id -> one each, where prompts have a rank."""
+    drawn = {plan.name: choices([(plan.members[i], plan.over[i]) for i in plan.able]) for plan in plans}
+    lines = {plan.name: [line for some in drawn[plan.name] for line in some] for plan in plans if drawn[plan.name]}
+    if not lines:
+        return {}
+    by_name = {plan.name: plan for plan in plans}
+    tests = tested({name: (some, by_name[name].lead, False) for name, some in lines.items()})
+    made = {}
+    for name, some in lines.items():
+        plan = by_name[name]
+        values = -plan.ranked_by.sign * rounded([line.cells[plan.lead].value for _, line, _ in some])
+        made[name] = ranks_over(drawn[name], values, tests[name])
+    return made
 
 
 def _pairs(tested: Tested) -> PairTests | None:
@@ -218,17 +221,15 @@ def _ranks(values: Values, tested: Tested, lower: bool) -> list[Rank]:
     return [Rank(*fields) for fields in zip(position, first, last, ties, zip(*alone, strict=True), strict=True)]
 
 
-def _sorted(
-    members: Sequence[Placed], columns: Sequence[str], lead: str, sign: int, ranks: Mapping[int, Rank],
-    reasons: Sequence[str],
-) -> tuple[Row, ...]:
+def _sorted(plan: _Plan, ranks: Mapping[int, Rank]) -> tuple[Row, ...]:
     """The rows, best first: those that may be ranked with their rank, then the others."""
+    members, lead, sign = plan.members, plan.lead, plan.ranked_by.sign
 
     def key(i: int) -> tuple[bool, bool, float, str]:
         cell = members[i][1].cells.get(lead)
         return i not in ranks, cell is None, sign * cell.value if cell else 0.0, members[i][0].id
 
-    return tuple(_row(*members[i], columns, ranks.get(i), reasons[i]) for i in sorted(range(len(members)), key=key))
+    return tuple(_row(plan, i, ranks.get(i)) for i in sorted(range(len(members)), key=key))
 
 
 def _why_unranked(entry: LoadedEntry, line: ScoreLine, lead: str) -> str:
@@ -242,21 +243,21 @@ def _why_unranked(entry: LoadedEntry, line: ScoreLine, lead: str) -> str:
     return ""
 
 
-def _row(
-    loaded: LoadedEntry, line: ScoreLine, marks: tuple[str, ...], columns: Sequence[str], rank: Rank | None, unranked: str
-) -> Row:
+def _row(plan: _Plan, at: int, rank: Rank | None) -> Row:
+    (loaded, line, marks), over = plan.members[at], plan.over[at]
     entry = loaded.entry
     notes = [f"{count} texts of {column} were cut at the encoder's limit" for column, count in line.cut.items() if count]
     if line.protocol.metrics_across:
         notes = [f"{count} texts were cut at the encoder's limit" for count in {max(line.cut.values(), default=0)} if count]
     shown = [item.record for item in loaded.runs[0].records if item.record.protocol.name == line.protocol.name]
     notes += [f"texts are read behind {how}" for how in dict.fromkeys(read_behind(shown).values())]
+    notes += [over.left_out] if over.left_out else []
     return Row(
         id=loaded.id, kind="measured", method=entry.method, backbone=entry.backbone, setting=entry.setting,
-        cells={column: line.cells[column] for column in columns if column in line.cells},
+        cells={column: line.cells[column] for column in plan.columns if column in line.cells},
         flags=flags_of(loaded), seeds=len(loaded.runs), best_of=entry.best_of, rank=rank,
-        unranked=unranked, marks=(*marks, *loaded.twins, *notes), source=loaded.id, link=str(entry.paper or ""),
-        card=entry.card, entry=loaded.id, subsets=dict(line.subsets),
+        unranked=plan.reasons[at], marks=(*marks, *loaded.twins, *notes), source=loaded.id, link=str(entry.paper or ""),
+        card=entry.card, entry=loaded.id, subsets=dict(line.subsets), prompts=spread_over(over, plan.lead),
     )
 
 
@@ -279,7 +280,8 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
             "records": f"{len(run.records)} in leaderboard/measured/{loaded.id}/{run.folder.name}/{RUN}",
         })
     entry = loaded.entry
-    return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs))
+    prompts = tuple(dict.fromkeys(run.prompt for run in loaded.prompts))
+    return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs), prompts, loaded.prompt_entries)
 
 
 def _costs(records: Sequence[Record]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks import results
 from stsbench.leaderboard.records.admission import check_decided
-from stsbench.leaderboard.records.copies import near_copies, near_copy_notes, near_pairs, sketch
+from stsbench.leaderboard.records.copies import Owned, near_copies, near_copy_notes, near_pairs, sketch
 from stsbench.leaderboard.records.draws import draw_many
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
 from stsbench.leaderboard.records.expected import decided
@@ -33,7 +33,7 @@ def scored_entries(board: Path, records: str | None = None) -> tuple[list[Loaded
     """
     folder = records_folder(board, records)
     entries = read_entries(board / "measured", None if folder == board else folder / "measured")
-    runs = {run.folder: run for entry in entries for run in entry.runs}
+    runs = {run.folder: run for entry in entries for run in (*entry.runs, *entry.prompts)}
     keys = {path: results.key_of(run) for path, run in runs.items()}
     scored = {path: result for path, run in runs.items() if (result := results.read(keys[path], run))}
     if missing := [path for path in runs if path not in scored]:
@@ -45,13 +45,20 @@ def scored_entries(board: Path, records: str | None = None) -> tuple[list[Loaded
                 raise StsbenchError(f"{path} was changed while it was scored: run the command again")
             scored[path] = result
     near = near_pairs([(entry.id, measured, scored[run.folder].sketches[measured.path.name])
-                       for entry in entries for run in entry.runs for measured in run.records])
+                       for entry in entries for run in (*entry.runs, *entry.prompts) for measured in run.records])
+    # One encoder behind two prompts may be as near to itself as it likes.
+    prompts = {run.folder for entry in entries for run in entry.prompts}
+    near = [(one, other) for one, other in near if one[0] != other[0] or not prompts & {_run(one), _run(other)}]
     check_seeds(entries, near)
     twins = near_copies(near)
     entries = [replace(entry, twins=near_copy_notes(entry.id, twins.get(entry.id, {}))) for entry in entries]
     check_decided((measured.path, measured.record, scored[run.folder].decided[measured.path.name])
                   for run in runs.values() for measured in run.records)
     return entries, {path: result.lines for path, result in scored.items()}
+
+
+def _run(owned: Owned) -> Path:
+    return owned[1].path.parents[1]
 
 
 def _score(folders: Sequence[Path]) -> None:

@@ -17,7 +17,16 @@ from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record, record_name
-from stsbench.evaluation.run_file import RUN, load_records, shared_bytes, shared_of, stored_beside, tested_seeds, write_run
+from stsbench.evaluation.run_file import (
+    RUN,
+    load_records,
+    prompt_runs,
+    shared_bytes,
+    shared_of,
+    stored_beside,
+    tested_seeds,
+    write_run,
+)
 from stsbench.files import create_whole, one_at_a_time
 
 from .admission import check_decided, check_record, check_widths
@@ -26,8 +35,11 @@ from .copies import refuse_equal
 from .entries import (
     DESCRIPTION,
     Entry,
+    Prompts,
     check_copies,
+    check_prompts,
     check_runs,
+    not_prompted,
     read_entry,
     read_run,
     refuse_equal_names,
@@ -51,10 +63,11 @@ class Added:
 
 
 def add(
-    board: Path, runs: Sequence[Path], slug: str, entry: Entry | None, outside: Path | None = None
+    board: Path, runs: Sequence[Path], slug: str, entry: Entry | Prompts | None, outside: Path | None = None
 ) -> Added:
     """Add runs to the entry `slug` of `board`, which `entry` describes when it is new. outside: the folder that the board's
-    runs lie in, where it is another one; their digests then go into the board's index.
+    runs lie in, where it is another one; their digests then go into the board's index. Of a folder of `eval --prompts`, an
+    entry of prompts takes those behind its prompts.
 
     All records are checked before the first is written. Several processes may add at once, one after the other: a run that
     is there gains the records that it lacks, and none is overwritten.
@@ -63,7 +76,9 @@ def add(
         raise StsbenchError(f"'{slug}' cannot name an entry: use small letters, digits, dots and dashes, at most 80")
     if re.fullmatch(r"(con|prn|aux|nul|(com|lpt)[0-9])(\..*)?", slug):
         raise StsbenchError(f"'{slug}' cannot name an entry: Windows keeps it for a device, and no folder there can have it")
-    records = [item for path in runs for run in tested_seeds(path) or [path] for item in load_records(run)]
+    about = board / "measured" / slug / DESCRIPTION
+    is_of = entry if entry is not None or not about.is_file() else read_entry(about)
+    records = [item for path in runs for run in _runs(path, isinstance(is_of, Prompts)) for item in load_records(run)]
     if not records:
         raise StsbenchError("no run was named")
     made = board_forms([(path, record, check_record(path, record)) for path, record in records])
@@ -72,17 +87,39 @@ def add(
     with one_at_a_time(board):
         if outside is None or (board / INDEX).is_file():
             records_folder(board, None if outside is None else str(outside))  # a run goes where a build will look for it
-        check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in records}})
+        if isinstance(is_of, Prompts):
+            _check_prompts(board / "measured", measured, is_of.prompt_of, records)
+        else:
+            check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in records}})
         _refuse_twins(measured, slug, records)
-        _refuse_copies(measured, slug, made)
+        _refuse_copies(measured, slug, made, isinstance(is_of, Prompts))
         _refuse_others(folder, made)
         _refuse_names(board / "measured", slug, entry)
-        _describe(board / "measured" / slug / DESCRIPTION, entry)
+        _describe(about, entry)
         written = _written(folder, made)
         if outside is not None:
             write_index(board, str(outside))
     targets = [_target(folder, item) for item in made]
     return Added(tuple(written), tuple(path for path in targets if path not in written), tuple(_doubts(records)))
+
+
+def _runs(path: Path, of_prompts: bool) -> list[Path]:
+    """The run folders that one names: itself, those of its seeds, or those behind its prompts."""
+    behind = prompt_runs(path)
+    if behind and not of_prompts:
+        raise StsbenchError(f"{path} holds runs behind several prompts: say whose these are, --prompt-of ENTRY")
+    return behind or tested_seeds(path) or [path]
+
+
+def _check_prompts(described: Path, measured: Path, of: str, records: Sequence[tuple[Path, Record]]) -> None:
+    """Raises StsbenchError unless the records are of the encoder of the entry `of`, behind prompts. described: the folder of
+    the entries' descriptions, measured: that of their runs."""
+    path = described / of / DESCRIPTION
+    if not path.is_file() or isinstance(read_entry(path), Prompts):
+        raise StsbenchError(not_prompted(described, of))
+    if not (seeds := runs_of(measured / of)):
+        raise StsbenchError(f"{measured / of} has no runs: add some before its prompts")
+    check_prompts(seeds, {path.parents[1]: record for path, record in records})
 
 
 def _target(folder: Path, made: BoardRecord) -> Path:
@@ -120,14 +157,15 @@ def _share(folder: Path, made: BoardRecord) -> None:
             raise StsbenchError(f"{error}; nothing is overwritten: remove that file if it belongs to no record") from error
 
 
-def _refuse_copies(measured: Path, slug: str, made: Sequence[BoardRecord]) -> None:
-    """Raises StsbenchError where the entry would have one run twice, or another entry's run."""
+def _refuse_copies(measured: Path, slug: str, made: Sequence[BoardRecord], of_prompts: bool) -> None:
+    """Raises StsbenchError where the entry would have one run twice, or another entry's run. of_prompts: its runs may be as
+    alike as they like, short of equal."""
     folder = measured / slug
     runs = {run.name: list(read_run(run).records) for run in run_folders(folder)}
     there = [item for records in runs.values() for item in records]
     for item in made:
         runs.setdefault(run_name(item.record), []).append(as_measured(item.path, item.record, item.observations))
-    check_copies([(str(folder / name), records) for name, records in runs.items()])
+    check_copies([(str(folder / name), records) for name, records in runs.items()], [] if of_prompts else None)
     check_widths([*((item.path, item.record) for item in there), *((item.path, item.record) for item in made)])
     others = [entry for entry in sorted(measured.iterdir()) if entry.name != slug] if measured.is_dir() else []
     stored = [(str(entry), *item) for entry in others for run in run_folders(entry) for item in load_records(run)]
@@ -156,11 +194,12 @@ def _refuse_twins(measured: Path, slug: str, records: Sequence[tuple[Path, Recor
             raise StsbenchError(f"{other / min(same)} holds this encoder already: add the records to the entry {other.name}")
 
 
-def _refuse_names(measured: Path, slug: str, entry: Entry | None) -> None:
+def _refuse_names(measured: Path, slug: str, entry: Entry | Prompts | None) -> None:
     """Raises StsbenchError where the new entry would say of itself what another says."""
     if entry is not None and not (measured / slug / DESCRIPTION).exists():
-        others = sorted(measured.glob(f"*/{DESCRIPTION}"))
-        refuse_equal_names([*((str(path.parent), read_entry(path)) for path in others), (str(measured / slug), entry)])
+        others = [(str(path.parent), read_entry(path)) for path in sorted(measured.glob(f"*/{DESCRIPTION}"))]
+        refuse_equal_names((name, stated) for name, stated in [*others, (str(measured / slug), entry)]
+                           if isinstance(stated, Entry))
 
 
 def _refuse_others(folder: Path, made: Sequence[BoardRecord]) -> None:
@@ -173,15 +212,20 @@ def _refuse_others(folder: Path, made: Sequence[BoardRecord]) -> None:
             )
 
 
-def described(stated: Mapping[str, Any]) -> Entry | None:
+def described(stated: Mapping[str, Any]) -> Entry | Prompts | None:
     """The entry that options describe; None where nothing was said. Raises StsbenchError for what is missing or wrong."""
     description = {key: value for key, value in stated.items() if value not in (None, "", ())}
     if not description:
         return None
-    if missing := [f"--{name}" for name in ("method", "backbone", "setting") if name not in description]:
+    of_prompts = "prompt_of" in description
+    if of_prompts and (more := [name for name in description if name not in Prompts.model_fields]):
+        options = ", ".join(f"--{'flag' if name == 'flags' else name.replace('_', '-')}" for name in more)
+        raise StsbenchError(f"--prompt-of: the other entry has the row, and says {options}: leave that out")
+    needed = () if of_prompts else ("method", "backbone", "setting")
+    if missing := [f"--{name}" for name in needed if name not in description]:
         raise StsbenchError(f"a description needs {', '.join(missing)} too")
     try:
-        return Entry.model_validate(description)
+        return Prompts.model_validate(description) if of_prompts else Entry.model_validate(description)
     except ValidationError as error:
         first = error.errors()[0]
         if not first["loc"]:
@@ -192,7 +236,7 @@ def described(stated: Mapping[str, Any]) -> Entry | None:
         raise StsbenchError(f"--{option}: {wanted.get(option, first['msg'])}") from error
 
 
-def _describe(path: Path, entry: Entry | None) -> None:
+def _describe(path: Path, entry: Entry | Prompts | None) -> None:
     """Write entry.yaml, or check that the one there says the same."""
     if entry is None:
         if not path.exists():

@@ -63,9 +63,24 @@ class Entry(BaseModel):
         return self
 
 
+class Prompts(BaseModel):
+    """What an entry of prompts is: it has no row. Its runs are those of another entry's encoder behind one prompt each."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+    prompt_of: str = Field(min_length=1, max_length=80)
+    note: str = Field(default="", max_length=4000)
+
+    @model_validator(mode="after")
+    def _is_visible(self) -> Self:
+        if hidden := hidden_in(self.note, kept="\n\t" + EMOJI):
+            raise ValueError(f"note holds a character that is not seen ({hidden})")
+        return self
+
+
 @dataclass(frozen=True)
 class EntryRun:
-    """One encoder's records in an entry: one seed."""
+    """One encoder's records in an entry: one seed, or one prompt."""
 
     folder: Path
     records: tuple[Measured, ...]
@@ -75,6 +90,11 @@ class EntryRun:
         """The encoder's spec; `fitted_on` is that of the first record."""
         return self.records[0].record.encoder.spec
 
+    @property
+    def prompt(self) -> str:
+        """What every text was read behind; "" for nothing, or for what depends on the task."""
+        return self.spec.get("prefix") or ""
+
 
 @dataclass(frozen=True)
 class LoadedEntry:
@@ -82,7 +102,8 @@ class LoadedEntry:
 
     changed: whether a record of these weights, this entry's or another's, says that a changed recipe trained them. What was
     fitted behind trained weights has records of its own, which say nothing of the training. twins: a sentence for each other
-    entry whose similarities are these but for tiny noise.
+    entry whose similarities are these but for tiny noise. prompts: the runs of the same encoder behind other prompts, which
+    the entries called `prompt_entries` hold.
     """
 
     id: str
@@ -90,6 +111,8 @@ class LoadedEntry:
     runs: tuple[EntryRun, ...]
     changed: bool = False
     twins: tuple[str, ...] = ()
+    prompts: tuple[EntryRun, ...] = ()
+    prompt_entries: tuple[str, ...] = ()
 
 
 def runs_of(folder: Path) -> dict[str, Record]:
@@ -104,10 +127,11 @@ def run_folders(entry: Path) -> list[Path]:
             and not all(map(leftover, folder.iterdir()))]
 
 
-def read_entry(path: Path) -> Entry:
+def read_entry(path: Path) -> Entry | Prompts:
     """Read and validate an entry.yaml. Raises StsbenchError naming the file and the first field at fault."""
+    stated = parse_yaml(read_text(path, MOST_YAML), str(path)) or {}
     try:
-        return Entry.model_validate(parse_yaml(read_text(path, MOST_YAML), str(path)) or {})
+        return (Prompts if isinstance(stated, dict) and "prompt_of" in stated else Entry).model_validate(stated)
     except ValidationError as error:
         first = error.errors()[0]
         raise StsbenchError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from error
@@ -119,7 +143,8 @@ def load_entries(folder: Path) -> list[LoadedEntry]:
     Raises StsbenchError, naming the file, for whatever does not belong or does not hold.
     """
     entries = read_entries(folder)
-    checked = [replace(entry, runs=tuple(checked_run(run) for run in entry.runs)) for entry in entries]
+    checked = [replace(entry, runs=tuple(map(checked_run, entry.runs)), prompts=tuple(map(checked_run, entry.prompts)))
+               for entry in entries]
     check_seeds(checked)
     return checked
 
@@ -134,7 +159,7 @@ def read_entries(folder: Path, runs: Path | None = None) -> list[LoadedEntry]:
     with_runs = {path.parents[1].name for path in runs.glob(f"*/*/{RUN}")} if runs is not None else set()
     if unknown := with_runs - {path.name for path in described}:
         raise StsbenchError(f"{folder / min(unknown) / DESCRIPTION} is missing, of which there are runs")
-    entries = [_read(path, (runs or folder) / path.name) for path in described]
+    entries = _with_prompts(folder, [_read(path, (runs or folder) / path.name) for path in described])
     weights = {run.spec.get("weights") for entry in entries for run in entry.runs if _by_changed_recipe(run)} - {None, ""}
     return [replace(entry, changed=any(_by_changed_recipe(run) or run.spec.get("weights") in weights for run in entry.runs))
             for entry in entries]
@@ -144,7 +169,26 @@ def _by_changed_recipe(run: EntryRun) -> bool:
     return any(str(item.record.provenance.get("recipe", "")).endswith(CHANGED) for item in run.records)
 
 
-def _read(folder: Path, runs: Path) -> LoadedEntry:
+def _with_prompts(folder: Path, read: Sequence[tuple[str, Entry | Prompts, tuple[EntryRun, ...]]]) -> list[LoadedEntry]:
+    """The entries of a board's measured/, those of prompts as parts of the entries that they are of."""
+    entries = {slug: LoadedEntry(slug, entry, runs) for slug, entry, runs in read if isinstance(entry, Entry)}
+    for slug, entry, runs in read:
+        if isinstance(entry, Prompts):
+            of = entries.get(entry.prompt_of)
+            if of is None:
+                raise StsbenchError(f"{folder / slug / DESCRIPTION}: {not_prompted(folder, entry.prompt_of)}")
+            entries[of.id] = replace(of, prompts=of.prompts + runs, prompt_entries=(*of.prompt_entries, slug))
+    return list(entries.values())
+
+
+def not_prompted(folder: Path, slug: str) -> str:
+    """Why an entry of a board's measured/ that is not described as an encoder has no prompts."""
+    there = (folder / slug / DESCRIPTION).is_file()
+    why = "is of prompts itself: name the entry of its encoder" if there else "is no entry of this board"
+    return f"prompt_of: {slug} {why}"
+
+
+def _read(folder: Path, runs: Path) -> tuple[str, Entry | Prompts, tuple[EntryRun, ...]]:
     if not folder.is_dir():
         raise StsbenchError(f"{folder} is not an entry: a board's measured/ holds one folder an entry")
     # Within an entry: `submit` tries an addition on a board whose other entries are links.
@@ -156,28 +200,35 @@ def _read(folder: Path, runs: Path) -> LoadedEntry:
     loaded = tuple(map(read_run, run_folders(runs)))
     if not loaded:
         raise StsbenchError(f"{folder} has no runs: add some (stsbench leaderboard add)")
-    return LoadedEntry(folder.name, entry, loaded)
+    return folder.name, entry, loaded
 
 
 def check_seeds(entries: Sequence[LoadedEntry], near: Sequence[Pair] | None = None) -> None:
-    """Raises StsbenchError unless the runs of each entry are seeds of one encoder, which no other entry holds. near: what
-    `near_pairs` found in all of them, by their ids; without it all runs of an entry are compared."""
+    """Raises StsbenchError unless the runs of each entry are seeds of one encoder, which no other entry holds, and its
+    prompts are this encoder's. near: what `near_pairs` found in the seeds of all of them, by their ids; without it all seeds
+    of an entry are compared."""
     inside: dict[str, list[Pair]] = {}
     for pair in near or ():
         if pair[0][0] == pair[1][0]:
             inside.setdefault(pair[0][0], []).append(pair)
-    holders: dict[str, LoadedEntry] = {}
+    holders: dict[str, Path] = {}
     for entry in entries:
-        for run in entry.runs:
-            if (other := holders.setdefault(run.folder.name, entry)) is not entry:
-                problem = f"the entry {other.id} holds this encoder already: one encoder is one entry"
+        for run in (*entry.runs, *entry.prompts):
+            if (other := holders.setdefault(run.folder.name, run.folder)) is not run.folder:
+                problem = f"the entry {other.parent.name} holds this encoder already: one encoder is one entry"
                 raise StsbenchError(f"{run.folder}: {problem}")
         folder = entry.runs[0].folder.parent
-        check_runs(folder, {run.folder.name: run.records[0].record for run in entry.runs})
+        seeds = {run.folder.name: run.records[0].record for run in entry.runs}
+        check_runs(folder, seeds)
+        prompts = {run.folder: run.records[0].record for run in entry.prompts}
+        for path, record in prompts.items():
+            _check_name(path, record)
+        check_prompts(seeds, prompts)
         its = None if near is None else inside.get(entry.id, [])
         check_copies([(str(run.folder), run.records) for run in entry.runs], its)
-    refuse_equal((str(entry.runs[0].folder.parent), item) for entry in entries for run in entry.runs
-                 for item in run.records)
+    owned = [(run.folder.parent, run) for entry in entries for run in entry.runs]
+    owned += [(run.folder, run) for entry in entries for run in entry.prompts]  # two that a tokenizer reads as one are one
+    refuse_equal((str(owner), item) for owner, run in owned for item in run.records)
     refuse_equal_names((str(entry.runs[0].folder.parent), entry.entry) for entry in entries)
 
 
@@ -220,8 +271,7 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
     """Raises StsbenchError unless the runs, by folder name a record of each, are seeds of one encoder: they differ in their
     weights, and in nothing else."""
     for name, record in records.items():
-        if name != (right := run_name(record)):
-            raise StsbenchError(f"{folder / name} holds an encoder whose folder `leaderboard add` would call {right}")
+        _check_name(folder / name, record)
     if len(records) > 1 and not all(has_identity(record.encoder.spec) for record in records.values()):
         raise StsbenchError(f"{folder}: nobody knows whether encoders without an identity are several seeds: measure them "
                             "with a fingerprint (fingerprint=), or use separate entries")
@@ -259,6 +309,35 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
                 f"{folder}: {other} and {name} went on from one run of stage {stage}: their spread leaves that stage out; "
                 "leave one out, or train the stage anew with each seed"
             )
+
+
+def _check_name(folder: Path, record: Record) -> None:
+    if folder.name != (right := run_name(record)):
+        raise StsbenchError(f"{folder} holds an encoder whose folder `leaderboard add` would call {right}")
+
+
+def check_prompts(seeds: Mapping[str, Record], prompts: Mapping[Path, Record]) -> None:
+    """Raises StsbenchError unless each run of `prompts`, by folder a record of it, is of the encoder of one of the `seeds`,
+    read behind one prompt: they differ in the prompt, and in nothing else."""
+    known = [_but_prompts(record) for record in seeds.values()]
+    for folder, record in prompts.items():
+        if not has_identity(record.encoder.spec):
+            raise StsbenchError(f"{folder}: nobody knows whose prompt an encoder without an identity is: measure it with a "
+                                "fingerprint (fingerprint=)")
+        if not record.encoder.spec.get("prefix"):
+            raise StsbenchError(f"{folder} was not read behind one prompt: leave it out (none at all is a control)")
+        spec = _but_prompts(record)
+        differing = [[key for key in {**other, **spec} if spec.get(key) != other.get(key)] for other in known]
+        if fewest := min(differing, key=len):
+            raise StsbenchError(f"{folder}: its encoder differs from that of the entry in more than its prompt "
+                                f"({', '.join(fewest)}): put it into a separate entry")
+
+
+def _but_prompts(record: Record) -> dict[str, Any]:
+    """The encoder's spec without what is put before a text, and its width."""
+    spec = _without(record, "name", "prefix")
+    options = {key: value for key, value in (spec.get("options") or {}).items() if key != "prompts"}
+    return {**spec, "options": options, "dimension": spec.get("kind") != "lexical" and record.encoder.dimension}
 
 
 def read_run(folder: Path) -> EntryRun:

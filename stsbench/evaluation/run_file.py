@@ -259,6 +259,13 @@ def tested_seeds(folder: Path) -> list[Path]:
     return sorted(path.parents[1] for path in folder.glob(f"seed-*/eval/{RUN}"))
 
 
+def prompt_runs(folder: Path) -> list[Path]:
+    """The runs behind its prompts, of a folder that `stsbench eval --prompts` made, without the default and the controls;
+    none of another folder."""
+    return sorted(path.parent for path in folder.glob(f"*-prompt/{RUN}") if path.parent.name.partition("-")[0].isdigit()
+                  and not path.parent.name.endswith(("-no-prompt", "-neutral-prompt")))
+
+
 def run_folders(side: Any) -> list[Path]:
     """The run folders that a side of a comparison names: itself, those inside it, or of several names with commas; a list of
     such; or what `evaluate` returned. An entry of the leaderboard holds its runs, a training with several seeds those of

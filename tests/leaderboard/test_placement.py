@@ -6,7 +6,7 @@ from dataclasses import replace
 import board_example
 
 from stsbench.leaderboard.checkout import EntryChange
-from stsbench.leaderboard.ranks.board import Rank
+from stsbench.leaderboard.ranks.board import PromptSpread, Rank
 from stsbench.leaderboard.standing import headline, report, standings
 
 BOARD = board_example.board(measured=14, published=5)
@@ -52,6 +52,21 @@ def test_the_report_has_a_section_for_each_entry():
     assert "| transfer | Accuracy | Avg " in text and "<script" not in text
     assert text.endswith("This entry is no longer on the board.\n")
     assert report(BOARD, ()) == "No measured entry is new or changed.\n"
+
+
+def test_prompts_stand_where_their_encoder_does():
+    prompts = PromptSpread(15, 70.0, 1.0, 66.125, 72.5)
+    tab, row = placed(Rank(5, 4, 7, "b", prompts=(3, 9), chance=0.1))
+    row = replace(row, prompts=prompts)
+    cell = row.cells["Avg"]
+    score = f"Avg {cell.value:.2f}, 95 % interval {cell.low:.2f} to {cell.high:.2f}; 66.12 to 72.50 over 15 prompts"
+    assert headline((tab, row)) == f"rank 4-7 of 12 (over prompts 3-9) under sts:all (Spearman, all; {score})"
+    about = replace(BOARD.entries["entry-00"], prompts=("a: ",), prompt_entries=("worded",))
+    prompted = replace(BOARD, entries={**BOARD.entries, "entry-00": about})
+    assert standings(prompted, "worded") == standings(BOARD, "entry-00") != []
+    text = report(prompted, [EntryChange("worded", True, 3, 0, 0)])
+    assert text.startswith("### worded (new, 3 files)\n\n**The row of entry-00, whose prompts these are, would ")
+    assert "no longer" not in text
 
 
 def test_the_report_says_how_a_description_changes():

@@ -3,6 +3,7 @@
 import subprocess
 
 import pytest
+from board_prompts import Prompted, prompted
 from board_runs import checkout, copied, own_runs, read_once, runs  # noqa: F401  fixtures
 from clirun import cli, place  # noqa: F401  fixtures
 from run_edits import rows_of, write_rows
@@ -43,6 +44,18 @@ def test_a_run_is_shown_and_nothing_is_written(own_runs, checkout, cli):
         "  git push -u origin entry-mine", "  gh pr create --head entry-mine --fill",
     ]
     assert git("status", "--porcelain") == "" and git("branch", "--format=%(refname:short)") == "main"
+
+
+def test_prompts_are_submitted_to_the_row_of_their_encoder(checkout, cli, tmp_path):
+    prompted(tmp_path / "worded", Prompted(1, 0.5), tasks="STS-B", resamples=50)
+    default = Entry(method="right", backbone="none", setting="unsup")
+    add(checkout / "leaderboard", [tmp_path / "worded/00-default"], "right", default)
+    code, out, err = cli("leaderboard", "submit", tmp_path / "worded", "--entry", "right-prompts", "--prompt-of", "right")
+    assert code == 0, err
+    assert out.startswith("the row of right would rank 1 of 1 under sts:all (Spearman, all, sample; STS-B ")
+    assert " over 3 prompts" in out.splitlines()[0]
+    assert f"  stsbench leaderboard add {tmp_path / 'worded'} --entry right-prompts --prompt-of right" in out.splitlines()
+    assert not (checkout / "leaderboard/measured/right-prompts").exists()
 
 
 def test_open_commits_the_record_and_only_that_on_a_branch(own_runs, checkout, cli):

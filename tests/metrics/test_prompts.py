@@ -7,18 +7,23 @@ import pytest
 from scipy.stats import friedmanchisquare, percentileofscore
 
 from stsbench.errors import StsbenchError
+from stsbench.metrics.bootstrap import resample_counts
+from stsbench.metrics.noise import Scores
 from stsbench.metrics.prompts import (
     best_of,
+    chances_of_first,
     common_ranks,
     expected_best,
     independent_ranks,
     kendall_w,
     mean_over_prompts,
     rank_bounds,
+    rank_intervals_over_prompts,
     shared_prompts,
     spread,
     variance_split,
 )
+from stsbench.metrics.ranks import rank_intervals, significantly_different
 
 RNG = np.random.default_rng(3)
 TIED = RNG.integers(0, 6, size=(4, 5)).astype(float)  # many ties
@@ -175,3 +180,80 @@ def test_what_cannot_be_computed_is_one_line():
         expected_best(np.ones(2), 3)
     with pytest.raises(StsbenchError, match="2 clusters for 3 prompts"):
         mean_over_prompts(np.ones(3), ["a", "b"])
+
+
+def intervals_by_enumeration(models, scores, different, level=0.95):
+    """(first, last) of each model: the quantiles of the ranks that are not ruled out, over every draw of a score a model."""
+    at = [np.flatnonzero(models == model) for model in range(max(models) + 1)]
+    best, worst = [], []
+    for draw in product(*at):
+        better = [sum(scores[b] > scores[a] and different[a, b] for b in draw) for a in draw]
+        worse = [sum(scores[b] < scores[a] and different[a, b] for b in draw) for a in draw]
+        best.append([1 + count for count in better])
+        worst.append([len(at) - count for count in worse])
+    outside = int((1 - level) / 2 * len(best) + 1e-9)  # draws that may lie before, or behind
+    return [sorted(ranks)[outside] for ranks in zip(*best, strict=True)], [
+        sorted(ranks, reverse=True)[outside] for ranks in zip(*worst, strict=True)]
+
+
+@pytest.mark.parametrize("level", [0.95, 0.8, 0.5])
+@pytest.mark.parametrize("sizes", [(3, 1, 4, 2), (1, 1, 1), (5, 8, 1, 1, 2), (40, 40)])
+def test_rank_intervals_over_prompts_are_those_of_every_draw(sizes, level):
+    rng = np.random.default_rng([len(sizes), *sizes])
+    models = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    for density in (0.2, 0.6, 0.95):
+        scores = rng.integers(0, 9, size=len(models)).astype(float) + models
+        different = np.triu(rng.random((len(models), len(models))) < density, 1)
+        different |= different.T  # within a model, too: such pairs are never drawn
+        made = rank_intervals_over_prompts(models, scores, different, level)
+        np.testing.assert_array_equal(made, intervals_by_enumeration(models, scores, different, level))
+
+
+def jointly(values, draws):
+    return significantly_different(Scores(values, draws)).jointly
+
+
+def item_scores(shift, prompts=1):
+    """The values and draws of four models' means over 200 items, the first `shift` better, each score `prompts` times."""
+    rng = np.random.default_rng(5)
+    scores = rng.normal(size=200) + rng.normal(size=(4, 200)) + np.array([shift, 0.5, 0.3, 0.0])[:, None]
+    scores = np.repeat(scores, prompts, axis=0)
+    return scores.mean(axis=1), scores @ resample_counts(200, 400, (11,)).T / 200
+
+
+def test_where_prompts_change_nothing_the_intervals_are_those_of_the_items_alone():
+    values, draws = item_scores(0.4)
+    _, first, last = rank_intervals(values, jointly(values, draws))
+    assert len({*first}) > 1 and any(first < last)
+    many, many_draws = item_scores(0.4, prompts=5)
+    made = rank_intervals_over_prompts(np.repeat(np.arange(4), 5), many, jointly(many, many_draws))
+    np.testing.assert_array_equal(made, (first, last))
+    single = rank_intervals_over_prompts(np.arange(4), values, jointly(values, draws))  # one prompt each
+    np.testing.assert_array_equal(single, (first, last))
+
+
+def test_a_model_above_all_by_far_is_first_whatever_the_prompt():
+    values, draws = item_scores(30.0, prompts=3)
+    of_prompts = np.tile([0.0, 0.6, -0.9], 4)  # far more than the items' noise, far less than the lead
+    models = np.repeat(np.arange(4), 3)
+    first, last = rank_intervals_over_prompts(
+        models, values + of_prompts, jointly(values + of_prompts, draws + of_prompts[:, None])
+    )
+    assert (first[0], last[0]) == (1, 1) and set(first[1:]) == {2} and set(last[1:]) == {4}
+
+
+def test_a_rank_that_few_draws_have_is_not_in_the_interval():
+    scores = np.array([*np.arange(100.0), 97.5])  # 2 of 100 prompts are better than the other model: below 2.5 %
+    models = np.array([0] * 100 + [1])
+    first, last = rank_intervals_over_prompts(models, scores, np.ones((101, 101), dtype=bool))
+    assert (list(first), list(last)) == ([2, 1], [2, 1])
+    scores[-1] = 96.5  # 3 of 100
+    first, last = rank_intervals_over_prompts(models, scores, np.ones((101, 101), dtype=bool))
+    assert (list(first), list(last)) == ([1, 1], [2, 2])
+
+
+def test_chances_of_first_are_those_among_all_ranks():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        scores = [rng.integers(0, 8, size=rng.integers(1, 5)) + rng.integers(0, 6.0) for _ in range(7)]
+        np.testing.assert_allclose(chances_of_first(scores), independent_ranks(scores).first, atol=1e-12)

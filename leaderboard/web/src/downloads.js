@@ -14,6 +14,7 @@ export function csv(tab, rows) {
   const cells = tab.columns
     .flatMap(({ name }) => tab.cell.map((field) => [name, field]))
     .filter(([name, field]) => rows.some((row) => row.scores[name]?.[field] != null));
+  const prompted = rows.some((row) => row.prompts);
   const head = [
     "tab",
     "kind",
@@ -26,6 +27,8 @@ export function csv(tab, rows) {
     "place",
     "rank_first",
     "rank_last",
+    ...(prompted ? ["prompts", "prompts_mean", "prompts_sd", "prompts_lowest", "prompts_highest"] : []),
+    ...(prompted ? ["rank_first_over_prompts", "rank_last_over_prompts", "first_in_draws_of_prompts"] : []),
     "source",
     "link",
     ...cells.map(([name, field]) => (field === "value" ? name : `${name} ${field}`)),
@@ -42,6 +45,8 @@ export function csv(tab, rows) {
     row.rank?.place,
     row.rank?.first,
     row.rank?.last,
+    ...(prompted ? ["n", "mean", "sd", "lowest", "highest"].map((name) => row.prompts?.[name]) : []),
+    ...(prompted ? [row.rank?.prompts?.[0], row.rank?.prompts?.[1], row.rank?.chance] : []),
     row.source,
     row.link,
     ...cells.map(([name, field]) => row.scores[name]?.[field]),

@@ -296,6 +296,7 @@ class Page {
             "p",
             { class: "how marks" },
             h("span", {}, `Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first${kinds.length ? " of their kind" : ""}. “Rank, 95 %”: the places a row may have, over all rows at once; “alone”: for that row by itself. `,
+            ranked.some((row) => row.rank.prompts) ? "“Over prompts”: where each row with prompts draws one of them. " : "",
             bare ? "Rows without a bar have no interval, and are no surer than others. " : ""),
             h(
               "button",
@@ -353,6 +354,9 @@ function signs(index) {
     ["● ○", "Dot: the score; bar: its 95 % interval. Filled: a row that could be first, of its kind or of all shown."],
     ["1–3", "The places that a row may have, at 95 %, over all rows of its table at once."],
     ["alone 1–2", "The same for that row by itself, whatever the others’ places."],
+    ...(index.tabs.some((tab) => tab.prompts)
+      ? [["over prompts 1–2", "The places over items and over prompts, of which each row that has some draws one of its own."]]
+      : []),
     ["a, ab", "Rows that share a letter do not differ significantly. Letters are shown for up to 20 ranked rows."],
     ["†", "There is a note on the row: open it."],
     ...Object.entries(index.settings),

@@ -105,6 +105,12 @@ export function beside(rows) {
 /** "1", "1–3". */
 export const interval = (first, last) => (first === last ? String(first) : `${first}–${last}`);
 
+/** "12 %"; what is neither never nor always is not shown as either. */
+export function percent(share) {
+  if (share > 0 && share < 0.005) return "<1 %";
+  return share > 0.995 && share < 1 ? ">99 %" : `${Math.round(100 * share)} %`;
+}
+
 /** Names by which rows can be told from each other: the method, with backbone or id where others have the same. */
 export function names(rows) {
   const count = (make) => rows.reduce((all, row) => all.set(make(row), (all.get(make(row)) ?? 0) + 1), new Map());

@@ -15,7 +15,7 @@ from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.evaluation.schema import CORRELATION
-from stsbench.leaderboard.ranks import gather as gather_module
+from stsbench.leaderboard.ranks import significance
 from stsbench.leaderboard.ranks.board import Cell
 from stsbench.leaderboard.ranks.seeds import _joined_part
 from stsbench.leaderboard.records.draws import RESAMPLES, SEED
@@ -73,10 +73,10 @@ def test_a_pair_is_tested_as_by_compare(board, runs):
 
 def test_processes_test_as_one_does(board, monkeypatch):
     alone = board(letters=(["letters"], LETTERS), words=(["words"], LETTERS.model_copy(update={"method": "words"})))
-    monkeypatch.setattr(gather_module, "MANY_ROWS", 1)
-    monkeypatch.setattr(gather_module, "cores", lambda: 2)
-    across, workers = gather_module.across, []
-    monkeypatch.setattr(gather_module, "across", lambda *of: workers.append(of[2]) or across(*of))
+    monkeypatch.setattr(significance, "MANY_ROWS", 1)
+    monkeypatch.setattr(significance, "cores", lambda: 2)
+    across, workers = significance.across, []
+    monkeypatch.setattr(significance, "across", lambda *of: workers.append(of[2]) or across(*of))
     tested = 0
     for one, other in zip(alone.tabs, board().tabs, strict=True):
         assert one.measured == other.measured and (one.pairs is None) == (other.pairs is None)

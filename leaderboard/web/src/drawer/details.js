@@ -2,7 +2,7 @@
 
 import { fixed, h, link, listed, span } from "../dom.js";
 import { load } from "../load.js";
-import { imported, interval } from "../rows.js";
+import { imported, interval, percent } from "../rows.js";
 
 const CODE = ["command", "fingerprint", "revision", "git", "records", "recipe"];
 const LONG = 6; // lines before they are folded
@@ -28,6 +28,8 @@ export function details(tab, row, index) {
       "seeds",
       `${row.seeds}${lead?.sd != null ? `; standard deviation of ${tab.lead} over them ${fixed(lead.sd, tab.digits)}` : ""}`,
     );
+  if (row.prompts) fact("prompts", overPrompts(tab, row.prompts));
+  if (row.rank?.prompts) fact("rank over prompts", rankOverPrompts(row.rank));
   if (row.source) fact("source", row.source, row.link ? [" ", link(row.link, "paper")] : []);
   if (row.card) fact("model card", link(row.card, row.card));
   const box = h("div", { class: "details" }, h("dl", {}, facts), scoreTable(tab, row));
@@ -42,6 +44,18 @@ function rankWords(tab, row) {
   const single = alone ? `; for this row alone ${interval(...alone)}` : "";
   const letters = ties ? `; letters ${ties}: rows that share one do not differ significantly` : "";
   return `${place} of ${tab.ranked}; 95 % interval ${interval(first, last)}, over all rows at once${single}${letters}`;
+}
+
+/** What the scores of a row's encoder are behind its prompts. */
+export function overPrompts(tab, { n, mean, sd, lowest, highest }) {
+  const [middle, low, high] = [mean, lowest, highest].map((value) => fixed(value, tab.digits));
+  const spread = sd == null ? "" : `, standard deviation ${fixed(sd, tab.digits)}`;
+  return `${tab.lead} of this encoder behind ${n} other prompt${n === 1 ? "" : "s"}: mean ${middle}${spread}, from ${low} to ${high}`;
+}
+
+/** The interval of a rank over prompts and items, and the chance of being first. */
+export function rankOverPrompts({ prompts, chance }) {
+  return `95 % interval ${interval(...prompts)}, over items and over the prompts that each row which has some draws from its own; first in ${percent(chance)} of the draws, by the scores alone`;
 }
 
 function scoreTable(tab, row) {
@@ -139,6 +153,18 @@ function behind(tab, row) {
                     Object.fromEntries(tab.cell.map((field, k) => [field, cell[k] ?? null])),
                   ]),
                   tab.digits,
+                ),
+              )
+            : [],
+          entry.prompts
+            ? h(
+                "details",
+                {},
+                h("summary", {}, `Other prompts that it was read behind (${entry.prompts.length})`),
+                h(
+                  "ul",
+                  {},
+                  entry.prompts.map((prompt) => h("li", {}, h("code", {}, prompt))),
                 ),
               )
             : [],

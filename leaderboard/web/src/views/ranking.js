@@ -228,6 +228,7 @@ class Line {
 /** Backbone, seeds and flags of a row, and whether something about it is odd. */
 function about(row, flags, settings) {
   const seeds = row.seeds > 1 ? h("span", { class: "chip" }, `${row.seeds} seeds`) : "";
+  const prompts = row.prompts ? h("span", { class: "chip" }, `${row.prompts.n} prompts`) : "";
   const best = row.best_of ? h("span", { class: "chip warn" }, `best of ${row.best_of}`) : "";
   const odd =
     row.marks.length || row.average_printed !== undefined
@@ -241,6 +242,7 @@ function about(row, flags, settings) {
       .filter((flag) => flag !== "best-of-n" || !row.best_of)
       .map((flag) => h("span", { class: "chip warn", title: flags[flag]?.about }, flags[flag]?.label ?? flag)),
     seeds,
+    prompts,
     best,
     source,
     odd,
@@ -252,12 +254,19 @@ function about(row, flags, settings) {
 function standing(row) {
   if (!row.rank)
     return row.kind === "measured" ? [h("small", {}, row.best_of ? `best of ${row.best_of}` : "not ranked")] : [];
-  const { first, last, alone, ties } = row.rank;
+  const { first, last, alone, ties, prompts } = row.rank;
   const letters = ties ? h("span", { class: "ties" }, ties) : "";
   const single = alone
     ? h("small", { title: "95 % interval of this row's rank alone" }, `alone ${interval(...alone)}`)
     : "";
-  return [h("b", {}, interval(first, last)), letters, single].filter((part) => part !== "");
+  const over = prompts
+    ? h(
+        "small",
+        { title: "95 % interval of the rank over items and over the prompts that each row which has some draws from its own" },
+        `over prompts ${interval(...prompts)}`,
+      )
+    : "";
+  return [h("b", {}, interval(first, last)), letters, single, over].filter((part) => part !== "");
 }
 
 /** Make these the children, in this order; those that stay are moved, not taken out, so that focus and motion last. */

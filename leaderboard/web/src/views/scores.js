@@ -140,7 +140,7 @@ function columns(tab, kind, state, flags, open, rows) {
   );
   return [
     ...(kind === "measured" && rows.some((row) => row.rank)
-      ? [make("rank", "Rank", { width: 84, frozen: innerWidth > NARROW, formatter: (cell) => ranked(cell.getData()) })]
+      ? [make("rank", "Rank", { width: tab.prompts > 1 ? 108 : 84, frozen: innerWidth > NARROW, formatter: (cell) => ranked(cell.getData()) })]
       : []),
     make("method", "Method", {
       frozen: true,
@@ -193,6 +193,7 @@ function ranked(row) {
     h("b", {}, String(row.rank.place)),
     row.rank.ties ? ` ${row.rank.ties}` : "", // letters are shown for up to 20 ranked rows
     h("small", {}, interval(row.rank.first, row.rank.last)),
+    row.rank.prompts ? h("small", {}, `prompts ${interval(...row.rank.prompts)}`) : "",
   );
 }
 

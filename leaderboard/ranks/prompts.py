@@ -1,0 +1,93 @@
+"""Rows whose encoder was read behind other prompts, too: their scores over prompts, and ranks over prompts and items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry
+from stsbench.metrics.prompts import chances_of_first, rank_intervals_over_prompts, spread
+from stsbench.metrics.ranks import Significance
+from stsbench.wording import counted
+
+from .board import PromptSpread
+from .lines import ScoreLine
+from .seeds import merged
+from .significance import Placed
+
+MOST_UNSCORED = 0.05  # of the resamples, as for an interval
+
+
+@dataclass(frozen=True)
+class Behind:
+    """A row behind its prompts. lines: those that were measured as the row, by which it is ranked; left_out: a sentence on
+    the others, "" where there are none."""
+
+    lines: tuple[Placed, ...]
+    left_out: str = ""
+
+
+def lines_behind(entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]]) -> list[Placed]:
+    """A line for each prompt of an entry and each setting: the mean over the seeds that were read behind the prompt, as
+    `merged` makes it; of one seed, that seed's."""
+    by_prompt: dict[str, list[EntryRun]] = {}
+    for run in entry.prompts:
+        by_prompt.setdefault(run.prompt, []).append(run)
+    made: list[Placed] = []
+    for runs in by_prompt.values():
+        variant = replace(entry, runs=tuple(runs), prompts=())
+        made += [(variant, line, marks) for line, marks in merged(variant, [lines[run.folder] for run in runs])]
+    return made
+
+
+def behind(row: Placed, lines: Sequence[Placed], column: str, ranked: bool) -> Behind:
+    """The lines of `lines_behind` that are measured as a row: under its setting and on its data, with a score in `column`;
+    where the row is `ranked`, with one in the resamples, too."""
+    line = row[1]
+    same = [other for other in lines if _measured_alike(line, other[1])]
+    kept = [other for other in same if column in other[1].cells and not (ranked and _unscored(line, other[1], column))]
+    lost = len(same) - len(kept)
+    return Behind(tuple(kept), f"{counted(lost, 'prompt')} left out: no {column} behind them" if lost and kept else "")
+
+
+def _measured_alike(one: ScoreLine, other: ScoreLine) -> bool:
+    digests = ((digest, other.digests.get(column, digest)) for column, digest in one.digests.items())
+    return (one.setting, one.known) == (other.setting, other.known) and all(a == b for a, b in digests)
+
+
+def _unscored(row: ScoreLine, other: ScoreLine, column: str) -> bool:
+    """Whether there is no score in many resamples in which the row has one: the test leaves these out for all."""
+    if column not in other.draws:
+        return True
+    return bool((np.isnan(other.draws[column]) & ~np.isnan(row.draws[column])).mean() > MOST_UNSCORED)
+
+
+def spread_over(row: Behind, column: str) -> PromptSpread | None:
+    """The distribution of the scores over prompts; None without any."""
+    if not row.lines:
+        return None
+    made = spread(np.array([line.cells[column].value for _, line, _ in row.lines]))
+    return PromptSpread(made.n, made.mean, made.sd if made.n > 1 else None, made.min, made.max)
+
+
+def choices(rows: Sequence[tuple[Placed, Behind]]) -> list[Sequence[Placed]]:
+    """What each ranked row is drawn from, its prompts or else itself; none where fewer than two rows have prompts."""
+    if sum(bool(over.lines) for _, over in rows) < 2:
+        return []
+    return [over.lines or (row,) for row, over in rows]
+
+
+def ranks_over(
+    drawn_from: Sequence[Sequence[Placed]], values: NDArray[np.float64], test: Significance
+) -> list[tuple[tuple[int, int], float]]:
+    """Of each row the interval of its rank over prompts and items, and its chance of being first. values: (v,) of the lines
+    of all rows, one row after the other, larger is better; test: of these lines."""
+    sizes = [len(lines) for lines in drawn_from]
+    models = np.repeat(np.arange(len(sizes)), sizes)
+    first, last = rank_intervals_over_prompts(models, values, test.jointly)
+    chances = chances_of_first(np.split(values, np.cumsum(sizes)[:-1]))
+    return [((int(a), int(b)), float(chance)) for a, b, chance in zip(first, last, chances, strict=True)]

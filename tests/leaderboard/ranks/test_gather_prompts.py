@@ -1,0 +1,202 @@
+"""Rows of encoders that were read behind prompts: their spread, and ranks over prompts and items, by plain enumeration."""
+
+import json
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from board_prompts import PROMPTS, Prompted, prompted
+from board_runs import read_once  # noqa: F401  a fixture
+
+from stsbench.comparison.comparability import SeedPairs
+from stsbench.leaderboard.page.site import site
+from stsbench.leaderboard.ranks import prompts as prompts_module
+from stsbench.leaderboard.ranks.gather import gather
+from stsbench.leaderboard.ranks.scored import scored_entries
+from stsbench.leaderboard.records.add import add
+from stsbench.leaderboard.records.draws import SEED
+from stsbench.leaderboard.records.entries import Entry, Prompts
+from stsbench.metrics.noise import Scores
+from stsbench.metrics.ranks import significantly_different
+
+TAB = "sts-spearman-all-sample"
+QUICK = {"tasks": ["STS12", "STS-B"], "resamples": 50}
+HARMLESS = ["query: ", "the cat: ", "a: "]
+ENCODERS = {"clear": (1, 0.05, HARMLESS), "noisy": (2, 0.05, PROMPTS), "noisier": (3, 0.6, PROMPTS)}
+
+
+def entry(name):
+    return Entry(method=name, backbone="none", setting="unsup")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Name -> what `measure_prompts` gave, and its folder."""
+    home = tmp_path_factory.mktemp("prompts")
+    return {name: (prompted(home / name, Prompted(*how), prompts, **QUICK), home / name)
+            for name, (*how, prompts) in ENCODERS.items()}
+
+
+def board(root, runs, with_prompts):
+    for name, (_, folder) in runs.items():
+        add(root, [folder / "00-default"], name, entry(name))
+        if name in with_prompts:
+            add(root, [folder], f"{name}-prompts", Prompts(prompt_of=name))
+    return gather(root)
+
+
+@pytest.fixture(scope="module")
+def both(runs, tmp_path_factory):
+    root = tmp_path_factory.mktemp("board")
+    return root, board(root, runs, ("clear", "noisy"))
+
+
+def tab(made, name=TAB):
+    (found,) = [one for one in made.tabs if one.id == name]
+    return found
+
+
+def by_id(made):
+    return {row.id: row for row in tab(made).measured}
+
+
+def enumerated(variants, seed):
+    """(first, last, chance) of each row, from every draw of one of its variants, each a (value, draws)."""
+    flat = [one for some in variants for one in some]
+    values, draws = np.array([value for value, _ in flat]), np.stack([drawn for _, drawn in flat])
+    different = significantly_different(Scores(values, draws), seed).jointly
+    at = np.split(np.arange(len(flat)), np.cumsum([len(some) for some in variants])[:-1])
+    first, last, chance = [], [], []
+    for draw in product(*at):
+        first.append([1 + sum(values[b] > values[a] and different[a, b] for b in draw) for a in draw])
+        last.append([len(draw) - sum(values[b] < values[a] and different[a, b] for b in draw) for a in draw])
+        best = values[list(draw)] == max(values[list(draw)])
+        chance.append(best / best.sum())
+    outside = int(0.025 * len(first) + 1e-9)
+    return list(zip(np.sort(first, axis=0)[outside], np.sort(last, axis=0)[-1 - outside], np.mean(chance, axis=0),
+                    strict=True))
+
+
+def test_the_spread_is_that_of_the_scores_behind_the_prompts(runs, both):
+    _, made = both
+    rows = by_id(made)
+    assert set(rows) == set(ENCODERS) and set(made.entries) == set(ENCODERS)  # an entry of prompts has no row
+    assert rows["noisier"].prompts is None
+    lead = tab(made).lead
+    for name in ("clear", "noisy"):
+        scores = [score.value for score in runs[name][0].of(("sts", lead), "prompt")]
+        over = rows[name].prompts
+        assert (over.n, over.lowest, over.highest) == (3, min(scores), max(scores))
+        assert over.mean == pytest.approx(np.mean(scores)) and over.sd == pytest.approx(np.std(scores, ddof=1))
+        assert made.entries[name].prompts and set(made.entries[name].prompts) == set(ENCODERS[name][2])
+        assert rows[name].seeds == 1 and not any("left out" in mark for mark in rows[name].marks)
+
+
+def test_the_rank_over_prompts_and_items_is_that_of_every_draw(both):
+    root, made = both
+    rows, lead = by_id(made), tab(made).lead
+    entries, lines = scored_entries(root)
+    variants = []
+    for one in entries:
+        runs = one.prompts or one.runs
+        (picked,) = {line.setting for line in lines[one.runs[0].folder] if line.setting.protocol == "sts"
+                     and (line.setting.metric, line.setting.aggregation) == ("spearman", "all")}
+        behind = [line for run in runs for line in lines[run.folder] if line.setting == picked]
+        variants.append([(line.cells[lead].value, line.draws[lead]) for line in behind])
+    assert [len(some) for some in variants] == [3, 1, 3]  # clear, noisier, noisy
+    for one, (first, last, chance) in zip(entries, enumerated(variants, [SEED, *TAB.encode()]), strict=True):
+        assert rows[one.id].rank.prompts == (first, last), one.id
+        assert rows[one.id].rank.chance == pytest.approx(chance)
+    assert sum(row.rank.chance for row in rows.values()) == pytest.approx(1)
+    assert [(rows[name].rank.first, rows[name].rank.last, *rows[name].rank.prompts) for name in ENCODERS] == [
+        (1, 2, 1, 2), (1, 2, 1, 3), (3, 3, 2, 3)
+    ]  # one prompt of `noisy` is worse than `noisier`
+    assert 0 < rows["noisy"].rank.chance < 0.5
+
+
+def test_ranks_by_default_and_scores_are_as_without_prompts(runs, both, tmp_path):
+    plain = board(tmp_path, runs, ())
+    rows = by_id(both[1])
+    for row in tab(plain).measured:
+        other = rows[row.id]
+        assert row == replace(other, prompts=None, rank=replace(other.rank, prompts=None, chance=None))
+    assert np.array_equal(tab(plain).pairs.halves, tab(both[1]).pairs.halves)
+
+
+def test_with_prompts_of_one_row_alone_there_is_a_spread_and_no_rank_over_them(runs, tmp_path):
+    made = board(tmp_path, runs, ("noisy",))
+    rows = by_id(made)
+    assert rows["noisy"].prompts.n == 3
+    assert all(row.rank.prompts is None and row.rank.chance is None for row in rows.values())
+
+
+def test_seeds_behind_one_prompt_count_as_their_mean(runs, tmp_path):
+    """Of a row of two seeds whose prompts were measured with both."""
+    second = prompted(tmp_path / "second", Prompted(7, 0.05), **QUICK)
+    root = tmp_path / "board"
+    add(root, [runs["noisy"][1] / "00-default", tmp_path / "second/00-default"], "noisy", entry("noisy"))
+    add(root, [runs["noisy"][1], tmp_path / "second"], "noisy-prompts", Prompts(prompt_of="noisy"))
+    row = by_id(gather(root))["noisy"]
+    lead = ("sts", tab(gather(root)).lead)
+    of_seeds = [[score.value for score in made.of(lead, "prompt")] for made in (runs["noisy"][0], second)]
+    means = np.mean(of_seeds, axis=0)
+    assert row.seeds == 2 and row.prompts.n == 3
+    assert (row.prompts.lowest, row.prompts.highest) == (pytest.approx(min(means)), pytest.approx(max(means)))
+    (one,) = scored_entries(root)[0]
+    grouped = [[run for run in one.prompts if run.prompt == prompt] for prompt in PROMPTS]
+    pairs = SeedPairs([[[item.record for item in run.records] for run in some] for some in [one.runs, *grouped]])
+    assert len({*pairs.groups}) == 1 and pairs.groups[0] >= 0  # so prompts are compared seed by seed
+
+
+def test_prompts_that_were_not_measured_as_the_row_are_left_out_and_told(runs, tmp_path):
+    root = tmp_path / "board"
+    board(root, runs, ("clear",))
+    prompted(tmp_path / "less", Prompted(*ENCODERS["clear"][:2]), ["a dog: ", "it is: "], tasks="STS12", resamples=50)
+    made = by_id(gather(root))
+    add(root, [tmp_path / "less"], "less", Prompts(prompt_of="clear"))
+    rows = by_id(gather(root))
+    lead = tab(gather(root)).lead
+    assert lead == "STS-B"  # which the two of the second folder lack
+    assert rows["clear"].prompts == made["clear"].prompts
+    assert "2 prompts left out: no STS-B behind them" in rows["clear"].marks
+    prompted(tmp_path / "dot", Prompted(*ENCODERS["clear"][:2]), ["a car: "], similarity="dot", **QUICK)
+    add(root, [tmp_path / "dot"], "dot", Prompts(prompt_of="clear"))
+    assert by_id(gather(root))["clear"].prompts == made["clear"].prompts  # another setting is another table
+
+
+def test_a_prompt_that_has_no_score_in_many_resamples_is_left_out(runs, tmp_path, monkeypatch):
+    """It would take these resamples from the test of all."""
+    root = tmp_path / "board"
+    before = by_id(board(root, runs, ("clear", "noisy")))
+    merged = prompts_module.merged
+
+    def poorer(variant, lines):
+        made = merged(variant, lines)
+        for line, _ in made if variant.runs[0].prompt == PROMPTS[0] and variant.id == "clear" else ():
+            line.draws = {column: np.where(np.arange(len(draws)) % 10 == 0, np.nan, draws)
+                          for column, draws in line.draws.items()}
+        return made
+
+    monkeypatch.setattr(prompts_module, "merged", poorer)
+    row = by_id(gather(root))["clear"]
+    assert (before["clear"].prompts.n, row.prompts.n) == (3, 2)
+    assert any(mark.startswith("1 prompt left out") for mark in row.marks)
+
+
+def test_the_files_of_the_page_hold_prompts(both):
+    files = site(both[1])
+    index = json.loads(files["index.json"])
+    assert {one["id"]: one.get("prompts") for one in index["tabs"]}[TAB] == 2
+    assert set(index["entries"]) == set(ENCODERS)
+    shown = {row["id"]: row for row in json.loads(files[f"tabs/{TAB}.json"])["measured"]}
+    for row in tab(both[1]).measured:
+        rank = shown[row.id]["rank"]
+        assert rank["prompts"] == list(row.rank.prompts) and rank["chance"] == round(row.rank.chance, 4)
+        assert ("prompts" in shown[row.id]) == (row.prompts is not None)
+    over = by_id(both[1])["clear"].prompts
+    assert shown["clear"]["prompts"] == {"n": 3, "mean": round(over.mean, 4), "lowest": round(over.lowest, 4),
+                                         "highest": round(over.highest, 4), "sd": round(over.sd, 2)}
+    held = json.loads(files["entries/clear.json"])
+    assert sorted(held["prompts"]) == sorted(HARMLESS) and len(held["runs"]) == 1
+    assert "prompts" not in json.loads(files["entries/noisier.json"])

@@ -1,0 +1,135 @@
+"""Entries of prompts: which runs they take, of whose encoder, and what is refused by `add` and by a build."""
+
+import shutil
+
+import pytest
+import yaml
+from board_prompts import PROMPTS, Prompted, prompted
+from board_runs import read_once  # noqa: F401  a fixture
+from clirun import cli, place  # noqa: F401  fixtures
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.run_file import prompt_runs
+from stsbench.leaderboard.records.add import add, described
+from stsbench.leaderboard.records.entries import Entry, Prompts, load_entries
+
+LETTERS = Entry(method="letters", backbone="none", setting="unsup")
+OF_LETTERS = Prompts(prompt_of="letters")
+QUICK = {"tasks": "STS-B", "resamples": 50}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two folders of `eval --prompts`, of one encoder and of another."""
+    home = tmp_path_factory.mktemp("prompts")
+    for name, seed in (("one", 1), ("two", 2)):
+        prompted(home / name, Prompted(seed, 0.5), **QUICK)
+    return home
+
+
+@pytest.fixture
+def board(made, tmp_path):
+    add(tmp_path / "board", [made / "one/00-default"], "letters", LETTERS)
+    return tmp_path / "board"
+
+
+def test_the_folder_of_eval_prompts_gives_its_prompts_without_default_and_controls(made, board, cli):
+    names = sorted(path.name for path in (made / "one").iterdir() if path.is_dir())
+    assert names == ["00-default", "02-neutral-prompt", "03-prompt", "04-prompt", "05-prompt"]
+    assert [path.name for path in prompt_runs(made / "one")] == names[2:]
+    assert prompt_runs(made / "one/03-prompt") == []
+    code, out, err = cli("leaderboard", "add", made / "one", "--board", board, "--entry", "worded", "--prompt-of", "letters")
+    assert code == 0, err
+    assert out.count("1 record") == 3
+    assert yaml.safe_load((board / "measured/worded/entry.yaml").read_text()) == {"prompt_of": "letters"}
+    (entry,) = load_entries(board / "measured")
+    assert sorted(run.prompt for run in entry.prompts) == sorted(PROMPTS) and len(entry.runs) == 1
+    assert (entry.id, entry.prompt_entries) == ("letters", ("worded",))
+    again = add(board, [made / "one"], "worded", None)  # it is described by now
+    assert not again.written and len(again.present) == 3
+
+
+def test_several_entries_may_hold_the_prompts_of_one(made, board):
+    add(board, [made / "one/03-prompt"], "worded", OF_LETTERS)
+    add(board, [made / "one/04-prompt", made / "one/05-prompt"], "another", OF_LETTERS)
+    (entry,) = load_entries(board / "measured")
+    assert len(entry.prompts) == 3 and entry.prompt_entries == ("another", "worded")
+    with pytest.raises(StsbenchError, match=r"another/\w+ holds this encoder already"):
+        add(board, [made / "one/05-prompt"], "worded", None)
+
+
+@pytest.mark.parametrize(("run", "of", "says"), [
+    ("one", "nobody", "prompt_of: nobody is no entry of this board"),
+    ("two", "letters", r"two/03-prompt: its encoder differs .* in more than its prompt \(weights\)"),
+    ("one/00-default", "letters", "00-default was not read behind one prompt"),
+])
+def test_prompts_of_nobody_of_another_encoder_and_no_prompt_are_refused(made, board, run, of, says):
+    with pytest.raises(StsbenchError, match=says):
+        add(board, [made / run], "worded", Prompts(prompt_of=of))
+    assert not (board / "measured/worded").exists()
+
+
+def test_prompts_of_prompts_and_prompts_as_seeds_are_refused(made, board):
+    add(board, [made / "one/03-prompt"], "worded", OF_LETTERS)
+    with pytest.raises(StsbenchError, match="worded is of prompts itself: name the entry of its encoder"):
+        add(board, [made / "one/04-prompt"], "more", Prompts(prompt_of="worded"))
+    with pytest.raises(StsbenchError, match=r"one holds runs behind several prompts: say whose .* --prompt-of ENTRY"):
+        add(board, [made / "one"], "letters", None)
+    with pytest.raises(StsbenchError, match=r"differ in more than their seed \(prefix\)"):
+        add(board, [made / "one/04-prompt"], "letters", None)
+
+
+def test_two_prompts_that_are_read_as_one_are_refused(made, board, tmp_path):
+    """As by a tokenizer that drops blanks."""
+    class Stripped(Prompted):
+        def run(self, texts, progress=None):
+            other = Prompted(self.seed, self.noise).behind((self.spec.prefix or "").strip() + " ")
+            return other.run(texts)
+
+    prompted(tmp_path / "blanks", Stripped(1, 0.5), ["query: ", "query:  "], **QUICK)
+    with pytest.raises(StsbenchError, match="one run, measured twice; leave one out"):
+        add(board, [tmp_path / "blanks"], "worded", OF_LETTERS)
+
+
+def test_nearly_equal_prompts_are_two_prompts(board, tmp_path):
+    """Seeds that are as near to each other would be refused as copies."""
+    class Deaf(Prompted):
+        def run(self, texts, progress=None):
+            encoded = Prompted(self.seed, self.noise).run(texts)
+            encoded.vectors[:, 0] += 1e-3 * len(self.spec.prefix or "")
+            return encoded
+
+    prompted(tmp_path / "deaf", Deaf(1, 0.5), **QUICK)
+    add(board, [tmp_path / "deaf"], "worded", OF_LETTERS)
+    (entry,) = load_entries(board / "measured")
+    assert len(entry.prompts) == 3
+
+
+@pytest.mark.parametrize(("stated", "says"), [
+    ({"prompt_of": "letters", "method": "x", "flags": ("nli",)}, r"the other entry has the row, and says --method, --flag"),
+    ({"prompt_of": "letters", "note": "with a \u202e mark"}, "note holds a character that is not seen"),
+])
+def test_a_description_that_says_more_than_whose_prompts_they_are_is_refused(stated, says):
+    with pytest.raises(StsbenchError, match=says):
+        described(stated)
+
+
+@pytest.mark.parametrize(("of", "says"), [
+    ("gone", "worded/entry.yaml: prompt_of: gone is no entry"), ("worded", "worded is of prompts itself"),
+    ("two", r"worded/\w+: its encoder differs from that of the entry in more than its prompt \(weights\)"),
+])
+def test_a_build_refuses_what_add_would(made, board, of, says):
+    """Whoever edits an entry.yaml does not ask `add`."""
+    add(board, [made / "one"], "worded", OF_LETTERS)
+    add(board, [made / "two/00-default"], "two", LETTERS.model_copy(update={"method": "two"}))
+    (board / "measured/worded/entry.yaml").write_text(f"prompt_of: {of}\n")
+    with pytest.raises(StsbenchError, match=says):
+        load_entries(board / "measured")
+
+
+def test_a_run_of_prompts_in_another_folder_is_refused(made, board):
+    add(board, [made / "one"], "worded", OF_LETTERS)
+    run = next(path for path in (board / "measured/worded").iterdir() if path.is_dir())
+    shutil.move(run, run.with_name("0123456789ab"))
+    with pytest.raises(StsbenchError, match=rf"0123456789ab holds an encoder whose folder .* would call {run.name}"):
+        load_entries(board / "measured")
