@@ -153,6 +153,6 @@ def _columns(vectors: Tensor, every: Tensor, shares: Shares, mode: Gathering) ->
 def _first_other(itself: Tensor) -> Tensor:
     """(n, N) true at the first column of each row that is not its own."""
     first = torch.zeros_like(itself)
-    first[:, 0] = ~itself[:, 0]
+    first[:, :1] = ~itself[:, :1]
     first[:, 1:2] = itself[:, :1]
     return first
