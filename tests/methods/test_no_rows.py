@@ -1,4 +1,4 @@
-"""No row, no token, no pair: every loss is 0 with a gradient of 0, never NaN, as a process without any takes part in a sum."""
+"""No row, no token, no pair: every loss is 0 with a gradient, never NaN, as a process without any takes part in a sum."""
 
 from __future__ import annotations
 
