@@ -52,9 +52,9 @@ def open_store(
     is untouched. drop_blank, drop_duplicates: leave out rows with an empty text, rows equal to an earlier one; both are
     counted either way. contiguous: rows follow one another in their documents; an empty line (in plain text: one of white
     space) ends a document and is not a row. lines_per_row: of plain text, so many lines that follow one another are a row,
-    joined by a space; a line of white space ends a row early and is not part of one. min_characters: rows with a shorter text,
-    white space at its ends not counted, are left out. log: called with one line when a file has to be read. Raises DataError,
-    one line.
+    joined by a space; a line of white space ends a row early and is not part of one. min_characters: rows with a shorter
+    text, white space at its ends not counted, are left out. log: called with one line when a file has to be read. Raises
+    DataError, one line.
     """
     cache = cache or training_cache()
     settings = ReadSettings(

@@ -155,7 +155,9 @@ def test_the_report_says_what_became_of_the_rows(tmp_path):
     lines = ["", " nine char", "ten chars.", "\tä ä ä ä ä. \n"]  # nine without the space in front; the last has ten
     (tmp_path / "b.txt").write_text("\n".join(lines), "utf-8")
     store = open_store(tmp_path / "b.txt", min_characters=10, cache=tmp_path / "cache")
-    assert store.report() == "4 rows read, 1 blank (kept), 0 duplicate (kept), 2 of fewer than 10 characters (left out): 2 rows"
+    assert store.report() == (
+        "4 rows read, 1 blank (kept), 0 duplicate (kept), 2 of fewer than 10 characters (left out): 2 rows"
+    )
     assert [store.line(row) for row in range(2)] == [3, 4]
     with pytest.raises(DataError, match=r"none of 4 rows is left: .* 4 shorter than data\.min_characters 11"):
         open_store(tmp_path / "b.txt", min_characters=11, cache=tmp_path / "cache")
