@@ -32,7 +32,7 @@ def vectors(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    return tiny_models.build(tmp_path_factory.mktemp("model") / "tiny", pooler=False, positions=128)
+    return tiny_models.build(tmp_path_factory.mktemp("model") / "tiny", pooler=False, positions=132)
 
 
 @pytest.mark.parametrize("name", RUN)

@@ -94,7 +94,7 @@ def form(printed, tables):
 
 @pytest.mark.parametrize("name", ["own-data", "own-loop"])
 def test_what_a_notebook_that_trains_shows_has_the_form_that_it_holds(name, shell, capsys, tmp_path):
-    tiny = tiny_models.build(tmp_path / "tiny", pooler=False, positions=128)
+    tiny = tiny_models.build(tmp_path / "tiny", pooler=False, positions=132)
     compared = 0
     for cell in cells(name):
         shown = run(shell, cell, capsys)

@@ -23,7 +23,7 @@ from .options import SGOPTOptions
 
 
 class SGOPT(Method):
-    """The backbone, trained, its frozen copy, and a projection of both, which the test leaves out."""
+    """The backbone, trained, its frozen copy where one is needed, and a projection, which the test leaves out."""
 
     name = "sg-opt"
     Options = SGOPTOptions
@@ -36,7 +36,9 @@ class SGOPT(Method):
         self.layers = layers_of(options, backbone)
         std = float(getattr(backbone.model.config, "initializer_range", 0.02))
         self.projector = GELUProjector(backbone.width, options.projection_width, std)
-        self.reference = Reference(backbone, options.reference_dropout)
+        self.reference: Reference | None = None
+        if options.guide == "frozen" or options.regulariser_weight:
+            self.reference = Reference(backbone, options.reference_dropout)
 
     @classmethod
     def needs(cls, options: SGOPTOptions) -> Needs:
@@ -46,7 +48,8 @@ class SGOPT(Method):
 
     def start_stage(self, stage: str) -> None:
         """The copy is of the weights that the stage begins with, also where labelled rows (recipe.semi) trained them."""
-        self.reference.restart(self.backbone)
+        if self.reference is not None:
+            self.reference.restart(self.backbone)
         embeddings = getattr(self.backbone.model, "embeddings", None)
         module: nn.Module = embeddings if isinstance(embeddings, nn.Module) else self.backbone.model.get_input_embeddings()
         module.requires_grad_(not self.options.freeze_embeddings)
@@ -64,6 +67,7 @@ class SGOPT(Method):
         vectors = self.projector(self.vectors(batch.ids, batch.mask))
         terms = {"contrastive": self._contrastive(batch, vectors)}
         if options.regulariser_weight:
+            assert self.reference is not None
             terms["regulariser"] = Term(self.reference.distance(self.backbone), len(batch), options.regulariser_weight)
         return terms
 
@@ -72,7 +76,11 @@ class SGOPT(Method):
 
     def _contrastive(self, batch: Batch, vectors: Tensor) -> Term:
         options, shares, mode = self.options, batch.shares, self.gather_mode
-        states = self.reference.states(batch.ids, batch.mask, self.layers)
+        if options.guide == "frozen":
+            assert self.reference is not None
+            states = self.reference.states(batch.ids, batch.mask, self.layers)
+        else:
+            states = self.backbone(batch.ids, batch.mask, self.layers)
         layers = pool_layers(options.layer_pooling, states, batch.mask)
         if options.objective == "sg-opt":
             return all_layers_term(vectors, self.projector(layers), options.temperature, shares, mode)
@@ -91,6 +99,8 @@ def check_options(options: SGOPTOptions) -> None:
     first, last = options.first_layer, options.last_layer
     if last is not None and last < first:
         raise StsbenchError(f"options.first_layer {first} is above options.last_layer {last}: no layer is left")
+    if options.guide == "trained":
+        refuse_idle(options, ("reference_dropout",), "with options.guide trained no copy is read")
     if options.objective != "opt2":
         refuse_idle(options, ("skip_negative",), f"it is of options.objective opt2, not of {options.objective}")
 
@@ -153,6 +163,6 @@ def _columns(vectors: Tensor, every: Tensor, shares: Shares, mode: Gathering) ->
 def _first_other(itself: Tensor) -> Tensor:
     """(n, N) true at the first column of each row that is not its own."""
     first = torch.zeros_like(itself)
-    first[:, 0] = ~itself[:, 0]
+    first[:, :1] = ~itself[:, :1]
     first[:, 1:2] = itself[:, :1]
     return first

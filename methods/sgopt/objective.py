@@ -27,7 +27,7 @@ def loss(
     """
     with torch.autocast(vectors.device.type, enabled=False):
         x, y = unit(vectors), unit(layers if all_layers is None else all_layers)
-        logits = (x @ y.flatten(0, 1).T / temperature).view(len(x), len(y), -1)  # (n, N, K)
+        logits = (x @ y.flatten(0, 1).T / temperature).view(len(x), *y.shape[:2])  # (n, N, K)
         rows = torch.arange(len(x), device=x.device)
         itself = (rows + start).unsqueeze(1) == torch.arange(len(y), device=x.device)
         positives = logits[rows, rows + start]  # (n, K)

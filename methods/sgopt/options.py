@@ -12,13 +12,16 @@ Objective = Literal["sg-opt", "sg", "opt1", "opt2"]
 
 
 class SGOPTOptions(Options):
-    """Defaults: SG-OPT of the paper. c is a sentence's vector, h_k the one of the frozen copy's layer k."""
+    """Defaults: SG-OPT of the paper. c is a sentence's vector, h_k the one of the guide's layer k."""
 
     default_recipe = "bert-base"
 
     # sg: NT-Xent of c and the h of one layer, drawn for each sentence; opt1: c alone is an anchor; opt2: nor is another
     # sentence's c a negative; sg-opt: each c with the h of all layers
     objective: Objective = "sg-opt"  # sg, opt1, opt2: the positive is of one layer, drawn for each sentence (card)
+    # whose layers give h; trained: the model's own as they are now, read with other dropout masks than c, and both have a
+    # gradient (the released code with args.clone false)
+    guide: Literal["frozen", "trained"] = "frozen"  # frozen: the copy's
     temperature: float = Field(default=0.01, gt=0)
     first_layer: int = Field(default=0, ge=0)  # 0: the embedding output
     last_layer: int | None = Field(default=None, ge=0)  # this one included; null: the model's last

@@ -44,7 +44,7 @@ def training_cache() -> Path:
 def open_store(
     file: Path, *, format: str = "auto", columns: Mapping[str, str] | None = None, where: Mapping[str, str] | None = None,
     drop_blank: bool = False, drop_duplicates: bool = False, contiguous: bool = False, lines_per_row: int = 1,
-    cache: Path | None = None, log: Callable[[str], None] | None = None,
+    min_characters: int = 0, cache: Path | None = None, log: Callable[[str], None] | None = None,
 ) -> TextStore:
     """The rows of a text, CSV, TSV or JSON-lines file of any size (see stsbench.data.text.rows for what each may hold).
 
@@ -52,18 +52,20 @@ def open_store(
     is untouched. drop_blank, drop_duplicates: leave out rows with an empty text, rows equal to an earlier one; both are
     counted either way. contiguous: rows follow one another in their documents; an empty line (in plain text: one of white
     space) ends a document and is not a row. lines_per_row: of plain text, so many lines that follow one another are a row,
-    joined by a space; a line of white space ends a row early and is not part of one. log: called with one line when
-    a file has to be read. Raises DataError, one line.
+    joined by a space; a line of white space ends a row early and is not part of one. min_characters: rows with a shorter
+    text, white space at its ends not counted, are left out. log: called with one line when a file has to be read. Raises
+    DataError, one line.
     """
     cache = cache or training_cache()
     settings = ReadSettings(
         file_format(file, format), dict(columns or {}), dict(where or {}), drop_blank, drop_duplicates, contiguous,
-        lines_per_row,
+        lines_per_row, min_characters,
     )
     digest = file_digest(file, cache)
     read_by = asdict(settings)
-    if lines_per_row == 1:
-        del read_by["lines_per_row"]  # as the key was before there was the setting: folders that exist stay in use
+    for later, before in (("lines_per_row", 1), ("min_characters", 0)):
+        if read_by[later] == before:
+            del read_by[later]  # as the key was before there was the setting: folders that exist stay in use
     key = hashlib.sha256(json.dumps([_VERSION, digest, read_by], sort_keys=True).encode()).hexdigest()
 
     def build(folder: Path) -> None:
@@ -179,8 +181,10 @@ class TextStore:
         documents = "" if meta.documents is None else f" in {counted(meta.documents, 'document')}"
         blank = f"{meta.blank:,} blank ({_fate(settings.drop_blank)})"
         duplicates = f"{meta.duplicates:,} duplicate ({_fate(settings.drop_duplicates)})"
+        fewest = settings.min_characters
+        short = f", {meta.short:,} of fewer than {counted(fewest, 'character')} (left out)" if fewest else ""
         kept = f"{counted(meta.kept, 'row')}{documents}"
-        return f"{counted(meta.rows, 'row')} read{left}, {blank}, {duplicates}: {kept}"
+        return f"{counted(meta.rows, 'row')} read{left}, {blank}, {duplicates}{short}: {kept}"
 
     def doubt(self) -> str:
         """A line on what looks like a table under the name of a text, whose separators, header and scores would all count as

@@ -15,6 +15,7 @@ from pathlib import Path
 from textwrap import shorten
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stsbench.data.sets.lines import line_blocks
 from stsbench.data.text.columns import LABEL, SCORE, VALUES
@@ -40,11 +41,12 @@ class ReadSettings:
     drop_duplicates: bool
     contiguous: bool
     lines_per_row: int = 1
+    min_characters: int = 0
 
 
 @dataclass(frozen=True)
 class StoreMeta:
-    """Counts from reading a file. A row may be both blank and a duplicate."""
+    """Counts from reading a file. A row may be blank, a duplicate and short at once."""
 
     roles: tuple[str, ...]
     rows: int  # read, empty lines aside
@@ -56,6 +58,7 @@ class StoreMeta:
     documents: int | None  # None unless contiguous
     labels: tuple[str, ...]  # names of the classes, in sorted order
     digest: str  # sha256 over the roles, the kept rows' texts and their documents
+    short: int = 0  # with a text of fewer characters than data.min_characters, left out
 
 
 def write_store(path: Path, folder: Path, settings: ReadSettings, on_bytes: OnBytes) -> StoreMeta:
@@ -75,7 +78,8 @@ def write_store(path: Path, folder: Path, settings: ReadSettings, on_bytes: OnBy
     meta = writer.meta(reader)
     if not meta.kept:
         raise DataError(f"{path}: none of {meta.rows:,} rows is left: {meta.left_out:,} left out by data.where, "
-                        f"{meta.blank:,} blank, {meta.duplicates:,} duplicate")
+                        f"{meta.blank:,} blank, {meta.duplicates:,} duplicate, {meta.short:,} shorter than "
+                        f"data.min_characters {settings.min_characters}")
     if LABEL in reader.roles:
         _sort_labels(folder, writer.classes)
     (folder / META).write_text(json.dumps(asdict(meta)), encoding="utf-8")
@@ -85,7 +89,7 @@ def write_store(path: Path, folder: Path, settings: ReadSettings, on_bytes: OnBy
 class _Writer:
     def __init__(self, path: Path, folder: Path, settings: ReadSettings, roles: tuple[str, ...], stack: ExitStack) -> None:
         self.path, self.settings, self.roles = path, settings, roles
-        self.blank = self.duplicates = self.empty_lines = self.kept = self.rows_read = 0
+        self.blank = self.duplicates = self.short = self.empty_lines = self.kept = self.rows_read = 0
         self.documents = 0  # with a row that is kept
         self._part, self._last_part = 0, -1  # of the file, between empty lines: being read; of the last row kept
         self.classes: dict[str, int] = {}  # label -> number, in order of appearance
@@ -159,7 +163,9 @@ class _Writer:
         self.rows_read += len(fresh)
         self.blank += sum(self._blank)
         self.duplicates += len(fresh) - int(fresh.sum())
-        kept = np.ones(len(fresh), dtype=np.bool_)
+        short = self._short()
+        self.short += int(short.sum())
+        kept = ~short
         if self.settings.drop_blank:
             kept &= ~np.array(self._blank, dtype=np.bool_)
         if self.settings.drop_duplicates:
@@ -182,6 +188,14 @@ class _Writer:
         self.kept += len(self._numbers)
         self._clear()
 
+    def _short(self) -> NDArray[np.bool_]:
+        """(n,) which of the buffered rows have a text of too few characters, white space at its ends not counted."""
+        fewest = self.settings.min_characters
+        if not fewest:
+            return np.zeros(len(self._numbers), dtype=np.bool_)
+        rows = zip(*(self._fields[i] for i in self._texts), strict=True)
+        return np.array([any(len(text.decode("utf-8").strip()) < fewest for text in row) for row in rows], dtype=np.bool_)
+
     def _in_documents(self) -> list[int]:
         """The document of each row, from 0; the digest is of rows and documents."""
         documents = []
@@ -196,7 +210,7 @@ class _Writer:
         return StoreMeta(
             self.roles, self.rows_read + reader.left_out, reader.left_out, self.blank, self.duplicates, self.empty_lines,
             self.kept, self.documents if self.settings.contiguous else None, tuple(sorted(self.classes)),
-            self.sha.hexdigest(),
+            self.sha.hexdigest(), self.short,
         )
 
     def _class(self, label: bytes, line: int) -> int:

@@ -14,6 +14,7 @@ from stsbench.encoders.decoders.clean_up import CLEAN_UPS
 from stsbench.encoders.decoders.reading import Reading
 from stsbench.encoders.prompt.template import Template
 from stsbench.encoders.prompt.tokenise import Tokeniser
+from stsbench.encoders.prompt.tokenizer import known_text
 from stsbench.errors import EncoderError
 
 _PLACEHOLDER = "\ue000PST\ue001"  # from the private use area: no text holds it
@@ -165,7 +166,8 @@ def tokeniser(tokenizer: Any, reading: Reading, template: str, limit: int | None
 
 def trailing_tokens(tokenizer: Any) -> int:
     """How many special tokens a tokenizer puts behind a text of its own accord."""
-    special, probe = (list(tokenizer(text, padding=False, truncation=False)["input_ids"]) for text in ("", "a"))
+    texts = ("", known_text(tokenizer))
+    special, probe = (list(tokenizer(text, padding=False, truncation=False)["input_ids"]) for text in texts)
     first = next((i for i, pair in enumerate(zip(special, probe, strict=False)) if pair[0] != pair[1]), len(special))
     return len(special) - first
 

@@ -30,6 +30,8 @@ Map = tuple[NDArray[np.float64], NDArray[np.float64]]  # mean (d,), kernel (d, k
 class PostOptions(BaseModel):
     """The settings of one post-processing, each made by `stsbench.settings.setting`; they are part of the fingerprint."""
 
+    # those that came after the first fits: at their defaults they are not spelled, and names and digests are as they were
+    later: ClassVar[tuple[str, ...]] = ()
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
@@ -110,9 +112,11 @@ class Post(ABC):
         return cls(settings).restore(state)
 
     def settings(self) -> dict[str, Any]:
-        """Every setting by name, defaults included, as JSON has them."""
+        """Every setting by name, defaults included but for `later` ones, as JSON has them."""
         values: dict[str, Any] = self.options.model_dump(mode="json")
-        return values
+        fields = self.Options.model_fields
+        return {name: value for name, value in values.items()
+                if name not in self.Options.later or getattr(self.options, name) != fields[name].default}
 
     def unfitted(self) -> Self:
         """Another one of the same settings."""

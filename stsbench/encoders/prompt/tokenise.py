@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.encoders.prompt.template import Template, with_full_stop
-from stsbench.encoders.prompt.tokenizer import panics_are_errors
+from stsbench.encoders.prompt.tokenizer import known_text, panics_are_errors
 from stsbench.errors import EncoderError
 
 
@@ -73,7 +73,7 @@ class Tokeniser:
 
     def _ends(self) -> tuple[list[int], list[int]]:
         """The tokens before and behind every sentence, special ones included, each part of the template by itself."""
-        special, probe = self._one(""), self._one("a")
+        special, probe = self._one(""), self._one(known_text(self.tokenizer))
         first = next((i for i, pair in enumerate(zip(special, probe, strict=False)) if pair[0] != pair[1]), len(special))
         before, after = self._one(self.template.before.rstrip()), self._one(self.template.after)
         return before[: len(before) - (len(special) - first)], after[first:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,19 @@ def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, bas
             f"one of {file}: make the two agree"
         )
     return tokenizer
+
+
+def known_text(tokenizer: Any) -> str:
+    """A text that the tokenizer has a token of its own for: "a" where it does, as nearly all do, else the first of its
+    vocabulary. What it puts around a text is found with it. EncoderError: it reads none of its tokens."""
+    special = set(tokenizer.all_special_ids)
+    others = (tokenizer.decode([token]) for token in range(len(tokenizer)) if token not in special)
+    for text in chain(["a"], others):
+        ids = tokenizer(text, add_special_tokens=False, padding=False, truncation=False)["input_ids"]
+        if ids and not special & set(ids):
+            return text
+    name = getattr(tokenizer, "name_or_path", "") or "this model"
+    raise EncoderError(f"the tokenizer of {name} reads none of its own words")
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from torch.linalg import vector_norm
 def triplet(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0) -> Tensor:
     """The mean over triplets of max(|a - p| - |a - n| + margin, 0), by Euclidean distance; all are (n, d).
 
+    No triplet (n = 0) gives 0, with a gradient.
     Source: Reimers and Gurevych (2019), Sentence-BERT, section 3, triplet objective.
     """
     gaps: Tensor = vector_norm(anchor - positive, dim=1) - vector_norm(anchor - negative, dim=1)
-    return (gaps + margin).clamp(min=0).mean()
+    return (gaps + margin).clamp(min=0).sum() / max(len(gaps), 1)

@@ -105,6 +105,8 @@ class DataSettings(Section):
     where: dict[str, str] = {}  # column -> value: other rows are left out
     drop_blank: bool = False  # rows with an empty text (counted and reported either way)
     drop_duplicates: bool = False  # rows equal to an earlier one (counted and reported either way)
+    # rows with a text of fewer characters, white space at its ends not counted, are left out (and counted)
+    min_characters: int = Field(default=0, ge=0)
     held_out: int = Field(default=0, ge=0)  # rows kept out of training, drawn by the seed, for selection by "held-out"
     sample: int | None = Field(default=None, ge=1)  # so many rows, drawn by the seed; null: all
     share: float = Field(default=1.0, gt=0, le=1)  # each row is kept with this probability: few labels

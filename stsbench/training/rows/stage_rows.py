@@ -39,7 +39,7 @@ from stsbench.wording import counted
 LABELS = "labels"  # the key of their classes among what a run reads
 _OF_TRIPLETS = ("contradiction", "entailment")  # what classes 0 and 1 of triplets are
 _ONE_DOCUMENT = 1000  # lines without a blank one between them that make one wonder
-_OF_DATA = re.compile(r"(?<![\w/.])data\.(columns|where|format|lines_per_row)\b")
+_OF_DATA = re.compile(r"(?<![\w/.])data\.(columns|where|format|lines_per_row|min_characters)\b")
 _TOKENISED_FIRST = 100_000  # texts, at most: some seconds' work, done once for all runs and epochs
 _AT_ONCE = 10_000  # rows whose texts are compared at a time
 
@@ -115,7 +115,7 @@ def open_data(
         store = open_store(
             path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
             drop_duplicates=settings.drop_duplicates, contiguous=settings.contiguous,
-            lines_per_row=settings.lines_per_row, log=log,
+            lines_per_row=settings.lines_per_row, min_characters=settings.min_characters, log=log,
         )
     roles = plan.labelled_roles(store.roles) if labelled else plan.roles(store.roles)
     log(f"{path.name}: {store.report()}, used as {', '.join(roles)}")

@@ -43,22 +43,24 @@ def unfinished(cache):
 @given(
     rows=st.lists(st.tuples(TEXT, TEXT, st.sampled_from("zyx")), min_size=1, max_size=12),
     drop_blank=st.booleans(), drop_duplicates=st.booleans(), where=st.sampled_from([{}, {"c": "y"}]),
+    fewest=st.integers(0, 3),
 )
-def test_rows_counts_and_labels_equal_a_naive_reader(tmp_path, rows, drop_blank, drop_duplicates, where):
+def test_rows_counts_and_labels_equal_a_naive_reader(tmp_path, rows, drop_blank, drop_duplicates, where, fewest):
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps(dict(zip("abc", row, strict=True))) for row in rows))
     left = [(i + 1, row) for i, row in enumerate(rows) if not where or row[2] == "y"]
     blank = [not row[0].strip() or not row[1].strip() for _, row in left]
     again = [row in [other for _, other in left[:i]] for i, (_, row) in enumerate(left)]
+    short = [min(len(row[0].strip()), len(row[1].strip())) < fewest for _, row in left]
     kept = [
-        item for item, empty, repeated in zip(left, blank, again, strict=True)
-        if not (drop_blank and empty) and not (drop_duplicates and repeated)
+        item for item, empty, repeated, few in zip(left, blank, again, short, strict=True)
+        if not (drop_blank and empty) and not (drop_duplicates and repeated) and not few
     ]
 
     def opened():
         return open_store(
             path, columns={"label": "c", "hypothesis": "b", "premise": "a"}, where=where, drop_blank=drop_blank,
-            drop_duplicates=drop_duplicates, cache=tmp_path / "cache",
+            drop_duplicates=drop_duplicates, min_characters=fewest, cache=tmp_path / "cache",
         )
 
     if not kept:
@@ -77,7 +79,7 @@ def test_rows_counts_and_labels_equal_a_naive_reader(tmp_path, rows, drop_blank,
         assert store.labels(everything).tolist() == [names.index(row[2]) for _, row in kept]
         meta = store.meta
         assert (meta.rows, meta.left_out) == (len(rows), len(rows) - len(left))
-        assert (meta.blank, meta.duplicates, meta.kept) == (sum(blank), sum(again), len(kept))
+        assert (meta.blank, meta.duplicates, meta.short, meta.kept) == (sum(blank), sum(again), sum(short), len(kept))
 
 
 @SHORT
@@ -150,6 +152,15 @@ def test_the_report_says_what_became_of_the_rows(tmp_path):
     assert store.report() == "5 rows read, 3 blank (dropped), 2 duplicate (dropped): 1 row"
     open_store(tmp_path / "a.txt", cache=tmp_path / "cache", log=said.append)
     assert len(said) == 2  # read once for each choice of settings
+    lines = ["", " nine char", "ten chars.", "\tä ä ä ä ä. \n"]  # nine without the space in front; the last has ten
+    (tmp_path / "b.txt").write_text("\n".join(lines), "utf-8")
+    store = open_store(tmp_path / "b.txt", min_characters=10, cache=tmp_path / "cache")
+    assert store.report() == (
+        "4 rows read, 1 blank (kept), 0 duplicate (kept), 2 of fewer than 10 characters (left out): 2 rows"
+    )
+    assert [store.line(row) for row in range(2)] == [3, 4]
+    with pytest.raises(DataError, match=r"none of 4 rows is left: .* 4 shorter than data\.min_characters 11"):
+        open_store(tmp_path / "b.txt", min_characters=11, cache=tmp_path / "cache")
 
 
 @SHORT

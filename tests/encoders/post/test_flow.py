@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
 from flow_oracle import bits, mapped, unmapped
 
+from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.flow.fitting import BertAdam, objective, steps_of
 from stsbench.encoders.post.flow.flow import Flow
-from stsbench.encoders.post.flow.glow import Glow
+from stsbench.encoders.post.flow.glow import Glow, Mixing
 from stsbench.errors import StsbenchError
 
 SMALL = {"levels": 2, "depth": 2, "width": 4, "dropout": False}
@@ -44,20 +46,25 @@ def crowded(n=256, d=8, sides=1, seed=0):
     return (vectors if sides > 1 else vectors[:, 0]).astype(np.float32)
 
 
-def network(permutation="reverse", residual=False, d=8, levels=2, depth=2):
-    """A Glow in float64 none of whose parameters is 0 or 1."""
+def network(permutation="reverse", residual=False, d=8, levels=2, depth=2, **more):
+    """A Glow in float64 none of whose parameters is 0 or 1. Affine couplings are moved less: far off they scale by 1e-60."""
     generator = torch.Generator().manual_seed(3)
-    glow = Glow(d, levels, depth, 4, permutation, residual, generator).double()
+    glow = Glow(d, levels, depth, 4, permutation, residual, generator, **more).double()
     with torch.no_grad():
         for parameter in glow.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter += (0.1 if "coupling" in more else 0.3) * noise
     return glow, {name: tensor.numpy() for name, tensor in glow.state_dict().items()}
 
 
-@pytest.mark.parametrize("permutation", ["reverse", "random"])
+COUPLINGS = [{}, {"coupling": "affine"}, {"activation": "gatu"}, {"coupling": "affine", "activation": "gatu"}]
+
+
+@pytest.mark.parametrize("permutation", ["reverse", "random", "plu"])
 @pytest.mark.parametrize("residual", [False, True])
-def test_the_map_is_that_of_plain_loops_and_can_be_undone(permutation, residual):
-    glow, state = network(permutation, residual)
+@pytest.mark.parametrize("more", COUPLINGS)
+def test_the_map_is_that_of_plain_loops_and_can_be_undone(permutation, residual, more):
+    glow, state = network(permutation, residual, **more)
     x = torch.from_numpy(crowded(5)).double()
     z = glow(x).detach().numpy()
     for row in range(len(x)):
@@ -69,11 +76,51 @@ def test_the_map_is_that_of_plain_loops_and_can_be_undone(permutation, residual)
 
 
 @pytest.mark.parametrize(("levels", "depth"), [(1, 1), (2, 3), (3, 2)])
-def test_the_log_determinant_is_that_of_autograds_jacobian(levels, depth):
-    glow, _ = network(residual=True, levels=levels, depth=depth)
+@pytest.mark.parametrize("permutation", ["reverse", "plu"])
+@pytest.mark.parametrize("more", COUPLINGS)
+def test_the_log_determinant_is_that_of_autograds_jacobian(levels, depth, permutation, more):
+    glow, _ = network(permutation, residual=True, levels=levels, depth=depth, **more)
     for row in torch.from_numpy(crowded(3, seed=levels)).double():
         jacobian = torch.autograd.functional.jacobian(lambda x: glow(x[None])[0], row)
-        assert abs(torch.linalg.slogdet(jacobian)[1] - glow.log_determinant()) < 1e-10
+        assert abs(torch.linalg.slogdet(jacobian)[1] - glow.log_determinant(row[None])) < 1e-10
+
+
+def test_a_learned_matrix_is_a_random_rotation_at_first():
+    """As the authors' code makes it: P, L, U and s of a rotation, of which P and the signs stay."""
+    mixing = Mixing(6, torch.Generator().manual_seed(1)).double()
+    w = mixing(torch.eye(6, dtype=torch.float64)).detach()
+    assert (w @ w.T - torch.eye(6)).abs().max() < 1e-6 and abs(mixing.log_determinant()) < 1e-6
+    assert (w - torch.eye(6)).abs().max() > 0.1
+    permutation, lower, upper = scipy.linalg.lu(w.numpy())
+    assert np.abs(permutation[range(6), mixing.order.numpy()] - 1).max() == 0
+    assert np.abs(np.tril(lower, -1) - mixing.lower.detach().numpy()).max() < 1e-5
+    assert np.abs(np.triu(upper, 1) - mixing.upper.detach().numpy()).max() < 1e-5
+    assert {name for name, _ in mixing.named_parameters()} == {"lower", "upper", "log_scale"}
+
+
+@pytest.mark.parametrize("changed", [{"permutation": "plu"}, {"coupling": "affine"}, {"activation": "gatu"}])
+def test_the_first_batch_passes_actnorms_that_it_has_set(changed):
+    """Before any training an affine coupling scales its half by sigmoid(2)."""
+    more = dict(changed)
+    glow = Glow(8, 1, 1, 32, more.pop("permutation", "reverse"), False, torch.Generator().manual_seed(0), **more).double()
+    batch = torch.from_numpy(crowded(64)).double()
+    z = glow.initialise(batch)
+    assert torch.equal(glow(batch), z)
+    scale = torch.tensor([1.0] * 4 + [torch.sigmoid(torch.tensor(2.0)) if "coupling" in changed else 1.0] * 4)
+    if "permutation" not in changed:
+        assert ((z / scale).var(0, unbiased=False) - 1).abs().max() < 1e-4 and z.mean(0).abs().max() < 1e-10
+    if "activation" in changed:
+        hidden = glow.levels[0][0].network
+        inner = torch.relu(hidden.first_norm(hidden.first(z[:, :4])))
+        assert hidden.gate_norm(hidden.gate(inner)).mean(0).abs().max() < 1e-10
+
+
+def test_settings_that_came_later_leave_names_and_digests_as_they_were():
+    assert Flow().settings().keys().isdisjoint({"coupling", "activation"})
+    assert Flow({"coupling": "additive"}).settings() == Flow().settings()
+    affine = Flow({"coupling": "affine"})
+    assert affine.settings()["coupling"] == "affine" and affine.unfitted().settings() == affine.settings()
+    assert Chain.parse(Chain([affine]).spelled()).spelled() == Chain([affine]).spelled()
 
 
 def test_the_first_batch_comes_out_with_mean_0_and_variance_1():
@@ -142,8 +189,9 @@ def test_the_same_seed_gives_the_same_flow_and_its_state_restores_it():
 
 
 @pytest.mark.parametrize("changed", [
-    {"levels": 1}, {"depth": 1}, {"width": 5}, {"permutation": "random"}, {"residual": True}, {"learning_rate": 1e-2},
-    {"epochs": 2.0}, {"batch_size": 16}, {"dropout": True}, {"seed": 1},
+    {"levels": 1}, {"depth": 1}, {"width": 5}, {"permutation": "random"}, {"permutation": "plu"}, {"residual": True},
+    {"coupling": "affine"}, {"activation": "gatu"}, {"learning_rate": 1e-2}, {"epochs": 2.0}, {"batch_size": 16},
+    {"dropout": True}, {"seed": 1},
 ])
 def test_every_setting_changes_the_vectors(changed):
     source, vectors = Vectors(crowded(100, sides=2)), crowded(9, seed=5)

@@ -44,12 +44,12 @@ def test_the_settings_of_the_authors_code():
         "backbone.dropout": None, "options.negatives": "consecutive", "options.reduction": "sum", "options.keep": "model2",
         "training.epochs": 1, "training.max_steps": None, "training.rho": 0.99, "training.epsilon": 1e-8,
         "training.schedule": "linear", "training.milestones": (), "training.rates": (), "training.clip": 1.0,
-        "selection.every": 1000, "selection.at_end": True,
+        "selection.every": 1000, "selection.at_end": True, "data.min_characters": 10,
     }),
     ("bert-base-library", "bert-base-in-batch", {
         "options.objective": "in-batch", "options.negatives": "fresh", "options.reduction": "mean",
         "training.batch_size": 128, "training.optimizer": "adamw", "training.rho": None, "training.learning_rate": 5e-5,
-        "training.warmup": 1000, "training.weight_decay": 0.01, "precision": "fp16",
+        "training.warmup": 1000, "training.weight_decay": 0.01, "precision": "fp16", "data.min_characters": 0,
     }),
 ])
 def test_what_differs(base, name, expected):

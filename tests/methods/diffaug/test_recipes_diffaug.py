@@ -82,7 +82,7 @@ def test_the_card_holds_the_cost_that_is_published():
 LABELLED = {
     "file": NLI, "format": "auto", "columns": TRIPLES, "where": {}, "drop_blank": False, "drop_duplicates": False,
     "held_out": 0, "sample": None, "share": 1.0, "sample_seed": None, "contiguous": False,
-    "lines_per_row": 1, "batch_size": 128,
+    "lines_per_row": 1, "min_characters": 0, "batch_size": 128,
 }
 MAIN = {  # model, template, steps of stage prefix, alpha
     U: (BERT, OF, 2000, 0), AUX: (BERT, OF, 1500, 1e-3), S: (BERT, OF, 1250, 0),

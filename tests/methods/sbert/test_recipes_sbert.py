@@ -48,7 +48,7 @@ LIBRARY = {  # of all that the authors trained
     "training.batch_size": 16, "training.accumulate": 1, "training.learning_rate": 2e-5, "training.schedule": "linear",
     "training.warmup": 0.1, "training.weight_decay": 0.01, "training.betas": (0.9, 0.999), "training.epsilon": 1e-6,
     "training.adam": "uncorrected", "training.clip": 1.0, "training.order": "random", "training.drop_last": False,
-    "backbone.pooler": "mean", "backbone.dropout": 0.1, "backbone.max_length": 128, "options.test_pooler": None,
+    "backbone.pooler": "mean", "backbone.dropout": 0.1, "backbone.max_length": 130, "options.test_pooler": None,
     "precision": "float32", "seed": 42,
 }
 OF_DATA = {

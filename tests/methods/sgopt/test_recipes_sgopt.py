@@ -37,7 +37,7 @@ def test_the_card_names_every_recipe(name):
 
 def test_the_settings_of_the_default_recipe():
     expected = {
-        "backbone.model": BERT, "backbone.pooler": "cls", "backbone.dropout": None, "backbone.max_length": 128,
+        "backbone.model": BERT, "backbone.pooler": "cls", "backbone.dropout": None, "backbone.max_length": 131,
         "data.file": "stsb-texts", "data.drop_duplicates": False, "training.batch_size": 16, "training.epochs": 1,
         "training.learning_rate": 5e-5, "training.schedule": "linear", "training.warmup": 0.1, "training.weight_decay": 0.01,
         "training.betas": (0.9, 0.9), "training.epsilon": 1e-6, "training.adam": "transformers", "training.clip": 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from method_oracle import total
+from method_oracle import tokens, total
 from sgopt_oracle import (
     TEXTS,
     batch_for,
@@ -19,6 +19,7 @@ from sgopt_oracle import (
     sgopt,
 )
 from tiny_models import build
+from torch.nn.functional import cosine_similarity
 from training_runs import one_thread
 
 from stsbench.errors import StsbenchError
@@ -81,6 +82,43 @@ def test_the_objectives_of_one_drawn_layer(folder, options, oracle):
     assert abs(method(batch)["contrastive"].value.item() - oracle(c, h, 0.05)) < 1e-8
 
 
+def test_without_a_copy_the_layers_are_of_the_trained_model_and_have_a_gradient(folder):
+    """Against a loop over single texts, read by transformers, in which h is not a constant."""
+    method = sgopt(folder, temperature=0.05, guide="trained")
+    batch, _ = batch_for(method, folder, more_padding=2)
+    term = method(batch)["contrastive"].value
+
+    def written_out():
+        states = [method.backbone.model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+                  for ids in tokens(folder, TEXTS)]
+        vectors = [method.projector(state[-1][0, 0]) for state in states]
+        layers = [[method.projector(layer[0].mean(0)) for layer in state] for state in states]
+        losses = []
+        for i, anchor in enumerate(vectors):
+            scores = [[(cosine_similarity(anchor, layer, dim=0) / 0.05).exp() for layer in row] for row in layers]
+            rest = sum(sum(row) for m, row in enumerate(scores) if m != i)
+            losses += [-(top / (top + rest)).log() for top in scores[i]]
+        return torch.stack(losses).mean()
+
+    weights = [weight for weight in method.backbone.parameters() if weight.requires_grad]
+    expected = written_out()
+    assert abs(term.item() - expected.item()) < 1e-8
+    found, expected = (torch.autograd.grad(value, weights, allow_unused=True) for value in (term, expected))
+    assert all((a is None) == (b is None) and (a is None or (a - b).abs().max() < 1e-8)
+               for a, b in zip(found, expected, strict=True))
+    assert sum(each is not None for each in found) > 20
+
+
+def test_a_copy_is_in_memory_where_something_reads_it(folders):
+    for guide, weight, there in (("trained", 0.0, False), ("trained", 0.1, True), ("frozen", 0.0, True)):
+        method = sgopt(folders["bert"], guide=guide, regulariser_weight=weight)
+        assert (method.reference is not None) == there
+        assert any(name.startswith("reference") for name in method.state_dict()) == there
+    dropped = sgopt(folders["bert"], guide="trained", dropout=0.3, regulariser_weight=0.0)
+    batch, _ = batch_for(dropped, folders["bert"])
+    assert len({dropped(batch)["contrastive"].value.item() for _ in range(3)}) == 3
+
+
 def test_the_regulariser_is_the_sum_of_squared_differences(folder):
     method = sgopt(folder, moved=False, regulariser_weight=0.3)
     batch, _ = batch_for(method, folder)
@@ -126,7 +164,7 @@ def test_layers_pooled_over_real_tokens():
 CHANGES = [
     {"objective": "sg"}, {"objective": "opt1"}, {"objective": "opt2"}, {"temperature": 0.1}, {"first_layer": 1},
     {"last_layer": 1}, {"layer_pooling": "max"}, {"layer_pooling": "sum"}, {"projection_width": 7},
-    {"freeze_embeddings": False}, {"regulariser_weight": 0.0}, {"regulariser_weight": 1.0},
+    {"freeze_embeddings": False}, {"regulariser_weight": 0.0}, {"regulariser_weight": 1.0}, {"guide": "trained"},
 ]
 
 
@@ -169,6 +207,8 @@ def test_the_copys_dropout_is_its_own_option(folders):
 
 
 @pytest.mark.parametrize(("options", "message"), [
+    ({"guide": "trained", "reference_dropout": True},
+     "options.reference_dropout true has no effect: with options.guide trained no copy is read; leave it at false"),
     ({"skip_negative": True}, "options.skip_negative true has no effect: it is of options.objective opt2, not of sg-opt"),
     ({"first_layer": 2, "last_layer": 1}, "options.first_layer 2 is above options.last_layer 1"),
 ])

@@ -30,7 +30,7 @@ from stsbench.training.runs.trained import load_trained
 
 __all__ = ["one_thread"]
 CHOSEN = [{}, {"objective": "sg"}, {"objective": "opt1"}, {"objective": "opt2"},
-          {"objective": "opt2", "skip_negative": True}]
+          {"objective": "opt2", "skip_negative": True}, {"guide": "trained"}, {"guide": "trained", "objective": "opt1"}]
 SPLITS = [(3, 2), (4, 1)]
 PLAIN = {"regulariser_weight": 0.0}
 

@@ -20,7 +20,7 @@ RS, RU = "sup-roberta-base", "unsup-roberta-base"
 LABELLED = {
     "file": NLI, "format": "auto", "columns": TRIPLES, "where": {}, "drop_blank": False, "drop_duplicates": False,
     "held_out": 0, "sample": None, "share": 1.0, "sample_seed": None, "contiguous": False,
-    "lines_per_row": 1, "batch_size": 128,
+    "lines_per_row": 1, "min_characters": 0, "batch_size": 128,
 }
 JOINT = {"labelled": LABELLED, "semi": {"procedure": "joint", "alpha": 1e-3}}
 STAGE = {"stages": {"sup": {"training": {"batch_size": 128, "learning_rate": 2e-5, "epochs": 1}}}}

@@ -182,7 +182,7 @@ def test_rows_left_out_do_not_change_which_others_are_kept(parts, tmp_path, form
     path.write_text("".join(f"{line}\n\n" if i % 4 == 3 else f"{line}\n" for i, line in enumerate(found)))
     every = lines_of(parts, path, 0.3)
     assert 130 < len(every) < 230
-    for left in ({"drop_duplicates": True}, {"drop_blank": True}, {"where": {"kind": "odd"}},
+    for left in ({"drop_duplicates": True}, {"drop_blank": True}, {"min_characters": 8}, {"where": {"kind": "odd"}},
                  {"drop_duplicates": True, "drop_blank": True, "where": {"kind": "even"}}):
         there = lines_of(parts, path, 1.0, **left)
         assert len(there) < 600

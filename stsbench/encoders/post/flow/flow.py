@@ -25,12 +25,22 @@ AboveZero = Annotated[float, Field(gt=0)]
 class FlowOptions(PostOptions):
     """Defaults: the authors' code, fitted on the tested texts ("target")."""
 
+    later = ("coupling", "activation")
     levels: Positive = setting(3, "how often the channels are halved; the vectors' width is a multiple of 2^levels",
                                "code: 3; Table 7 of the paper: 2")
     depth: Positive = setting(3, "steps of each level", "Table 7")
     width: Positive = setting(32, "hidden units of the coupling networks", "Table 7")
-    permutation: Literal["reverse", "random"] = setting(
-        "reverse", "how a step rearranges the channels", "code: reverse; section 3.2 of the paper: random"
+    permutation: Literal["reverse", "random", "plu"] = setting(
+        "reverse", "how a step rearranges the channels; plu: by a learned matrix, as Glow's 1 x 1 convolution",
+        "code: reverse, or with its permutation off plu; section 3.2 of the paper: random",
+    )
+    coupling: Literal["additive", "affine"] = setting(
+        "additive", "what a coupling does to a half of the channels by the other: add, or add and scale",
+        "code: additive, or affine",
+    )
+    activation: Literal["relu", "gatu"] = setting(
+        "relu", "behind the second layer of the coupling networks; gatu: tanh times the sigmoid of a gate",
+        "code: relu, or gatu",
     )
     residual: bool = setting(False, "a residual connection in the coupling networks",
                              "code: none; Table 7 of the paper: with one")
@@ -101,7 +111,10 @@ class Flow(Post):
         self.dimension(d)
         chosen = self.options
         generator = torch.Generator().manual_seed(chosen.seed)
-        return Glow(d, chosen.levels, chosen.depth, chosen.width, chosen.permutation, chosen.residual, generator)
+        return Glow(
+            d, chosen.levels, chosen.depth, chosen.width, chosen.permutation, chosen.residual, generator,
+            coupling=chosen.coupling, activation=chosen.activation,
+        )
 
     def _fitted(self) -> Glow:
         if self._glow is None:

@@ -1,7 +1,7 @@
 """Glow over vectors: what BERT-flow maps a sentence vector through (Li et al. 2020; Kingma and Dhariwal 2018).
 
-A vector is an image of one pixel and d channels. Nothing here is conditional, and couplings are additive, so the
-log-determinant of the map is that of its actnorms alone, the same for every vector.
+A vector is an image of one pixel and d channels. Nothing here is conditional. With additive couplings the log-determinant of
+the map is that of its actnorms and learned matrices, the same for every vector; affine ones give each vector its own.
 """
 
 from __future__ import annotations
@@ -42,30 +42,70 @@ class ActNorm(nn.Module):
         return _RATE * self.log_scale.sum()
 
 
-class CouplingNetwork(nn.Module):
-    """What an additive coupling adds: three linear layers, actnorm and ReLU between them; 0 before any training.
+class Mixing(nn.Module):
+    """y = x W for a learned W = P L (U + diag(sign * exp(s))), a random rotation before any training.
 
-    residual: the second hidden layer adds to the first (the paper's "residual connection"; the authors' code has none).
+    P and the signs stay; L is lower triangular with ones on its diagonal, U upper triangular with zeros on it.
+    Source: Kingma and Dhariwal (2018), Glow, section 3.2.
     """
 
-    def __init__(self, channels: int, width: int, residual: bool, generator: torch.Generator) -> None:
+    order: Tensor
+    sign: Tensor
+
+    def __init__(self, channels: int, generator: torch.Generator) -> None:
         super().__init__()
+        drawn = torch.rand(channels, channels, generator=generator, dtype=torch.float64)
+        permutation, lower, upper = torch.linalg.lu(torch.linalg.qr(drawn)[0])
+        self.register_buffer("order", permutation.argmax(1))  # row i of P L U is row order[i] of L U
+        self.register_buffer("sign", upper.diagonal().sign().float())
+        self.lower, self.upper = nn.Parameter(lower.tril(-1).float()), nn.Parameter(upper.triu(1).float())
+        self.log_scale = nn.Parameter(upper.diagonal().abs().log().float())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, c) -> (n, c)."""
+        lower = self.lower.tril(-1) + torch.eye(len(self.lower), dtype=x.dtype)
+        upper = self.upper.triu(1) + (self.sign * self.log_scale.exp()).diag()
+        return x @ (lower @ upper)[self.order]
+
+    def log_determinant(self) -> Tensor:
+        """log |det W|, a scalar."""
+        return self.log_scale.sum()
+
+
+class CouplingNetwork(nn.Module):
+    """What a coupling adds, or adds and scales by: three linear layers, actnorm and ReLU between them; 0 before training.
+
+    residual: the second hidden layer adds to the first (the paper's "residual connection"; the authors' code has none).
+    activation: "relu", or "gatu", by which the second hidden layer is tanh(norm(V h)) * sigmoid(norm'(G h)).
+    """
+
+    def __init__(
+        self, channels: int, width: int, residual: bool, generator: torch.Generator, *, out: int, activation: str
+    ) -> None:
+        super().__init__()
+        self.gate, self.gate_norm = None, None
         self.first = nn.Linear(channels, width, bias=False)
         self.first_norm = ActNorm(width)
         self.second = nn.Linear(width, width, bias=False)
         self.second_norm = ActNorm(width)
-        self.last = nn.Linear(width, channels)
-        self.log_scale = nn.Parameter(torch.zeros(channels))
+        self.last = nn.Linear(width, out)
+        self.log_scale = nn.Parameter(torch.zeros(out))
         self.residual = residual
-        for layer in (self.first, self.second):
+        if activation == "gatu":
+            self.gate, self.gate_norm = nn.Linear(width, width, bias=False), ActNorm(width)
+        for layer in (self.first, self.second, *([] if self.gate is None else [self.gate])):
             nn.init.normal_(layer.weight, std=0.05, generator=generator)
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, c) -> (n, c)."""
+        """(n, c) -> (n, out)."""
         hidden = functional.relu(self.first_norm(self.first(x)))
-        deeper = functional.relu(self.second_norm(self.second(hidden)))
+        deeper = self.second_norm(self.second(hidden))
+        if self.gate is None or self.gate_norm is None:
+            deeper = functional.relu(deeper)
+        else:
+            deeper = deeper.tanh() * self.gate_norm(self.gate(hidden)).sigmoid()
         result: Tensor = self.last(hidden + deeper if self.residual else deeper)
         return result * (_RATE * self.log_scale).exp()
 
@@ -74,34 +114,64 @@ class CouplingNetwork(nn.Module):
         """Set the actnorms by a batch (n, c). Their log-determinants do not count: what they do is only added."""
         hidden = functional.relu(self.first_norm.initialise(self.first(x)))
         self.second_norm.initialise(self.second(hidden))
+        if self.gate is not None and self.gate_norm is not None:
+            self.gate_norm.initialise(self.gate(hidden))
 
 
 class Step(nn.Module):
-    """Actnorm, a fixed permutation of the channels, and an additive coupling: [x1; x2] -> [x1; x2 + network(x1)]."""
+    """Actnorm, a rearrangement of the channels (a fixed order, or a learned matrix), and a coupling:
 
-    order: Tensor
+        additive: [x1; x2] -> [x1; x2 + network(x1)],   affine: [x1; x2] -> [x1; (x2 + shift) * sigmoid(scale + 2)]
 
-    def __init__(self, channels: int, width: int, permutation: str, residual: bool, generator: torch.Generator) -> None:
+    shift and scale are every other output of network(x1).
+    """
+
+    order: Tensor  # where the order is fixed
+
+    def __init__(
+        self, channels: int, width: int, permutation: str, residual: bool, generator: torch.Generator, *, coupling: str,
+        activation: str,
+    ) -> None:
         super().__init__()
         self.norm = ActNorm(channels)
-        order = torch.randperm(channels, generator=generator) if permutation == "random" else torch.arange(channels).flip(0)
-        self.register_buffer("order", order)
-        self.network = CouplingNetwork(channels // 2, width, residual, generator)
+        self.mixing = Mixing(channels, generator) if permutation == "plu" else None
+        if self.mixing is None:
+            drawn = permutation == "random"
+            order = torch.randperm(channels, generator=generator) if drawn else torch.arange(channels).flip(0)
+            self.register_buffer("order", order)
+        self.affine = coupling == "affine"
+        self.network = CouplingNetwork(
+            channels // 2, width, residual, generator, out=channels // 2 * (2 if self.affine else 1), activation=activation
+        )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, c) -> (n, c)."""
-        return self._couple(self.norm(x)[:, self.order])
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, c) -> (n, c), and log |dy/dx|, a scalar or, of affine couplings, (n,)."""
+        return self._couple(self._rearranged(self.norm(x)))
 
     @torch.no_grad()
-    def initialise(self, x: Tensor) -> Tensor:
-        """Set the actnorms by a batch (n, c), and map it."""
-        permuted = self.norm.initialise(x)[:, self.order]
-        self.network.initialise(permuted.chunk(2, dim=1)[0])
-        return self._couple(permuted)
+    def initialise(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Set the actnorms by a batch (n, c), and map it as `forward` does."""
+        rearranged = self._rearranged(self.norm.initialise(x))
+        self.network.initialise(rearranged.chunk(2, dim=1)[0])
+        return self._couple(rearranged)
 
-    def _couple(self, x: Tensor) -> Tensor:
+    def _rearranged(self, x: Tensor) -> Tensor:
+        if self.mixing is not None:
+            mixed: Tensor = self.mixing(x)
+            return mixed
+        return x[:, self.order]
+
+    def _couple(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        determinant = self.norm.log_determinant()
+        if self.mixing is not None:
+            determinant = determinant + self.mixing.log_determinant()
         first, second = x.chunk(2, dim=1)
-        return torch.cat([first, second + self.network(first)], dim=1)
+        output = self.network(first)
+        if not self.affine:
+            return torch.cat([first, second + output], dim=1), determinant
+        scale = output[:, 1::2] + 2
+        scaled = (second + output[:, ::2]) * scale.sigmoid()
+        return torch.cat([first, scaled], dim=1), determinant + functional.logsigmoid(scale).sum(1)
 
 
 class Glow(nn.Module):
@@ -109,48 +179,52 @@ class Glow(nn.Module):
 
     def __init__(
         self, channels: int, levels: int, depth: int, width: int, permutation: str, residual: bool,
-        generator: torch.Generator,
+        generator: torch.Generator, *, coupling: str = "additive", activation: str = "relu",
     ) -> None:
-        """channels: d, a multiple of 2^levels; generator: draws the networks' weights and the random permutations."""
+        """channels: d, a multiple of 2^levels; generator: draws the networks' weights, random permutations and matrices."""
         super().__init__()
         if channels % 2**levels:
             raise ValueError(f"{levels} levels halve {channels} channels {levels} times")
         self.channels = channels
         self.levels = nn.ModuleList(
-            nn.ModuleList(Step(channels >> level, width, permutation, residual, generator) for _ in range(depth))
+            nn.ModuleList(
+                Step(channels >> level, width, permutation, residual, generator, coupling=coupling, activation=activation)
+                for _ in range(depth)
+            )
             for level in range(levels)
         )
 
     def forward(self, x: Tensor) -> Tensor:
         """z (n, d) of x (n, d): what the first level gives away, then the second, ..., then what is left."""
-        return self._mapped(x, False)
+        return self._mapped(x, False)[0]
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> Tensor:
         """Set every actnorm by a batch (n, d), each by what the ones before it make of the batch; and map it."""
-        return self._mapped(x, True)
+        return self._mapped(x, True)[0]
 
-    def log_determinant(self) -> Tensor:
-        """log |dz/dx|, a scalar."""
-        every = [step.norm.log_determinant() for level in range(len(self.levels)) for step in self._steps(level)]
-        return torch.stack(every).sum()
+    def log_determinant(self, x: Tensor) -> Tensor:
+        """log |dz/dx| at each x (n, d): (n,), or a scalar where it is one number for all."""
+        return self._mapped(x, False)[1]
 
     def bits_per_dimension(self, x: Tensor) -> Tensor:
         """(n,) -log2 p(x) / d, with log p(x) = log N(z; 0, I) + log |dz/dx| (Li et al. 2020, section 3.2)."""
-        z = self(x)
-        log_prob = -z.square().sum(1) / 2 - self.channels * math.log(2 * math.pi) / 2 + self.log_determinant()
+        z, determinant = self._mapped(x, False)
+        log_prob = -z.square().sum(1) / 2 - self.channels * math.log(2 * math.pi) / 2 + determinant
         bits: Tensor = -log_prob / (self.channels * math.log(2))
         return bits
 
     def _steps(self, level: int) -> list[Step]:
         return [cast(Step, step) for step in cast(nn.ModuleList, self.levels[level])]
 
-    def _mapped(self, x: Tensor, initialise: bool) -> Tensor:
-        split_off = []
+    def _mapped(self, x: Tensor, initialise: bool) -> tuple[Tensor, Tensor]:
+        """z, and what `log_determinant` says."""
+        split_off, determinants = [], []
         for level in range(len(self.levels)):
             for step in self._steps(level):
-                x = step.initialise(x) if initialise else step(x)
+                x, determinant = step.initialise(x) if initialise else step(x)
+                determinants.append(determinant)
             if level < len(self.levels) - 1:
                 x, half = x.chunk(2, dim=1)
                 split_off.append(half)
-        return torch.cat([*split_off, x], dim=1)
+        return torch.cat([*split_off, x], dim=1), torch.stack(determinants).sum(0)
