@@ -40,9 +40,20 @@ class RankingOptions(Options):
 def check_ranking(options: RankingOptions, section: str) -> None:
     """Raises StsbenchError, one line, for options without an effect. section: where they stand, "options" or "ranking"."""
     try:
+        _refuse_code(options)
         _refuse_idle(options)
     except StsbenchError as error:
         raise StsbenchError(str(error).replace("options.", f"{section}.")) from error
+
+
+def _refuse_code(options: RankingOptions) -> None:
+    """A recipe may be somebody else's: what it names runs no code."""
+    for teacher in options.teachers:
+        if teacher.model.startswith("python:") or teacher.settings.get("trust_remote_code"):
+            raise StsbenchError(
+                f"options.teachers: {teacher.model} would run code that a recipe names: teachers are models, without "
+                "python: and trust_remote_code"
+            )
 
 
 def _refuse_idle(options: RankingOptions) -> None:

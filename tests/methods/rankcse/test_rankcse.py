@@ -143,6 +143,8 @@ def test_sentences_that_occur_twice_are_as_near_as_the_row_itself(folder):
     ({"teachers": [WORDS], "teacher_temperature": 0.1}, "listmle knows only the order"),
     ({"teachers": [{**WORDS, "weight": 2}]}, "the weight of a single teacher has no effect"),
     ({"teachers": [WORDS], "consistency": "none", "beta": 2}, "options.consistency is none"),
+    ({"teachers": [{"model": "python:os:listdir"}]}, "python:os:listdir would run code that a recipe names"),
+    ({"teachers": [{**WORDS, "settings": {"trust_remote_code": True}}]}, "would run code that a recipe names"),
     ({"teachers": [WORDS], "beta": 0}, "set options.consistency to none"),
 ])
 def test_an_option_without_an_effect_is_refused(folder, options, message):
