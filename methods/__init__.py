@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from . import mirrorbert as mirrorbert
     from . import mlm as mlm
     from . import promptbert as promptbert
+    from . import rankcse as rankcse
     from . import sarcse as sarcse
     from . import sbert as sbert
     from . import sgopt as sgopt
@@ -36,6 +37,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .mirrorbert.options import MirrorBERTOptions as MirrorBERT
     from .mlm.options import MaskedLMOptions as MaskedLM
     from .promptbert.options import PromptBERTOptions as PromptBERT
+    from .rankcse.options import RankCSEOptions as RankCSE
     from .sarcse.options import SARCSEOptions as SARCSE  # noqa: N814
     from .sbert.options import SBERTOptions as SBERT  # noqa: N814
     from .sgopt.options import SGOPTOptions as SGOPT  # noqa: N814
@@ -52,6 +54,7 @@ _FOLDERS = {
     "MaskedLM": "mlm",
     "MirrorBERT": "mirrorbert",
     "PromptBERT": "promptbert",
+    "RankCSE": "rankcse",
     "SARCSE": "sarcse",
     "SBERT": "sbert",
     "SGOPT": "sgopt",
@@ -60,8 +63,8 @@ _FOLDERS = {
 
 __all__ = [
     "ISBERT", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
-    "DiffCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "SimCSE", "cmlm", "consert", "ct", "declutr", "diffaug", "diffcse",
-    "isbert", "mirrorbert", "mlm", "promptbert", "sarcse", "sbert", "sgopt", "simcse",
+    "DiffCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct", "declutr", "diffaug",
+    "diffcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert", "sgopt", "simcse",
 ]
 
 

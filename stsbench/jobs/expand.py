@@ -165,7 +165,7 @@ class _Expansion:
 
         shared = self.plan.defaults
         data, labelled = self._path(group.data), self._path(group.labelled)
-        sets = {**(shared.set if group.default_set else {}), **group.set}
+        sets, read = self._settings(name, {**(shared.set if group.default_set else {}), **group.set}, seed)
         dtype = group.dtype or shared.dtype
         words = ["train", method, *words_of({
             "recipe": self._path(recipe), "backbone": backbone, "data": data, "labelled": labelled, "stage": group.stage,
@@ -181,15 +181,33 @@ class _Expansion:
         files = [file for file in (data, labelled, *(sets.get(key) for key in FILES)) if isinstance(file, str)]
         try:
             resolved = load_recipe(method, self._path(recipe), overrides, {k: v for k, v in named.items() if v is not None})
-            values = resolved.model_dump(mode="json", exclude=_DESCRIPTIVE)
+            # a section that came later is told only where there is one: the ids of older plans' jobs stay
+            values = resolved.model_dump(mode="json", exclude=_DESCRIPTIVE | ({"ranking"} if not resolved.ranking else set()))
             values["backbone"]["model"] = None if needs else values["backbone"]["model"]  # in the words, by its digest
+            values = _by_digest(values, read)
             values |= method_file(resolved.method)
         except StsbenchError as error:
             raise StsbenchError(f"{self.where}: train.{name}: {error}") from error
         return Job(
-            f"{label}-{seed}", name, "train", tuple(words), job_digest(words, values, {job.id: job.digest for job in needs}),
-            tuple(dict.fromkeys(job.id for job in needs)), tuple(files), seed, backbone=None if needs else start,
+            f"{label}-{seed}", name, "train", tuple(words), job_digest(words, values, {job.id: job.digest for job in (*needs, *read)}),
+            tuple(dict.fromkeys(job.id for job in (*needs, *read))), tuple(files), seed, backbone=None if needs else start,
         )
+
+    def _settings(self, name: str, sets: Mapping[str, Any], seed: int) -> tuple[dict[str, Any], list[Job]]:
+        """Settings with job:ID in the place of each job:NAME, teachers say; and these jobs."""
+        jobs: list[Job] = []
+
+        def known(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {key: known(part) for key, part in value.items()}
+            if isinstance(value, list | tuple):
+                return [known(part) for part in value]
+            if not (isinstance(value, str) and value.startswith(JOB)):
+                return value
+            jobs.append(_of_seed(self._referred(f"train.{name}.set", value), seed, f"{self.where}: train.{name}"))
+            return f"{JOB}{jobs[-1].id}"
+
+        return known(sets), jobs
 
     def _evaluations(self, name: str, group: EvalGroup) -> Iterable[Job]:
         shared = self.plan.defaults
@@ -274,6 +292,14 @@ def _of_seed(jobs: Sequence[Job], seed: int, where: str) -> Job:
         return match[0]
     seeds = ", ".join(str(job.seed) for job in jobs)
     raise StsbenchError(f"{where}: {jobs[0].group} has no seed {seed}, but {seeds}")
+
+
+def _by_digest(values: Any, jobs: Sequence[Job]) -> Any:
+    """A recipe's values with a job's digest in the place of its id."""
+    text = json.dumps(values)
+    for job in jobs:
+        text = text.replace(f"{JOB}{job.id}", f"{JOB}{job.digest}")
+    return json.loads(text) if jobs else values
 
 
 def _split(text: str) -> tuple[str, ...]:

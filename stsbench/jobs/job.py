@@ -48,7 +48,7 @@ class Job:
 
     def command(self, output: Path, *more: str) -> list[str]:
         """The command's words after `stsbench`."""
-        words = [str(output / word.removeprefix(JOB)) if word.startswith(JOB) else word for word in self.words]
+        words = [_with(word, {id: str(output / id) for id in self.needs}) for word in self.words]
         return [*words, "--output", str(self.folder(output)), *more]
 
     def line(self, output: Path) -> str:
@@ -61,6 +61,15 @@ def job_digest(words: Sequence[str], recipe: Mapping[str, Any] | None, needs: Ma
 
     Where run folders lie does not enter: a plan's output may be moved. Nor does --offline, which changes no result.
     """
-    known = {f"{JOB}{id}": f"{JOB}{digest}" for id, digest in needs.items()}
-    hashed = [[known.get(word, word) for word in words if word != "--offline"], recipe]
+    known = {id: f"{JOB}{digest}" for id, digest in needs.items()}
+    hashed = [[_with(word, known) for word in words if word != "--offline"], recipe]
     return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
+
+
+def _with(word: str, known: Mapping[str, str]) -> str:
+    """A word that is job:ID, or a setting whose value names some, with what `known` has for each id in their places."""
+    if word.startswith(JOB):
+        return known.get(word.removeprefix(JOB), word)
+    for id, text in known.items():
+        word = word.replace(f"{JOB}{id}", json.dumps(text)[1:-1])  # a list is written as JSON
+    return word

@@ -128,3 +128,21 @@ def test_values_of_set_are_read_back_as_they_were():
     assert shlex.join(words_of({"no": None, "on": True, "off": False, "n": 3, "list": ("a", "b")})) == (
         "--on --no-off --n 3 --list a,b"
     )
+
+
+def test_a_setting_may_name_another_training_a_teacher_say(here):
+    def plan(teacher, **more):
+        ranked = training(method="rankcse", recipe="listnet-bert-base", set={"options.teachers": [{"model": teacher}], **more})
+        return write({"defaults": {**SHORT, "seeds": [1, 2]}, "train": {"a": training(), "b": ranked}})
+
+    jobs = jobs_of(plan("job:a"))
+    for seed in (1, 2):
+        job, teacher = jobs[f"b-{seed}"], jobs[f"a-{seed}"]
+        assert job.needs == (teacher.id,) and job.backbone == "tiny"
+        assert f'options.teachers=[{{"model": "{Path("out") / teacher.id}"}}]' in job.command(Path("out"))
+    one = jobs_of(plan("job:a-1"))
+    assert {job.needs for name, job in one.items() if name[0] == "b"} == {(jobs["a-1"].id,)}
+    assert one["b-1"].digest == jobs["b-1"].digest != jobs["b-2"].digest
+    assert "train.b.set: there is no training c" in said({"train": {"b": training(set={"options.thesaurus": "job:c"})}})
+    other = jobs_of(plan("job:a", **{"training.learning_rate": 1e-3}))
+    assert other["b-1"].needs == jobs["b-1"].needs and other["b-1"].digest != jobs["b-1"].digest

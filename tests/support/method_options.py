@@ -41,6 +41,7 @@ WITH = {
     ("mirror-bert", "min_chars"): ("mirror-bert", {}, {"options.min_chars": 1}),
     ("promptbert", "denoise_second_shift"): (
         "promptbert", {"options.second_template": OTHER}, {"options.denoise_second_shift": "first"}),
+    ("rankcse", "teachers"): ("rankcse", {}, {"options.teachers": [{"model": "lexical:token-set"}]}),
     ("sbert", "objective"): ("sbert", {}, {"options.objective": "nli", "data.file": None}),
     ("sg-opt", "last_layer"): ("sg-opt", {}, {"options.last_layer": 1}),
     ("sg-opt", "reference_dropout"): ("sg-opt", {"backbone.dropout": 0.1}, {"options.reference_dropout": True}),
@@ -53,7 +54,7 @@ ELSEWHERE = {
     ("declutr", "spans"), ("declutr", "short"), ("diffaug", "text"), ("promptbert", "text"), ("diffaug", "denoise_start"),
     ("promptbert", "denoise_start"), ("diffcse", "generator"), ("diffcse", "augmented_as"), ("simcse", "thesaurus"),
     ("simcse", "replacer"), ("diffaug", "diagnose"), ("mirror-bert", "first_occurrence"), ("mirror-bert", "literal_mask"),
-    *((method, "view") for method in ("diffaug", "diffcse", "promptbert", "sarcse")),
+    *((method, "view") for method in ("diffaug", "diffcse", "promptbert", "rankcse", "sarcse")),
 }
 TEXTS = ["cat", "the man runs .", "blue dog"]
 

@@ -14,6 +14,7 @@ from stsbench.training.recipes.sample import sample_settings
 from stsbench.training.runs import run
 from stsbench.training.runs.options import TrainOptions
 
+TEACHERS = [{"model": "model", "settings": {"pooler": "mean"}}, {"model": "lexical:token-set", "weight": 0.5}]
 TEMPLATE = "the man : {} means [MASK] ."
 CNN = {"kernels": [1, 3], "channels": 6}
 # name -> method, settings beside those of `recipe_of`
@@ -27,6 +28,11 @@ RUNS = {
     "diffcse": ("diffcse", {"options.task": "conditional_mlm", "options.generator": None,
                             "options.sentence": "next", "data.contiguous": True, "data.file": "documents"}),
     "diffcse-rtd": ("diffcse", {"options.generator": "model", "options.replacement": "sampling"}),
+    "rankcse": ("rankcse", {"options.teachers": TEACHERS}),
+    "rankcse-given": ("rankcse", {"options.teachers": TEACHERS, "data.file": "triplets", "options.view": "given",
+                                  "options.loss": "listnet", "options.head": "mlp"}),
+    "promptbert-ranked": ("promptbert", {"options.template": TEMPLATE, "ranking.teachers": TEACHERS[:1],
+                                         "ranking.loss": "listnet", "training.accumulate": 2}),
     "sarcse": ("sarcse", {"backbone.text_cnn": {"kernels": [2, 3], "channels": 6}}),
     "promptbert": ("promptbert", {"options.template": TEMPLATE, "options.second_template": "a man : {} eats [MASK] ."}),
     "promptbert-words": ("promptbert", {"options.template": TEMPLATE, "options.second_template": None,
@@ -53,12 +59,13 @@ RUNS = {
 DIFFAUG = {"backbone.pooler": "mask", "options.template": TEMPLATE, "options.diagnose": 4, "labelled.file": "triplets",
            "labelled.batch_size": 4}
 RECIPES = {"declutr": "scaled", "sbert-triplet": "nli-bert-base"}
-A, NLI = "contrastive", "nli"
+A, NLI, RANKED = "contrastive", "nli", ("ranking", "consistency")
 # name -> stage -> the terms of its loss
 TERMS = {
     "simcse": {"main": {A, "mlm"}}, "simcse-given": {"main": {A}}, "simcse-semi": {"sup": {NLI}, "main": {A, NLI}},
     "mlm": {"main": {"mlm"}}, "diffcse": {"main": {A, "conditional_mlm_next"}}, "diffcse-rtd": {"main": {A, "rtd"}},
     "sarcse": {"main": {A, "reconstruction", "reconstruction_positive"}}, "promptbert": {"main": {A}},
+    "rankcse": {"main": {A, *RANKED}}, "rankcse-given": {"main": {A, *RANKED}}, "promptbert-ranked": {"main": {A, *RANKED}},
     "promptbert-words": {"main": {A}}, "diffaug": {"prefix": {NLI}, "joint": {A, NLI}},
     "diffaug-adapter": {"prefix": {NLI}, "joint": {A}}, "diffaug-lora": {"prefix": {NLI}, "joint": {A, NLI}},
     "consert": {"joint": {A, NLI}, "unsup": {A}}, "sbert": {"nli": {"nli"}, "sts": {"sts"}},
@@ -112,6 +119,10 @@ def recipe_of(place, name, **changes):
     for key in ("data.file", "labelled.file", "options.generator"):
         if values.get(key) is not None:
             values[key] = str(place / FILES.get(values[key], values[key]))
+    for key in ("options.teachers", "ranking.teachers"):
+        if key in values:
+            values[key] = [{**one, "model": str(place / one["model"]) if ":" not in one["model"] else one["model"]}
+                           for one in values[key]]
     return load_recipe(method, RECIPES.get(name), [f"{key}={json.dumps(value)}" for key, value in values.items()])
 
 

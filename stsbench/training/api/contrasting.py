@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -11,6 +13,21 @@ from stsbench.training.api.batch import Shares, Term
 from stsbench.training.api.gathering import Gathering, gather
 from stsbench.training.losses.contrastive import Similarity, info_nce
 from stsbench.training.losses.nt_xent import nt_xent
+
+Contrasted = tuple[Tensor, Tensor, tuple[Tensor, ...]]  # queries, keys and the blocks of hard negatives, each (n, d)
+_WATCHED: ContextVar[list[Contrasted] | None] = ContextVar("watched", default=None)
+
+
+@contextmanager
+def watched() -> Iterator[list[Contrasted]]:
+    """The vectors of this process that the calls of `contrast` and `contrast_views` in the block compare, in their order:
+    what a further term on the same vectors needs (engine/ranked.py), whatever the method."""
+    calls: list[Contrasted] = []
+    token = _WATCHED.set(calls)
+    try:
+        yield calls
+    finally:
+        _WATCHED.reset(token)
 
 
 def contrast(
@@ -29,6 +46,7 @@ def contrast(
     queries, keys and each of `negatives`: (n, d), row by row this process's share. The options are those of `info_nce`.
     In mode "simcse" every process has the loss of all rows, hence the count of all rows, and its scale is 1.
     """
+    _note(queries, keys, *negatives)
     parts = [keys, *negatives] if mode != "simcse" else [queries, keys, *negatives]
     # One collective for all of them, forward and backward: side by side, then split again.
     rows = gather(torch.cat(parts, dim=1), shares, mode).split(queries.shape[1], dim=1)
@@ -50,9 +68,15 @@ def contrast_views(
     first, second: (n, d), row by row the two views of this process's share; the term counts texts. In mode "simcse" every
     process has the loss of all texts, hence the count of all.
     """
+    _note(first, second)
     every = gather(torch.cat([first, second], dim=1), shares, mode).split(first.shape[1], dim=1)
     if mode == "simcse":
         return Term(nt_xent(*every, temperature=temperature), shares.total)
     start = shares.start if mode == "exact" else 0
     value = nt_xent(first, second, temperature=temperature, all_first=every[0], all_second=every[1], start=start)
     return Term(value, len(first))
+
+
+def _note(queries: Tensor, keys: Tensor, *negatives: Tensor) -> None:
+    if (calls := _WATCHED.get()) is not None:
+        calls.append((queries, keys, negatives))

@@ -21,8 +21,8 @@ from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.log import RunLog
 from stsbench.training.engine.optimiser import Overflow, learning_rate, set_step, steps_taken
 from stsbench.training.engine.parts import ROWS, CountCheck, part_counts, part_shares
+from stsbench.training.engine.ranked import Objective
 from stsbench.training.engine.selection import UNDEFINED, Selection, diagnosed
-from stsbench.training.engine.semi import Objective
 from stsbench.training.engine.stage import Stage, stage_views
 from stsbench.training.engine.trackers import to_scalars
 from stsbench.training.engine.two_views import check_two_views

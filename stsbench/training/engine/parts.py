@@ -11,7 +11,7 @@ from stsbench.errors import StsbenchError
 from stsbench.plugins import calling, where
 from stsbench.training.api.batch import Batch, Term
 from stsbench.training.api.method import Method
-from stsbench.training.engine.semi import Objective
+from stsbench.training.engine.ranked import Objective
 
 ROWS = ""  # the key of the terms whose count goes with the rows
 

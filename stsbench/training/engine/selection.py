@@ -26,7 +26,7 @@ from stsbench.training.api.batch import Batch, Term
 from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.engine.live import live_encoder
-from stsbench.training.engine.semi import Objective
+from stsbench.training.engine.ranked import Objective
 from stsbench.training.recipes.sections import OWN_PAIRS
 
 Score = Callable[[Inference], float]

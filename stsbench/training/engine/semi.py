@@ -16,7 +16,7 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_views
 from stsbench.training.api.method import Method
-from stsbench.training.recipes.method_plan import SUP, MethodPlan
+from stsbench.training.recipes.method_plan import SUP
 from stsbench.training.recipes.recipe import SemiSettings
 from stsbench.training.rows.batches import to_batch
 
@@ -45,6 +45,10 @@ class SemiSupervised(nn.Module):
     def classifier(self) -> NLIClassifier:
         """The method's submodule."""
         return cast(NLIClassifier, self.method.nli_classifier)
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The method's."""
+        return self.method.views(rows, rng)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """A view for each text of a row."""
@@ -95,6 +99,14 @@ class SemiSupervised(nn.Module):
         labelled = {} if batch.labelled is None else {_TERM: len(batch.labelled)}
         return {**self.method.counts(batch), **labelled}
 
+    def inputs(self) -> dict[str, str]:
+        """The method's."""
+        return self.method.inputs()
+
+    def notes(self) -> list[str]:
+        """The method's."""
+        return self.method.notes()
+
     def _nli(self, batch: Batch) -> Term:
         return self.classifier.term(self.method.vectors(batch.ids, batch.mask), batch)
 
@@ -113,11 +125,3 @@ class SemiSupervised(nn.Module):
             value = self._nli(self._probe_batch()).value
             gradients = torch.autograd.grad(value, weights, allow_unused=True)
         return [weight for weight, gradient in zip(weights, gradients, strict=True) if gradient is None]
-
-
-Objective = Method | SemiSupervised  # what gives the loop its terms
-
-
-def make_objective(plan: MethodPlan, method: Method) -> Objective:
-    """The method itself, or with recipe.semi the method and its classifier."""
-    return method if plan.semi is None else SemiSupervised(method, plan.semi)

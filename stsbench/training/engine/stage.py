@@ -15,7 +15,7 @@ from stsbench.plugins import calling
 from stsbench.training.api.batch import Batch, Examples, Shares, Views
 from stsbench.training.api.method import Method
 from stsbench.training.api.view_checks import check_views
-from stsbench.training.engine.semi import Objective
+from stsbench.training.engine.ranked import Objective
 from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.rows.batches import Batches, to_batch
 from stsbench.training.rows.streams import stream
@@ -55,7 +55,7 @@ def stage_views(
 ) -> Views:
     """The views of a batch of the data, or of labelled rows."""
     name = "labelled_views" if labelled else "views"
-    make: Callable[[Examples, np.random.Generator], Views] = objective.labelled_views if labelled else method.views
+    make: Callable[[Examples, np.random.Generator], Views] = objective.labelled_views if labelled else objective.views
     views = calling(type(method), name, partial(make, rows, rng))
     return check_views(method, views, rows.rows, name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stsbench.errors import StsbenchError
@@ -12,6 +12,7 @@ from stsbench.training.api.labelled import nli_roles
 from stsbench.training.api.method import Method
 from stsbench.training.api.needs import LabelledUse, Needs
 from stsbench.training.api.options import Options
+from stsbench.training.api.ranking_options import RankingOptions, check_ranking
 from stsbench.training.recipes.methods import load_method
 from stsbench.training.recipes.recipe import Recipe, SemiSettings
 
@@ -20,7 +21,8 @@ SUP = "sup"  # the stage of labelled rows that recipe.semi puts before the metho
 
 @dataclass(frozen=True)
 class MethodPlan:
-    """A method's class with its options, and what recipe.semi adds to it: a cross-entropy on labelled rows.
+    """A method's class with its options, and what recipe.semi adds to it: a cross-entropy on labelled rows; and
+    recipe.ranking: terms on the views that it contrasts.
 
     joint, sup-joint: a batch of labelled rows goes with each batch of the method's own stages. sup-joint, sup-unsup: before
     them comes the stage "sup" with labelled rows only. All else is the method's.
@@ -29,6 +31,7 @@ class MethodPlan:
     kind: type[Method]
     options: Options
     semi: SemiSettings | None = None
+    ranking: RankingOptions | None = None
 
     @property
     def name(self) -> str:
@@ -86,7 +89,11 @@ def plan_of(recipe: Recipe) -> MethodPlan:
     uses labelled rows itself.
     """
     kind = load_method(recipe.method)
-    plan = MethodPlan(kind, kind.Options(**recipe.options))
+    plan = MethodPlan(kind, kind.Options(**recipe.options), ranking=recipe.ranking)
+    if recipe.ranking is not None:
+        if isinstance(plan.options, RankingOptions):
+            raise StsbenchError(f"ranking: the method {kind.name} ranks by its own options: set ranking to null")
+        check_ranking(recipe.ranking, "ranking")
     check_stages(kind, {stage: plan.labelled(stage) for stage in plan.method_stages})
     if recipe.semi is None:
         return plan
@@ -97,4 +104,4 @@ def plan_of(recipe: Recipe) -> MethodPlan:
             f"semi.alpha {recipe.semi.alpha:g} has no effect with semi.procedure sup-unsup, which adds up no losses: leave "
             "it out"
         )
-    return MethodPlan(kind, plan.options, recipe.semi)
+    return replace(plan, semi=recipe.semi)

@@ -13,6 +13,7 @@ from stsbench.config import apply_sets, dump_yaml, flatten, put, shown, validate
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.registry import did_you_mean
+from stsbench.training.api.ranking_options import RankingOptions
 from stsbench.training.recipes.methods import options_of, short_name
 from stsbench.training.recipes.optimisation import check_optimisation
 from stsbench.training.recipes.sections import (
@@ -77,6 +78,7 @@ class Recipe(Section):
     options: dict[str, Any] = Field(default={})  # the method's own
     data: DataSettings = DataSettings()
     labelled: LabelledSettings | None = None
+    ranking: RankingOptions | None = None  # RankCSE's terms beside those of any contrastive method
     semi: SemiSettings | None = None  # makes any method that needs no labels a semi-supervised one
     training: TrainingSettings = TrainingSettings()
     stages: dict[str, dict[str, Any]] = Field(default={})  # stage -> {"data": {...}, "training": {...}}

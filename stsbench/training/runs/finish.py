@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ _LATER: dict[str, Any] = {  # settings that were added after the first records -
     "training.adam": "torch", "training.optimizer": "adamw", "training.rho": None, "training.milestones": [],
     "training.rates": [], "training.weight_decay_on": "matrices", "data.lines_per_row": 1, "labelled.lines_per_row": 1,
     "data.min_characters": 0, "labelled.min_characters": 0, "backbone.mean_cnn": None, "training.warmup_of": None,
-    "training.batch_tokens": None, "options.guide": "frozen",
+    "training.batch_tokens": None, "options.guide": "frozen", "ranking": None,
 }
 _ABSENT = object()
 SEARCH = "search.json"  # in a run folder: what the run was chosen among, by `stsbench sweep`
@@ -88,6 +88,7 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
         "before": before, "best": best, "after": after, **({"undefined": undefined} if undefined else {}),
         "exported": where, **({"encoder": devs[-1]["encoder"]} if devs and "encoder" in devs[-1] else {}),
         "backbone": position.inputs.get("backbone"),
+        **({"teachers": teachers} if (teachers := _teachers(position)) else {}),
         "processes": run.processes,
         "engine": run.engine,
         "sample": run.sample,
@@ -98,6 +99,11 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
             command=run.manifest.commands[0], resumed_by=run.manifest.commands[1:], started=run.manifest.started
         ),
     }
+
+
+def _teachers(position: Position) -> dict[str, str]:
+    """teacher NUMBER -> the fingerprint of an encoder that the run learnt from."""
+    return {name: digest for name, digest in position.inputs.items() if name.startswith("teacher ")}
 
 
 def described_data(plan: MethodPlan, names: Sequence[str], data: Mapping[str, StageData]) -> dict[str, dict[str, Any]]:
@@ -146,6 +152,13 @@ def _trained_on(summary: Mapping[str, Any], backbone: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*trained_on_of(backbone), *(trained_on_of(base) if base else ()), *here]))
 
 
+def _without_folders(key: str, value: Any, known: Container[str]) -> Any:
+    """A setting as it is wherever its files lie. known: names of sets, which are no files."""
+    if key.endswith(".teachers"):
+        return [{**teacher, "model": Path(teacher["model"]).name} for teacher in value]
+    return Path(value).name if value and _names_a_file(key) and value not in known else value
+
+
 def _names_a_file(key: str) -> bool:
     return key.endswith((".file", ".model")) or key in ("method", "selection.by")
 
@@ -161,7 +174,7 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
     sampled = [part for part in (recipe.labelled, recipe.data) if part and (part.share < 1 or part.sample is not None)]
     known = {item.id for item in entries("senteval")}  # names of sets, not of files: stsb/train is not sick-r/train
     settings = {
-        key: Path(value).name if value and _names_a_file(key) and value not in known else value
+        key: _without_folders(key, value, known)
         for key, value in flatten(values).items()
         if not key.endswith(".sample_seed") and _LATER.get(key, _ABSENT) != value
     }
@@ -178,7 +191,7 @@ def _training_facts(recipe: Recipe, summary: Mapping[str, Any]) -> dict[str, Any
     return {
         "seed": recipe.seed, "recipe": f"{short_name(recipe.method)}/{recipe.name}", **trained_as(recipe),
         **{key: summary[key] for key in ("method_file",) if key in summary},
-        **{key: summary[key] for key in ("stage", "from", "backbone") if summary.get(key)},
+        **{key: summary[key] for key in ("stage", "from", "backbone", "teachers") if summary.get(key)},
         **({"kept": summary["exported"]} if not summary["best"] and ", as " in summary["exported"] else {}),
         "data": {name: entry["digest"] for name, entry in summary["data"].items()},
     }

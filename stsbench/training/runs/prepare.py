@@ -23,8 +23,8 @@ from stsbench.training.api.checks import check_candidates, check_inference, chec
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.ranked import Objective, make_objective
 from stsbench.training.engine.selection import Selection, dev_selection, fixed_randomness
-from stsbench.training.engine.semi import Objective, make_objective
 from stsbench.training.engine.stage import Stage, held_out_batches
 from stsbench.training.engine.two_views import why
 from stsbench.training.export.export import try_export
@@ -114,7 +114,7 @@ def prepare_run(
     # From here on each process draws its own dropout masks.
     torch.manual_seed((recipe.seed * 1_000_003 + accelerator.process_index) % 2**63)
     method.to(accelerator.device)
-    for line in [*_left_behind(recipe, Path(backbone.folder)), *calling(plan.kind, "notes", method.notes)]:
+    for line in [*_left_behind(recipe, Path(backbone.folder)), *calling(plan.kind, "notes", objective.notes)]:
         log(line)
     run = PreparedRun(
         options, manifest, accelerator, log, plan, names, checkpoints, resumed, warm_start, data, method, objective, stages,
@@ -284,14 +284,14 @@ def _inputs(run: PreparedRun) -> dict[str, str]:
     elif run.selection:
         scored_on = f"{run.selection.name} {run.selection.digests}"
         inputs["dev data"] = hashlib.sha256(scored_on.encode()).hexdigest()
-    return {**inputs, **calling(run.plan.kind, "inputs", run.method.inputs)}
+    return {**inputs, **calling(run.plan.kind, "inputs", run.objective.inputs)}
 
 
 def _check_inputs(run: PreparedRun) -> None:
     """Raises StsbenchError where the run that is resumed, or the earlier one, read something else."""
     recipe, inputs, output = run.recipe, run.inputs, run.options.output
     if warm_start := run.warm_start:
-        check_inputs(warm_start, run.method.inputs(), recipe.backbone.model)
+        check_inputs(warm_start, run.objective.inputs(), recipe.backbone.model)
         check_labels(f"--from {warm_start.run}", warm_start.position.inputs, inputs)
         if recipe.selection.over == "all" and run.selection:
             check_best(warm_start, inputs["dev data"])

@@ -18,7 +18,7 @@ from stsbench.errors import DataError, StsbenchError
 from stsbench.plugins import calling
 from stsbench.training.api.method import Method
 from stsbench.training.engine.optimiser import shortened_warmup, warmup_steps
-from stsbench.training.engine.semi import Objective
+from stsbench.training.engine.ranked import Objective
 from stsbench.training.engine.stage import LabelledBatches, Stage
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.precision import lacks_fp16

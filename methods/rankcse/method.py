@@ -1,0 +1,76 @@
+"""RankCSE (Liu et al. 2023): SimCSE, and a batch that is ranked alike by both views, and as teachers rank it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from torch import Tensor
+
+from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.training.api.contrasting import contrast
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import Needs
+from stsbench.training.api.ranking import Ranking
+from stsbench.training.api.roles import pairs_or_sentence, role_views
+from stsbench.training.modules.backbone import Backbone
+
+from .checks import check_head, check_options
+from .options import RankCSEOptions
+
+
+class RankCSE(Method):
+    """L = L_infoNCE + beta L_consistency + gamma L_rank. The teachers are any encoders, which are not trained."""
+
+    name = "rankcse"
+    Options = RankCSEOptions
+    options: RankCSEOptions
+    sample_settings = {"options.teachers": [{"model": "minilm"}]}  # noqa: RUF012 - as of the base
+
+    def __init__(self, backbone: Backbone, options: RankCSEOptions) -> None:
+        """Raises StsbenchError, one line, for options that do not go together."""
+        super().__init__(backbone, options)
+        check_head(options, backbone.pooler)
+        self.ranking = Ranking(options, backbone)
+        std = getattr(backbone.model.config, "initializer_range", 0.02)
+        self.head = MLPHead(backbone.width, std) if options.head != "none" else None
+
+    @classmethod
+    def needs(cls, options: RankCSEOptions) -> Needs:
+        """Sentences, or pairs and hard negatives; dropout where the views are the sentence twice."""
+        check_options(options)
+        roles = partial(pairs_or_sentence, view=options.view, unsupervised="listmle-bert-base")
+        return Needs(roles, dropout=options.view == "dropout")
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The sentence twice, or a view a role; and how alike the teachers find the texts."""
+        return self.ranking.add_to(role_views(self, rows), rows)
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """contrastive: SimCSE's Eq. 4 (plain sentences) or 5; ranking and consistency: `Ranking.terms`."""
+        queries, keys, *negatives = self.vectors(batch.ids, batch.mask).split(len(batch))
+        term = contrast(
+            queries, keys, negatives, batch.shares, self.gather_mode, temperature=self.options.temperature
+        )
+        return {"contrastive": term, **self.ranking.terms(queries, keys, negatives, batch, self.gather_mode)}
+
+    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(n, d) through the head that training has."""
+        vectors = self.backbone.pooled(ids, mask)
+        return vectors if self.head is None else self.head(vectors)
+
+    def inputs(self) -> dict[str, str]:
+        """The teachers, by their fingerprints."""
+        return self.ranking.inputs()
+
+    def notes(self) -> list[str]:
+        """Which the teachers are."""
+        return self.ranking.notes()
+
+    def inference(self) -> Inference:
+        """The encoder; its MLP only where it is kept."""
+        if self.options.head == "mlp":
+            assert self.head is not None
+            return Inference(self.backbone.model, self.backbone.tokenizer, "cls+dense", dense=self.head.dense)
+        return super().inference()

@@ -1,0 +1,85 @@
+"""Encoders that are not trained, as teachers: how alike they find the texts of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import EncoderError, StsbenchError
+
+_LEAST = 1e-8  # the smallest norm that is divided by
+
+
+class Teachers:
+    """Any encoders, weighted. They read texts, not token ids, so that a teacher may have any vocabulary.
+
+    They are no part of the method's weights: no checkpoint and no export holds them. A run knows them by fingerprint.
+    """
+
+    def __init__(
+        self, models: Sequence[tuple[str, Mapping[str, Any], float]], option: str = "teachers", offline: bool = False
+    ) -> None:
+        """models: of each teacher its name as after --model, further arguments of `load_encoder`, and its weight."""
+        self.models, self.option, self.offline = models, option, offline
+        self.encoders: list[Encoder] = []
+
+    def load(self, device: torch.device) -> None:
+        """Read them, once, and have each encode a text: some load late, and draw random numbers then, which a run that was
+        resumed would draw at another step. Here they are put back. Raises EncoderError, one line, that names the teacher."""
+        if self.encoders:
+            return
+        name = str(device) if device.type in ("cuda", "mps") else "cpu"
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            self.encoders = [self._loaded(model, settings, name) for model, settings, _ in self.models]
+
+    def fingerprints(self) -> dict[str, str]:
+        """teacher NUMBER, from 1 -> its fingerprint."""
+        return {f"teacher {k}": encoder.identity.fingerprint() for k, encoder in enumerate(self.encoders, 1)}
+
+    def notes(self) -> list[str]:
+        """Which they are and how they pool, a line each."""
+        shares = self._shares()
+        return [
+            f"teacher {k}: {encoder.spec.name}, pooler {encoder.spec.pooler}, weight {share:g}"
+            for k, (encoder, share) in enumerate(zip(self.encoders, shares, strict=True), 1)
+        ]
+
+    def similarities(self, queries: Sequence[str], others: Sequence[str]) -> NDArray[np.float32]:
+        """float32 (n, m), the weighted mean of the teachers' cosines between n and m texts."""
+        total = np.zeros((len(queries), len(others)))
+        for encoder, share in zip(self.encoders, self._shares(), strict=True):
+            vectors = _unit(encoder, [*queries, *others])
+            # in float64: two equal texts then stand at one distance from every other
+            total += share * _dense(vectors[: len(queries)] @ vectors[len(queries) :].T)
+        return total.astype(np.float32)
+
+    def _loaded(self, model: str, settings: Mapping[str, Any], device: str) -> Encoder:
+        try:
+            encoder = load_encoder(model, **{"device": device, "offline": self.offline, **settings}).identified()
+            encoder.encode(["a"])
+        except TypeError as error:
+            raise StsbenchError(f"{self.option}: {model}: {error}") from error
+        except EncoderError as error:
+            raise EncoderError(f"{self.option}: {error}") from error
+        return encoder
+
+    def _shares(self) -> list[float]:
+        total = sum(weight for *_, weight in self.models)
+        return [weight / total for *_, weight in self.models]
+
+
+def _unit(encoder: Encoder, texts: list[str]) -> Any:
+    vectors = encoder.encode(texts).astype(np.float64)
+    norms = np.sqrt(_dense((vectors.multiply(vectors) if hasattr(vectors, "multiply") else vectors * vectors).sum(1)))
+    lengths = np.maximum(norms.reshape(-1, 1), _LEAST)
+    return vectors.multiply(1 / lengths).tocsr() if hasattr(vectors, "multiply") else vectors / lengths
+
+
+def _dense(values: Any) -> NDArray[np.float64]:
+    return np.asarray(values.toarray() if hasattr(values, "toarray") else values)

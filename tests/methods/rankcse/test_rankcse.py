@@ -1,0 +1,224 @@
+"""RankCSE's terms against loops over texts encoded one at a time, and what its teachers are to a run."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from method_oracle import MemoryRows, batch_of, make, total
+from method_runs import StopAt, Stopped, make_place, recipe_of, train
+from shipped_recipes import one_line
+from simcse_oracle import PLAIN, QUADRUPLES, TRIPLETS, cls, folder, naive_info_nce, same
+
+from stsbench.encoders.load import load_encoder
+from stsbench.methods.rankcse.method import RankCSE
+from stsbench.methods.simcse.method import SimCSE
+from stsbench.training.api.batch import Shares
+from stsbench.training.api.ranking_options import RankingOptions
+from stsbench.training.engine.ranked import Ranked
+from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.rows.batches import to_batch
+
+__all__ = ["folder"]
+WORDS = {"model": "lexical:token-set"}
+NONE = {"gamma": 0, "consistency": "none"}
+
+
+def teachers(folder):
+    return [{"model": str(folder), "settings": {"pooler": "mean"}, "weight": 0.5}, {**WORDS, "weight": 1.5}]
+
+
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True)) / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+
+
+def naive_teacher(folder, anchors, others):
+    """[i][j] a quarter of the mean's cosine and three of the words', as float32 holds them."""
+    encoder = load_encoder(str(folder), pooler="mean")
+    vectors = {text: encoder.encode([text])[0].tolist() for text in (*anchors, *others)}
+
+    def words(a, b):
+        one, other = set(a.lower().split()), set(b.lower().split())
+        return len(one & other) / math.sqrt(len(one) * len(other))
+
+    return [[float(np.float32(0.25 * cosine(vectors[a], vectors[b]) + 0.75 * words(a, b))) for b in others] for a in anchors]
+
+
+def naive_ranking(student, teacher, loss, own, t=0.05, tau=0.05):
+    losses = []
+    for i, (row, target) in enumerate(zip(student, teacher, strict=True)):
+        columns = [j for j in range(len(row)) if own or j != i]
+        s, q = [row[j] / t for j in columns], [target[j] / tau for j in columns]
+        if loss == "listnet":
+            p, q = ([math.exp(each) / sum(map(math.exp, row)) for each in row] for row in (s, q))
+            losses.append(-sum(b * math.log(a) for a, b in zip(p, q, strict=True)))
+        else:
+            order = sorted(range(len(s)), key=lambda j: -q[j])
+            losses.append(sum(math.log(sum(math.exp(s[m]) for m in order[k:])) - s[order[k]] for k in range(len(s))))
+    return sum(losses) / len(losses)
+
+
+def naive_js(first, second, t=0.05):
+    losses = []
+    for row, other in zip(first, second, strict=True):
+        p, q = ([math.exp(x / t) / sum(math.exp(y / t) for y in scores) for x in scores] for scores in (row, other))
+        losses += [sum(a * math.log(2 * a / (a + b)) + b * math.log(2 * b / (a + b)) for a, b in zip(p, q, strict=True)) / 2]
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("padding", [0, 3])
+@pytest.mark.parametrize(("data", "options", "own"), [
+    (PLAIN, {}, True), (PLAIN, {"loss": "listnet", "teacher_temperature": 0.2}, False),
+    (PLAIN, {"loss": "listnet", "own": "in", "student_temperature": 0.3}, True), (PLAIN, {"own": "out"}, False),
+    (TRIPLETS, {"view": "given", "loss": "listnet"}, False), (QUADRUPLES, {"view": "given"}, True),
+])
+def test_every_term_is_that_of_the_equations(folder, data, options, own, padding):
+    method = make(RankCSE, folder, {"teachers": teachers(folder), **options})
+    terms = method(batch_of(method, MemoryRows(folder, data), more_padding=padding))
+    texts = list(data.values()) * (2 if len(data) == 1 else 1)
+    queries, keys, *negatives = [cls(folder, each, method.head.dense) for each in texts]
+    columns = [*keys, *(vector for block in negatives for vector in block)]
+    student = [[cosine(query, column) for column in columns] for query in queries]
+    teacher = naive_teacher(folder, texts[0], [text for each in texts[1:] for text in each])
+    t, tau = options.get("student_temperature", 0.05), options.get("teacher_temperature", 0.05)
+    same(terms["contrastive"].value, naive_info_nce(queries, keys, negatives))
+    same(terms["ranking"].value, naive_ranking(student, teacher, options.get("loss", "listmle"), own, t, tau))
+    square = [row[: len(keys)] for row in student]
+    same(terms["consistency"].value, naive_js(square, list(zip(*square, strict=True)), t))
+    assert {term.count for term in terms.values()} == {len(queries)}
+
+
+def test_without_its_terms_it_is_simcse_bit_for_bit(folder):
+    rows, losses = MemoryRows(folder, PLAIN), []
+    for kind, options in ((RankCSE, NONE), (SimCSE, {})):
+        method = make(kind, folder, options, dropout=0.1)
+        torch.manual_seed(5)
+        loss = total(method(batch_of(method, rows)))
+        gradients = torch.autograd.grad(loss, method.backbone.parameters())
+        losses.append((loss.item(), [gradient.tolist() for gradient in gradients]))
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("options", [{}, {"loss": "listnet", "consistency": "entropy", "gamma": 0.3, "beta": 0.2}])
+def test_any_contrastive_method_with_the_section_ranking_has_the_same_terms(folder, options):
+    rows, values = MemoryRows(folder, PLAIN), []
+    ranking = {"teachers": teachers(folder), **options}
+    for ranked in (False, True):
+        method = make(SimCSE if ranked else RankCSE, folder, {} if ranked else ranking, dropout=0.1)
+        objective = Ranked(method, method, RankingOptions(**ranking)) if ranked else method
+        torch.manual_seed(5)
+        batch = to_batch(objective.views(rows, np.random.default_rng(0)), Shares((5,)), 0, torch.device("cpu"))
+        terms = objective(batch)
+        values.append({name: (term.value.item(), term.weight, term.count) for name, term in terms.items()})
+        values[-1]["gradient"] = torch.autograd.grad(total(terms), next(method.backbone.parameters()))[0].tolist()
+    assert values[0] == values[1]
+
+
+def test_local_rows_are_ranked_among_themselves(folder):
+    texts = {role: [*column, *column[:2]] for role, column in TRIPLETS.items()}
+    method = make(RankCSE, folder, {"teachers": [WORDS], "view": "given"})
+    method.gather_mode = "local"
+    views = method.views(MemoryRows(folder, texts), np.random.default_rng(0))
+    part = method(to_batch(views, Shares((3, 4), 1), 0, torch.device("cpu")))
+    alone = method(batch_of(method, MemoryRows(folder, texts, range(3, 7))))
+    for name, term in part.items():
+        assert term.value.item() == pytest.approx(alone[name].value.item(), abs=1e-12) and term.count == 4
+
+
+def test_sentences_that_occur_twice_are_as_near_as_the_row_itself(folder):
+    method = make(RankCSE, folder, {"teachers": teachers(folder)})
+    rows = MemoryRows(folder, {"sentence": [*PLAIN["sentence"], PLAIN["sentence"][1]]})
+    similarities = batch_of(method, rows).by_row["teacher similarities"]
+    assert torch.equal(similarities[:, 1], similarities[:, 5]) and torch.equal(similarities[1], similarities[5])
+    assert similarities.diagonal().numpy() == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({}, "options.teachers is empty"),
+    ({"gamma": 0, "teachers": [WORDS]}, "options.gamma is 0"),
+    ({"gamma": 0, "eps": 1e-7}, "options.eps 1e-07 has no effect"),
+    ({"teachers": [WORDS], "loss": "listnet", "eps": 1e-7}, "options.loss is not listmle"),
+    ({"teachers": [WORDS], "teacher_temperature": 0.1}, "listmle knows only the order"),
+    ({"teachers": [{**WORDS, "weight": 2}]}, "the weight of a single teacher has no effect"),
+    ({"teachers": [WORDS], "consistency": "none", "beta": 2}, "options.consistency is none"),
+    ({"teachers": [{"model": "python:os:listdir"}]}, "python:os:listdir would run code that a recipe names"),
+    ({"teachers": [{**WORDS, "settings": {"trust_remote_code": True}}]}, "would run code that a recipe names"),
+    ({"teachers": [WORDS], "beta": 0}, "set options.consistency to none"),
+])
+def test_an_option_without_an_effect_is_refused(folder, options, message):
+    one_line(lambda: make(RankCSE, folder, options), message)
+
+
+@pytest.mark.parametrize(("teacher", "message"), [
+    ({"model": "no/such-model-here", "settings": {"offline": True}}, "options.teachers: "),
+    ({**WORDS, "settings": {"pooler": "cls"}}, "options.teachers: --pooler does not apply"),
+    ({**WORDS, "settings": {"poler": "cls"}}, "options.teachers: lexical:token-set: "),
+    ({"model": "lexcal:token-set"}, "did you mean 'lexical:'"),
+])
+def test_a_teacher_that_cannot_be_read_is_one_line(folder, teacher, message):
+    one_line(make(RankCSE, folder, {"teachers": [teacher]}).inputs, message)
+
+
+def test_a_text_that_the_method_makes_of_rows_is_not_ranked(folder):
+    method = make(SimCSE, folder, {})
+    objective = Ranked(method, method, RankingOptions(teachers=(WORDS,)))
+    method.views = lambda rows, rng: type(views)([each[:2] for each in views.tokens])
+    views = make(SimCSE, folder, {}).views(MemoryRows(folder, PLAIN), None)
+    one_line(lambda: objective.views(MemoryRows(folder, PLAIN), None), "ranking.teachers ranks rows, and this method")
+
+
+# --- a run ---
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        place = make_place(tmp_path_factory.mktemp("rankcse"))
+        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
+        yield place
+
+
+def test_a_run_knows_its_teachers_by_fingerprint_and_exports_none(place, tmp_path):
+    summary, _ = train(recipe_of(place, "rankcse"), tmp_path / "run", place)
+    encoders = [load_encoder(str(place / "model"), pooler="mean"), load_encoder("lexical:token-set")]
+    known = {f"teacher {k}": encoder.identity.fingerprint() for k, encoder in enumerate(encoders, 1)}
+    assert summary["teachers"] == known
+    position = json.loads(next((tmp_path / "run" / "checkpoints").glob("0-*/position.json")).read_text("utf-8"))
+    assert {key: value for key, value in position["inputs"].items() if key.startswith("teacher")} == known
+    plain, _ = train(recipe_of(place, "simcse", **{"options.mlm_weight": 0}), tmp_path / "plain", place)
+    assert "teachers" not in plain
+    names = [{path.name for path in (tmp_path / run / "best").rglob("*")} for run in ("run", "plain")]
+    assert names[0] == names[1]
+
+
+def test_another_teacher_is_no_resumption(place, tmp_path):
+    changed = place / "teacher"
+    load_encoder(str(place / "model"), pooler="mean")
+    changed.mkdir()
+    for path in (place / "model").iterdir():
+        (changed / path.name).write_bytes(path.read_bytes())
+    recipe = recipe_of(place, "promptbert-ranked", **{"training.accumulate": 1, "ranking.teachers": [
+        {"model": "teacher", "settings": {"pooler": "mean"}}]})
+    with pytest.raises(Stopped):
+        train(recipe, tmp_path / "run", place, callback=StopAt(2))
+    config = json.loads((changed / "config.json").read_text("utf-8"))
+    (changed / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-6}), "utf-8")
+    one_line(lambda: train(recipe, tmp_path / "run", place, resume=True), "the teacher 1 is not what")
+
+
+def test_what_the_section_ranking_refuses():
+    def plan(method, *settings):
+        return lambda: plan_of(load_recipe(method, None, settings))
+
+    section = "ranking.teachers=[{model: 'lexical:token-set'}]"
+    assert plan("simcse", section)().ranking == RankingOptions(teachers=(WORDS,))
+    one_line(plan("rankcse", section), "ranking: the method rankcse ranks by its own options")
+    one_line(plan("simcse", section, "ranking.loss=listnet", "ranking.eps=1e-7"), "ranking.loss is not listmle")
+    one_line(plan("simcse", "ranking.gamma=1"), "ranking.teachers is empty")
+
+
+def test_a_method_that_contrasts_nothing_cannot_be_ranked(place, tmp_path):
+    recipe = recipe_of(place, "mlm", **{"ranking.teachers": [WORDS], "selection.by": "none", "data.held_out": 0})
+    one_line(lambda: train(recipe, tmp_path / "run", place), "ranking: mlm compares no two views by the shared")
