@@ -32,6 +32,18 @@ class Reference(nn.Module):
         """Take the backbone's weights as they are now: where a stage begins."""
         self.backbone.load_state_dict(backbone.state_dict())
 
+    def randomise(self) -> None:
+        """New weights for the transformer, as of a model that was never trained, from torch's global generator."""
+        model = self.backbone.model
+        fresh = type(model)(copy.deepcopy(model.config)).state_dict()
+        model.load_state_dict({name: fresh[name] for name in model.state_dict()})
+
+    @torch.no_grad()
+    def follow(self, backbone: Backbone, momentum: float) -> None:
+        """A step towards the backbone's weights w: momentum * own + (1 - momentum) * w, of each weight."""
+        for own, weight in zip(self.backbone.parameters(), backbone.parameters(), strict=True):
+            own.copy_(own * momentum + weight * (1 - momentum))
+
     def states(self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...]) -> list[Tensor]:
         """The hidden states `wanted`, each (n, L, d), as of `Backbone.forward`."""
         with torch.no_grad():
