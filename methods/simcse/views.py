@@ -48,8 +48,8 @@ class ViewMaker:
 
     def _views(self, rows: Examples, rng: np.random.Generator) -> Views:
         if "sentence" not in rows.roles:
-            first, *later = rows.roles
-            return Views([rows.ids(first), *(self.later(rows, role, rng) for role in later)])
+            anchor, *later = rows.roles
+            return Views([rows.ids(anchor), *(self.later(rows, role, rng) for role in later)])
         view, both = self.options.view, self.options.augment_both
         plain: Ragged = rows.ids("sentence")
         if self.options.fixed_dropout_mask:

@@ -1,4 +1,4 @@
-"""ESimCSE made small, and its training once more: texts encoded one at a time by transformers, loops, lists, dictionaries."""
+"""ESimCSE made small, and its training once more: texts one at a time by transformers, loops, lists."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ def info_nce(
 
     queries: (n, d), this process's anchors; keys: (N, d), the positives of the whole batch; negatives: blocks m_b of
     (N, d), the hard negatives of the whole batch; stored: v (M, d), negatives of every anchor from elsewhere, such as
-    earlier batches. s is the cosine over `temperature`, or, with "dot", the plain product q . k without a temperature. One direction only: keys are never anchors. No anchor (n = 0) gives 0, with a gradient.
+    earlier batches. s is the cosine over `temperature`, or, with "dot", the plain product q . k without a temperature.
+    One direction only: keys are never anchors. No anchor (n = 0) gives 0, with a gradient.
     Products are taken in float32 at least, also under autocast: a bfloat16 cosine over 0.05 is off by up to 0.08.
     Source: Gao, Yao and Chen (2021), SimCSE, Eq. 1 and 4 (no negatives), 5 (negatives) and 8 (alpha); dot: Table D.1;
     stored: Wu et al. (2022), ESimCSE.

@@ -1,4 +1,4 @@
-"""A frozen copy of the model as it was before training: what the trained one is compared with, or held close to."""
+"""A copy of the model that no gradient trains: as it was before training, or following the trained one slowly."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Reference(nn.Module):
 
     @torch.no_grad()
     def follow(self, backbone: Backbone, momentum: float) -> None:
-        """A step towards the backbone's weights w: momentum * own + (1 - momentum) * w, of each weight."""
-        for own, weight in zip(self.backbone.parameters(), backbone.parameters(), strict=True):
-            own.copy_(own * momentum + weight * (1 - momentum))
+        """A step towards the backbone's weights w: momentum * w0 + (1 - momentum) * w, w0 the copy's own."""
+        for slow, weight in zip(self.backbone.parameters(), backbone.parameters(), strict=True):
+            slow.copy_(slow * momentum + weight * (1 - momentum))
 
     def states(self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...]) -> list[Tensor]:
         """The hidden states `wanted`, each (n, L, d), as of `Backbone.forward`."""

@@ -18,6 +18,7 @@ from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.esimcse.method import ESimCSE
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.training.api.batch import Shares
+from stsbench.training.api.options import Queue
 from stsbench.training.api.queue import NegativeQueue
 
 N, RATE = 5, 0.6
@@ -49,7 +50,7 @@ def gradients(method):
     {"queue": queue(3, momentum=0.0)}, {"queue": None}, {"repeat": None, "queue": queue(7)},
 ])
 def test_four_steps_are_those_of_a_loop(folder, options):
-    """Value and gradients to 1e-8, with padding that no row needs, while the weights move and the queue fills and runs over."""
+    """Value and gradients to 1e-8, with padding that no row needs, while weights move and the queue fills and runs over."""
     method = esimcse(folder, **{"repeat": REPEAT, **options})
     held = method.options.queue
     naive = Naive(folder, method, held.size if held else 0, held.momentum if held else 0)
@@ -84,7 +85,8 @@ def test_four_steps_are_those_of_a_loop(folder, options):
 def test_the_share_of_the_start_that_is_left(folder):
     """momentum^k after k forward passes of an encoder that stands still."""
     method = esimcse(folder, queue=queue(momentum=0.9, start="random"))
-    start, target = (copy.deepcopy(each.state_dict()) for each in (method.queue.encoder.backbone.model, method.backbone.model))
+    models = method.queue.encoder.backbone.model, method.backbone.model
+    start, target = (copy.deepcopy(model.state_dict()) for model in models)
     for step in range(6):
         method(batch_of(method, rows(folder, step)))
     for name, weight in method.queue.encoder.backbone.model.named_parameters():
@@ -144,6 +146,18 @@ def test_a_stage_begins_with_an_empty_queue_and_the_encoder_as_it_is(folder):
         assert all(torch.equal(now[name], value) for name, value in expected.items())
 
 
+@pytest.mark.parametrize("kind", [ESimCSE, SimCSE, DiffCSE])
+@pytest.mark.parametrize("change", [{"size": 3}, {"momentum": 0.5}, {"start": "copy"}, None])
+def test_every_choice_of_the_queue_shows_in_later_batches_and_not_in_the_first(folder, kind, change):
+    plain, losses = {"size": 9, "momentum": 0.9, "start": "random"}, []
+    for held in (plain, None if change is None else {**plain, **change}):
+        method = make(kind, folder, {"queue": held, **({"rtd_weight": 0.0} if kind is DiffCSE else {})})
+        method.start_stage("main")
+        losses.append([method(batch_of(method, rows(folder, step)))["contrastive"].value.item() for step in range(3)])
+    assert losses[0][0] == losses[1][0]
+    assert abs(losses[0][2] - losses[1][2]) > 1e-6
+
+
 # The same by other methods' options --------------------------------------------------------------------------------
 
 
@@ -193,7 +207,7 @@ def test_the_batch_norm_projector_stores_by_its_running_statistics(folder):
 
 @pytest.mark.parametrize(("kind", "options", "message"), [
     (SimCSE, {"queue": queue(), "encoders": 2}, "options.queue must be null with options.encoders 2"),
-    (SimCSE, {"repeat": REPEAT, "view": "crop", "rate": 0.2}, "options.repeat acts on the views dropout and given, not on crop"),
+    (SimCSE, {"repeat": REPEAT, "view": "crop", "rate": 0.2}, r"options\.repeat acts on .* dropout and given, not on crop"),
     (SimCSE, {"repeat": REPEAT, "fixed_dropout_mask": True}, "not on one vector of options.fixed_dropout_mask"),
     (DiffCSE, {"queue": queue(), "contrastive": False}, "there is no contrastive term"),
 ])
@@ -248,7 +262,7 @@ def test_two_processes_have_the_gradient_of_one(folder, both, number):
 
 def test_the_newest_vectors_are_kept_in_their_order(folder):
     method = esimcse(folder, queue=None)
-    held = NegativeQueue(method.backbone, 16, methods.ESimCSE().queue.model_copy(update={"size": 3})).double()
+    held = NegativeQueue(method.backbone, method.backbone.width, Queue(size=3)).double()
     head = torch.nn.Identity()
     for step in range(2):
         batch = batch_of(method, rows(folder, step))
