@@ -64,4 +64,6 @@ def spelled(value: object) -> str:
     """As a recipe spells it."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(spelled, value))}]"
+    if isinstance(value, BaseModel):
+        return f"{{{', '.join(f'{name}: {spelled(inner)}' for name, inner in value)}}}"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
