@@ -36,7 +36,8 @@ _MODULES = {name: f"stsbench.training.api.{module}" for name, module in _PUBLIC.
 _MODULES["Backbone"] = "stsbench.training.modules.backbone"
 __all__ = [
     "IGNORED", "Backbone", "Batch", "Examples", "Gathering", "Inference", "LabelledUse", "Method", "NLIClassifier",
-    "Needs", "NegativeQueue", "Options", "Queue", "Ragged", "Repeater", "Repetition", "RoleChoice", "Shares", "Term", "Views",
+    "Needs", "NegativeQueue", "Options", "Queue", "Ragged", "Repeater", "Repetition", "RoleChoice", "Shares", "Term",
+    "Views",
     "classes_of", "contrast", "gather", "nli_roles", "nli_views", "pairs_or_sentence",
     "refuse_idle", "role_views", "sentence_role",
 ]
