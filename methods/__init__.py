@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from . import declutr as declutr
     from . import diffaug as diffaug
     from . import diffcse as diffcse
+    from . import esimcse as esimcse
     from . import isbert as isbert
     from . import mirrorbert as mirrorbert
     from . import mlm as mlm
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .declutr.options import DeCLUTROptions as DeCLUTR
     from .diffaug.options import DiffAugOptions as DiffAug
     from .diffcse.options import DiffCSEOptions as DiffCSE
+    from .esimcse.options import ESimCSEOptions as ESimCSE
     from .isbert.options import ISBERTOptions as ISBERT  # noqa: N814
     from .mirrorbert.options import MirrorBERTOptions as MirrorBERT
     from .mlm.options import MaskedLMOptions as MaskedLM
@@ -50,6 +52,7 @@ _FOLDERS = {
     "DeCLUTR": "declutr",
     "DiffAug": "diffaug",
     "DiffCSE": "diffcse",
+    "ESimCSE": "esimcse",
     "ISBERT": "isbert",
     "MaskedLM": "mlm",
     "MirrorBERT": "mirrorbert",
@@ -63,8 +66,9 @@ _FOLDERS = {
 
 __all__ = [
     "ISBERT", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
-    "DiffCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct", "declutr", "diffaug",
-    "diffcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert", "sgopt", "simcse",
+    "DiffCSE", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct", "declutr",
+    "diffaug", "diffcse", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert", "sgopt",
+    "simcse",
 ]
 
 

@@ -290,6 +290,8 @@ def _type_in_words(annotation: Any) -> str:
         return f"list of {', '.join(dict.fromkeys(_type_in_words(argument) for argument in inner if argument is not ...))}"
     if origin is dict:
         return f"mapping of {_type_in_words(inner[0])} to {_type_in_words(inner[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"mapping: {'; '.join(f'{name} {values_of(field)}' for name, field in annotation.model_fields.items())}"
     return "None" if annotation is type(None) else getattr(annotation, "__name__", str(annotation))
 
 

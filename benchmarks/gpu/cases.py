@@ -14,6 +14,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method, settings
     "simcse": ("simcse", {"options.mlm_weight": 0.1}),
     "simcse triplets": ("simcse", {"options.view": "given", "data.file": str(SAMPLE / "nli_for_simcse.csv"),
                                    "data.columns": {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"}}),
+    "esimcse": ("esimcse", {}),
     "mlm": ("mlm", {"data.held_out": 0}),
     "diffcse": ("diffcse", {"options.generator": None}),
     "sarcse": ("sarcse", {}),

@@ -16,6 +16,7 @@ from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.gathering import counted, gather
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
+from stsbench.training.api.queue import NegativeQueue
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import made_up
@@ -43,6 +44,10 @@ class DiffCSE(Method):
         self.auxiliary = Auxiliary(backbone, options) if options.rtd_weight > 0 else None
         self.projector = self._projector()
         self.changer = Changer(backbone, options) if self.auxiliary is not None or options.augmented_as else None
+        self.queue: NegativeQueue | None = None
+        if options.queue is not None:
+            width = self.projector.outer.out_features if isinstance(self.projector, BatchNormProjector) else None
+            self.queue = NegativeQueue(backbone, width or backbone.vector_width, options.queue)
         self.make_views = ViewMaker(backbone, options)
 
     @classmethod
@@ -51,9 +56,15 @@ class DiffCSE(Method):
         check_options(options)
         alone = options.sentence == "same"
         return Needs(
-            partial(pairs_or_sentence, view=options.view), dropout=options.view == "dropout" and options.contrastive,
+            partial(pairs_or_sentence, view=options.view),
+            dropout=options.view == "dropout" and options.contrastive and options.repeat is None,
             usable=None if alone else partial(followed, option=f"options.sentence {options.sentence}"), reach=int(not alone),
         )
+
+    def start_stage(self, stage: str) -> None:
+        """An empty queue, also where a stage of labelled rows (recipe.semi) trained the encoder before."""
+        if self.queue is not None:
+            self.queue.restart(self.backbone)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentences, then changed copies of them, block by block (views.py)."""
@@ -72,6 +83,8 @@ class DiffCSE(Method):
         raw = self.backbone.pooled(encoded, encoded_mask)
         projected = self._project(raw, batch.shares)
         terms = self._contrastive(projected, n, batch.shares) if options.contrastive else {}
+        if self.queue is not None:
+            self.queue.enqueue(self.backbone, batch.ids[:n], batch.mask[:n], self.projector, batch.shares)
         if self.auxiliary is not None and self.changer is not None:
             first = projected if options.condition == "projected" else raw
             first = first.detach() if options.detach else first
@@ -167,13 +180,13 @@ class DiffCSE(Method):
     def _contrastive(self, vectors: Tensor, n: int, shares: Shares) -> dict[str, Term]:
         options = self.options
         queries, keys, *negatives = vectors.split(n)
-        positives = {"contrastive": keys}
+        positives, stored = {"contrastive": keys}, self.queue.stored() if self.queue is not None else None
         if options.augmented_as == "positive":
             positives["contrastive_augmented"] = negatives.pop()
         return {
             name: contrast(
                 queries, positive, negatives, shares, self.gather_mode,
-                temperature=options.temperature, similarity=options.similarity,
+                temperature=options.temperature, similarity=options.similarity, stored=stored,
             )
             for name, positive in positives.items()
         }

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from stsbench.training.api.options import Options
+from stsbench.training.api.options import Options, Queue, Repetition
 
 Operator = Literal["replace", "insert", "delete"]
 
@@ -39,3 +39,5 @@ class DiffCSEOptions(Options):
     condition: Literal["projected", "raw"] = "projected"  # the vector that the discriminator reads in slot 0
     detach: bool = False  # true: no gradient from the discriminator to the encoder
     rtd_mean: Literal["all", "attended", "attended_without_specials"] = "all"  # all: padding and slot 0 count, too
+    repeat: Repetition | None = None  # ESimCSE: sub-words or words repeated in every view but the first; null: none
+    queue: Queue | None = None  # ESimCSE: vectors of earlier batches as further negatives; null: none

@@ -9,6 +9,7 @@ import numpy as np
 from stsbench.data.text.following import following
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Examples, Ragged, Views
+from stsbench.training.api.repetition import Repeater
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import delete_tokens, insert_masks
 from stsbench.training.modules.masking import mask_tokens
@@ -35,6 +36,7 @@ class ViewMaker:
         """Raises StsbenchError for a tokenizer without the mask token that replace and insert need."""
         tokenizer = backbone.tokenizer
         self.options, self.max_length = options, backbone.max_length
+        self.repeater = Repeater(backbone, options.repeat) if options.repeat is not None else None
         self.special, self.mask_id, self.vocabulary = tokenizer.all_special_ids, tokenizer.mask_token_id, len(tokenizer)
         masking = [operator for operator in options.operators if operator != "delete"]
         if changes(options) and masking and self.mask_id is None:
@@ -43,12 +45,11 @@ class ViewMaker:
             )
 
     def __call__(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The views of one batch. Sentences as they are cost `rng` nothing."""
+        """The views of one batch. Sentences as they are cost `rng` nothing. Changed copies are of repeated ones, too."""
         options = self.options
-        if options.view == "given":
-            sentences: list[Ragged] = [rows.ids(role) for role in rows.roles]
-        else:
-            sentences = [rows.ids("sentence")] * 2
+        first, *later = rows.roles if options.view == "given" else ("sentence", "sentence")
+        plain = rows.ids(first)
+        sentences: list[Ragged] = [plain, *(self._later(rows, role, rng) for role in later)]
         views = Views(list(sentences), one_length=options.rtd_mean == "all" and detects(options))
         if not changes(options):
             return views
@@ -63,6 +64,9 @@ class ViewMaker:
                 for ids in originals if options.augmented_as is None else originals[:1]:
                     self._add(views, operator, sentence, ids, rng)
         return views
+
+    def _later(self, rows: Examples, role: str, rng: np.random.Generator) -> Ragged:
+        return rows.ids(role) if self.repeater is None else self.repeater(rows, role, rng)
 
     def _add(self, views: Views, operator: Operator, sentence: str, ids: Ragged, rng: np.random.Generator) -> None:
         """One changed copy of one view."""

@@ -31,6 +31,11 @@ def check_options(options: SimCSEOptions) -> None:
         raise StsbenchError(f"options.fixed_dropout_mask makes both views one vector: set options.view dropout, not {view}")
     if options.fixed_dropout_mask and options.encoders == 2:
         raise StsbenchError("options.fixed_dropout_mask makes both views one vector: options.encoders must be 1")
+    if options.repeat is not None and (view not in ("dropout", "given") or options.fixed_dropout_mask):
+        what = "one vector of options.fixed_dropout_mask" if options.fixed_dropout_mask else view
+        raise StsbenchError(f"options.repeat acts on the views dropout and given, not on {what}: set it to null")
+    if options.queue is not None and options.encoders == 2:
+        raise StsbenchError("options.queue must be null with options.encoders 2: which of them it follows is not published")
     if options.mlm_in_place and options.mlm_weight == 0:
         raise StsbenchError("options.mlm_in_place needs the masked-LM term: set options.mlm_weight, e.g. 0.1")
     if options.mlm_weight > 0 and view == "mlm":

@@ -16,6 +16,7 @@ from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
+from stsbench.training.api.queue import NegativeQueue
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import LMHead, made_up
@@ -45,6 +46,9 @@ class SimCSE(Method):
             self.lm_head = LMHead.load(backbone.folder, backbone.model, backbone.name, tied=False)
         self.replacer = Replacer(backbone, options.replacer) if options.view == "mlm" else None
         self.second = _second(backbone, self.head) if options.encoders == 2 else None
+        self.queue: NegativeQueue | None = None
+        if options.queue is not None:
+            self.queue = NegativeQueue(backbone, backbone.vector_width, options.queue)
         self.make_views = ViewMaker(backbone, options)
 
     @classmethod
@@ -55,8 +59,14 @@ class SimCSE(Method):
         follows = partial(followed, option=f"options.view {options.view}") if options.view in NEXT else None
         return Needs(
             partial(roles_of, options), usable=follows, reach=NEXT.get(options.view, 0),
-            dropout=options.view == "dropout" and not (options.fixed_dropout_mask or options.mlm_in_place),
+            dropout=options.view == "dropout"
+            and not (options.fixed_dropout_mask or options.mlm_in_place or options.repeat is not None),
         )
+
+    def start_stage(self, stage: str) -> None:
+        """An empty queue, also where a stage of labelled rows (recipe.semi) trained the encoder before."""
+        if self.queue is not None:
+            self.queue.restart(self.backbone)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """One view (one dropout mask for both), two, or as many as the data have roles, in their order."""
@@ -64,14 +74,18 @@ class SimCSE(Method):
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive: the mean over anchors of -log(e^(sim(z1, z2) / t) / sum over the batch); mlm: the auxiliary loss."""
-        options = self.options
-        queries, keys, *negatives = self._vectors(self._contrasted(batch), batch)
+        options, ids = self.options, self._contrasted(batch)
+        queries, keys, *negatives = self._vectors(ids, batch)
         terms = {
             "contrastive": contrast(
                 queries, keys, negatives, batch.shares, self.gather_mode,
                 temperature=options.temperature, similarity=options.similarity, alpha=options.alpha,
+                stored=self.queue.stored() if self.queue is not None else None,
             )
         }
+        if self.queue is not None:
+            n = len(batch)
+            self.queue.enqueue(self.backbone, ids[:n], batch.mask[:n], self.head, batch.shares)
         if self.lm_head is not None:
             hidden = self.backbone(batch.extra["mlm_ids"], batch.mask)[0]
             chosen = (batch.extra["mlm_labels"] != IGNORED).nonzero(as_tuple=True)  # a GPU is waited for once

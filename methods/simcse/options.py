@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from stsbench.training.api.options import Options
+from stsbench.training.api.options import Options, Queue, Repetition
 
 
 class SimCSEOptions(Options):
@@ -31,3 +31,6 @@ class SimCSEOptions(Options):
     augment_both: bool = False  # the augmentation on both views; by default on the positive only
     thesaurus: str | None = None  # view synonym: a file, word TAB synonym TAB synonym ... a line
     replacer: str | None = None  # view mlm: the masked LM that fills in; null: the backbone's own
+    # ESimCSE: sub-words or words repeated in every view but the first, with the views dropout and given; null: none
+    repeat: Repetition | None = None
+    queue: Queue | None = None  # ESimCSE: vectors of earlier batches as further negatives; null: none

@@ -14,6 +14,7 @@ from stsbench.data.text.augment import crop, delete_one_word, delete_words, read
 from stsbench.data.text.following import following
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Examples, Ragged, Views
+from stsbench.training.api.repetition import Repeater
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.masking import mask_tokens
 
@@ -31,6 +32,7 @@ class ViewMaker:
         self.options, self.max_length = options, backbone.max_length
         self.tokenizer = copy.deepcopy(backbone.tokenizer)  # the truncation set on it below must not reach its other users
         self.change = _change(options)
+        self.later = Repeater(backbone, options.repeat) if options.repeat is not None else _plain
         if options.mlm_weight > 0 and self.tokenizer.mask_token_id is None:
             raise StsbenchError(f"options.mlm_weight needs a mask token, and the tokenizer of {backbone.name} has none")
 
@@ -46,13 +48,14 @@ class ViewMaker:
 
     def _views(self, rows: Examples, rng: np.random.Generator) -> Views:
         if "sentence" not in rows.roles:
-            return Views([rows.ids(role) for role in rows.roles])
+            anchor, *later = rows.roles
+            return Views([rows.ids(anchor), *(self.later(rows, role, rng) for role in later)])
         view, both = self.options.view, self.options.augment_both
         plain: Ragged = rows.ids("sentence")
         if self.options.fixed_dropout_mask:
             return Views([plain])
         if view == "dropout":
-            return Views([plain, plain])
+            return Views([plain, self.later(rows, "sentence", rng)])
         if view in NEXT:
             return Views([plain, following(rows, NEXT[view], rng).ids("sentence")])
         texts = rows.texts("sentence")
@@ -73,6 +76,10 @@ class ViewMaker:
 
     def _tokenised(self, texts: list[str]) -> Any:
         return self.tokenizer(texts, truncation=True, max_length=self.max_length, padding=False)
+
+
+def _plain(rows: Examples, role: str, rng: np.random.Generator) -> Ragged:
+    return rows.ids(role)
 
 
 def _change(options: SimCSEOptions) -> Change | None:

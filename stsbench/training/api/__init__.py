@@ -15,17 +15,20 @@ if TYPE_CHECKING:
     from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles, nli_views
     from stsbench.training.api.method import Inference, Method
     from stsbench.training.api.needs import LabelledUse, Needs, RoleChoice, sentence_role
-    from stsbench.training.api.options import Options, refuse_idle
+    from stsbench.training.api.options import Options, Queue, Repetition, refuse_idle
+    from stsbench.training.api.queue import NegativeQueue
+    from stsbench.training.api.repetition import Repeater
     from stsbench.training.api.roles import pairs_or_sentence, role_views
     from stsbench.training.modules.backbone import Backbone
 
 _PUBLIC = {
     "Method": "method", "Inference": "method",
     "LabelledUse": "needs", "Needs": "needs", "RoleChoice": "needs", "sentence_role": "needs",
-    "Options": "options", "refuse_idle": "options",
+    "Options": "options", "Queue": "options", "Repetition": "options", "refuse_idle": "options",
     "Batch": "batch", "Examples": "batch", "IGNORED": "batch", "Ragged": "batch", "Shares": "batch", "Term": "batch",
     "Views": "batch",
     "contrast": "contrasting", "gather": "gathering", "Gathering": "gathering",
+    "NegativeQueue": "queue", "Repeater": "repetition",
     "NLIClassifier": "labelled", "classes_of": "labelled", "nli_roles": "labelled", "nli_views": "labelled",
     "pairs_or_sentence": "roles", "role_views": "roles",
 }
@@ -33,7 +36,8 @@ _MODULES = {name: f"stsbench.training.api.{module}" for name, module in _PUBLIC.
 _MODULES["Backbone"] = "stsbench.training.modules.backbone"
 __all__ = [
     "IGNORED", "Backbone", "Batch", "Examples", "Gathering", "Inference", "LabelledUse", "Method", "NLIClassifier",
-    "Needs", "Options", "Ragged", "RoleChoice", "Shares", "Term", "Views",
+    "Needs", "NegativeQueue", "Options", "Queue", "Ragged", "Repeater", "Repetition", "RoleChoice", "Shares", "Term",
+    "Views",
     "classes_of", "contrast", "gather", "nli_roles", "nli_views", "pairs_or_sentence",
     "refuse_idle", "role_views", "sentence_role",
 ]

@@ -40,10 +40,12 @@ def contrast(
     temperature: float = 0.05,
     similarity: Similarity = "cosine",
     alpha: float = 1.0,
+    stored: Tensor | None = None,
 ) -> Term:
     """The InfoNCE term of this process's rows against the vectors of all processes (local: against its own only).
 
-    queries, keys and each of `negatives`: (n, d), row by row this process's share. The options are those of `info_nce`.
+    queries, keys and each of `negatives`: (n, d), row by row this process's share. stored: (M, d), the same in every
+    process (`NegativeQueue.stored`). The options are those of `info_nce`.
     In mode "simcse" every process has the loss of all rows, hence the count of all rows, and its scale is 1.
     """
     _note(queries, keys, *negatives)
@@ -55,7 +57,8 @@ def contrast(
         queries, *rows = rows
         count = shares.total
     value = info_nce(
-        queries, rows[0], temperature=temperature, similarity=similarity, negatives=rows[1:], alpha=alpha, start=start
+        queries, rows[0], temperature=temperature, similarity=similarity, negatives=rows[1:], stored=stored, alpha=alpha,
+        start=start,
     )
     return Term(value, count)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from stsbench.errors import StsbenchError
 
@@ -17,6 +17,34 @@ class Options(BaseModel):
     default_recipe: ClassVar[str | None] = None  # recipes/NAME.yaml or NAME.yaml beside the module
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Repetition(BaseModel):
+    """Some sub-words, or words, of every view but the first stand twice (Wu et al. 2022, ESimCSE): api/repetition.py.
+
+    unit: subword: token ids, after the text was cut at max_length; word: between blanks, before it is tokenised. rate: the
+    share that is repeated at most. count: how many are, and which may be: as in the released code, or as in the paper.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    unit: Literal["subword", "word"] = "subword"
+    rate: float = Field(default=0.32, gt=0, lt=1)
+    count: Literal["released", "paper"] = "released"
+
+
+class Queue(BaseModel):
+    """Vectors of earlier batches as further negatives, by a momentum encoder (Wu et al. 2022, ESimCSE): api/queue.py.
+
+    size: vectors held. momentum: mu of theta_m = mu theta_m + (1 - mu) theta before each forward pass; 0: the encoder
+    itself. start: what theta_m starts from: a copy of the encoder, or, as in the released code, random weights.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    size: int = Field(default=160, ge=1)
+    momentum: float = Field(default=0.995, ge=0, lt=1)
+    start: Literal["copy", "random"] = "copy"
 
 
 def changed(options: Options, name: str) -> bool:
@@ -36,4 +64,6 @@ def spelled(value: object) -> str:
     """As a recipe spells it."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(spelled, value))}]"
+    if isinstance(value, BaseModel):
+        return f"{{{', '.join(f'{name}: {spelled(inner)}' for name, inner in value)}}}"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

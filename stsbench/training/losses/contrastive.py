@@ -23,18 +23,22 @@ def info_nce(
     temperature: float = 0.05,
     similarity: Similarity = "cosine",
     negatives: Sequence[Tensor] = (),
+    stored: Tensor | None = None,
     alpha: float = 1.0,
     start: int = 0,
 ) -> Tensor:
     """The mean over i of -log(exp(s(q_i, k_t)) / Z_i), where t = start + i is the column of q_i's own positive.
 
-        Z_i = sum_j [ exp(s(q_i, k_j)) + sum_b w_ij exp(s(q_i, m_bj)) ],   w_ij = alpha where j = t, else 1
+        Z_i = sum_j [ exp(s(q_i, k_j)) + sum_b w_ij exp(s(q_i, m_bj)) ] + sum_l exp(s(q_i, v_l)),
+        w_ij = alpha where j = t, else 1
 
     queries: (n, d), this process's anchors; keys: (N, d), the positives of the whole batch; negatives: blocks m_b of
-    (N, d), the hard negatives of the whole batch. s is the cosine over `temperature`, or, with "dot", the plain product
-    q . k without a temperature. One direction only: keys are never anchors. No anchor (n = 0) gives 0, with a gradient.
+    (N, d), the hard negatives of the whole batch; stored: v (M, d), negatives of every anchor from elsewhere, such as
+    earlier batches. s is the cosine over `temperature`, or, with "dot", the plain product q . k without a temperature.
+    One direction only: keys are never anchors. No anchor (n = 0) gives 0, with a gradient.
     Products are taken in float32 at least, also under autocast: a bfloat16 cosine over 0.05 is off by up to 0.08.
-    Source: Gao, Yao and Chen (2021), SimCSE, Eq. 1 and 4 (no negatives), 5 (negatives) and 8 (alpha); dot: Table D.1.
+    Source: Gao, Yao and Chen (2021), SimCSE, Eq. 1 and 4 (no negatives), 5 (negatives) and 8 (alpha); dot: Table D.1;
+    stored: Wu et al. (2022), ESimCSE.
     """
     if similarity not in ("cosine", "dot"):
         raise ValueError(f"similarity {similarity!r} is unknown (there are cosine, dot)")
@@ -53,6 +57,8 @@ def info_nce(
             shift = torch.zeros_like(logits[0])
             shift[rows, rows + start] = math.log(alpha)
             logits[1:] = [block + shift for block in logits[1:]]
+        if stored is not None:
+            logits.append(anchors @ _scaled(stored, similarity).T)
         losses = functional.cross_entropy(torch.cat(logits, dim=1), rows + start, reduction="sum")
     return losses / max(len(queries), 1)
 

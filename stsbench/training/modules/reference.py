@@ -1,4 +1,4 @@
-"""A frozen copy of the model as it was before training: what the trained one is compared with, or held close to."""
+"""A copy of the model that no gradient trains: as it was before training, or following the trained one slowly."""
 
 from __future__ import annotations
 
@@ -31,6 +31,18 @@ class Reference(nn.Module):
     def restart(self, backbone: Backbone) -> None:
         """Take the backbone's weights as they are now: where a stage begins."""
         self.backbone.load_state_dict(backbone.state_dict())
+
+    def randomise(self) -> None:
+        """New weights for the transformer, as of a model that was never trained, from torch's global generator."""
+        model = self.backbone.model
+        fresh = type(model)(copy.deepcopy(model.config)).state_dict()
+        model.load_state_dict({name: fresh[name] for name in model.state_dict()})
+
+    @torch.no_grad()
+    def follow(self, backbone: Backbone, momentum: float) -> None:
+        """A step towards the backbone's weights w: momentum * w0 + (1 - momentum) * w, w0 the copy's own."""
+        for slow, weight in zip(self.backbone.parameters(), backbone.parameters(), strict=True):
+            slow.copy_(slow * momentum + weight * (1 - momentum))
 
     def states(self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...]) -> list[Tensor]:
         """The hidden states `wanted`, each (n, L, d), as of `Backbone.forward`."""

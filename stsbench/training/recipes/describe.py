@@ -10,6 +10,9 @@ import tokenize
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
 from stsbench.config import values_of
 from stsbench.training.api.options import Options
 from stsbench.training.recipes.methods import find_method, load_method, options_of, short_name
@@ -40,6 +43,11 @@ def title(method: str) -> str:
     return next((line.lstrip("# ").strip() for line in lines if line.startswith("#")), "")
 
 
+def _as_in_recipes(field: FieldInfo) -> Any:
+    default = field.get_default(call_default_factory=True)
+    return default.model_dump(mode="json") if isinstance(default, BaseModel) else default
+
+
 _OF_A_TOOL = re.compile(r"(fmt|noqa|type|pragma)\b")
 
 
@@ -48,7 +56,7 @@ def options(method: str) -> list[Option]:
     model = options_of(method)
     meanings = _comments(model)
     return [
-        Option(name, values_of(field), field.get_default(call_default_factory=True), meanings.get(name, ""))
+        Option(name, values_of(field), _as_in_recipes(field), meanings.get(name, ""))
         for name, field in model.model_fields.items()
     ]
 

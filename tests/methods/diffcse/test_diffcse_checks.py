@@ -26,6 +26,7 @@ REFUSED = [
     ({"contrastive": False, "condition": "raw"}, r"condition raw .* set options\.projector none"),
     ({"contrastive": False, "temperature": 0.1}, r"temperature 0\.1 has no effect: .*contrastive false; leave it at 0\.05"),
     ({"contrastive": False, "similarity": "dot"}, r"similarity dot has no effect: .*leave it at cosine"),
+    ({"contrastive": False, "queue": {"size": 9}}, r"queue \{size: 9, .* start: copy\} has no effect: .*at null"),
     ({"operators": []}, r"operators takes one or more of replace, insert, delete, each once, not \[\]"),
     ({"operators": ["delete", "delete"]}, r"operators takes .* not \[delete, delete\]"),
     ({**CONDITIONAL, **INSERT}, r"task conditional_mlm .* must be \[replace\], not \[insert\]"),
@@ -99,7 +100,7 @@ CHOICES = {
     "masked": [0.8, 1.0], "random": [0.1, 0.0], "edit_ratio": [0.15, 0.3], "generator": [None, "some/model"],
     "generator_mode": ["train", "eval"], "replacement": ["argmax", "sampling"], "replace": ["all", "masked"],
     "condition": ["projected", "raw"], "detach": [False, True],
-    "rtd_mean": ["all", "attended", "attended_without_specials"],
+    "rtd_mean": ["all", "attended", "attended_without_specials"], "repeat": [None, {}], "queue": [None, {}],
 }
 
 
@@ -130,7 +131,7 @@ def test_accepted_options_leave_nothing_idle(data):
         **dict.fromkeys(("mask_ratio", "masked", "random"), views and "replace" in options.operators),
         **dict.fromkeys(("generator", "generator_mode", "replacement"), words),
         "replace": words and "replace" in options.operators,
-        **dict.fromkeys(("similarity", "temperature", "augmented_as"), options.contrastive),
+        **dict.fromkeys(("similarity", "temperature", "augmented_as", "queue"), options.contrastive),
     }
     assert all(readers.get(name, True) for name in changed)
     assert options.contrastive or (rtd and not options.detach)

@@ -112,6 +112,7 @@ def test_the_settings_of_the_main_recipes(name):
         "options.operators": ["replace"], "options.combine": "sum", "options.augmented_as": None,
         "options.mask_ratio": ratio, "options.masked": 0.8, "options.random": 0.1, "options.edit_ratio": 0.15,
         "options.generator": generator, "options.generator_mode": "train", "options.replacement": "argmax",
+        "options.repeat": None, "options.queue": None,
         "options.replace": "all", "options.condition": "projected", "options.detach": False, "options.rtd_mean": "all",
         "data.file": "wiki1m_for_simcse.txt", "data.columns": {}, "data.contiguous": False, "data.drop_blank": False,
         "data.drop_duplicates": False, "data.held_out": 0, "selection.by": "sts-b dev", "selection.every": 125,

@@ -111,6 +111,7 @@ CASES = {
     "simcse-crop": (methods.SimCSE(view="crop", rate=0.3, head="none", augment_both=True), "mean"),
     "simcse-encoders": (methods.SimCSE(encoders=2), "cls"),
     "simcse-mlm": (methods.SimCSE(mlm_weight=0.1), "cls"),
+    "esimcse": (methods.ESimCSE(), "cls"),
     "consert": (methods.ConSERT(), "mean"),
     "consert-sup": (methods.ConSERT(setting="joint", joint_views=("none", "adversarial"), joint_rates=(None, None)), "mean",
                     "pairs.tsv", "labelled"),

@@ -167,7 +167,7 @@ def test_the_name_that_list_recipes_prints():
 
 
 def test_unknown_names(tmp_path):
-    one_line(lambda: load_recipe("simsce"), "unknown method 'simsce'; did you mean simcse?")
+    one_line(lambda: load_recipe("simsce"), "unknown method 'simsce'; did you mean simcse or esimcse?")
     one_line(lambda: load_recipe("simcse", "unsup-bert-bsae"), "no recipe 'unsup-bert-bsae'", "did you mean unsup-bert-base")
     one_line(lambda: load_recipe("simcse", "zzz"), "no recipe 'zzz'; see stsbench list recipes")
     one_line(lambda: load_recipe("simcse", "_base"), "no recipe '_base'")
@@ -261,7 +261,7 @@ def test_show_recipe():
         assert shown == json.loads(recipe(S).model_dump_json())
     one_line(lambda: run(show, "recipe", U), f"consert/{U}", f"simcse/{U}")
     one_line(lambda: run(show, "recipe", "unsup-bert-bsae"), "did you mean unsup-bert-base")
-    one_line(lambda: run(show, "recipe", "simcs/unsup-bert-base"), "unknown method 'simcs'; did you mean simcse?")
+    one_line(lambda: run(show, "recipe", "simcs/unsup-bert-base"), "unknown method 'simcs'; did you mean simcse or esimcse?")
 
 
 def test_show_recipe_of_several_methods(plugin, tmp_path):
@@ -296,7 +296,7 @@ def test_show_a_recipe_of_ones_own(text, method, tmp_path):
         (f"extends: {S}\ntraining: {{learning_rat: 1}}\n", "did you mean training.learning_rate?"),
         ("seed: 1\n", "neither 'method: NAME'"),
         ("extends: unsup-bert-bsae\n", "did you mean unsup-bert-base"), ("extends: mine\n", "no such recipe"),
-        ("extends: ./mine.yaml\n", "in a circle: mine.yaml -> mine.yaml"), ("method: simsce\n", "did you mean simcse?"),
+        ("extends: ./mine.yaml\n", "in a circle: mine.yaml -> mine.yaml"), ("method: simsce\n", "did you mean simcse"),
         ("method: mlm\n", "backbone"), ("method: 1\nextends: bert\n", "a recipe of method 1"), ("a: [\n", "not valid YAML"),
     ],
 )

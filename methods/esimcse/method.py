@@ -1,0 +1,77 @@
+"""ESimCSE (Wu et al. 2022): SimCSE whose second view repeats some sub-words, and a momentum encoder's queue of negatives."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.training.api.contrasting import contrast
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import Needs
+from stsbench.training.api.queue import NegativeQueue
+from stsbench.training.api.repetition import Repeater
+from stsbench.training.modules.backbone import Backbone
+
+from .checks import check_head
+from .options import ESimCSEOptions
+
+
+class ESimCSE(Method):
+    """Unsupervised, on plain sentences. Pairs, hard negatives and SimCSE's other views: the same options of `simcse`."""
+
+    name = "esimcse"
+    Options = ESimCSEOptions
+    options: ESimCSEOptions
+
+    def __init__(self, backbone: Backbone, options: ESimCSEOptions) -> None:
+        """Raises StsbenchError, one line, for options that do not go with the backbone."""
+        super().__init__(backbone, options)
+        check_head(options, backbone.pooler)
+        std = getattr(backbone.model.config, "initializer_range", 0.02)
+        self.head = MLPHead(backbone.width, std) if options.head != "none" else None
+        self.queue: NegativeQueue | None = None
+        if options.queue is not None:
+            self.queue = NegativeQueue(backbone, backbone.vector_width, options.queue)
+        self.repeater = Repeater(backbone, options.repeat) if options.repeat is not None else None
+
+    @classmethod
+    def needs(cls, options: ESimCSEOptions) -> Needs:
+        """Sentences; dropout where the views are the sentence twice."""
+        return Needs(dropout=options.repeat is None)
+
+    def start_stage(self, stage: str) -> None:
+        """An empty queue, also where a stage of labelled rows (recipe.semi) trained the encoder before."""
+        if self.queue is not None:
+            self.queue.restart(self.backbone)
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The sentence, and the sentence with repetitions."""
+        plain = rows.ids("sentence")
+        return Views([plain, plain if self.repeater is None else self.repeater(rows, "sentence", rng)])
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """contrastive: the mean over sentences of -log(e^(sim(z1, z2) / t) / sum over the batch and the queue)."""
+        n = len(batch)
+        first, second = self.vectors(batch.ids, batch.mask).split(n)
+        stored = self.queue.stored() if self.queue is not None else None
+        term = contrast(
+            first, second, [], batch.shares, self.gather_mode, temperature=self.options.temperature, stored=stored
+        )
+        if self.queue is not None:
+            self.queue.enqueue(self.backbone, batch.ids[:n], batch.mask[:n], self.head, batch.shares)
+        return {"contrastive": term}
+
+    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(n, d) vectors, through the head that training has."""
+        vectors = self.backbone.pooled(ids, mask)
+        return vectors if self.head is None else self.head(vectors)
+
+    def inference(self) -> Inference:
+        """The encoder; its MLP only where it is kept."""
+        model, tokenizer = self.backbone.model, self.backbone.tokenizer
+        if self.options.head == "mlp":
+            assert self.head is not None
+            return Inference(model, tokenizer, "cls+dense", dense=self.head.dense)
+        return Inference(model, tokenizer, self.backbone.pooler, token_pooler=self.backbone.head)
