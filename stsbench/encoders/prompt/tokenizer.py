@@ -67,7 +67,7 @@ def known_text(tokenizer: Any) -> str:
     """A text that the tokenizer has a token of its own for: "a" where it does, as nearly all do, else the first of its
     vocabulary. What it puts around a text is found with it. EncoderError: it reads none of its tokens."""
     special = set(tokenizer.all_special_ids)
-    others = (tokenizer.decode([token]) for token in range(len(tokenizer)) if token not in special)
+    others = (str(tokenizer.decode([token])) for token in range(len(tokenizer)) if token not in special)
     for text in chain(["a"], others):
         ids = tokenizer(text, add_special_tokens=False, padding=False, truncation=False)["input_ids"]
         if ids and not special & set(ids):
