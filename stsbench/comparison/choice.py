@@ -17,6 +17,7 @@ from stsbench.display.tabular import OneTable, arrow_table, html_lines, html_tab
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.schema import Metric
+from stsbench.plots.pareto import Point
 from stsbench.wording import printable
 
 if TYPE_CHECKING:
@@ -187,13 +188,13 @@ class Choice(OneTable):
     def plot(self, by: str | None = None) -> Figure:
         """Score against cost with intervals, and the front. by: another cost than the table's. Raises StsbenchError: no
         such cost, or no encoder has it."""
-        from stsbench.plots.pareto import Point, figure
+        from stsbench.plots.pareto import figure
 
         axis = self.by if by is None else AXES.get(by)
         if axis is None:
             raise StsbenchError(f"by={shown(by)}: costs are {', '.join(AXES)}")
         metric = self.metric
-        points = [Point(one.name, spent.value, one.score, one.low, one.high)
+        points = [point(one.name, spent, one.score, one.low, one.high)
                   for one in self.candidates if (spent := one.costs[axis.name]) is not None]
         missing = len(self.candidates) - len(points)
         left = f"{missing} of {len(self.candidates)} left out: not known, or of another machine" if missing else ""
@@ -224,6 +225,11 @@ class Choice(OneTable):
     def to_json(self) -> str:
         """What --json writes."""
         return json.dumps(self.as_json(), indent=1)
+
+
+def point(name: str, spent: Spent, score: float, low: float | None = None, high: float | None = None) -> Point:
+    """A candidate in a picture, and for its front."""
+    return Point(name, spent.value, score, low, high, spent.low, spent.high)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.comparison.choice import Candidate, Choice
+from stsbench.comparison.choice import Candidate, Choice, point
 from stsbench.comparison.comparability import Measured, SeedPairs, Setting
 from stsbench.comparison.costs import AXES, Axis, Spent, compared_within, cost_of, machine_in_words, settings_of
 from stsbench.comparison.shared import (
@@ -43,7 +43,7 @@ from stsbench.evaluation.tables import SAMPLE, encoder_in_words
 from stsbench.metrics.bootstrap import interval
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.ranks import letters, significantly_different
-from stsbench.plots.pareto import Point, front
+from stsbench.plots.pareto import front
 from stsbench.registry import did_you_mean
 
 AVERAGE = "Avg"
@@ -224,7 +224,7 @@ def _choice(
     notes.remarks += _of_costs(names, costs, able)
     order = sorted(range(len(names)), key=lambda i: (metric.sign * values[i], names[i]))
     priced = [i for i in order if read[i][by.name] is not None]
-    on = front([Point(names[i], _value(read[i][by.name]), float(values[i])) for i in priced], metric.lower,
+    on = front([point(names[i], spent, float(values[i])) for i in priced if (spent := read[i][by.name])], metric.lower,
                more_is_cheaper=by.more_is_cheaper)
     best = {i for i, first in zip(priced, on, strict=True) if first}
     return Choice(
@@ -238,11 +238,6 @@ def _choice(
         front=[i in best for i in order], machine="" if common is None else machine_in_words(common), resamples=resamples,
         seed=seed, remarks=notes.remarks, left_out=notes.left_out, failures=notes.failures,
     )
-
-
-def _value(spent: Spent | None) -> float:
-    assert spent is not None
-    return spent.value
 
 
 def _interval(drawn: Floats, seeds: Floats, seed: int) -> tuple[float, float] | None:

@@ -16,28 +16,47 @@ _WIDE = 10.0  # the largest cost over the smallest, from which on the axis is lo
 
 @dataclass(frozen=True)
 class Point:
-    """One thing that can be chosen: what it costs, its score, and the ends of the score's interval where it has one."""
+    """One thing that can be chosen: what it costs, its score, the ends of the score's interval where it has one, and, of a
+    cost that was timed, the least and the most that it came to."""
 
     name: str
     cost: float
     score: float
     low: float | None = None
     high: float | None = None
+    least: float | None = None
+    most: float | None = None
 
     def __post_init__(self) -> None:
-        if not all(isfinite(value) for value in (self.cost, self.score, self.low or 0.0, self.high or 0.0)):
+        ends = (self.low or 0.0, self.high or 0.0, self.least or 0.0, self.most or 0.0)
+        if not all(isfinite(value) for value in (self.cost, self.score, *ends)):
             raise StsbenchError(f"{self.name}: cost {self.cost} and score {self.score} must be finite numbers")
+
+    @property
+    def costs(self) -> tuple[float, float]:
+        """The least and the most that it costs."""
+        return self.cost if self.least is None else self.least, self.cost if self.most is None else self.most
 
 
 def front(points: Sequence[Point], lower_is_better: bool = False, *, more_is_cheaper: bool = False) -> list[bool]:
     """Of each point, whether no other beats it: none that is at least as good in both cost and score, and better in one.
-    Two points with the same cost and score do not beat each other.
+    Two points with the same cost and score do not beat each other. Costs whose ranges overlap count as the same.
 
     lower_is_better: of scores; more_is_cheaper: of costs that are a speed.
     """
-    signed = [(point.cost if more_is_cheaper else -point.cost, -point.score if lower_is_better else point.score)
-              for point in points]
-    return [not any(a >= cheap and b >= good and (a, b) != (cheap, good) for a, b in signed) for cheap, good in signed]
+
+    def beats(one: Point, other: Point) -> bool:
+        gain = one.score - other.score if not lower_is_better else other.score - one.score
+        if gain < 0:
+            return False
+        return not _cheaper(other, one, more_is_cheaper) if gain else _cheaper(one, other, more_is_cheaper)
+
+    return [not any(beats(other, point) for other in points) for point in points]
+
+
+def _cheaper(one: Point, other: Point, more_is_cheaper: bool) -> bool:
+    """Whether one costs less in every round."""
+    return one.costs[0] > other.costs[1] if more_is_cheaper else one.costs[1] < other.costs[0]
 
 
 def figure(
@@ -90,6 +109,8 @@ def _draw(axes: Any, point: Point, on: bool) -> list[tuple[float, float]]:
     ends = [] if point.low is None or point.high is None else [(point.cost, point.low), (point.cost, point.high)]
     if ends:
         axes.plot(*zip(*ends, strict=True), "-_", color=colour, linewidth=0.8, markersize=4, alpha=0.7, zorder=2)
+    if point.costs[0] < point.costs[1]:
+        axes.plot(point.costs, [point.score] * 2, "-", color=colour, linewidth=0.8, alpha=0.7, zorder=2)
     axes.plot([point.cost], [point.score], "o", color=colour, markerfacecolor=colour if on else "white", markersize=5,
               zorder=3)
     return ends

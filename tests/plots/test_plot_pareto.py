@@ -38,6 +38,17 @@ def test_ties():
     assert front([]) == []
 
 
+def test_costs_whose_rounds_overlap_count_as_the_same():
+    good, poor = Point("good", 5.2, 79, least=4.2, most=5.6), Point("poor", 4.3, 74, least=4.0, most=5.1)
+    assert front([good, poor]) == [True, False]
+    assert front([good, Point("poor", 4.1, 74, least=4.0, most=4.15)]) == [True, True]
+    assert front([Point("good", 50, 79, least=40, most=60), Point("poor", 55, 74, least=52, most=58)],
+                 more_is_cheaper=True) == [True, False]
+    assert front([poor, Point("as good", 4.5, 74, least=4.1, most=5)]) == [True, True]
+    drawing = figure([good, poor], "t", "c", "s")
+    assert (4.2, 5.6) in [tuple(line.get_xdata()) for line in drawing.axes[0].lines]
+
+
 def stair_of(drawing):
     return list(zip(*drawing.axes[0].lines[-1].get_data(), strict=True))
 
