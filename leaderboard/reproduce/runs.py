@@ -17,6 +17,7 @@ from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import rescored, several_encoders
 from stsbench.evaluation.run_file import load_records, runs_below
 from stsbench.leaderboard.records.admission import proven
+from stsbench.leaderboard.records.entries import DESCRIPTION, Prompts, read_entry
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import changes, shipped_recipe, stored_recipe
@@ -84,10 +85,11 @@ def board_runs(
 ) -> list[Run]:
     """The runs of a board's entries (`folder`: its measured/) that were trained by a recipe of `resolved`, or one changed
     from it, or that measured a model of theirs: of the name in the command, or with the weights of such a run here, in
-    `local` or of such a training by the very recipe. Errors as of `local_runs`."""
+    `local` or of such a training by the very recipe; not those of prompts. Errors as of `local_runs`."""
     recipes, models = {name for way in resolved for name in way.recipes}, {way.model for way in resolved if way.model}
     tested = {name for way in resolved if way.eval is not None for name in way.recipes}
-    first = {run: load_records(run)[0][1] for run in runs_below(folder, "*/*")}
+    of_prompts = {path.parent for path in folder.glob(f"*/{DESCRIPTION}") if isinstance(read_entry(path), Prompts)}
+    first = {run: load_records(run)[0][1] for run in runs_below(folder, "*/*") if run.parent not in of_prompts}
     wanted = {run for run, record in first.items()
               if _base(record) in recipes or models.intersection(record.provenance.get("command") or ())}
     known: set[tuple[str, str] | None] = {

@@ -67,6 +67,8 @@ def test_a_test_on_the_board_of_a_training_here(trainings):
     board = trainings.parent / "board"
     evaluated(board / "measured" / "white" / "0", "elsewhere", 0)
     assert [each["name"] for each in asked(ROW, board=board)[ROW]["measured"]] == [str(Path("runs") / "mine")]
+    (board / "measured" / "white" / "entry.yaml").write_text("prompt_of: other\n")
+    assert asked(ROW, board=board)[ROW]["measured"] == []  # behind a prompt it is no test of the method
 
 
 def test_a_model_is_known_by_its_weights(place):
