@@ -182,15 +182,16 @@ class _Expansion:
         try:
             resolved = load_recipe(method, self._path(recipe), overrides, {k: v for k, v in named.items() if v is not None})
             # a section that came later is told only where there is one: the ids of older plans' jobs stay
-            values = resolved.model_dump(mode="json", exclude=_DESCRIPTIVE | ({"ranking"} if not resolved.ranking else set()))
+            absent = set() if resolved.ranking else {"ranking"}
+            values = resolved.model_dump(mode="json", exclude=_DESCRIPTIVE | absent)
             values["backbone"]["model"] = None if needs else values["backbone"]["model"]  # in the words, by its digest
             values = _by_digest(values, read)
             values |= method_file(resolved.method)
         except StsbenchError as error:
             raise StsbenchError(f"{self.where}: train.{name}: {error}") from error
+        known = {job.id: job.digest for job in (*needs, *read)}
         return Job(
-            f"{label}-{seed}", name, "train", tuple(words), job_digest(words, values, {job.id: job.digest for job in (*needs, *read)}),
-            tuple(dict.fromkeys(job.id for job in (*needs, *read))), tuple(files), seed, backbone=None if needs else start,
+            f"{label}-{seed}", name, "train", tuple(words), job_digest(words, values, known), tuple(known), tuple(files), seed, backbone=None if needs else start,
         )
 
     def _settings(self, name: str, sets: Mapping[str, Any], seed: int) -> tuple[dict[str, Any], list[Job]]:

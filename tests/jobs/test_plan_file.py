@@ -132,7 +132,8 @@ def test_values_of_set_are_read_back_as_they_were():
 
 def test_a_setting_may_name_another_training_a_teacher_say(here):
     def plan(teacher, **more):
-        ranked = training(method="rankcse", recipe="listnet-bert-base", set={"options.teachers": [{"model": teacher}], **more})
+        sets = {"options.teachers": [{"model": teacher}], **more}
+        ranked = training(method="rankcse", recipe="listnet-bert-base", set=sets)
         return write({"defaults": {**SHORT, "seeds": [1, 2]}, "train": {"a": training(), "b": ranked}})
 
     jobs = jobs_of(plan("job:a"))

@@ -1,4 +1,4 @@
-"""RankCSE's recipes: the settings of the community command, the figures that are printed for it, and what the forms change."""
+"""RankCSE's recipes: the settings of the community command, the figures that are printed, and what the forms change."""
 
 import pytest
 from shipped_recipes import BERT, BERT_LARGE, ROBERTA, ROBERTA_LARGE, changed, recipe, settings
