@@ -167,7 +167,8 @@ def test_an_editor_finds_a_sibling():
         column = tree()[file].splitlines()[line - 1].rindex(word)
         script = jedi.Script(path=path, project=jedi.Project(ROOT, sys_path=[str(ROOT)]))
         targets = script.goto(line, column, follow_imports=True)
-        target = path.parent / (f"{node.module.replace('.', '/')}.py" if node.module else f"{word}/__init__.py")
+        named = path.parent / (node.module.replace(".", "/") if node.module else word)
+        target = named / "__init__.py" if named.is_dir() else named.with_suffix(".py")
         assert [each.module_path for each in targets] == [target], (file, word)
 
 
