@@ -116,6 +116,7 @@ class Encoder(Interface, ABC):
     equal_lengths: bool = False  # see `keep_lengths_apart`
     libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
     processes: int = 1  # in which it computes
+    remote: bool = False  # a server computes: it takes --base-url and the like, and no processes of ours
     stride: int = 1  # from the cache `run` gets so many times 1,024 texts: more where it tokenises them beside a GPU
 
     def __repr__(self) -> str:
@@ -156,6 +157,11 @@ class Encoder(Interface, ABC):
         if not any(chosen.values()):
             return self.spec
         return replace(self.spec, options={**self.spec.options, **{key: value for key, value in chosen.items() if value}})
+
+    @property
+    def spent(self) -> Mapping[str, Any]:
+        """What a server was asked for since the encoder was loaded, for a record's provenance; nothing where none is asked."""
+        return {}
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """This encoder as it reads texts of a role, "query", "document" or the name of an adapter, or behind `prompt`; None:

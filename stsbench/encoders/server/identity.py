@@ -1,0 +1,144 @@
+"""Who a model behind a server is: what it makes of a dozen fixed texts, known again although the last digits vary.
+
+The rule: a server is asked for the texts' vectors twice, in other batches. How far the two are apart is its noise (relative
+to a vector's length, the largest of all texts), and what it is allowed to differ by later is five times as much, at least
+1e-4 and at most 3e-2. If a probe of the same model's name was kept on this machine and is that near, the model has its identity;
+else its identity is new: a digest of 36 projections of the vectors, rounded to .001, and of their lengths, so that a float32
+model has the same digest on another machine in all but a hundredth of the cases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.errors import EncoderError, StsbenchError
+from stsbench.files import cache_root, create_whole
+
+BY_SERVER_PROBE = "server probe 1"  # the number rises when TEXTS, or what is made of them, change
+FLOOR, TIMES, CEILING = 1e-4, 5.0, 3e-2  # of the tolerance: at least, times the noise, at most
+TOO_NOISY = 2e-2  # relative noise beyond which nothing tells two models from one
+_DIRECTIONS, _STEP = 3, 1e-3  # projections of each text's vector, and what they are rounded to
+
+# Invented. The last one is the longest, and no longer than the shortest limit that servers have by default.
+TEXTS = (
+    "The kettle is on.", "the kettle is on", "Nobody has mended the bridge since the flood.", "Warum singt der Kranich im März?",
+    "Кто оставил лодку у причала?", "橋の上で猫が眠っている。", "القطار يصل عند الفجر", "3.5 kg at 12 % is less than 1,204 / 7",
+    "for i in range(9): print(i ** 2)", "no", "A girl sells pears beside the fountain, and a dog waits for one to fall.",
+    " ".join(f"On step {step} the clerk moved {step * 41 % 17} boxes to shelf {step * 29 % 13}." for step in range(1, 7)),
+)
+_SHORT = len(TEXTS) - 1  # so many are short enough to go with every request
+
+
+@dataclass
+class Identity:
+    """A model as it was known when it was loaded. weights: of its spec, in the place of a digest of weights; vectors: float32
+    (12, d), of TEXTS; noise and tolerance: relative; farthest: how far a text of the probe has been from its vector since."""
+
+    weights: str
+    vectors: NDArray[np.float32]
+    noise: float
+    tolerance: float
+    farthest: float = 0.0
+    _turn: itertools.count[int] = field(default_factory=itertools.count, repr=False)
+
+    @property
+    def known(self) -> bool:
+        """Whether it can be told from other models at all."""
+        return self.noise <= TOO_NOISY
+
+    def next_text(self) -> int:
+        """The position in TEXTS of the one that goes with the next request, in turn."""
+        return next(self._turn) % _SHORT
+
+    def check(self, text: int, vector: NDArray[np.float32]) -> str | None:
+        """What is wrong where the vector (d,) of a text of the probe is not what it was; None where it is."""
+        if vector.shape != self.vectors[text].shape:
+            return f"vectors of {len(vector)} numbers, and of {self.vectors.shape[1]} when it was loaded"
+        apart = difference(vector[None], self.vectors[text][None])
+        if apart <= self.tolerance:
+            self.farthest = max(self.farthest, apart)
+            return None
+        return (f"another vector for a text of the probe than when it was loaded (relative difference {apart:.1e}, allowed "
+                f"{self.tolerance:.1e})")
+
+
+def identity_of(name: str, model: str, first: NDArray[np.float32], second: NDArray[np.float32]) -> Identity:
+    """first, second: the vectors (12, d) of TEXTS, from two requests. model: by which name, and with which settings, the
+    server was asked. EncoderError: they are not finite, or the same for texts that differ."""
+    for vectors in (first, second):
+        if not np.isfinite(vectors).all():
+            raise EncoderError(f"{name}: the server gives NaN or infinity for a text of the probe")
+    if len(np.unique(first, axis=0)) < len(TEXTS) // 2:
+        raise EncoderError(f"{name}: the server gives {len(TEXTS)} different texts only {len(np.unique(first, axis=0))} "
+                           "different vectors")
+    noise = difference(second, first)
+    tolerance = max(FLOOR, TIMES * noise)
+    made = Identity(sketched(first), first, noise, tolerance if noise > TOO_NOISY else min(tolerance, CEILING))
+    if made.known:
+        made.weights = _adopted(_folder(model), made)
+    return made
+
+
+def difference(vectors: NDArray[np.float32], reference: NDArray[np.float32]) -> float:
+    """The largest distance of n vectors (n, d) from others, each relative to the other one's length; infinite for shapes that
+    differ, and for what is not finite."""
+    if vectors.shape != reference.shape or not np.isfinite(vectors).all():
+        return float("inf")
+    lengths = np.maximum(np.linalg.norm(reference.astype(np.float64), axis=1), 1e-12)
+    return float((np.linalg.norm(vectors.astype(np.float64) - reference, axis=1) / lengths).max())
+
+
+def sketched(vectors: NDArray[np.float32]) -> str:
+    """sha256 of what rounding leaves of vectors (n, d): their lengths to 5 %, and three projections of each direction."""
+    lengths = np.maximum(np.linalg.norm(vectors.astype(np.float64), axis=1), 1e-12)
+    seen = np.einsum("nd,nkd->nk", vectors / lengths[:, None], _directions(*vectors.shape))
+    about = [BY_SERVER_PROBE, list(vectors.shape), np.round(seen / _STEP).astype(int).tolist(),
+             np.round(np.log(lengths) * 20).astype(int).tolist()]
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()
+
+
+def _directions(count: int, width: int) -> NDArray[np.float64]:
+    """(count, 3, width) of 1 and -1, the same everywhere and always."""
+    drawn = hashlib.shake_256(f"{BY_SERVER_PROBE} {width}".encode()).digest(-(-count * _DIRECTIONS * width // 8))
+    signs = np.unpackbits(np.frombuffer(drawn, np.uint8))[:count * _DIRECTIONS * width]
+    return (2.0 * signs - 1.0).reshape(count, _DIRECTIONS, width)
+
+
+def _folder(model: str) -> Path:
+    return cache_root() / "servers" / hashlib.sha256(f"{BY_SERVER_PROBE} {model}".encode()).hexdigest()[:32]
+
+
+def _adopted(folder: Path, made: Identity) -> str:
+    """The identity of the nearest probe that is kept and near enough; else that of `made`, which is kept then."""
+    if weights := _nearest(folder, made):
+        return weights
+    held = BytesIO()
+    np.save(held, made.vectors, allow_pickle=False)
+    try:
+        if create_whole(folder / f"{made.weights}.npy", held.getvalue()):
+            return made.weights
+        # another process has just kept it, or what rounding leaves is that of another model
+        return _nearest(folder, made) or hashlib.sha256(made.vectors.tobytes()).hexdigest()
+    except StsbenchError:
+        return made.weights  # nothing can be kept here: the digest has to do
+
+
+def _nearest(folder: Path, made: Identity) -> str:
+    apart = {path.stem: difference(made.vectors, _kept(path)) for path in sorted(folder.glob("*.npy"))}
+    nearest = min(apart, key=apart.__getitem__, default="")
+    return nearest if nearest and apart[nearest] <= made.tolerance else ""
+
+
+def _kept(path: Path) -> NDArray[np.float32]:
+    try:
+        return np.asarray(np.load(path, allow_pickle=False), np.float32)
+    except (OSError, ValueError, EOFError):
+        return np.zeros((0, 0), np.float32)
