@@ -160,7 +160,7 @@ class Encoder(Interface, ABC):
 
     @property
     def spent(self) -> Mapping[str, Any]:
-        """What a server was asked for since the encoder was loaded, for a record's provenance; nothing where none is asked."""
+        """What a server was asked for since the encoder was loaded, for a record's provenance; {} without one."""
         return {}
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:

@@ -74,8 +74,8 @@ class EncoderOptions:
     )
     offline: bool = option(False, "Never touch the network.")
     base_url: str | None = option(
-        None, "Where the server of openai:NAME answers, e.g. http://127.0.0.1:8080/v1. Default: the variable OPENAI_BASE_URL, "
-        "else OpenAI's. Its key is the variable OPENAI_API_KEY.", metavar="URL",
+        None, "Where the server of openai:NAME answers, e.g. http://127.0.0.1:8080/v1. Default: the variable "
+        "OPENAI_BASE_URL, else OpenAI's. Its key is the variable OPENAI_API_KEY.", metavar="URL",
     )
     requests: int = option(4, "Requests to a server at a time.", least=1)
     dimensions: int | None = option(
@@ -94,7 +94,7 @@ class EncoderOptions:
         """EncoderError for an option of a server, in kinds of encoders that compute here."""
         for name in SERVING:
             if getattr(self, name) != getattr(type(self), name):
-                raise EncoderError(f"{spelled(name)} does not apply to {self.model}: it is for openai:NAME, a server's model")
+                raise EncoderError(f"{spelled(name)} does not apply to {self.model}: it is for openai:NAME")
 
 
 def spelled(name: str) -> str:

@@ -33,8 +33,11 @@ class Address:
 
 
 def address_of(asked: str | None, key: str) -> Address:
-    """What --base-url says, else the variable OPENAI_BASE_URL, else OpenAI's own. EncoderError, one line, which never repeats
-    what may hold a key: it is no address, or it holds a user name, a password, a query or the key."""
+    """What --base-url says, else the variable OPENAI_BASE_URL, else OpenAI's own.
+
+    EncoderError, one line, which never repeats what may hold a key: a user name, a password, a query or the key stands in
+    it, or it is no address.
+    """
     name = "--base-url" if asked is not None else "OPENAI_BASE_URL"
     text = asked if asked is not None else os.environ.get("OPENAI_BASE_URL") or _DEFAULT
     try:
@@ -43,8 +46,8 @@ def address_of(asked: str | None, key: str) -> Address:
     except ValueError:
         raise EncoderError(f"{name} cannot be read as an address: write http://HOST:PORT/v1") from None
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment or _holds(text, key):
-        raise EncoderError(f"{name} holds a user name, a password, a query or a key, and records keep the address: leave it out"
-                           f"; a key comes from the variable {KEY} alone")
+        raise EncoderError(f"{name} holds a user name, a password, a query or a key, and records keep the address: leave it "
+                           f"out; a key comes from the variable {KEY} alone")
     if parts.scheme not in ("http", "https") or not host or printable(text) != text or text.split() != [text]:
         raise EncoderError(f"{name} {printable(text)!r} is no address of a server: write http://HOST:PORT/v1")
     return Address(_without_slash(parts), host, parts.scheme == "https")

@@ -23,8 +23,9 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 300.0  # seconds between two tries, doubled each
 _AGAIN = (408, 429, 500, 502, 503, 504)
 _SHOWN, _READ = 300, 8192  # characters of a server's reason in a message; bytes of it that are read
 # How servers say that a text is too long, or that there are too many of them; llama.cpp with status 500.
-_TOO_LONG = re.compile(r"context (length|size)|too (long|large)|less than \d+ tokens|max\w* (\w+ )*(length|tokens)|batch size",
-                       re.IGNORECASE)
+_TOO_LONG = re.compile(
+    r"context (length|size)|too (long|large)|less than \d+ tokens|max\w* (\w+ )*(length|tokens)|batch size", re.IGNORECASE
+)
 
 
 class TooLongError(EncoderError):
@@ -48,12 +49,14 @@ class _StatusError(Exception):
 
 @dataclass(frozen=True)
 class _Fault:
-    """Why a try failed. again: another one may succeed; wait: seconds that the server asks for."""
+    """Why a try failed. again: another one may succeed; wait: seconds that the server asks for; too_long: for the texts'
+    length or number."""
 
     line: str
     again: bool = False
     wait: float | None = None
     too_long: bool = False
+    encoding: bool = False  # the server refuses base64
 
 
 class Client:
@@ -87,8 +90,8 @@ class Client:
             made = self._tried(texts, width)
             if isinstance(made, Answer):
                 return made
-            if self._encoding == "base64" and re.search("encoding_format|base64", made.line) and not made.again:
-                self._encoding = "float"  # a server that knows no other
+            if made.encoding and self._encoding == "base64":
+                self._encoding = "float"
                 continue
             attempt += 1
             if not made.again or attempt == TRIES:
@@ -145,7 +148,7 @@ class Client:
         status, reason = error.status, self._shown(stated(error.text.encode()))
         if 300 <= status < 400:
             target = self._shown(str(error.headers.get("location", "")).partition("?")[0])
-            return _Fault(f"sends requests on to {target or 'nowhere'} (status {status}), and a key goes to no other server: "
+            return _Fault(f"sends requests on to {target or 'nowhere'} (status {status}), and a key goes to no other: "
                           "give that address as --base-url")
         line = f"answered {status}: {reason or 'no reason'}"
         if status in (401, 403):
@@ -155,7 +158,8 @@ class Client:
         wait = retry_after(error.headers.get("retry-after")) if again else None
         if wait is not None and wait > LONGEST_WAIT:
             return _Fault(f"{line}; it asks to wait {wait:,.0f} s: start again then, what is in the cache is kept")
-        return _Fault(line, again, wait, too_long)
+        encoding = status in (400, 422) and re.search("encoding_format|base64", error.text) is not None
+        return _Fault(line, again, wait, too_long, encoding)
 
     def _shown(self, text: str) -> str:
         """What a server or a library says, in one line that a terminal may show."""

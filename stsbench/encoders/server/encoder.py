@@ -76,8 +76,10 @@ class ServerEncoder(Encoder):
         return {"base_url": self.address.url, **asdict(counts), **cost, "probe": probe}
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d), rows of NaN among them where the server gives such. EncoderError, one line: it gives anything but n
-        vectors, refuses a text, or is another model than when it was loaded."""
+        """float32 (n, d), rows of NaN among them where the server gives such.
+
+        EncoderError, one line: it gives anything but n vectors, refuses a text, or is another model than when it was loaded.
+        """
         written = [self._prompt + text for text in texts]
         vectors = np.zeros((len(texts), self._identity.vectors.shape[1]), dtype=np.float32)
         parts = batches(written, self.options.batch_tokens)
@@ -104,8 +106,8 @@ class ServerEncoder(Encoder):
                 raise EncoderError(f"{error}; one of the texts is empty, which some servers refuse") from None
             raise
         if wrong := self._identity.check(number, answer.vectors[-1]):
-            raise EncoderError(f"{self.name}: {self.address.url} gives {wrong}: it is not the model that it was, and the vectors "
-                               "that came with it are dropped")
+            raise EncoderError(f"{self.name}: {self.address.url} gives {wrong}: it is not the model that it was; the "
+                               "vectors that came with it are dropped")
         return answer.vectors[:-1]
 
     def _finished(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -113,14 +115,15 @@ class ServerEncoder(Encoder):
         if not self.options.normalize:
             return cut
         with np.errstate(invalid="ignore"):
-            return cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), np.float32(1e-12))
+            return np.asarray(cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), 1e-12), np.float32)
 
     def _probed(self, model: str) -> Identity:
         """Asked in two batches: all texts, and once more without the longest, which others would be padded to."""
         whole = self._client.ask(TEXTS, None).vectors
         width, asked = whole.shape[1], self.options.dimensions
         if asked is not None and width != asked:
-            raise EncoderError(f"--dimensions {asked}: {self.name} gives vectors of {width} numbers; --truncate-dim cuts them here")
+            raise EncoderError(f"--dimensions {asked}: {self.name} gives vectors of {width} numbers; --truncate-dim cuts "
+                               "them here")
         if self.options.truncate_dim is not None and self.options.truncate_dim >= width:
             raise EncoderError(f"--truncate-dim {self.options.truncate_dim} cuts nothing: the vectors of {self.name} have "
                                f"{width} numbers; leave it out")
@@ -162,9 +165,9 @@ def _notes(
     if options.prompt is None and options.prompts == "card":
         known = prompts_of(model, "card", {})
         if any(known.by_name.values()) or known.default:
-            notes.append(f"warning: {name}: the card of {model} puts prompts before texts; no prompt is put here, as nobody knows "
-                         "what the server puts: --prompt TEXT does, --prompts none says that there is to be none")
+            notes.append(f"warning: {name}: the card of {model} puts prompts before texts; none is put here, as nobody "
+                         "knows what the server puts: --prompt TEXT does, --prompts none says that there is to be none")
     if not identity.known:
-        notes.append(f"warning: {name} has no identity: its vectors of the same texts differ by {identity.noise:.1e} of their "
-                     "length from one request to the next. They are not cached, and no two runs count as the same encoder")
+        notes.append(f"warning: {name} has no identity: its vectors of the same texts differ by {identity.noise:.1e} "
+                     "of their length between requests. They are not cached, and no two runs count as the same encoder")
     return notes

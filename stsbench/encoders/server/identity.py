@@ -1,10 +1,10 @@
 """Who a model behind a server is: what it makes of a dozen fixed texts, known again although the last digits vary.
 
 The rule: a server is asked for the texts' vectors twice, in other batches. How far the two are apart is its noise (relative
-to a vector's length, the largest of all texts), and what it is allowed to differ by later is five times as much, at least
-1e-4 and at most 3e-2. If a probe of the same model's name was kept on this machine and is that near, the model has its identity;
-else its identity is new: a digest of 36 projections of the vectors, rounded to .001, and of their lengths, so that a float32
-model has the same digest on another machine in all but a hundredth of the cases.
+to a vector's length, the largest of all texts), and what it is allowed to differ by later is five times as much, at
+least 1e-4 and at most 3e-2. If a probe of the same model's name was kept on this machine and is that near, the model has
+its identity; else its identity is new: a digest of 36 projections of the vectors, rounded to .001, and of their lengths, so
+that a float32 model nearly always has the same digest on another machine.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ _DIRECTIONS, _STEP = 3, 1e-3  # projections of each text's vector, and what they
 
 # Invented. The last one is the longest, and no longer than the shortest limit that servers have by default.
 TEXTS = (
-    "The kettle is on.", "the kettle is on", "Nobody has mended the bridge since the flood.", "Warum singt der Kranich im März?",
-    "Кто оставил лодку у причала?", "橋の上で猫が眠っている。", "القطار يصل عند الفجر", "3.5 kg at 12 % is less than 1,204 / 7",
+    "The kettle is on.", "the kettle is on", "Nobody has mended the bridge since the flood.",
+    "Warum singt der Kranich im März?", "Кто оставил лодку у причала?", "橋の上で猫が眠っている。",
+    "القطار يصل عند الفجر", "3.5 kg at 12 % is less than 1,204 / 7",
     "for i in range(9): print(i ** 2)", "no", "A girl sells pears beside the fountain, and a dog waits for one to fall.",
     " ".join(f"On step {step} the clerk moved {step * 41 % 17} boxes to shelf {step * 29 % 13}." for step in range(1, 7)),
 )
@@ -39,8 +40,8 @@ _SHORT = len(TEXTS) - 1  # so many are short enough to go with every request
 
 @dataclass
 class Identity:
-    """A model as it was known when it was loaded. weights: of its spec, in the place of a digest of weights; vectors: float32
-    (12, d), of TEXTS; noise and tolerance: relative; farthest: how far a text of the probe has been from its vector since."""
+    """A model as it was when it was loaded. weights: of its spec, in the place of a digest of weights; vectors: float32
+    (12, d) of TEXTS; noise and tolerance: relative; farthest: how far a text of the probe has been from its vector since."""
 
     weights: str
     vectors: NDArray[np.float32]
@@ -88,8 +89,8 @@ def identity_of(name: str, model: str, first: NDArray[np.float32], second: NDArr
 
 
 def difference(vectors: NDArray[np.float32], reference: NDArray[np.float32]) -> float:
-    """The largest distance of n vectors (n, d) from others, each relative to the other one's length; infinite for shapes that
-    differ, and for what is not finite."""
+    """The largest distance of n vectors (n, d) from others, each relative to the other one's length; infinite for other
+    shapes and for what is not finite."""
     if vectors.shape != reference.shape or not np.isfinite(vectors).all():
         return float("inf")
     lengths = np.maximum(np.linalg.norm(reference.astype(np.float64), axis=1), 1e-12)
@@ -109,7 +110,7 @@ def _directions(count: int, width: int) -> NDArray[np.float64]:
     """(count, 3, width) of 1 and -1, the same everywhere and always."""
     drawn = hashlib.shake_256(f"{BY_SERVER_PROBE} {width}".encode()).digest(-(-count * _DIRECTIONS * width // 8))
     signs = np.unpackbits(np.frombuffer(drawn, np.uint8))[:count * _DIRECTIONS * width]
-    return (2.0 * signs - 1.0).reshape(count, _DIRECTIONS, width)
+    return (2 * signs.astype(np.float64) - 1).reshape(count, _DIRECTIONS, width)
 
 
 def _folder(model: str) -> Path:

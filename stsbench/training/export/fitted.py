@@ -46,8 +46,8 @@ def fit(
     layer: int | None = None, full_stop: bool | None = None, max_length: int | None = None, normalize: bool | None = None,
     truncate_dim: int | None = None, prompt: str | None = None, prompt_name: str | None = None, prompts: str = "card",
     route: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
-    dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False, base_url: str | None = None, requests: int = 4,
-    dimensions: int | None = None, price: float | None = None,
+    dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False,
+    base_url: str | None = None, requests: int = 4, dimensions: int | None = None, price: float | None = None,
 ) -> Encoder:
     """Fit a post-processing on texts and write a model that applies it to its vectors, as `stsbench fit` does.
 
