@@ -66,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
             state.keys.append(self.headers.get("Authorization"))
             state.active += 1
             state.most_active = max(state.most_active, state.active)
-            spoil = (state.spoils.pop(0) if state.spoils else None) or state.always
+            spoil = state.spoils.pop(0) if state.spoils else state.always
         try:
             time.sleep(state.seconds)
             if spoil is None:

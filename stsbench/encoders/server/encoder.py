@@ -7,7 +7,7 @@ import hashlib
 import json
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -19,10 +19,9 @@ from stsbench.encoders.options import CHANGING, SERVING, spelled
 from stsbench.encoders.probe import IDENTITY, NONE
 from stsbench.encoders.prompt.by_task import prompts_of
 from stsbench.encoders.server.address import Address, address_of, key_of_environment
-from stsbench.encoders.server.answer import Answer
 from stsbench.encoders.server.batches import at_once, batches
 from stsbench.encoders.server.client import Client, TooLongError
-from stsbench.encoders.server.identity import BY_SERVER_PROBE, TEXTS, Identity, identity_of
+from stsbench.encoders.server.identity import BESIDE, BY_SERVER_PROBE, TEXTS, Identity, identity_of
 from stsbench.errors import EncoderError
 from stsbench.wording import counted
 
@@ -83,32 +82,40 @@ class ServerEncoder(Encoder):
         written = [self._prompt + text for text in texts]
         vectors = np.zeros((len(texts), self._identity.vectors.shape[1]), dtype=np.float32)
         parts = batches(written, self.options.batch_tokens)
-        for rows, part in at_once(parts, lambda rows, stopped: self._asked([written[row] for row in rows], stopped),
-                                  self.options.requests):
+
+        def ask(rows: list[int], stopped: threading.Event) -> NDArray[np.float32]:
+            return self._halved([written[row] for row in rows], lambda part: self._checked(part, stopped))
+
+        for rows, part in at_once(parts, ask, self.options.requests):
             vectors[rows] = part
             if progress is not None:
                 progress(len(rows))
         return Encoded(self._finished(vectors), np.zeros(len(texts), dtype=np.bool_))
 
-    def _asked(self, texts: list[str], stopped: threading.Event) -> NDArray[np.float32]:
+    def _checked(self, texts: list[str], stopped: threading.Event) -> NDArray[np.float32]:
         """The vectors of a batch, which one text of the probe goes with."""
         number = self._identity.next_text()
+        vectors = self._client.ask([*texts, TEXTS[number]], self._identity.vectors.shape[1], stopped).vectors
+        if wrong := self._identity.check(number, vectors[-1]):
+            raise EncoderError(f"{self.name}: {self.address.url} gives {wrong}: it is not the model that it was; the "
+                               "vectors that came with it are dropped")
+        return vectors[:-1]
+
+    def _halved(self, texts: list[str], ask: Callable[[list[str]], NDArray[np.float32]]) -> NDArray[np.float32]:
+        """ask(texts), in halves where the server refuses them: which text is too long, or that they are too many, shows
+        there."""
         try:
-            answer = self._client.ask([*texts, TEXTS[number]], self._identity.vectors.shape[1], stopped)
+            return ask(texts)
         except TooLongError as error:
-            if len(texts) > 1:  # which one it is, or whether they are too many, shows in halves
+            if len(texts) > 1:
                 half = len(texts) // 2
-                return np.concatenate([self._asked(texts[:half], stopped), self._asked(texts[half:], stopped)])
+                return np.concatenate([self._halved(texts[:half], ask), self._halved(texts[half:], ask)])
             shown = repr(texts[0] if len(texts[0]) <= 80 else texts[0][:77] + "...")
             raise EncoderError(f"{error}; the text, of {counted(len(texts[0]), 'character')}: {shown}") from None
         except EncoderError as error:
             if "" in texts and "answered 4" in str(error):
                 raise EncoderError(f"{error}; one of the texts is empty, which some servers refuse") from None
             raise
-        if wrong := self._identity.check(number, answer.vectors[-1]):
-            raise EncoderError(f"{self.name}: {self.address.url} gives {wrong}: it is not the model that it was; the "
-                               "vectors that came with it are dropped")
-        return answer.vectors[:-1]
 
     def _finished(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         cut = np.ascontiguousarray(vectors[:, :self.dimension])
@@ -118,7 +125,7 @@ class ServerEncoder(Encoder):
             return np.asarray(cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), 1e-12), np.float32)
 
     def _probed(self, model: str) -> Identity:
-        """Asked in two batches: all texts, and once more without the longest, which others would be padded to."""
+        """Asked for its vectors of the texts of the probe in two batches."""
         whole = self._client.ask(TEXTS, None).vectors
         width, asked = whole.shape[1], self.options.dimensions
         if asked is not None and width != asked:
@@ -127,10 +134,7 @@ class ServerEncoder(Encoder):
         if self.options.truncate_dim is not None and self.options.truncate_dim >= width:
             raise EncoderError(f"--truncate-dim {self.options.truncate_dim} cuts nothing: the vectors of {self.name} have "
                                f"{width} numbers; leave it out")
-        parts: list[Answer] = [self._client.ask(part, width) for part in (TEXTS[:-1], TEXTS[-1:])]
-        if any(part.vectors.shape[1] != width for part in parts):
-            raise EncoderError(f"{self.name}: {self.address.url} gives vectors of {width} numbers, and of others, too")
-        again = np.concatenate([part.vectors for part in parts])
+        again = self._halved([*BESIDE, *TEXTS], lambda part: self._client.ask(part, width).vectors)[len(BESIDE):]
         return identity_of(self.name, json.dumps([model, asked]), whole, again)
 
     def _spec(self) -> EncoderSpec:
