@@ -61,12 +61,12 @@ def stated(body: bytes) -> str:
     """The reason in the body of an error, where it has one of the usual forms; else its text."""
     text = body.decode("utf-8", "replace")
     try:
-        found = json.loads(text)
+        reason = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    while isinstance(found, dict):
-        found = next((found[key] for key in ("error", "message", "detail", "error_msg") if found.get(key)), None)
-    return found if isinstance(found, str) else text
+    while isinstance(reason, dict):
+        reason = next((reason[key] for key in ("error", "message", "detail", "error_msg") if reason.get(key)), None)
+    return reason if isinstance(reason, str) else text
 
 
 def _numbers(written: Any) -> NDArray[np.float32]:

@@ -65,11 +65,11 @@ class Identity:
         """What is wrong where the vector (d,) of a text of the probe is not what it was; None where it is."""
         if vector.shape != self.vectors[text].shape:
             return f"vectors of {len(vector)} numbers, and of {self.vectors.shape[1]} when it was loaded"
-        apart = difference(vector[None], self.vectors[text][None])
-        if apart <= self.tolerance:
-            self.farthest = max(self.farthest, apart)
+        distance = difference(vector[None], self.vectors[text][None])
+        if distance <= self.tolerance:
+            self.farthest = max(self.farthest, distance)
             return None
-        return (f"another vector for a text of the probe than when it was loaded (relative difference {apart:.1e}, allowed "
+        return (f"another vector for a text of the probe than when it was loaded (relative difference {distance:.1e}, allowed "
                 f"{self.tolerance:.1e})")
 
 
@@ -107,8 +107,8 @@ def difference(vectors: NDArray[np.float32], reference: NDArray[np.float32]) -> 
 def sketched(vectors: NDArray[np.float32]) -> str:
     """sha256 of what rounding leaves of vectors (n, d): their lengths to 5 %, and three projections of each direction."""
     lengths = np.maximum(np.linalg.norm(vectors.astype(np.float64), axis=1), 1e-12)
-    seen = np.einsum("nd,nkd->nk", vectors / lengths[:, None], _directions(*vectors.shape))
-    about = [BY_SERVER_PROBE, list(vectors.shape), np.round(seen / _STEP).astype(int).tolist(),
+    projected = np.einsum("nd,nkd->nk", vectors / lengths[:, None], _directions(*vectors.shape))
+    about = [BY_SERVER_PROBE, list(vectors.shape), np.round(projected / _STEP).astype(int).tolist(),
              np.round(np.log(lengths) * 20).astype(int).tolist()]
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
@@ -128,10 +128,10 @@ def _adopted(folder: Path, made: Identity) -> str:
     """The identity of the nearest probe that is kept and near enough; else that of `made`, which is kept then."""
     if weights := _nearest(folder, made):
         return weights
-    held = BytesIO()
-    np.savez(held, vectors=made.vectors, noise=made.noise)
+    content = BytesIO()
+    np.savez(content, vectors=made.vectors, noise=made.noise)
     try:
-        if create_whole(folder / f"{made.weights}.npz", held.getvalue()):
+        if create_whole(folder / f"{made.weights}.npz", content.getvalue()):
             return made.weights
         # another process has just kept it, or what rounding leaves is that of another model
         return _nearest(folder, made) or hashlib.sha256(made.vectors.tobytes()).hexdigest()
@@ -140,15 +140,15 @@ def _adopted(folder: Path, made: Identity) -> str:
 
 
 def _nearest(folder: Path, made: Identity) -> str:
-    apart = {path.stem: _apart(path, made) for path in sorted(folder.glob("*.npz"))}
-    return min((weights for weights in apart if apart[weights] < float("inf")), key=apart.__getitem__, default="")
+    distance = {path.stem: _distance(path, made) for path in sorted(folder.glob("*.npz"))}
+    return min((weights for weights in distance if distance[weights] < float("inf")), key=distance.__getitem__, default="")
 
 
-def _apart(path: Path, made: Identity) -> float:
+def _distance(path: Path, made: Identity) -> float:
     """How far a probe that is kept is from this one; infinite where they are not of one model, or where it is damaged."""
     try:
         with np.load(path, allow_pickle=False) as kept:
-            apart, noise = difference(made.vectors, np.asarray(kept["vectors"], np.float32)), float(kept["noise"])
+            distance, noise = difference(made.vectors, np.asarray(kept["vectors"], np.float32)), float(kept["noise"])
     except Exception:  # zipfile, zlib and numpy have a dozen kinds of errors for a damaged file
         return float("inf")
-    return apart if apart <= min(made.tolerance, tolerance_of(noise)) else float("inf")
+    return distance if distance <= min(made.tolerance, tolerance_of(noise)) else float("inf")
