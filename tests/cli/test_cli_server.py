@@ -69,9 +69,9 @@ def test_with_everything_cached_only_the_probe_is_asked_for(server, evaluate):
     before = len(server.asked)
     with serving() as other:
         assert evaluate("openai:hash", "--base-url", other.url, "--output", "again")[0] == 0
-        assert len(other.asked) == 2 and len(server.asked) == before
+        assert len(other.asked) == 6 and len(server.asked) == before
     assert record("again")["encoder"] == record()["encoder"]
-    assert record("again")["provenance"]["server"]["requests"] == 2
+    assert record("again")["provenance"]["server"]["requests"] == 6
 
 
 def test_tokens_that_a_server_does_not_count(server, evaluate):
@@ -81,7 +81,7 @@ def test_tokens_that_a_server_does_not_count(server, evaluate):
 
 
 def test_a_change_half_way_is_one_line_and_no_record(server, evaluate, monkeypatch):
-    server.model = lambda texts: hashed(texts, "" if len(server.asked) < 4 else "other")
+    server.model = lambda texts: hashed(texts, "" if len(server.asked) < 8 else "other")
     fails(evaluate("openai:hash", "--base-url", server.url), "gives another vector for a text of the probe")
 
 
@@ -142,7 +142,7 @@ def test_the_key_is_in_no_message_and_no_traceback(
 
 
 def test_a_task_that_fails_later_keeps_it_too(server, secret, evaluate, tmp_path, own_handlers, capsys):
-    server.spoils, server.always = [None, None], echoing(500)
+    server.spoils, server.always = [None] * 6, echoing(500)
     with pytest.raises(EncoderError) as caught:
         evaluate("openai:hash", "--base-url", server.url, "--debug", tasks=("--tasks", "STS-B,STS12"))
     _, err = capsys.readouterr()
@@ -244,7 +244,7 @@ def test_a_store_says_what_it_took(server, cli, place):
     code, _, err = cli(*words)
     assert code == 0 and f"openai:hash: {len(server.asked)} requests" in err
     code, _, err = cli(*words)
-    assert code == 0 and "openai:hash: 2 requests" in err
+    assert code == 0 and "openai:hash: 6 requests" in err
     np.testing.assert_array_equal(load_encoder("vectors:store").encode(["line 7"]), hashed(["line 7"]))
 
 

@@ -21,7 +21,7 @@ from stsbench.encoders.prompt.by_task import prompts_of
 from stsbench.encoders.server.address import Address, address_of, key_of_environment
 from stsbench.encoders.server.batches import at_once, batches
 from stsbench.encoders.server.client import Client, TooLongError
-from stsbench.encoders.server.identity import BESIDE, BY_SERVER_PROBE, TEXTS, Identity, identity_of
+from stsbench.encoders.server.identity import AGAIN, BY_SERVER_PROBE, TEXTS, Identity, identity_of
 from stsbench.errors import EncoderError
 from stsbench.wording import counted
 
@@ -125,7 +125,7 @@ class ServerEncoder(Encoder):
             return np.asarray(cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), 1e-12), np.float32)
 
     def _probed(self, model: str) -> Identity:
-        """Asked for its vectors of the texts of the probe in two batches."""
+        """Asked for its vectors of the texts of the probe, and once more in other batches."""
         whole = self._client.ask(TEXTS, None).vectors
         width, asked = whole.shape[1], self.options.dimensions
         if asked is not None and width != asked:
@@ -134,7 +134,7 @@ class ServerEncoder(Encoder):
         if self.options.truncate_dim is not None and self.options.truncate_dim >= width:
             raise EncoderError(f"--truncate-dim {self.options.truncate_dim} cuts nothing: the vectors of {self.name} have "
                                f"{width} numbers; leave it out")
-        again = self._halved([*BESIDE, *TEXTS], lambda part: self._client.ask(part, width).vectors)[len(BESIDE):]
+        again = [self._halved([*texts], lambda part: self._client.ask(part, width).vectors) for texts, _ in AGAIN]
         return identity_of(self.name, json.dumps([model, asked]), whole, again)
 
     def _spec(self) -> EncoderSpec:

@@ -1,10 +1,10 @@
 """Who a model behind a server is: what it makes of a dozen fixed texts, known again although the last digits vary.
 
-The rule: a server is asked for the texts' vectors twice, alone and beside others. How far the two are apart is its noise
-(relative to a vector's length, the largest of all texts), and what it is allowed to differ by later is five times as much,
-at least 1e-4 and at most 3e-2. If a probe of the same model's name was kept on this machine and the two are as near as both
-are allowed to be, the model has its identity; else its identity is new: a digest of 36 projections of the vectors, rounded
-to .001, and of their lengths, so that a float32 model nearly always has the same digest on another machine.
+The rule: a server is asked for the texts' vectors once more, alone and in a larger batch. How far they are from the first
+ones is its noise (relative to a vector's length, the largest of all texts), and what it may differ by later is four times as
+much, at least 1e-4 and at most .1. If a probe of the same model's name was kept on this machine and the two are as near as
+both may be, the model has its identity; else its identity is new: a digest of 36 projections of the vectors, rounded to
+.001, and of their lengths, so that a float32 model nearly always has the same digest on another machine.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -23,8 +24,8 @@ from stsbench.errors import EncoderError, StsbenchError
 from stsbench.files import cache_root, create_whole
 
 BY_SERVER_PROBE = "server probe 1"  # the number rises when TEXTS, or what is made of them, change
-FLOOR, TIMES, CEILING = 1e-4, 5.0, 3e-2  # of the tolerance: at least, times the noise, at most
-TOO_NOISY = 2e-2  # relative noise beyond which nothing tells two models from one
+FLOOR, TIMES, CEILING = 1e-4, 4.0, 0.1  # of the tolerance: at least, times the noise, at most
+TOO_NOISY = 0.05  # relative noise beyond which nothing tells two models from one
 _DIRECTIONS, _STEP = 3, 1e-3  # projections of each text's vector, and what they are rounded to
 
 # Invented. The last one is the longest, and no longer than the shortest limit that servers have by default.
@@ -36,8 +37,11 @@ TEXTS = (
     " ".join(f"On step {step} the clerk moved {step * 41 % 17} boxes to shelf {step * 29 % 13}." for step in range(1, 7)),
 )
 _SHORT = len(TEXTS) - 1  # so many are short enough to go with every request
-# What they stand beside the second time, so that the batch is as large as those of a run: other kernels may compute it.
+# What they stand beside once more, so that the batch is as large as those of a run: other kernels may compute it.
 BESIDE = tuple(f"{TEXTS[text % _SHORT]} {TEXTS[text * 5 % _SHORT]}" for text in range(20))
+# The batches of the second time, each with the positions of the texts at its end. Half precision varies most with padding:
+# the longest text is not beside the others again, and some are alone.
+AGAIN = (((*BESIDE, *TEXTS[:_SHORT]), tuple(range(_SHORT))), *(((TEXTS[text],), (text,)) for text in (0, 5, 9, _SHORT)))
 
 
 @dataclass
@@ -69,20 +73,20 @@ class Identity:
         if distance <= self.tolerance:
             self.farthest = max(self.farthest, distance)
             return None
-        return (f"another vector for a text of the probe than when it was loaded (relative difference {distance:.1e}, allowed "
-                f"{self.tolerance:.1e})")
+        return (f"another vector for a text of the probe than when it was loaded (relative difference {distance:.1e}, "
+                f"allowed {self.tolerance:.1e})")
 
 
-def identity_of(name: str, model: str, first: NDArray[np.float32], second: NDArray[np.float32]) -> Identity:
-    """first, second: the vectors (12, d) of TEXTS, from two requests. model: by which name, and with which settings, the
-    server was asked. EncoderError: they are not finite, or the same for texts that differ."""
-    for vectors in (first, second):
-        if not np.isfinite(vectors).all():
-            raise EncoderError(f"{name}: the server gives NaN or infinity for a text of the probe")
+def identity_of(name: str, model: str, first: NDArray[np.float32], again: Sequence[NDArray[np.float32]]) -> Identity:
+    """first: the vectors (12, d) of TEXTS; again: those of the batches AGAIN. model: by which name, and with which settings,
+    the server was asked. EncoderError: they are not finite, or the same for texts that differ."""
+    if not all(np.isfinite(vectors).all() for vectors in (first, *again)):
+        raise EncoderError(f"{name}: the server gives NaN or infinity for a text of the probe")
     if len(np.unique(first, axis=0)) < len(TEXTS) // 2:
         raise EncoderError(f"{name}: the server gives {len(TEXTS)} different texts only {len(np.unique(first, axis=0))} "
                            "different vectors")
-    noise = difference(second, first)
+    noise = max(difference(vectors[-len(rows):], first[list(rows)])
+                for vectors, (_, rows) in zip(again, AGAIN, strict=True))
     made = Identity(sketched(first), first, noise, tolerance_of(noise))
     if made.known:
         made.weights = _adopted(_folder(model), made)
