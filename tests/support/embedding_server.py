@@ -140,6 +140,7 @@ def serving(**settings: Any) -> Iterator[State]:
     state = State(**settings)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Serving", (Handler,), {"state": state}))
     server.daemon_threads = True
+    server.handle_error = lambda *request: None  # a client that was killed
     server.request_queue_size = 64
     state.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)

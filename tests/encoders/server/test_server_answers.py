@@ -165,15 +165,15 @@ def test_nobody_there_is_one_line_at_once():
 def test_a_text_that_is_too_long_is_named(server):
     def limited(handler, body):
         if max(map(len, body["input"])) > 400:
-            return status(code, reason)(handler, body)
+            return status(*refusal)(handler, body)
         handler.give(handler.right(body))
 
     encoder = loaded(server, requests=1)
     server.always = limited
     texts = [*WORDS, "long " * 100, *WORDS[:3]]
-    for code, reason in ((400, "This model's maximum context length is 512 tokens"), (500, "input is too large to process"),
-                         (413, "`inputs` must have less than 512 tokens. Given: 600"), (400, "exceeds the context length")):
-        with pytest.raises(EncoderError, match=rf"answered {code}: .*; the text, of 500 characters: 'long long .*\.\.\.'$"):
+    for refusal in ((400, "This model's maximum context length is 512 tokens"), (500, "input is too large to process"),
+                    (413, "`inputs` must have less than 512 tokens. Given: 600"), (400, "exceeds the context length")):
+        with pytest.raises(EncoderError, match=rf"answered {refusal[0]}: .*; the text, of 500 characters: 'long long .*\.\.\.'$"):
             encoder.encode(texts)
     np.testing.assert_array_equal(encoder.encode(WORDS), hashed(WORDS))
 
