@@ -61,8 +61,9 @@ def killed(seconds: float, pairs: int, after: int) -> None:
         done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False)
         print("".join(line + "\n" for line in done.stderr.splitlines() if "requests" in line or "error" in line), end="")
         sent = Counter(text for body in server.asked for text in body["input"] if "sentence" in text)
-    print(f"killed after {before} requests, {len(server.asked) - before} when it went on; {len(sent):,} of {2 * pairs:,} texts "
-          f"were sent, {sum(count > 1 for count in sent.values()):,} of them twice")
+    twice = sum(count > 1 for count in sent.values())
+    print(f"killed after {before} requests, {len(server.asked) - before} when it went on; {len(sent):,} of {2 * pairs:,} "
+          f"texts were sent, {twice:,} of them twice")
 
 
 def main() -> None:

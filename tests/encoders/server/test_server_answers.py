@@ -173,7 +173,8 @@ def test_a_text_that_is_too_long_is_named(server):
     texts = [*WORDS, "long " * 100, *WORDS[:3]]
     for refusal in ((400, "This model's maximum context length is 512 tokens"), (500, "input is too large to process"),
                     (413, "`inputs` must have less than 512 tokens. Given: 600"), (400, "exceeds the context length")):
-        with pytest.raises(EncoderError, match=rf"answered {refusal[0]}: .*; the text, of 500 characters: 'long long .*\.\.\.'$"):
+        line = rf"answered {refusal[0]}: .*; the text, of 500 characters: 'long long .*\.\.\.'$"
+        with pytest.raises(EncoderError, match=line):
             encoder.encode(texts)
     np.testing.assert_array_equal(encoder.encode(WORDS), hashed(WORDS))
 
