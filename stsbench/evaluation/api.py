@@ -81,12 +81,14 @@ def _run(
             break
     for line in announcement(encoder, everything, readings(embed, chosen)):
         log(line)
-    failed = _encoded(embed, wanted, targets, options, log, progress)
-    with kept(result, log):
-        for part, part_sets in chosen:
-            _measure(part, part_sets, embed, result, options, log, len(chosen) > 1, targets, doing)
-    if spent := encoder.spent:
-        log(spent_in_words(encoder.spec.name, spent))
+    try:
+        failed = _encoded(embed, wanted, targets, options, log, progress)
+        with kept(result, log):
+            for part, part_sets in chosen:
+                _measure(part, part_sets, embed, result, options, log, len(chosen) > 1, targets, doing)
+    finally:
+        if spent := encoder.spent:
+            log(spent_in_words(encoder.spec.name, spent))
     if failed is not None and not result.records:
         raise failed  # the encoder, not a task
 

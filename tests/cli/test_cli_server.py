@@ -80,9 +80,11 @@ def test_tokens_that_a_server_does_not_count(server, evaluate):
     assert f"0 tokens, those of {len(server.asked)} answers not counted by the server;" in err
 
 
-def test_a_change_half_way_is_one_line_and_no_record(server, evaluate, monkeypatch):
+def test_a_change_half_way_is_one_line_and_no_record(server, evaluate):
     server.model = lambda texts: hashed(texts, "" if len(server.asked) < 8 else "other")
-    fails(evaluate("openai:hash", "--base-url", server.url), "gives another vector for a text of the probe")
+    outcome = evaluate("openai:hash", "--base-url", server.url, "--requests", "1")
+    fails(outcome, "gives another vector for a text of the probe")
+    assert f"openai:hash: {len(server.asked)} requests" in outcome[2]  # paid for all the same
 
 
 def test_the_addresss_default_is_a_variable(server, monkeypatch):

@@ -80,6 +80,9 @@ class Identity:
 def identity_of(name: str, model: str, first: NDArray[np.float32], again: Sequence[NDArray[np.float32]]) -> Identity:
     """first: the vectors (12, d) of TEXTS; again: those of the batches AGAIN. model: by which name, and with which settings,
     the server was asked. EncoderError: they are not finite, or the same for texts that differ."""
+    if any(vectors.shape[1] != first.shape[1] for vectors in again):
+        raise EncoderError(f"{name}: the server gives vectors of {first.shape[1]} numbers in one answer, and others in "
+                           "the next")
     if not all(np.isfinite(vectors).all() for vectors in (first, *again)):
         raise EncoderError(f"{name}: the server gives NaN or infinity for a text of the probe")
     if len(np.unique(first, axis=0)) < len(TEXTS) // 2:

@@ -145,6 +145,12 @@ def test_the_tolerance_follows_the_noise(server, relative):
     assert relative / 2 <= probe["noise"] <= 2.5 * relative
 
 
+def test_widths_that_differ_at_the_start(server):
+    server.model = lambda texts: hashed(texts, width=24 if len(texts) > 1 else 25)
+    with pytest.raises(EncoderError, match="vectors of 24 numbers in one answer, and others in the next"):
+        loaded(server)
+
+
 def test_a_server_that_reads_no_text(server):
     server.model = lambda texts: np.ones((len(texts), 24), np.float32)
     with pytest.raises(EncoderError, match="gives 12 different texts only 1 different vectors"):
