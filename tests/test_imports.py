@@ -21,9 +21,8 @@ OUTER = ("protocols", "methods", "leaderboard")
 CORE = (
     "", "display", "metrics", "probes", "data.sets", "data.fetch", "data.text",
     "encoders", "encoders.cache", "encoders.quantise", "encoders.parallel", "encoders.store", "encoders.post",
-    "encoders.post.flow",
-    "encoders.forward", "encoders.prompt", "encoders.decoders", "encoders.transformer", "encoders.graph",
-    "encoders.light", "encoders.mteb",
+    "encoders.post.flow", "encoders.forward", "encoders.prompt", "encoders.decoders", "encoders.transformer",
+    "encoders.graph", "encoders.light", "encoders.mteb", "encoders.server",
     "evaluation", "publish",
     "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
     "training.export", "training.runs",

@@ -41,6 +41,8 @@ def _option(entry: Field[Any], kind: Any) -> Callable[..., Any]:
         more["type"] = click.IntRange(min=known["least"])
     elif kind == int | None:
         more["type"] = int
+    elif kind == float | None:
+        more["type"] = float
     elif kind == Path | None:
         more["type"] = click.Path(path_type=Path)
     elif entry.default_factory is dict:

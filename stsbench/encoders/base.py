@@ -168,6 +168,11 @@ class Encoder(Interface, ABC):
             return self.spec
         return replace(self.spec, options={**self.spec.options, **{key: value for key, value in chosen.items() if value}})
 
+    @property
+    def spent(self) -> Mapping[str, Any]:
+        """What a server was asked for since the encoder was loaded, for a record's provenance; {} without one."""
+        return {}
+
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """This encoder as it reads texts of a role, "query", "document" or the name of an adapter, or behind `prompt`; None:
         as it reads any text.

@@ -26,7 +26,8 @@ def load_encoder(
     normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, prompts: str = "card", route: str | None = None, revision: str | None = None,
     trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
-    attention: str = "auto", offline: bool = False, fingerprint: str | None = None,
+    attention: str = "auto", offline: bool = False, base_url: str | None = None, requests: int = 4,
+    dimensions: int | None = None, price: float | None = None, fingerprint: str | None = None,
 ) -> Encoder:
     """The encoder called `model`: KIND:ARGUMENT, e.g. lexical:tfidf, or a transformer by its Hub id, folder or short name.
 
@@ -55,7 +56,9 @@ def load_encoder(
     if fingerprint is not None and isinstance(model, str | tuple | Encoder):
         raise EncoderError("fingerprint is for a function or an object with `encode`: other encoders have one of their own")
     if isinstance(model, tuple):
-        loaded: Encoder = resolve(GROUP, _DEFAULT).of(model, replace(options or EncoderOptions(), **named))
+        pair = replace(options or EncoderOptions(), **named)
+        replace(pair, model="a pair (model, tokenizer)").refuse_server()
+        loaded: Encoder = resolve(GROUP, _DEFAULT).of(model, pair)
         return loaded
     if not isinstance(model, str):
         known: Encoder = resolve(GROUP, "python").of(model, fingerprint)
@@ -72,6 +75,8 @@ def load_encoder(
     if not (isinstance(cls, type) and issubclass(cls, Encoder)):
         raise EncoderError(f"the encoder kind '{kind}' is {cls!r}, not a class derived from stsbench.encoders.base.Encoder")
     asked = replace(options or EncoderOptions(), model=model, **named)
+    if cls.computes_in != "server":
+        asked.refuse_server()
     load_tqdm()
     with fresh_torch():  # weights are made, and some models tried out, while they are loaded
         encoder = calling(cls, "load", lambda: cls.load(argument, asked), raising=EncoderError)

@@ -20,7 +20,8 @@ class EncoderOptions:
 
     model: str = option(  # all that stands after --model, the kind included
         "", "Hub id, model folder, minilm, lexical:token-set, lexical:tfidf, vectors:FILE.npz|DIR, words:GLOVE.txt, "
-        "python:module:callable, mteb:NAME, a run of `stsbench train`, or KIND:ARGUMENT of a plug-in.", required=True,
+        "python:module:callable, mteb:NAME, openai:NAME, a run of `stsbench train`, or KIND:ARGUMENT of a plug-in.",
+        required=True,
     )
     pooler: str | None = option(
         None, "cls, cls+dense, mean, first_last:embeddings, first_last:layer1, last2, max, mask, text_cnn, mean_cnn, last, "
@@ -72,12 +73,28 @@ class EncoderOptions:
         "padding. eager: padded, by transformers' plain attention.", choices=ATTENTIONS,
     )
     offline: bool = option(False, "Never touch the network.")
+    base_url: str | None = option(
+        None, "Where the server of openai:NAME answers, e.g. http://127.0.0.1:8080/v1. Default: the variable "
+        "OPENAI_BASE_URL, else OpenAI's. Its key is the variable OPENAI_API_KEY.", metavar="URL",
+    )
+    requests: int = option(4, "Requests to a server at a time.", least=1)
+    dimensions: int | None = option(
+        None, "Numbers a vector that a server is asked for; --truncate-dim cuts what it gives.", least=1,
+    )
+    price: float | None = option(None, "What a server takes for a million tokens, to count the cost.", metavar="MONEY")
 
     def refuse_changes(self) -> None:
         """EncoderError for an option that would change the vectors, in kinds of encoders that know no such option."""
         for name in CHANGING:
             if getattr(self, name) != getattr(type(self), name):
                 raise EncoderError(f"{spelled(name)} does not apply to {self.model}: it is for transformers only")
+
+
+    def refuse_server(self) -> None:
+        """EncoderError for an option of a server, in kinds of encoders that compute here."""
+        for name in SERVING:
+            if getattr(self, name) != getattr(type(self), name):
+                raise EncoderError(f"{spelled(name)} does not apply to {self.model}: it is for openai:NAME")
 
 
 def spelled(name: str) -> str:
@@ -90,6 +107,7 @@ CHANGING = (
     "pooler", "template", "preset", "layer", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt",
     "prompt_name", "prompts", "route", "trust_remote_code", "revision",
 )
+SERVING = ("base_url", "requests", "dimensions", "price")  # those of a server
 
 
 @dataclass(frozen=True, kw_only=True)

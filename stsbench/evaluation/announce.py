@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from stsbench.encoders.prompt.prompt import described
 from stsbench.encoders.roles import reading_in_words
 from stsbench.evaluation.plan import Planned
 from stsbench.evaluation.protocol import Protocol
+from stsbench.wording import counted
 
 WATCHED = 3.0  # seconds of work from which the rest is estimated
 WORTH_SAYING = 10.0  # seconds
@@ -32,7 +34,7 @@ def described_encoder(encoder: Encoder) -> str:
     parts = [f"encoder {spec.name}"]
     if spec.pooler is not None:
         parts.append(f"pooler {spec.pooler}")
-    elif encoder.engine:
+    elif encoder.engine and encoder.computes_in != "server":
         parts.append("its own modules")
     if spec.template is not None:
         parts.append(f"template {spec.template}")
@@ -48,11 +50,24 @@ def described_encoder(encoder: Encoder) -> str:
     if encoder.engine:
         before = " before the cut" if "truncate_dim" in spec.options and "rescaled" not in spec.options else ""
         # of modules that a library runs only the last is known
-        not_so = "not normalised" if spec.pooler is not None else "not normalised at the end"
+        not_so = ("not normalised" if spec.pooler is not None else "as long as they come" if encoder.computes_in == "server" else
+                  "not normalised at the end")
         parts += [f"normalised{before}" if spec.normalize else not_so, f"run by {encoder.engine}"]
     if spec.post is not None:
         parts.append(f"then {spec.post}" + (f" fitted on {shortened(spec.fitted_on)}" if spec.fitted_on else ""))
     return ", ".join([*parts, spec.dtype, f"fingerprint {encoder.identity.fingerprint()[:12]}"])
+
+
+def spent_in_words(name: str, spent: Mapping[str, Any]) -> str:
+    """What a server was asked for, as `Encoder.spent` has it, in a line."""
+    again = f" ({spent['retries']:,} of them a second time or later)" if spent["retries"] else ""
+    tokens = counted(spent["tokens"], "token")
+    if spent["uncounted"]:
+        tokens += f", those of {counted(spent['uncounted'], 'answer')} not counted by the server"
+    cost = f", cost {spent['cost']:.6g} at {spent['price']:g} a million" if "cost" in spent else ""
+    probe = spent["probe"]
+    return (f"{name}: {counted(spent['requests'], 'request')}{again}, {tokens}{cost}; the probe moved by at most "
+            f"{probe['farthest']:.1e} (allowed {probe['tolerance']:.1e})")
 
 
 def announcement(encoder: Encoder, data: Sequence[DataSet], read: str = "") -> Iterator[str]:

@@ -16,10 +16,11 @@ from stsbench.encoders.base import CHANGING, EQUAL_LENGTHS, Encoder, EncoderOpti
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.encode import is_cached
+from stsbench.encoders.options import SERVING
 from stsbench.encoders.parallel.encoder import in_processes
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, one_line, warning_log
-from stsbench.evaluation.announce import EncodingTime, announcement, readings, warnings_of
+from stsbench.evaluation.announce import EncodingTime, announcement, readings, spent_in_words, warnings_of
 from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
 from stsbench.evaluation.measure import Wanted, measure, texts_wanted
 from stsbench.evaluation.options import EvalOptions as EvalOptions
@@ -83,10 +84,14 @@ def _run(
             break
     for line in announcement(encoder, everything, readings(embed, chosen)):
         log(line)
-    failed = _encoded(embed, wanted, targets, options, log, progress)
-    with kept(result, log):
-        for part, part_sets in chosen:
-            _measure(part, part_sets, embed, result, options, log, len(chosen) > 1, targets, doing)
+    try:
+        failed = _encoded(embed, wanted, targets, options, log, progress)
+        with kept(result, log):
+            for part, part_sets in chosen:
+                _measure(part, part_sets, embed, result, options, log, len(chosen) > 1, targets, doing)
+    finally:
+        if spent := encoder.spent:
+            log(spent_in_words(encoder.spec.name, spent))
     if failed is not None and not result.records:
         raise failed  # the encoder, not a task
 
@@ -194,6 +199,8 @@ def _measure(
         extra["attention"] = options.attention
     if embed.equal_lengths:
         extra["batches"] = EQUAL_LENGTHS
+    if spent := embed.encoder.spent:
+        extra["server"] = spent
     if embed.encoder.trained_on:
         extra["trained_on"] = list(embed.encoder.trained_on)
     measure(
@@ -232,7 +239,7 @@ def _check(options: EvalOptions) -> None:
     if not isinstance(options.model, str):
         if options.devices is not None or options.processes is not None:
             raise EncoderError("devices and processes need a model that each process can load by its name, a string")
-        for name in () if isinstance(options.model, tuple) else CHANGING:
+        for name in () if isinstance(options.model, tuple) else (*CHANGING, *SERVING):
             if getattr(options, name) != getattr(EncoderOptions, name):
                 raise EncoderError(f"{name} does not apply to an encoder that is already loaded: give it to load_encoder")
 
@@ -341,7 +348,8 @@ def evaluate(
     normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, prompts: str = "card", route: str | None = None, revision: str | None = None,
     trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
-    attention: str = "auto", offline: bool = False,
+    attention: str = "auto", offline: bool = False, base_url: str | None = None, requests: int = 4,
+    dimensions: int | None = None, price: float | None = None,
     fingerprint: str | None = None,
     cache_dir: AnyPath | None = None, cache: AnyPath | None = None, cache_limit: float = 20.0, no_cache: bool = False,
     devices: str | None = None, processes: int | None = None,

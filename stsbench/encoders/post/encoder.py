@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,11 @@ class PostProcessed(Encoder):
     def engine(self) -> str:  # type: ignore[override]
         """What runs the base."""
         return self.base.engine
+
+    @property
+    def spent(self) -> Mapping[str, Any]:
+        """The base's."""
+        return self.base.spent
 
     def ready(self) -> None:
         """Load the base."""

@@ -104,7 +104,8 @@ def neighbours(
     max_length: int | None = None, normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, prompts: str = "card", route: str | None = None, revision: str | None = None,
     trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
-    attention: str = "auto", offline: bool = False,
+    attention: str = "auto", offline: bool = False, base_url: str | None = None, requests: int = 4,
+    dimensions: int | None = None, price: float | None = None,
 ) -> Neighbours:
     """The texts of a corpus that are nearest to each query, by cosine, as `stsbench neighbours` finds them.
 
@@ -130,7 +131,7 @@ def neighbours(
         preset=preset, layer=layer, full_stop=full_stop, max_length=max_length, normalize=normalize,
         truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name, prompts=prompts, route=route, revision=revision,
         trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
-        offline=offline,
+        offline=offline, base_url=base_url, requests=requests, dimensions=dimensions, price=price,
     )
     texts = [queries] if isinstance(queries, str) else list(checked_texts(queries, "query"))
     asked = distinct(texts, options.query_file, options)

@@ -47,6 +47,7 @@ def fit(
     truncate_dim: int | None = None, prompt: str | None = None, prompt_name: str | None = None, prompts: str = "card",
     route: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
     dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False,
+    base_url: str | None = None, requests: int = 4, dimensions: int | None = None, price: float | None = None,
 ) -> Encoder:
     """Fit a post-processing on texts and write a model that applies it to its vectors, as `stsbench fit` does.
 
@@ -72,7 +73,7 @@ def fit(
         max_length=max_length, normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name,
         prompts=prompts, route=route, revision=revision,
         trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
-        offline=offline,
+        offline=offline, base_url=base_url, requests=requests, dimensions=dimensions, price=price,
     )
     words = [f"{key}={json.dumps(value, default=str)}" for key, value in (options.settings or {}).items()]
     source = data.folder if isinstance(data, VectorStore) else Path(data) if isinstance(data, str) else data

@@ -1,0 +1,212 @@
+"""One request to a server, as often as it takes: by the official client, with what a stranger may answer kept in bounds."""
+
+from __future__ import annotations
+
+import email.utils
+import importlib
+import random
+import re
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stsbench.encoders.server.address import KEY, Address, without_key
+from stsbench.encoders.server.answer import Answer, BadAnswerError, HalfAnswerError, most_bytes, read_answer, stated
+from stsbench.errors import EncoderError
+from stsbench.wording import printable
+
+TRIES = 6
+SECONDS = 120.0  # that one try may take
+FIRST_WAIT, LONGEST_WAIT = 0.5, 300.0  # seconds between two tries, doubled each time; what a server may ask for
+_AGAIN = (408, 429, 500, 502, 503, 504)
+_SHOWN, _READ = 300, 8192  # characters of a server's reason in a message; bytes of it that are read
+# How servers say that a text is too long, or that there are too many of them; llama.cpp with status 500.
+_TOO_LONG = re.compile(
+    r"context (length|size)|too (long|large)|less than \d+ tokens|max\w* (\w+ )*(length|tokens)|batch size", re.IGNORECASE
+)
+
+
+class TooLongError(EncoderError):
+    """The server refuses the texts of a request for their length or their number."""
+
+
+@dataclass
+class Counts:
+    """What a server was asked for since the encoder was loaded. tokens: as it counts them; uncounted: answers without."""
+
+    requests: int = 0
+    retries: int = 0
+    tokens: int = 0
+    uncounted: int = 0
+
+
+class _StatusError(Exception):
+    def __init__(self, status: int, headers: Any, text: str) -> None:
+        self.status, self.headers, self.text = status, headers, text
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """Why a try failed. again: another one may succeed; wait: seconds that the server asks for; too_long: for the texts'
+    length or number."""
+
+    line: str
+    again: bool = False
+    wait: float | None = None
+    too_long: bool = False
+    encoding: bool = False  # the server refuses base64
+
+
+class Client:
+    """Requests for vectors of one model; any number of threads may ask at a time."""
+
+    def __init__(self, name: str, model: str, address: Address, key: str, dimensions: int | None = None) -> None:
+        """name: of the encoder, for messages. EncoderError: the client is not installed."""
+        try:
+            import openai
+        except ImportError:
+            raise EncoderError(f"{name} needs the package openai: pip install 'stsbench[api]'") from None
+        hooks = {"request": [] if key else [_without_authorization], "response": [_refuse]}
+        http = openai.DefaultHttpxClient(follow_redirects=False, event_hooks=hooks)
+        self._transport = importlib.import_module(type(http).__mro__[1].__module__.partition(".")[0])  # httpx or httpx2
+        self._library = openai
+        self._client = openai.OpenAI(api_key=key or "none", base_url=address.url, max_retries=0, http_client=http)
+        self.name, self.address, self.counts = name, address, Counts()
+        self._model, self._key = model, key
+        self._asked: dict[str, Any] = {} if dimensions is None else {"dimensions": dimensions}
+        self._encoding = "base64"
+        self._lock = threading.Lock()
+        self._resume = 0.0  # when requests go on, by time.monotonic: a server that is asked too much tells it to one of them
+        self._answered = False
+
+    def ask(self, texts: Sequence[str], width: int | None, stopped: threading.Event | None = None) -> Answer:
+        """The vectors of n texts. width: of them, where it is known. EncoderError, one line: the server does not answer, or
+        with something else; TooLongError: for the texts' length."""
+        stopped, attempt = stopped or threading.Event(), 0
+        while True:
+            self._pause(stopped)
+            made = self._tried(texts, width)
+            if isinstance(made, Answer):
+                return made
+            if made.encoding and self._encoding == "base64":
+                self._encoding = "float"
+                continue
+            attempt += 1
+            if not made.again or attempt == TRIES:
+                tries = f" (in {TRIES} tries)" if made.again and TRIES > 1 else ""
+                kind = TooLongError if made.too_long else EncoderError
+                raise kind(f"{self.name}: {self.address.url} {made.line}{tries}") from None
+            self._wait(attempt, made.wait, stopped)
+
+    def _tried(self, texts: Sequence[str], width: int | None) -> Answer | _Fault:
+        with self._lock:
+            self.counts.requests += 1
+        try:
+            answer = read_answer(self._body(texts, most_bytes(len(texts), width)), len(texts))
+        except Exception as error:  # whatever the client and the libraries below it raise; none of it with the key
+            return self._fault(error)
+        with self._lock:
+            self._answered = True
+            self.counts.tokens += answer.tokens or 0
+            self.counts.uncounted += answer.tokens is None
+        return answer
+
+    def _body(self, texts: Sequence[str], most: int) -> bytes:
+        began, body = time.monotonic(), bytearray()
+        timeout = self._library.Timeout(SECONDS, connect=min(SECONDS, 10.0))
+        create = self._client.embeddings.with_streaming_response.create
+        with create(model=self._model, input=list(texts), encoding_format=self._encoding, timeout=timeout,
+                    **self._asked) as response:
+            for part in response.iter_bytes():
+                body += part
+                if len(body) > most:
+                    raise BadAnswerError(f"more than {most:,} bytes for {len(texts)} texts")
+                if time.monotonic() - began > SECONDS:
+                    raise TimeoutError
+        return bytes(body)
+
+    def _fault(self, error: BaseException) -> _Fault:
+        cause = error.__cause__ if isinstance(error.__cause__, _StatusError) else error
+        if isinstance(cause, _StatusError):
+            return self._refused(cause)
+        if isinstance(cause, BadAnswerError):
+            return _Fault(f"gave {self._shown(str(cause))}", again=isinstance(cause, HalfAnswerError))
+        if isinstance(cause, self._library.APITimeoutError | self._transport.TimeoutException | TimeoutError):
+            connecting = type(cause.__cause__ or cause).__name__ == "ConnectTimeout"
+            return _Fault(f"did not answer within {SECONDS:g} s", again=self._answered or not connecting)
+        if isinstance(cause, self._library.APIConnectionError | self._transport.RequestError | OSError):
+            reason = cause.__cause__ if isinstance(cause, self._library.APIConnectionError) and cause.__cause__ else cause
+            if type(reason).__name__ == "ConnectError" and not self._answered:
+                return _Fault(f"cannot be reached ({self._shown(str(reason))}): does the server run, and is --base-url its "
+                              "address with its path, often /v1?")
+            return _Fault(f"closed the connection ({self._shown(f'{type(reason).__name__}: {reason}')})", again=True)
+        return _Fault(f"could not be asked ({self._shown(f'{type(cause).__name__}: {cause}')})")
+
+    def _refused(self, error: _StatusError) -> _Fault:
+        status, reason = error.status, self._shown(stated(error.text.encode()))
+        if 300 <= status < 400:
+            target = self._shown(str(error.headers.get("location", "")).partition("?")[0])
+            return _Fault(f"sends requests on to {target or 'nowhere'} (status {status}), and a key goes to no other: "
+                          "give that address as --base-url")
+        line = f"answered {status}: {reason or 'no reason'}"
+        if status in (401, 403):
+            line += f"; the key is the variable {KEY}, which is {'set' if self._key else 'not set'}"
+        too_long = status == 413 or (status in (400, 422, 500) and bool(_TOO_LONG.search(error.text)))
+        again = status in _AGAIN and not too_long and "insufficient_quota" not in error.text
+        wait = retry_after(error.headers.get("retry-after")) if again else None
+        if wait is not None and wait > LONGEST_WAIT:
+            return _Fault(f"{line}; it asks to wait {wait:,.0f} s: start again then, what is in the cache is kept")
+        encoding = status in (400, 422) and re.search("encoding_format|base64", error.text) is not None
+        return _Fault(line, again, wait, too_long, encoding)
+
+    def _shown(self, text: str) -> str:
+        """What a server or a library says, in one line that a terminal may show."""
+        line = printable(" ".join(without_key(text, self._key).split()))
+        return line if len(line) <= _SHOWN else line[:_SHOWN] + "..."
+
+    def _wait(self, attempt: int, asked: float | None, stopped: threading.Event) -> None:
+        """Nobody asks before a server says that it may; else this thread waits longer each time, by chance not as others."""
+        with self._lock:
+            self.counts.retries += 1
+            if asked:
+                self._resume = max(self._resume, time.monotonic() + asked)
+        if not asked:
+            stopped.wait(FIRST_WAIT * 2 ** (attempt - 1) * random.uniform(0.75, 1.25))
+
+    def _pause(self, stopped: threading.Event) -> None:
+        while not stopped.is_set() and (left := self._resume - time.monotonic()) > 0:
+            stopped.wait(left)
+        if stopped.is_set():
+            raise EncoderError(f"{self.name}: stopped")
+
+
+def retry_after(header: str | None) -> float | None:
+    """Seconds until the time that Retry-After names: a number of them, or a date of HTTP; None where it names none."""
+    if not header:
+        return None
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(header).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return max(0.0, seconds) if seconds == seconds else None
+
+
+def _refuse(response: Any) -> None:
+    """Raise what is no answer before the client reads all of it."""
+    if response.status_code < 300:
+        return
+    text = b""
+    for part in response.iter_bytes():
+        text += part[:_READ]
+        if len(text) >= _READ:
+            break
+    raise _StatusError(response.status_code, response.headers, text[:_READ].decode("utf-8", "replace"))
+
+
+def _without_authorization(request: Any) -> None:
+    request.headers.pop("Authorization", None)

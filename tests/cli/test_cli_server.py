@@ -1,0 +1,258 @@
+"""`stsbench eval --model openai:NAME`: scores, what it took, and a key that stands nowhere."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clirun import cli, evaluate, fails, place, record  # noqa: F401
+from embedding_server import changed, closed, hashed, serving, status
+
+import stsbench
+from stsbench import load_encoder
+from stsbench.cli.main import main
+from stsbench.encoders.server import client
+from stsbench.errors import EncoderError
+
+pytest.importorskip("openai")
+
+SECRET = "sk-Zeb7ra-0123456789abcdefXYZ"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(client, "FIRST_WAIT", 0.0)
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def server():
+    with serving() as state:
+        yield state
+
+
+@pytest.fixture
+def own_handlers():
+    """--debug adds a handler to the logger: without it afterwards."""
+    logger = logging.getLogger("stsbench")
+    handlers, level = list(logger.handlers), logger.level
+    logger.handlers.clear()
+    yield
+    logger.handlers[:], logger.level = handlers, level
+
+
+def answering(texts):
+    return hashed(texts)
+
+
+def test_scores_are_those_of_the_same_vectors(server, evaluate):
+    code, _, err = evaluate("openai:hash", "--base-url", server.url, "--price", "20", "--requests", "2")
+    assert code == 0 and f"run by the server at {server.url}" in err and "as long as they come" in err
+    direct = stsbench.evaluate(answering, tasks="STS-B", sample=True, resamples=0)
+    made = record()
+    assert [row["value"] for row in made["scores"]] == [row.value for row in direct.rows]
+    spent = made["provenance"]["server"]
+    assert spent["requests"] == len(server.asked) and spent["retries"] == 0 and spent["base_url"] == server.url
+    words = sum(len(text.split()) for text in server.texts)
+    assert spent["tokens"] == words and spent["cost"] == pytest.approx(words * 2e-5) and spent["price"] == 20
+    assert f"openai:hash: {spent['requests']} requests, {words:,} tokens, cost {spent['cost']:.6g} at 20 a million" in err
+    assert made["encoder"]["spec"]["name"] == "openai:hash" and server.url not in json.dumps(made["encoder"])
+
+
+def test_with_everything_cached_only_the_probe_is_asked_for(server, evaluate):
+    assert evaluate("openai:hash", "--base-url", server.url)[0] == 0
+    before = len(server.asked)
+    with serving() as other:
+        assert evaluate("openai:hash", "--base-url", other.url, "--output", "again")[0] == 0
+        assert len(other.asked) == 6 and len(server.asked) == before
+    assert record("again")["encoder"] == record()["encoder"]
+    assert record("again")["provenance"]["server"]["requests"] == 6
+
+
+def test_tokens_that_a_server_does_not_count(server, evaluate):
+    server.usage = False
+    _, _, err = evaluate("openai:hash", "--base-url", server.url)
+    assert f"0 tokens, those of {len(server.asked)} answers not counted by the server;" in err
+
+
+def test_a_change_half_way_is_one_line_and_no_record(server, evaluate):
+    server.model = lambda texts: hashed(texts, "" if len(server.asked) < 8 else "other")
+    outcome = evaluate("openai:hash", "--base-url", server.url, "--requests", "1")
+    fails(outcome, "gives another vector for a text of the probe")
+    assert f"openai:hash: {len(server.asked)} requests" in outcome[2]  # paid for all the same
+
+
+def test_the_addresss_default_is_a_variable(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url + "/")
+    assert load_encoder("openai:hash").spent["base_url"] == server.url
+
+
+# The key
+
+
+def everything(folder):
+    return {path: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def without_secret(folder, *texts):
+    wrong = [str(path) for path, content in everything(folder).items() if SECRET.encode() in content]
+    return not wrong and not any(SECRET in text or SECRET[3:] in text for text in texts)
+
+
+@pytest.fixture
+def secret(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+
+
+def echoing(code):
+    """A server that repeats the request's headers in its error."""
+    def spoil(handler, body):
+        key = handler.headers["Authorization"]
+        status(code, f"bad key {key}: {body['input'][:1]}", location=f"http://elsewhere/{key.split()[-1]}")(handler, body)
+
+    return spoil
+
+
+def test_the_key_is_sent_and_written_nowhere(server, secret, evaluate, tmp_path, own_handlers, monkeypatch):
+    monkeypatch.setenv("OPENAI_LOG", "debug")
+    code, out, err = evaluate("openai:hash", "--base-url", server.url, "--debug")
+    assert code == 0 and {*server.keys} == {f"Bearer {SECRET}"} and len(everything(tmp_path)) > 4
+    assert without_secret(tmp_path, out, err)
+
+
+@pytest.mark.parametrize("spoil", [
+    echoing(401), echoing(400), echoing(500), echoing(302), closed, changed(lambda answer: {"error": SECRET * 20}),
+    changed(lambda answer: answer.update(data=[{"index": SECRET}])),
+], ids=range(7))
+def test_the_key_is_in_no_message_and_no_traceback(
+    server, secret, evaluate, tmp_path, own_handlers, spoil, monkeypatch, capsys,
+):
+    server.always = spoil
+    line = fails(evaluate("openai:hash", "--base-url", server.url), server.url)
+    assert without_secret(tmp_path, line)
+    words = ["eval", "--model", "openai:hash", "--base-url", server.url, "--sample", "--debug"]
+    monkeypatch.setattr("sys.argv", ["stsbench", *words])
+    with pytest.raises(EncoderError) as caught:
+        main()
+    captured = capsys.readouterr()
+    assert without_secret(tmp_path, captured.out, captured.err, "".join(traceback.format_exception(caught.value)))
+
+
+def test_a_task_that_fails_later_keeps_it_too(server, secret, evaluate, tmp_path, own_handlers, capsys):
+    server.spoils, server.always = [None] * 6, echoing(500)
+    with pytest.raises(EncoderError) as caught:
+        evaluate("openai:hash", "--base-url", server.url, "--debug", tasks=("--tasks", "STS-B,STS12"))
+    _, err = capsys.readouterr()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "bad key Bearer ***" in err and err.count("Traceback") == 2 and without_secret(tmp_path, err, shown)
+
+
+@pytest.mark.parametrize("url", [
+    f"http://{SECRET}@127.0.0.1:1/v1", f"http://user:{SECRET}@127.0.0.1:1/v1", f"http://127.0.0.1:1/v1?key={SECRET}",
+    f"http://127.0.0.1:1/v1#{SECRET}", f"http://127.0.0.1:1/{SECRET}/v1", f"http://127.0.0.1:{SECRET}/v1",
+])
+def test_a_key_in_the_address_is_refused_unrepeated(secret, evaluate, tmp_path, monkeypatch, url):
+    assert without_secret(tmp_path, fails(evaluate("openai:hash", "--base-url", url), "--base-url"))
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    assert without_secret(tmp_path, fails(evaluate("openai:hash"), "OPENAI_BASE_URL"))
+
+
+@pytest.mark.parametrize("url", [
+    "127.0.0.1:80/v1", "ftp://host/v1", "http:///v1", "http://ho st/v1", "http://host/\x1b[31m", "",
+])
+def test_what_is_no_address_is_one_line(evaluate, url):
+    line = fails(evaluate("openai:hash", "--base-url", url), "--base-url", "http://HOST:PORT/v1")
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize("key", [SECRET + "\n", "sk é " + SECRET, SECRET + " x"])
+def test_a_key_that_no_header_holds_is_not_repeated(server, evaluate, tmp_path, monkeypatch, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    assert without_secret(tmp_path, fails(evaluate("openai:hash", "--base-url", server.url), "OPENAI_API_KEY"))
+    assert not server.asked
+
+
+def test_a_redirect_is_not_followed(server, secret):
+    with serving() as other:
+        server.always = status(307, location=f"{other.url}/embeddings")
+        with pytest.raises(EncoderError, match="requests on to"):
+            load_encoder("openai:hash", base_url=server.url)
+        assert len(server.asked) == 1 and not other.asked
+
+
+def test_a_key_goes_unencrypted_to_this_machine_alone(server, secret, monkeypatch):
+    assert not any("unencrypted" in note for note in load_encoder("openai:hash", base_url=server.url).notes)
+    monkeypatch.setattr("stsbench.encoders.server.address.Address.local", False)
+    assert any("unencrypted" in note for note in load_encoder("openai:hash", base_url=server.url).notes)
+
+
+# Options
+
+
+@pytest.mark.parametrize(("options", "line"), [
+    (("--pooler", "cls"), "--pooler does not apply to openai:hash: its server decides it"),
+    (("--max-length", "128"), "--max-length does not apply"), (("--dtype", "float16"), "--dtype does not apply"),
+    (("--prompt-name", "query"), "--prompt-name does not apply"), (("--task", "query"), "--task does not apply"),
+    (("--device", "cuda"), "--device does not apply"), (("--attention", "padded"), "--attention does not apply"),
+    (("--prompts", "mteb"), "--prompts mteb does not apply"), (("--price", "-1"), "--price -1: it is money"),
+    (("--processes", "2"), "leave --processes and --devices out; --requests says how many"),
+])
+def test_what_a_server_does_not_honour_is_refused(server, evaluate, options, line):
+    fails(evaluate("openai:hash", "--base-url", server.url, *options), line)
+
+
+@pytest.mark.parametrize(("option", "value"), [
+    ("base_url", "http://127.0.0.1/v1"), ("requests", 2), ("dimensions", 8), ("price", 1.0),
+])
+def test_its_options_are_for_a_server_alone(evaluate, option, value):
+    flag = f"--{option.replace('_', '-')}"
+    for model in ("lexical:token-set", "minilm"):
+        fails(evaluate(model, flag, str(value)), f"{flag} does not apply to {model}: it is for openai:NAME")
+    with pytest.raises(EncoderError, match=option):
+        stsbench.evaluate(answering, sample=True, **{option: value})
+    with pytest.raises(EncoderError, match=f"{flag} does not apply to a pair"):
+        load_encoder((None, None), **{option: value})
+
+
+def test_offline_is_for_this_machine(server, evaluate):
+    assert evaluate("openai:hash", "--base-url", server.url, "--offline")[0] == 0
+    fails_line = "is computed by api.example, on the network: leave --offline out"
+    with pytest.raises(EncoderError, match=fails_line):
+        load_encoder("openai:hash", base_url="https://api.example/v1", offline=True)
+
+
+def test_a_card_with_prompts_is_a_warning(server):
+    def notes(**options):
+        return " ".join(load_encoder("openai:intfloat/e5-small", base_url=server.url, **options).notes)
+
+    assert "the card of intfloat/e5-small puts prompts before texts; none is put here" in notes()
+    assert "card" not in notes(prompts="none") and "card" not in notes(prompt="query: ")
+
+
+def test_without_the_client_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "openai", None)
+    with pytest.raises(EncoderError, match=r"openai:x needs the package openai: pip install 'stsbench\[api\]'"):
+        load_encoder("openai:x")
+
+
+def test_a_store_says_what_it_took(server, cli, place):
+    Path("texts.txt").write_text("\n".join(f"line {i}" for i in range(70)), "utf-8")
+    words = ("encode", "--model", "openai:hash", "--base-url", server.url, "--input", "texts.txt", "--output", "store")
+    code, _, err = cli(*words)
+    assert code == 0 and f"openai:hash: {len(server.asked)} requests" in err
+    code, _, err = cli(*words)
+    assert code == 0 and "openai:hash: 6 requests" in err
+    np.testing.assert_array_equal(load_encoder("vectors:store").encode(["line 7"]), hashed(["line 7"]))
+
+
+def test_post_processing_and_prompts_of_a_file(server, evaluate):
+    assert evaluate("openai:hash", "--base-url", server.url, "--post", "whitening", "--fit-on", "target")[0] == 0
+    assert record()["provenance"]["server"]["requests"] == len(server.asked)
+    Path("prompts.txt").write_text("one: \ntwo: \n", "utf-8")
+    code, _, _ = evaluate("openai:hash", "--base-url", server.url, "--prompts", "prompts.txt", "--output", "prompts")
+    assert code == 0 and {"one:", "two:"} <= {text.split()[0] for text in server.texts}

@@ -1,0 +1,272 @@
+"""openai:NAME against a server that spoils its answers: the right vectors, or one line."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from email.utils import formatdate
+
+import numpy as np
+import pytest
+from embedding_server import WIDTH, changed, closed, half, hashed, serving, status
+
+from stsbench import load_encoder
+from stsbench.encoders.server import client
+from stsbench.encoders.server.answer import BadAnswerError, HalfAnswerError, read_answer
+from stsbench.encoders.server.batches import TEXTS as MOST
+from stsbench.encoders.server.batches import at_once, batches, estimated_tokens
+from stsbench.encoders.server.client import retry_after
+from stsbench.encoders.server.identity import TEXTS as PROBE
+from stsbench.errors import EncoderError
+
+pytest.importorskip("openai")
+
+WORDS = [f"number {i} {'very ' * (i % 7)}long" for i in range(100)]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch, tmp_path):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(client, "FIRST_WAIT", 0.0)
+
+
+@pytest.fixture
+def server():
+    with serving() as state:
+        yield state
+
+
+def loaded(server, **options):
+    return load_encoder("openai:hash", base_url=server.url, **options)
+
+
+def test_vectors_are_the_servers_whatever_their_encoding(server):
+    encoder = loaded(server)
+    assert encoder.dimension == WIDTH and len(server.asked) == 6 and encoder.spent["requests"] == 6
+    np.testing.assert_array_equal(encoder.encode(WORDS), hashed(WORDS))
+    server.base64 = False  # some servers answer in decimals whatever they are asked for
+    np.testing.assert_array_equal(encoder.encode(WORDS), hashed(WORDS))
+    assert all(body["encoding_format"] == "base64" and body["model"] == "hash" for body in server.asked)
+    assert all(len(body["input"]) <= 32 for body in server.asked) and server.keys[0] is None
+
+
+def test_a_server_that_knows_no_base64_is_asked_for_decimals(server):
+    def refuse(handler, body):
+        if body["encoding_format"] == "base64":
+            return status(400, "encoding_format must be float")(handler, body)
+        handler.give(handler.right(body))
+
+    server.always = refuse
+    np.testing.assert_array_equal(loaded(server).encode(WORDS), hashed(WORDS))
+    assert [body["encoding_format"] for body in server.asked].count("base64") == 1
+
+
+@pytest.mark.parametrize("spoils", [
+    [status(429)], [status(429, retry_after="0")], [status(500)], [status(502), status(503), status(504)], [closed], [half],
+    [changed(lambda answer: b"<html>bad gateway</html>")], [closed, half, status(500), status(429), closed],
+    [changed(lambda answer: answer["data"].reverse())],  # another order is none that matters
+], ids=lambda spoils: f"{len(spoils)}")
+def test_what_passes_costs_no_vector(server, spoils):
+    encoder = loaded(server, requests=1)
+    server.spoils = [*spoils]
+    np.testing.assert_array_equal(encoder.encode(WORDS), hashed(WORDS))
+    again = len(server.asked) - 6 - len(batches(WORDS))
+    assert not server.spoils and encoder.spent["retries"] == again and encoder.spent["requests"] == len(server.asked)
+
+
+@pytest.mark.parametrize("header", ["1", lambda: formatdate(time.time() + 1.5, usegmt=True)], ids=["seconds", "date"])
+def test_nobody_asks_before_a_server_says(server, header):
+    encoder = loaded(server, requests=8)
+    server.spoils = [status(429, retry_after=header if isinstance(header, str) else header())]
+    began = time.monotonic()
+    np.testing.assert_array_equal(encoder.encode(WORDS), hashed(WORDS))
+    assert 0.5 < time.monotonic() - began < 30
+
+
+def test_retry_after_is_seconds_or_a_date(monkeypatch):
+    monkeypatch.setattr(client.time, "time", lambda: 784111777.0)  # the date of RFC 9110's example
+    assert retry_after("120") == 120 and retry_after("0.5") == 0.5 and retry_after("-3") == 0
+    assert retry_after("Sun, 06 Nov 1994 08:50:37 GMT") == 60 and retry_after("Sun, 06 Nov 1994 08:00:00 GMT") == 0
+    assert [retry_after(header) for header in (None, "", "soon", "nan", "99/99/99")] == [None] * 5
+
+
+@pytest.mark.parametrize(("spoil", "line", "asked"), [
+    (status(400, "no such thing"), "answered 400: no such thing", 1),
+    (status(401, "who?"), "answered 401: who?; the key is the variable OPENAI_API_KEY, which is not set", 1),
+    (status(404, "no model hash"), "answered 404: no model hash", 1),
+    (status(429, "quota: insufficient_quota"), "answered 429: quota: insufficient_quota", 1),
+    (status(429, retry_after="3600"), "it asks to wait 3,600 s", 1),
+    (status(503, "\x1b[31mred\r\n\u202eline " + "x" * 1000), "answered 503: ", 6),
+    (status(302, location="http://elsewhere.example/v1?key=1"), "requests on to http://elsewhere.example/v1 (status", 1),
+    (closed, "closed the connection", 6), (half, "closed the connection", 6),
+    (lambda handler, body: handler.give(b"<html>"), "not JSON, or half of one (in 6 tries)", 6),
+    (lambda handler, body: handler.give(b"[" * 100_000), "not JSON", 6),
+    (lambda handler, body: handler.give({"error": {"message": "asleep"}}), "without vectors: asleep", 1),
+    (lambda handler, body: handler.give([1, 2]), "without vectors: [1, 2]", 1),
+    (changed(lambda answer: [answer["data"].pop(), None][1]), "vectors for", 1),
+    (changed(lambda answer: answer["data"][0].update(index=1)), "not numbered from 0", 1),
+    (changed(lambda answer: [answer["data"][0].pop("index"), None][1]), "not numbered from 0", 1),
+    (changed(lambda answer: answer["data"][0].update(embedding=[0.5] * 7)), f"vectors of 7 and {WIDTH} numbers", 1),
+    (changed(lambda answer: answer["data"][0].update(embedding="!!")), "neither a list of numbers nor base64", 1),
+    (changed(lambda answer: answer["data"][0].update(embedding=["x"] * WIDTH)), "neither a list of numbers nor base64", 1),
+    (changed(lambda answer: answer["data"][0].update(embedding=[[0.5]] * WIDTH)), "neither a list of numbers nor base64", 1),
+    (changed(lambda answer: answer.update(more="x" * 3_000_000)), "bytes for", 1),
+])
+def test_what_does_not_pass_is_one_line(server, spoil, line, asked):
+    encoder = loaded(server, requests=1)
+    server.always = spoil
+    before = len(server.asked)
+    with pytest.raises(EncoderError) as caught:
+        encoder.encode(WORDS)
+    text = str(caught.value)
+    assert line in text and text.startswith(f"openai:hash: {server.url} ") and len(text) < 600
+    assert text.isprintable() and "key=1" not in text and len(server.asked) - before == asked
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None  # what the client raised may hold the key
+
+
+def test_another_width_than_at_the_start(server):
+    encoder = loaded(server)
+    server.model = lambda texts: hashed(texts, width=WIDTH + 1)
+    with pytest.raises(EncoderError, match=f"vectors of {WIDTH + 1} numbers, and of {WIDTH} when it was loaded"):
+        encoder.encode(WORDS)
+
+
+def test_a_slow_server_is_asked_again_and_not_for_ever(server, monkeypatch):
+    encoder = loaded(server)
+    monkeypatch.setattr(client, "SECONDS", 0.3)
+    server.spoils = [lambda handler, body: time.sleep(0.6)]
+    np.testing.assert_array_equal(encoder.encode(WORDS[:5]), hashed(WORDS[:5]))
+
+    def drip(handler, body):
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000000")
+        handler.end_headers()
+        for _ in range(20):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+    monkeypatch.setattr(client, "TRIES", 2)
+    server.always = drip
+    with pytest.raises(EncoderError, match=r"did not answer within 0\.3 s \(in 2 tries\)"):
+        encoder.encode(WORDS[:5])
+
+
+def test_nobody_there_is_one_line_at_once():
+    with serving() as server:
+        url = server.url
+    with pytest.raises(EncoderError, match=r"cannot be reached .*: does the server run"):
+        load_encoder("openai:hash", base_url=url)
+
+
+def test_a_text_that_is_too_long_is_named(server):
+    def limited(handler, body):
+        if max(map(len, body["input"])) > 400:
+            return status(*refusal)(handler, body)
+        handler.give(handler.right(body))
+
+    encoder = loaded(server, requests=1)
+    server.always = limited
+    texts = [*WORDS, "long " * 100, *WORDS[:3]]
+    for refusal in ((400, "This model's maximum context length is 512 tokens"), (500, "input is too large to process"),
+                    (413, "`inputs` must have less than 512 tokens. Given: 600"), (400, "exceeds the context length")):
+        line = rf"answered {refusal[0]}: .*; the text, of 500 characters: 'long long .*\.\.\.'$"
+        with pytest.raises(EncoderError, match=line):
+            encoder.encode(texts)
+    np.testing.assert_array_equal(encoder.encode(WORDS), hashed(WORDS))
+
+
+def test_a_smaller_limit_of_texts_is_found(server):
+    def eight(handler, body):
+        if len(body["input"]) > 8:
+            return status(413, "batch size 32 > maximum allowed batch size 8")(handler, body)
+        handler.give(handler.right(body))
+
+    encoder = loaded(server)
+    server.always = eight
+    np.testing.assert_array_equal(encoder.encode(WORDS), hashed(WORDS))
+
+
+def test_an_empty_text_that_is_refused(server):
+    encoder = loaded(server)
+    server.always = status(400, "'$.input' is invalid")
+    with pytest.raises(EncoderError, match="is invalid; one of the texts is empty, which some servers refuse"):
+        encoder.encode(["", "a"])
+
+
+def test_numbers_that_are_none_are_rows_of_nan(server):
+    """As other encoders give them: a protocol fails the tasks that need them, and no other."""
+    def spoil(bad):
+        return changed(lambda answer: answer["data"][0]["embedding"].__setitem__(3, bad))
+
+    encoder = loaded(server, requests=1)
+    for bad in (float("nan"), float("inf"), None, 1e300):
+        server.spoils = [spoil(bad)]
+        vectors = encoder.encode(WORDS[:5])
+        assert np.isfinite(vectors).all(axis=1).sum() == 4
+    server.always = spoil(None)
+    with pytest.raises(EncoderError, match="NaN or infinity for a text of the probe"):
+        loaded(server)
+
+
+def test_read_answer_of_both_encodings():
+    vectors = np.array([[1.5, -2.25], [3.0, 4.0]], np.float32)
+    data = [{"index": row, "embedding": base64.b64encode(vectors[row].tobytes()).decode()} for row in (1, 0)]
+    made = read_answer(json.dumps({"data": data, "usage": {"prompt_tokens": 7}}).encode(), 2)
+    np.testing.assert_array_equal(made.vectors, vectors)
+    assert made.tokens == 7
+    mixed = [data[0], {"index": 0, "embedding": [1.5, -2.25]}]
+    made = read_answer(json.dumps({"data": mixed, "usage": {"total_tokens": "7"}}).encode(), 2)
+    np.testing.assert_array_equal(made.vectors, vectors)
+    assert made.tokens is None
+    for body, error in ((b"{", HalfAnswerError), (b"\xff\xfe", HalfAnswerError), (b'{"data": [1, 2]}', BadAnswerError),
+                        (b'{"data": [{"index": 0, "embedding": [1' + b"0" * 5000 + b"]}]}", BadAnswerError)):
+        with pytest.raises(error):
+            read_answer(body, 1)
+
+
+def test_batches_by_count_and_by_tokens():
+    texts = ["x" * size for size in (3000, 9, 9, 30, 1500)] + ["y"] * 40
+    parts = batches(texts, tokens=1100)
+    assert sorted(row for part in parts for row in part) == list(range(45)) and max(map(len, parts)) == MOST
+    assert parts[:2] == [[0], [4, 3, *parts[1][2:]]]
+    assert all(len(part) == 1 or sum(estimated_tokens(texts[row]) for row in part) <= 1100 for part in parts)
+    assert batches([], 10) == [] and batches(["x" * 90], 10) == [[0]]
+
+
+def test_so_many_at_a_time_and_the_first_error_ends_all():
+    active, most, lock = [0], [0], threading.Lock()
+
+    def work(job, stopped):
+        with lock:
+            active[0] += 1
+            most[0] = max(most[0], active[0])
+        time.sleep(0.005)
+        with lock:
+            active[0] -= 1
+        if job == 30:
+            raise EncoderError("thirty")
+        return -job
+
+    assert sorted(at_once(range(20), work, 4)) == [(job, -job) for job in range(20)] and most[0] == 4
+    with pytest.raises(EncoderError, match="thirty"):
+        list(at_once(range(25, 1000), work, 3))
+
+
+def test_requests_go_at_a_time(server):
+    encoder = loaded(server, requests=4)
+    server.seconds = 0.05
+    np.testing.assert_array_equal(encoder.encode([f"{word} {i}" for word in WORDS for i in range(3)]),
+                                  hashed([f"{word} {i}" for word in WORDS for i in range(3)]))
+    assert server.most_active == 4
+
+
+def test_a_text_of_the_probe_goes_with_each_request(server):
+    encoder = loaded(server)
+    encoder.encode(WORDS)
+    later = server.asked[6:]
+    assert len(later) == len(batches(WORDS)) and all(body["input"][-1] in PROBE[:-1] for body in later)
+    assert len({body["input"][-1] for body in later}) == len(later)

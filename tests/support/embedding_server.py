@@ -1,0 +1,152 @@
+"""A server on this machine with the interface of OpenAI's, whose answers a test spoils one by one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+
+WIDTH = 24
+
+
+def hashed(texts: Sequence[str], salt: str = "", width: int = WIDTH) -> np.ndarray:
+    """Vectors of length 1 from the texts' bytes alone."""
+    rows = []
+    for text in texts:
+        seed = int.from_bytes(hashlib.sha256((salt + text).encode()).digest()[:8], "little")
+        rows.append(np.random.default_rng(seed).standard_normal(width))
+    vectors = np.array(rows)
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+Spoil = Callable[["Handler", dict[str, Any]], None]  # writes an answer in the place of the right one
+
+
+@dataclass
+class State:
+    """model: texts -> vectors; spoils: for the next requests, None for a right answer; asked: the bodies, in their order;
+    keys: their Authorization."""
+
+    url: str = ""
+    model: Callable[[list[str]], np.ndarray] = hashed
+    spoils: list[Spoil | None] = field(default_factory=list)
+    always: Spoil | None = None
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    usage: bool = True
+    base64: bool = True
+    seconds: float = 0.0  # that each answer takes
+    active: int = 0
+    most_active: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for body in self.asked for text in body["input"]]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    state: State
+
+    def do_POST(self) -> None:
+        state = self.state
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with state.lock:
+            state.asked.append(body)
+            state.keys.append(self.headers.get("Authorization"))
+            state.active += 1
+            state.most_active = max(state.most_active, state.active)
+            spoil = state.spoils.pop(0) if state.spoils else state.always
+        try:
+            time.sleep(state.seconds)
+            if spoil is None:
+                self.give(self.right(body))
+            else:
+                spoil(self, body)
+        finally:
+            with state.lock:
+                state.active -= 1
+
+    def right(self, body: dict[str, Any], vectors: np.ndarray | None = None) -> dict[str, Any]:
+        state, texts = self.state, body["input"]
+        made = state.model(texts) if vectors is None else vectors
+        plain = body.get("encoding_format") != "base64" or not state.base64
+        data = [{
+            "object": "embedding", "index": row,
+            "embedding": [float(x) for x in vector] if plain else base64.b64encode(vector.astype("<f4").tobytes()).decode(),
+        } for row, vector in enumerate(made)]
+        answer: dict[str, Any] = {"object": "list", "data": data, "model": body["model"]}
+        if state.usage:
+            count = sum(len(text.split()) for text in texts)
+            answer["usage"] = {"prompt_tokens": count, "total_tokens": count}
+        return answer
+
+    def give(self, answer: Any, status: int = 200, headers: dict[str, str] | None = None, sent: int | None = None) -> None:
+        """sent: so many bytes of it, the connection is closed then."""
+        body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body[:sent])
+        if sent is not None:
+            self.close_connection = True
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+def status(code: int, reason: str = "overloaded", **headers: str) -> Spoil:
+    """An error as OpenAI words it; headers by name, _ for -."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda handler, body: handler.give({"error": {"message": reason}}, code, named)
+
+
+def closed(handler: Handler, body: dict[str, Any]) -> None:
+    handler.close_connection = True
+    handler.connection.close()
+
+
+def half(handler: Handler, body: dict[str, Any]) -> None:
+    answer = json.dumps(handler.right(body)).encode()
+    handler.give(answer, sent=len(answer) // 2)
+
+
+def changed(change: Callable[[dict[str, Any]], Any]) -> Spoil:
+    """The right answer, changed before it is sent."""
+    def spoil(handler: Handler, body: dict[str, Any]) -> None:
+        answer = handler.right({**body, "encoding_format": "float"})
+        made = change(answer)
+        handler.give(answer if made is None else made)
+
+    return spoil
+
+
+@contextmanager
+def serving(**settings: Any) -> Iterator[State]:
+    """A server on 127.0.0.1 for as long as the block lasts; settings: of its State."""
+    state = State(**settings)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Serving", (Handler,), {"state": state}))
+    server.daemon_threads = True
+    server.handle_error = lambda *request: None  # a client that was killed
+    server.request_queue_size = 64
+    state.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
