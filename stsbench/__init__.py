@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench import leaderboard as leaderboard
     from stsbench import methods as methods
     from stsbench.comparison.compare import compare as compare
+    from stsbench.diagnosis.parity import parity as parity
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.encoders.store.encode import encode as encode
     from stsbench.encoders.store.neighbours import neighbours as neighbours
@@ -54,6 +55,7 @@ _PUBLIC = {
     "load_records": "stsbench.evaluation.run_file",
     "measure_prompts": "stsbench.experiments.prompts",
     "neighbours": "stsbench.encoders.store.neighbours",
+    "parity": "stsbench.diagnosis.parity",
     "plot": "stsbench.plots.draw",
     "reproduce": "stsbench.leaderboard.reproduce.api",
     "run_plan": "stsbench.experiments.plan",
@@ -90,6 +92,7 @@ __all__ = [
     "measure_prompts",
     "methods",
     "neighbours",
+    "parity",
     "plot",
     "reproduce",
     "run_plan",

@@ -22,7 +22,7 @@ CORE = (
     "", "display", "metrics", "probes", "data.sets", "data.fetch", "data.text",
     "encoders", "encoders.cache", "encoders.parallel", "encoders.store", "encoders.post", "encoders.post.flow",
     "encoders.forward", "encoders.prompt", "encoders.decoders", "encoders.transformer", "encoders.light", "encoders.mteb",
-    "evaluation", "comparison", "publish",
+    "evaluation", "comparison", "diagnosis", "publish",
     "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
     "training.export", "training.runs",
     "jobs", "installation", "plots", "experiments", "cli.output", "cli.setup", "cli.comparison", "cli.jobs", "cli",

@@ -29,6 +29,7 @@ _COMMANDS = {
     "sweep": ("stsbench.cli.jobs.sweep:sweep", "Search a method's settings by development score; the best as a recipe."),
     "score": ("stsbench.cli.score:score", "Score a run again from its stored observations (imports no torch)."),
     "compare": ("stsbench.cli.comparison.compare:compare_", "Compare two runs: paired bootstrap, per task and on average."),
+    "parity": ("stsbench.cli.comparison.parity:parity_", "Say whether B gives the vectors of A, and if not, why."),
     "identify": ("stsbench.leaderboard.identify.command:identify", "Find the protocol that reproduces published numbers."),
     "reproduce": ("stsbench.leaderboard.reproduce.command:reproduce",
                   "Print a paper's table, what was measured of it here, and each row's command."),

@@ -23,9 +23,10 @@ from stsbench.wording import counted
 _SCREENED = 12  # texts on which a hypothesis is tried first: what fails there cannot explain all
 _FIRST = 5  # hypotheses that a second one is added to
 _PART = 0.02  # of the squared distances, which such a one takes away
+_NEAREST = 0.2  # from which on a change that explains nothing whole is worth a word
 _ROWS = 2000  # texts of which another order is looked for
 # Of the differences by rounding: how alike in direction, and in size; docs/how-to/parity.md has what was measured.
-_LIKE, _SMALLEST, _LARGEST = 0.5, 0.4, 2.5
+_LIKE, _SMALLEST, _LARGEST = 0.35, 0.5, 2.0
 _SPREAD = 4  # times as far as the farthest text by the same rounding a text of B's may be
 
 
@@ -112,7 +113,7 @@ class Search:
         end = self._one(start, shares) or self._two(start, shares)
         if end is None:
             best = max(shares, key=lambda known: shares[known], default=None)
-            near = None if best is None or shares[best] < _PART else (best.words, shares[best])
+            near = None if best is None or shares[best] < _NEAREST else (best.words, shares[best])
             return Explanation(tried=tuple(self.tried), nearest=near)
         rounded = not all(cause.certain for cause in end.causes)
         tolerance = self.rough if rounded else self.tolerance

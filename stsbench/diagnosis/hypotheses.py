@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stsbench.diagnosis.measures import Floats, turned
 from stsbench.diagnosis.parts import NORMALIZE
@@ -80,8 +81,8 @@ def _weights(shop: Workshop) -> Iterator[Hypothesis]:
         yield _of("adapter", "the adapter is not applied", weights=NO_ADAPTER)
     for name in ROUNDED:
         yield _of("precision", f"computed in {name}", rough=True, weights=name)
-    for name, (kinds, scale) in INT8.items():
-        yield _of("precision", f"int8 weights of the {kinds}, a scale for each {scale}", rough=True, weights=name)
+    for name in INT8:
+        yield _of("precision", name, rough=True, weights=name)
     if shop.other is not None:
         yield _of("weights", "the weights of the transformer are others", weights=OTHER)
 
@@ -125,26 +126,41 @@ def limits(
     Texts that are not cut agree: the limit lies between the longest of them and the shortest other one, whose vectors are
     computed at each limit there. Where none agrees, as other faults hide it, the usual limits are tried.
     """
-    agreeing = distance <= tolerance
-    if isinstance(shop, Sealed) or bool(agreeing.all()):
+    if isinstance(shop, Sealed) or bool((distance <= tolerance).all()):
         return []
     lengths, now = np.array(shop.lengths(texts, variant)), variant.cut_from(shop.parts)
-    shortest = int(np.flatnonzero(~agreeing)[np.argmin(lengths[~agreeing])])
-    most = shop.parts.positions or 1 << 30
-    beyond = now is not None and lengths[shortest] > now
-    below = now if now is not None and beyond else int(lengths[agreeing].max(initial=0))
-    between = range(max(below, 2), int(lengths[shortest]))[:_CLOSE] if agreeing.any() else range(0)
-    usual = [size for size in (*LIMITS, most) if size != now and size <= most and size < int(lengths[shortest])]
-    usual += [most] if now is not None and most > now and most not in usual else []
+    most, off = shop.parts.positions or 1 << 30, np.flatnonzero(distance > tolerance)
+    least = 2
+    if now is not None and bool((lengths[off] > now).all()):  # it may read more than A
+        beyond = replace(variant, limit=most)
+        further = _distances(shop, texts, off, beyond, b)
+        if bool((further <= tolerance).all()):
+            return [_limited(most, True, now)] if int(lengths.max()) > most else [_whole(most, now)]
+        if bool((further <= tolerance).any()):
+            least, off = int(lengths[off[further <= tolerance]].max()), off[further > tolerance]
+    shortest = int(off[np.argmin(lengths[off])])
+    least = max(least, int(lengths[distance <= tolerance].max(initial=0)) if least == 2 else least)
+    between = range(least, int(lengths[shortest]))[:_CLOSE] if len(off) < len(texts) else range(0)
+    usual = [size for size in LIMITS if size != now and size <= most and size < int(lengths[shortest])]
     made = [_limited(size, whole, now) for size in usual for whole in (True, False)]
     for whole in (True, False):
         tried = [_limited(size, whole, now) for size in between if size != now]
-        vectors = [shop.vectors([texts[shortest]], known.change(variant)) for known in tried]
-        off = [float(turned(one, b[[shortest]])[0]) if one is not None and one.shape[1] == b.shape[1] else np.inf
-               for one in vectors]
-        if off and min(off) <= tolerance:
-            made.insert(0, tried[int(np.argmin(off))])
+        distances = [_distances(shop, texts, [shortest], known.change(variant), b)[0] for known in tried]
+        if distances and min(distances) <= tolerance:
+            made.insert(0, tried[int(np.argmin(distances))])
     return list(dict.fromkeys(made))
+
+
+def _distances(
+    shop: Workshop, texts: tuple[str, ...], rows: Sequence[int] | NDArray[np.intp], variant: Variant, b: Floats
+) -> Floats:
+    """(m,) of some texts' vectors from b's; as far as can be where the variant has none of b's width."""
+    vectors, some = shop.vectors([texts[i] for i in rows], variant), b[list(rows)]
+    return turned(vectors, some) if vectors is not None and vectors.shape == some.shape else np.full(len(rows), 2.0)
+
+
+def _whole(most: int, now: int) -> Hypothesis:
+    return _of("truncation", f"texts are not cut at {now} tokens: each is read whole", limit=most)
 
 
 def _limited(size: int, whole: bool, now: int | None) -> Hypothesis:

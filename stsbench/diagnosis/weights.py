@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 from stsbench.encoders.forward.checkpoint import cast
 
 ROUNDED = ("bfloat16", "float16")
-# Schemes of int8 weights, none of whose activations are rounded here: what is rounded, and what shares a scale.
-INT8 = {
-    "int8 tensor": ("linear layers", "tensor"), "int8 row": ("linear layers", "row"),
-    "int8 tensor, embeddings": ("linear layers and embeddings", "tensor"),
-    "int8 row, embeddings": ("linear layers and embeddings", "row"),
-}
 NO_ADAPTER = "no adapter"
+
+
+@dataclass(frozen=True)
+class Int8:
+    """A scheme of int8: a scale for each row of a weight or for the whole of it; whether embeddings are rounded; and to how
+    many bits what goes into a linear layer is, 0 for not at all (dynamic quantisation: torch has 7, ONNX Runtime 8)."""
+
+    by_row: bool
+    bits: int = 0
+    embeddings: bool = False
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        layers = "linear layers and embeddings" if self.embeddings else "linear layers"
+        dynamic = f", {self.bits} bits of what goes into a layer" if self.bits else ""
+        return f"int8 weights of the {layers}, a scale for each {'row' if self.by_row else 'tensor'}{dynamic}"
+
+
+INT8 = {scheme.words: scheme for scheme in (
+    Int8(False), Int8(True), Int8(False, 7), Int8(True, 7), Int8(False, 8, embeddings=True), Int8(True, 8),
+)}
 
 
 def changed(model: Any, how: str) -> Any:
@@ -24,15 +41,35 @@ def changed(model: Any, how: str) -> Any:
     other = copy.deepcopy(model)
     if how in ROUNDED:
         return cast(other, getattr(torch, how))
-    if how == NO_ADAPTER:
-        other.disable_adapters()
-        return other
-    kinds, scale = INT8[how]
-    layers: tuple[type, ...] = (torch.nn.Linear, torch.nn.Embedding) if "embeddings" in kinds else (torch.nn.Linear,)
-    for part in other.modules():
-        if isinstance(part, layers):
-            part.weight.data = rounded(part.weight.data, by_row=scale == "row")
-    return other
+    return _without_adapters(other) if how == NO_ADAPTER else _in_int8(other, INT8[how])
+
+
+def _without_adapters(model: Any) -> Any:
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for part in model.modules():
+        if isinstance(part, BaseTunerLayer):
+            part.enable_adapters(enabled=False)
+    return model
+
+
+def _in_int8(model: Any, scheme: Int8) -> Any:
+    import torch
+
+    for part in model.modules():
+        if isinstance(part, torch.nn.Linear) or (scheme.embeddings and isinstance(part, torch.nn.Embedding)):
+            part.weight.data = rounded(part.weight.data, by_row=scheme.by_row)
+        if scheme.bits and isinstance(part, torch.nn.Linear):
+            part.register_forward_pre_hook(lambda part, values: (_steps(values[0], 2**scheme.bits - 1), *values[1:]))
+    return model
+
+
+def _steps(values: Any, count: int) -> Any:
+    """What goes into a layer, (n, ...), in steps between the least and the largest number of each text, 0 being one."""
+    flat = values.flatten(1)
+    low, high = flat.amin(1).clamp(max=0), flat.amax(1).clamp(min=0)
+    size = ((high - low) / count).clamp_min(1e-12).view(-1, *[1] * (values.dim() - 1))
+    return (values / size).round() * size
 
 
 def rounded(weight: Any, *, by_row: bool) -> Any:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import planted
 import pytest
 import torch
-from model_folders import WORDS, dense, normalize, pooling, tokenizer, transformer
+from model_folders import dense, normalize, tokenizer
 from planted import LIMIT, PROMPT, Naive, bert
-from sentence_transformers import SentenceTransformer
 from tiny_decoders import decoder_folder
+from tiny_models import sentences
+from tokenizers import pre_tokenizers
 
+import stsbench
 from stsbench.diagnosis.parity import parity
 from stsbench.diagnosis.texts import TEXTS
-from stsbench.encoders.load import load_encoder
 
 TINY = {"long": 8, "no blanks": 2}
 PROBE = [text for kind, group in TEXTS.items() for text in group[: TINY.get(kind, 5)]]
@@ -88,7 +88,7 @@ def test_no_normalisation(homes):
 
 
 def test_float16_that_overflows(homes):
-    causes, result = told(homes["half"], load_encoder(homes["half"], dtype="float16"))
+    causes, result = told(homes["half"], Naive(homes["half"], model=Naive(homes["half"]).model.half()))
     lost = int((~np.isfinite(result.b).all(1)).sum())
     assert 0 < lost < len(PROBE) and list(causes) == ["precision"]
     assert "computed in float16" in causes["precision"] and f"it overflows: {lost} text" in causes["precision"]
@@ -97,10 +97,7 @@ def test_float16_that_overflows(homes):
 def test_another_tokenizer(homes, tmp_path):
     other = shutil.copytree(homes["plain"], tmp_path / "other")
     tok = tokenizer()
-    backend = tok.backend_tokenizer
-    from tokenizers import pre_tokenizers
-
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tok.backend_tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tok.save_pretrained(other)
     causes, result = told(homes["plain"], other)
     assert causes == {"tokenizer": "the tokenizer is another one"}
@@ -108,12 +105,8 @@ def test_another_tokenizer(homes, tmp_path):
 
 
 def test_special_tokens_that_are_read_as_words(homes):
-    def split(texts):
-        tok = Naive(homes["plain"]).tokenizer
-        tok.backend_tokenizer.encode_special_tokens = True
-        return Naive(homes["plain"], tokenizer=tok)(texts)
-
-    assert told(homes["plain"], split)[0] == {"tokenizer": "the tokenizer reads special tokens in a text as words"}
+    naive = Naive(homes["plain"], reads={"split_special_tokens": True})
+    assert told(homes["plain"], naive)[0] == {"tokenizer": "the tokenizer reads special tokens in a text as words"}
 
 
 def test_a_missing_bos(homes):
@@ -142,7 +135,7 @@ def test_another_revision(homes):
 def test_another_revision_behind_a_function_is_what_is_left(homes):
     causes, result = told(homes["plain"], Naive(homes["revision"]))
     assert not causes and "nothing that was tried explains it" in str(result)
-    assert "another revision" in str(result) and len(result.explanation.tried) > 30
+    assert "another revision" in str(result) and len(result.explanation.tried) > 20
 
 
 def test_swapped_rows(homes):
@@ -151,7 +144,7 @@ def test_swapped_rows(homes):
         return vectors[[1, 0, *range(2, len(texts) - 3), *(len(texts) - k for k in (1, 2, 3))]]
 
     causes, _ = told(homes["plain"], swapped)
-    assert causes == {"order": "rows stand in another order (4 rows, such as 2 for 1, 1 for 2, " + causes["order"][-11:]}
+    assert causes == {"order": "rows stand in another order (4 rows, such as 2 for 1, 1 for 2, 60 for 58)"}
 
 
 def test_an_adapter_that_is_not_applied(homes):
@@ -161,9 +154,9 @@ def test_an_adapter_that_is_not_applied(homes):
 
 
 def test_a_post_processing_that_is_left_out(homes, tmp_path):
-    import stsbench
-
-    fitted = stsbench.fit(homes["plain"], "whitening", PROBE, tmp_path / "white")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(sentences(80)), "utf-8")
+    fitted = stsbench.fit("whitening", homes["plain"], texts, tmp_path / "white")
     assert told(fitted, homes["plain"])[0] == {"post-processing": "the post-processing whitening is left out"}
 
 

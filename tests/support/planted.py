@@ -30,16 +30,17 @@ class Naive:
     """transformers' own pass, a text at a time."""
 
     def __init__(self, folder: Path, limit: int = LIMIT, prompt: str = "", **changes: Any) -> None:
-        """changes: pool, head (of (d,) to (k,)), lower, drop_first, model, tokenizer."""
+        """changes: pool, head (of (d,) to (k,)), lower, drop_first, model, reads (of the
+        tokenizer's call)."""
         self.model = changes.get("model") or AutoModel.from_pretrained(folder).eval()
-        self.tokenizer = changes.get("tokenizer") or AutoTokenizer.from_pretrained(folder)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.limit, self.prompt, self.changes = limit, prompt, changes
 
     def ids(self, text: str) -> list[int]:
         """With special tokens, cut between them."""
         text = self.prompt + (text.lower() if self.changes.get("lower") else text)
         size = self.limit + (1 if self.changes.get("drop_first") else 0)
-        ids = self.tokenizer(text, truncation=True, max_length=size)["input_ids"]
+        ids = self.tokenizer(text, truncation=True, max_length=size, **self.changes.get("reads", {}))["input_ids"]
         return ids[1:] if self.changes.get("drop_first") else ids
 
     def __call__(self, texts: Sequence[str]) -> Any:
