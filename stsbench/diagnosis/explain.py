@@ -8,7 +8,7 @@ those that the same rounding makes here, and the cause is said to be consistent 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -172,7 +172,8 @@ class Search:
         """Some of the texts that differ, of all lengths."""
         off = np.flatnonzero(state.fit.distance > self.tolerance)
         order = off[np.argsort([len(self.texts[i]) for i in off], kind="stable")]
-        return list(dict.fromkeys(order[np.linspace(0, len(order) - 1, min(_SCREENED, len(order))).round().astype(int)].tolist()))
+        chosen = np.linspace(0, len(order) - 1, min(_SCREENED, len(order))).round().astype(int)
+        return list(dict.fromkeys(order[chosen].tolist()))
 
     def _rough(self, state: _State, known: Sequence[Hypothesis]) -> _State | None:
         """After the rounding whose differences are most like B's, where any are like them."""

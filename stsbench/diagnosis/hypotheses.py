@@ -14,7 +14,8 @@ from stsbench.diagnosis.variant import INSIDE, OTHER, TOKENIZERS, Sealed, Varian
 from stsbench.diagnosis.weights import INT8, NO_ADAPTER, ROUNDED, has_adapter
 
 POOLERS = (
-    "cls", "mean", "last", "max", "weighted_mean", INSIDE, "cls+dense", "first_last:layer1", "first_last:embeddings", "last2",
+    "cls", "mean", "last", "max", "weighted_mean", INSIDE, "cls+dense", "first_last:layer1", "first_last:embeddings",
+    "last2",
 )
 # Limits that programs have by default, or that people choose: tried where other faults hide which texts are cut.
 LIMITS = (32, 64, 75, 77, 100, 128, 192, 200, 256, 300, 350, 384, 500, 512, 1024, 2048, 4096, 8192, 32768)
@@ -98,8 +99,7 @@ def _vectors(shop: Workshop) -> Iterator[Hypothesis]:
         if name != NORMALIZE or number + 1 < len(parts.steps):
             yield Hypothesis("module", f"{name} behind the pooling is left out", _without(number))
     if len([name for name, _ in parts.steps if name != NORMALIZE]) > 1:
-        every = range(len(parts.steps))
-        yield Hypothesis("module", "all modules behind the pooling are left out", lambda v: replace(v, without=frozenset(every)))
+        yield _of("module", "all modules behind the pooling are left out", without=frozenset(range(len(parts.steps))))
     if parts.post is not None:
         yield _of("post-processing", f"the post-processing {parts.post.names} is left out", post=False)
 

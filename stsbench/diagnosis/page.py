@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,15 @@ import numpy as np
 from stsbench.diagnosis.measures import turned
 from stsbench.diagnosis.result import EQUAL, Parity, Side
 from stsbench.display.tabular import html_lines, html_table
+from stsbench.encoders.base import fingerprint_of
 from stsbench.files import atomic_write
 
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1b1f24;background:#fff}"
     "h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}table{border-collapse:collapse;margin:.5rem 0;font-size:.9rem}"
-    "caption{font-weight:600;padding:.3rem 0}td,th{border-bottom:1px solid #d0d7de;padding:.25rem .7rem;vertical-align:top;"
-    "overflow-wrap:anywhere}.verdict{padding:.7rem 1rem;border-left:.4rem solid;background:#f6f8fa}.equal{border-color:#1a7f37}"
+    "caption{font-weight:600;padding:.3rem 0}td,th{border-bottom:1px solid #d0d7de;padding:.25rem .7rem;"
+    "vertical-align:top;overflow-wrap:anywhere}"
+    ".verdict{padding:.7rem 1rem;border-left:.4rem solid;background:#f6f8fa}.equal{border-color:#1a7f37}"
     ".different{border-color:#b3261e}svg{max-width:100%}.small{color:#57606a;font-size:.85rem}"
 )
 _EDGES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the distances of directions
@@ -58,10 +61,10 @@ def page(result: Parity) -> str:
 def _histogram(result: Parity) -> str:
     """How many texts lie how far apart, as bars; the line is the tolerance."""
     distance = turned(result.a, result.b)
-    names = [f"up to {_EDGES[0]:g}", *(f"{low:g} to {high:g}" for low, high in zip(_EDGES, _EDGES[1:], strict=False)),
+    names = [f"up to {_EDGES[0]:g}", *(f"{low:g} to {high:g}" for low, high in pairwise(_EDGES)),
              f"over {_EDGES[-1]:g}", "not finite"]
-    places = np.where(np.isfinite(distance), np.searchsorted(_EDGES, distance), len(names) - 1)
-    counts = np.bincount(places, minlength=len(names))
+    bins = np.where(np.isfinite(distance), np.searchsorted(_EDGES, distance), len(names) - 1)
+    counts = np.bincount(bins, minlength=len(names))
     most, rows = max(int(counts.max()), 1), [i for i in range(len(names)) if i < len(names) - 1 or counts[i]]
     bars = "".join(
         f"<text x='{_LEFT - 8}' y='{line * _ROW + 16}' text-anchor='end'>{names[i]}</text>"
@@ -78,7 +81,8 @@ def _histogram(result: Parity) -> str:
 
 def _sides(a: Side, b: Side) -> list[list[str]]:
     """Every field of the two specs, and the libraries."""
-    specs = [{**asdict(side.spec), **asdict(side.spec)["options"], "fingerprint": side.spec.fingerprint()} for side in (a, b)]
+    fields = [asdict(side.spec) for side in (a, b)]
+    specs = [{**spec, **spec["options"], "fingerprint": fingerprint_of(spec)} for spec in fields]
     for spec, side in zip(specs, (a, b), strict=True):
         spec.pop("options")
         spec |= {"dimension": side.dimension, "run by": side.engine, **side.libraries}

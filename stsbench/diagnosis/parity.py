@@ -16,11 +16,12 @@ from stsbench.diagnosis.measures import TOLERANCES, Floats, same_lengths, turned
 from stsbench.diagnosis.options import ParityOptions, encoder_options
 from stsbench.diagnosis.parts import parts_of
 from stsbench.diagnosis.result import DIFFERENT, EQUAL, SCALED, WIDTHS, Parity, Side
-from stsbench.diagnosis.scores import Scores, scores_of
+from stsbench.diagnosis.scores import scores_of
 from stsbench.diagnosis.texts import ProbeTexts
 from stsbench.diagnosis.variant import Sealed, Variant, Workshop, dense
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
+from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import DegenerateError, EncoderError, StsbenchError
 
 _ALWAYS = ("stsbench", "numpy")  # libraries whose version is stated of every encoder
@@ -56,7 +57,8 @@ def parity(
     if not margin > 0:
         raise StsbenchError(f"parity: margin={margin}: must be more than 0 points")
     probe = ProbeTexts.of(texts)
-    encoders = [_loaded(side, settings) for side, settings in ((a, a_options), (b, b_options))]
+    asked = [_asked(side, settings) for side, settings in ((a, a_options), (b, b_options))]
+    encoders = [_loaded(side, how) for side, how in zip((a, b), asked, strict=True)]
     (of_a, lost_a), (of_b, lost_b) = (encoded(encoder, probe.texts) for encoder in encoders)
     if lost_a is not None:
         raise EncoderError(f"the reference cannot stand for a correct encoder: {lost_a}")
@@ -65,10 +67,8 @@ def parity(
     explanation, remark = None, ""
     if options.why and verdict != EQUAL:
         explanation, remark = _explained(encoders, probe.texts, of_a, of_b, verdict, level)
-    scores: tuple[Scores, ...] = ()
-    if options.protocols is not None:
-        scores = scores_of(encoders, options)
-    notes = tuple(filter(None, [remark, lost_b]))
+    scores, heard = scores_of(encoders, options) if options.protocols is not None else ((), ())
+    notes = tuple(filter(None, [remark, lost_b, *heard]))
     return Parity(
         (_side(encoders[0]), _side(encoders[1])), probe, options.tolerance, level, verdict, of_a, of_b, explanation, scores,
         notes,
@@ -96,13 +96,17 @@ def _one_by_one(encoder: Encoder, texts: Sequence[str]) -> Floats:
     return np.stack([np.full(width, np.nan) if row is None else row for row in rows])
 
 
-def _loaded(side: Any, settings: Mapping[str, Any]) -> Encoder:
+def _asked(side: Any, settings: Mapping[str, Any]) -> EncoderOptions | None:
+    """The options of a name; None of what is loaded. StsbenchError: options for that."""
     if isinstance(side, str | Path):
-        encoder = load_encoder(side, encoder_options(str(side), settings))
-    elif settings:
+        return encoder_options(str(side), settings)
+    if settings:
         raise StsbenchError(f"parity: {', '.join(settings)} would have no effect on an encoder that is loaded: set it there")
-    else:
-        encoder = load_encoder(side)
+    return None
+
+
+def _loaded(side: Any, options: EncoderOptions | None) -> Encoder:
+    encoder = load_encoder(side) if options is None else load_encoder(side, options)
     if encoder.fitted_per_set and encoder.spec.fitted_on is None:
         raise EncoderError(f"{encoder.spec.name} is fitted on the texts of each set: it has no vectors of its own")
     encoder.ready()
@@ -124,7 +128,8 @@ def _explained(
     shop, remark = workshop(encoders[0], encoders[1], texts, a)
     if verdict == SCALED:
         cause = lengths_cause(shop, texts, Variant(), a, b, tolerance)
-        return Explanation(() if cause is None or not cause.certain else (cause,), 0.0, ("normalisation", "scale")), remark
+        causes = () if cause is None or not cause.certain else (cause,)
+        return Explanation(causes, 0.0, ("vectors are not normalised", "vectors are scaled")), remark
     return explain(shop, texts, a, b, tolerance, _ROUGH), remark
 
 
@@ -140,7 +145,7 @@ def workshop(
     again = shop.vectors(texts, Variant())
     level = TOLERANCES[a.spec.dtype if a.spec.dtype in TOLERANCES else "float32"]
     if again is None or again.shape != vectors.shape or (turned(again, vectors) > level).any():
-        return Sealed(a), f"the parts of A ({a.spec.name}), one after another, do not give its vectors: little could be tried"
+        return Sealed(a), f"the parts of A ({a.spec.name}) do not give its vectors: little could be tried"
     return shop, ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,7 @@ def _librarys(encoder: SentenceTransformerEncoder) -> Parts | None:
     )
 
 
-def _finished(steps: list[tuple[str, Step]], cut: int | None, rescale: bool) -> tuple[tuple[str, Step], ...]:
+def _finished(steps: Sequence[tuple[str, Step]], cut: int | None, rescale: bool) -> tuple[tuple[str, Step], ...]:
     """With the user's own last steps."""
     more = [*steps, *([(f"the cut to {cut} numbers", lambda vectors: vectors[:, :cut])] if cut is not None else [])]
     return (*more, *([(NORMALIZE, _normalize)] if rescale else []))
@@ -101,8 +101,8 @@ def _through(module: Any) -> Step:
 
     def step(vectors: Tensor) -> Tensor:
         weight = next(module.parameters(), None)
-        given = vectors if weight is None else vectors.to(weight.dtype)
-        made: Tensor = module({"sentence_embedding": given})["sentence_embedding"]
+        read = vectors if weight is None else vectors.to(weight.dtype)
+        made: Tensor = module({"sentence_embedding": read})["sentence_embedding"]
         return made.float()
 
     return step

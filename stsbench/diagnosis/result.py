@@ -36,8 +36,8 @@ class Side:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {"name": self.name, "fingerprint": self.spec.fingerprint(), "dimension": self.dimension, "engine": self.engine,
-                "spec": asdict(self.spec), "libraries": self.libraries, "notes": list(self.notes)}
+        return {"name": self.name, "fingerprint": self.spec.fingerprint(), "dimension": self.dimension,
+                "engine": self.engine, "spec": asdict(self.spec), "libraries": self.libraries, "notes": list(self.notes)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,8 @@ class Parity(Tabular):
 
     def kind_lines(self) -> list[list[str]]:
         """For each kind of text how many differ, and the smallest cosine."""
-        off, cells = turned(self.a, self.b) > self.level, [["kind of text", "texts", "beyond the tolerance", "smallest cosine"]]
+        off = turned(self.a, self.b) > self.level
+        cells = [["kind of text", "texts", "beyond the tolerance", "smallest cosine"]]
         for kind in dict.fromkeys(self.probe.kinds):
             rows = np.array([one == kind for one in self.probe.kinds])
             values = self.cosines[rows]

@@ -3,16 +3,18 @@ as equal."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stsbench.comparison.compare import compare
 from stsbench.diagnosis.options import ParityOptions
 from stsbench.encoders.base import Encoder
-from stsbench.errors import StsbenchError
+from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.evaluation.api import evaluate
 from stsbench.metrics.paired import Difference
 
+_BOARD = "cannot enter a leaderboard"  # of no interest here
 EQUIVALENT, UNEQUAL, OPEN = "equivalent", "not equivalent", "undecided"
 
 
@@ -41,18 +43,23 @@ class Scores:
         return UNEQUAL if low > self.margin or high < -self.margin else OPEN
 
 
-def scores_of(encoders: Sequence[Encoder], options: ParityOptions) -> tuple[Scores, ...]:
-    """A row for each task of each protocol and metric, the average last. StsbenchError: nothing can be compared."""
+def scores_of(encoders: Sequence[Encoder], options: ParityOptions) -> tuple[tuple[Scores, ...], tuple[str, ...]]:
+    """A row for each task of each protocol, the average last; and what a user must know of the two runs. StsbenchError:
+    nothing can be compared."""
     assert options.protocols is not None
-    runs = [evaluate(
-        encoder.identified(), protocols=options.protocols, tasks=options.tasks, data_dir=options.data_dir,
-        sample=options.sample, resamples=0,
-    ) for encoder in encoders]
-    rows: list[Scores] = []
-    for table in compare(runs[1], runs[0], resamples=options.resamples).tables:
-        for name, row in table.named:
-            setting = table.setting
-            rows.append(Scores(setting.protocol, setting.metric, name, row.n, row.b, row.a, row.difference, options.margin))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", StsbenchWarning)
+        runs = [evaluate(
+            encoder.identified(), protocols=options.protocols, tasks=options.tasks, data_dir=options.data_dir,
+            sample=options.sample, resamples=0,
+        ) for encoder in encoders]
+    comparison = compare(runs[1], runs[0], resamples=options.resamples)
+    heard = [str(one.message) for one in caught if issubclass(one.category, StsbenchWarning)]
+    notes = [line for line in heard if _BOARD not in line] + comparison.left_out_lines()
+    rows = [
+        Scores(table.setting.protocol, table.setting.metric, name, row.n, row.b, row.a, row.difference, options.margin)
+        for table in comparison.tables for name, row in table.named
+    ]
     if not rows:
         raise StsbenchError(f"{', '.join(options.protocols)}: no task was scored for both: no verdict on the scores")
-    return tuple(rows)
+    return tuple(rows), tuple(dict.fromkeys(notes))

@@ -17,8 +17,8 @@ DIFFERING = 3  # the exit code of a comparison that was made, and found a differ
 @click.command("parity")
 @click.argument("a")
 @click.argument("b")
-@click.option("--a", "a_settings", multiple=True, metavar="OPTION=VALUE", help="An option of A, by its name in `stsbench eval "
-              "--help` without the dashes, e.g. pooler=cls; repeatable.")
+@click.option("--a", "a_settings", multiple=True, metavar="OPTION=VALUE", help="An option of A, as `stsbench eval --help` "
+              "names it, without the dashes, e.g. pooler=cls; repeatable.")
 @click.option("--b", "b_settings", multiple=True, metavar="OPTION=VALUE", help="The same of B, e.g. dtype=bfloat16.")
 @click.option("--texts", type=click.Path(path_type=Path), help="UTF-8, one text a line; default: those of the package.")
 @options_of(ParityOptions)
@@ -30,19 +30,21 @@ def parity_(
 ) -> int:
     """Say whether B gives the vectors of A, and if not, why.
 
-    A is the reference, best a model folder; B is any encoder: another folder, a server, a function, vectors. Both read the
-    same texts. Where the vectors differ, A is changed part by part (pooling, modules, prompt, limit, special tokens, tokenizer,
-    precision, ...) until it gives B's.
+    A is the reference, best a model folder; B is any encoder: another folder, a function, an encoder of mteb. Both read
+    the same texts. Where the vectors differ, A is changed part by part (pooling, modules, prompt, limit, special tokens,
+    tokenizer, precision, ...) until it gives B's.
 
-    Exit codes: 0 equal, 3 different, 1 not comparable, 2 wrong usage. With --protocol also 0 where every score is equivalent.
+    Exit codes: 0 equal, 3 different, 1 not comparable, 2 wrong usage. With --protocol 0 also where every
+    score is equivalent.
     """
     from stsbench.cli.output.json_file import write_json
     from stsbench.cli.output.messages import echo, log
     from stsbench.diagnosis.page import write_page
     from stsbench.diagnosis.parity import parity
 
+    of_a, of_b = _settings("--a", a_settings), _settings("--b", b_settings)
     with usage_errors():
-        result = parity(a, b, texts=texts, a_options=_settings("--a", a_settings), b_options=_settings("--b", b_settings), **how)
+        result = parity(a, b, texts=texts, a_options=of_a, b_options=of_b, **how)
     if json_target != "-":
         echo(str(result))
     if json_target:
