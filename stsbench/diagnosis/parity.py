@@ -23,6 +23,7 @@ from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import DegenerateError, EncoderError, StsbenchError
+from stsbench.evaluation.announce import described_encoder
 
 _ALWAYS = ("stsbench", "numpy")  # libraries whose version is stated of every encoder
 _ROUGH = TOLERANCES["bfloat16"]
@@ -152,7 +153,8 @@ def workshop(
 def _side(encoder: Encoder) -> Side:
     spec = encoder.identity
     libraries = {name: text for name in (*_ALWAYS, *encoder.libraries) if (text := _version(name))}
-    return Side(spec.name, spec, encoder.dimension, encoder.engine, libraries, tuple(encoder.notes))
+    words = described_encoder(encoder).removeprefix("encoder ")
+    return Side(spec.name, words, spec, encoder.dimension, encoder.engine, libraries, tuple(encoder.notes))
 
 
 def _version(name: str) -> str:

@@ -25,9 +25,10 @@ WORST = 10
 
 @dataclass(frozen=True)
 class Side:
-    """One encoder: its name, all that decides its vectors, and what computed them."""
+    """One encoder: its name, in words how it reads a text, all that decides its vectors, and what computed them."""
 
     name: str
+    words: str
     spec: EncoderSpec
     dimension: int | None
     engine: str
@@ -105,7 +106,7 @@ class Parity(Tabular):
 
     def lines(self) -> list[str]:
         """What is to be said, a line each."""
-        listed = [f"A: {self.sides[0].name}", f"B: {self.sides[1].name}", f"{self.verdict}: {self._measured()}"]
+        listed = [f"A: {self.sides[0].words}", f"B: {self.sides[1].words}", f"{self.verdict}: {self._measured()}"]
         if self.explanation is not None:
             listed += [f"why: {cause}" for cause in self.causes] or [self._unexplained(self.explanation)]
             if self.causes and self.explanation.residual is not None:
