@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench import methods as methods
     from stsbench.comparison.choose import choose as choose
     from stsbench.comparison.compare import compare as compare
+    from stsbench.diagnosis.parity import parity as parity
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.encoders.store.encode import encode as encode
     from stsbench.encoders.store.neighbours import neighbours as neighbours
@@ -58,6 +59,7 @@ _PUBLIC = {
     "measure_prompts": "stsbench.experiments.prompts",
     "measure_variants": "stsbench.experiments.variants",
     "neighbours": "stsbench.encoders.store.neighbours",
+    "parity": "stsbench.diagnosis.parity",
     "plot": "stsbench.plots.draw",
     "reproduce": "stsbench.leaderboard.reproduce.api",
     "run_plan": "stsbench.experiments.plan",
@@ -96,6 +98,7 @@ __all__ = [
     "measure_variants",
     "methods",
     "neighbours",
+    "parity",
     "plot",
     "reproduce",
     "run_plan",

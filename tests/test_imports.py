@@ -26,8 +26,8 @@ CORE = (
     "evaluation", "publish",
     "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
     "training.export", "training.runs",
-    "jobs", "installation", "plots", "comparison", "experiments", "cli.output", "cli.setup", "cli.comparison", "cli.jobs",
-    "cli",
+    "jobs", "installation", "plots", "comparison", "diagnosis", "experiments", "cli.output", "cli.setup", "cli.jobs", "cli",
+    "cli.comparison",
 )
 # Rooms of the board, which may import the core, too.
 BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.imports", "leaderboard.ranks",

@@ -50,8 +50,8 @@ def described_encoder(encoder: Encoder) -> str:
     if encoder.engine:
         before = " before the cut" if "truncate_dim" in spec.options and "rescaled" not in spec.options else ""
         # of modules that a library runs only the last is known
-        not_so = ("not normalised" if spec.pooler is not None else "as long as they come" if encoder.computes_in == "server" else
-                  "not normalised at the end")
+        not_so = ("not normalised" if spec.pooler is not None else
+                  "as long as they come" if encoder.computes_in == "server" else "not normalised at the end")
         parts += [f"normalised{before}" if spec.normalize else not_so, f"run by {encoder.engine}"]
     if spec.post is not None:
         parts.append(f"then {spec.post}" + (f" fitted on {shortened(spec.fitted_on)}" if spec.fitted_on else ""))

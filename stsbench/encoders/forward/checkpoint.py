@@ -120,7 +120,7 @@ def load_model(
         raise
     except Exception as error:  # safetensors, torch and transformers each have their own kinds
         raise EncoderError(f"cannot load {name}: {at_fault(folder)}{first_line(error)}") from error
-    return _cast(model.eval(), getattr(torch, dtype)).requires_grad_(False), missing
+    return cast(model.eval(), getattr(torch, dtype)).requires_grad_(False), missing
 
 
 def _spread(folder: Path, name: str, dtype: str, trust: bool, device_map: Any) -> tuple[Any, set[str]]:
@@ -152,7 +152,7 @@ def main_device(model: Any) -> Any:
     return computing[0] if computing else torch.device("cpu")
 
 
-def _cast(model: Any, dtype: Any) -> Any:
+def cast(model: Any, dtype: Any) -> Any:
     """The model with weights of `dtype`. Numbers that it makes itself, as the frequencies of rotary positions, stay as
     from_pretrained leaves them: rounded to 8 bits, they turn a token by a wrong angle, the further on the more."""
     made = [(part, {name: part._buffers[name] for name in part._non_persistent_buffers_set}) for part in model.modules()]

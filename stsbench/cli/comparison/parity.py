@@ -1,0 +1,65 @@
+"""`stsbench parity`: whether one encoder gives another one's vectors, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stsbench.cli.options import options_of, usage_errors
+from stsbench.diagnosis.options import ParityOptions
+
+DIFFERING = 3  # the exit code of a comparison that was made, and found a difference
+
+
+@click.command("parity")
+@click.argument("a")
+@click.argument("b")
+@click.option("--a", "a_settings", multiple=True, metavar="OPTION=VALUE", help="An option of A, as `stsbench eval --help` "
+              "names it, without the dashes, e.g. pooler=cls; repeatable.")
+@click.option("--b", "b_settings", multiple=True, metavar="OPTION=VALUE", help="The same of B, e.g. dtype=bfloat16.")
+@click.option("--texts", type=click.Path(path_type=Path), help="UTF-8, one text a line; default: those of the package.")
+@options_of(ParityOptions)
+@click.option("--json", "json_target", metavar="FILE|-", help="Write the result as JSON; - makes stdout pure JSON.")
+@click.option("--page", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a page to hand on, in one file.")
+def parity_(
+    a: str, b: str, a_settings: Sequence[str], b_settings: Sequence[str], texts: Path | None, json_target: str | None,
+    page: Path | None, **how: Any,
+) -> int:
+    """Say whether B gives the vectors of A, and if not, why.
+
+    A is the reference, best a model folder; B is any encoder: another folder, a function, an encoder of mteb. Both read
+    the same texts. Where the vectors differ, A is changed part by part (pooling, modules, prompt, limit, special tokens,
+    tokenizer, precision, ...) until it gives B's.
+
+    Exit codes: 0 equal, 3 different, 1 not comparable, 2 wrong usage. With --protocol 0 also where every
+    score is equivalent.
+    """
+    from stsbench.cli.output.json_file import write_json
+    from stsbench.cli.output.messages import echo, log
+    from stsbench.diagnosis.page import write_page
+    from stsbench.diagnosis.parity import parity
+
+    of_a, of_b = _settings("--a", a_settings), _settings("--b", b_settings)
+    with usage_errors():
+        result = parity(a, b, texts=texts, a_options=of_a, b_options=of_b, **how)
+    if json_target != "-":
+        echo(str(result))
+    if json_target:
+        write_json(result.as_json(), json_target)
+    if page is not None:
+        write_page(result, page)
+        log(f"page: {page}")
+    return 0 if result.equal else DIFFERING
+
+
+def _settings(option: str, words: Sequence[str]) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
+    if wrong := [word for word, (name, equals, _) in zip(words, pairs, strict=True) if not (name and equals)]:
+        raise click.UsageError(f"{option} {wrong[0]}: write OPTION=VALUE, e.g. pooler=cls")
+    names = [name for name, _, _ in pairs]
+    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise click.UsageError(f"{option} {twice[0]} is given twice")
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,169 @@
+"""What may be wrong with B, as changes of A."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.diagnosis.measures import Floats, turned
+from stsbench.diagnosis.parts import NORMALIZE
+from stsbench.diagnosis.variant import INSIDE, OTHER, TOKENIZERS, Sealed, Variant, Workshop
+from stsbench.diagnosis.weights import INT8, NO_ADAPTER, ROUNDED, has_adapter
+
+POOLERS = (
+    "cls", "mean", "last", "max", "weighted_mean", INSIDE, "cls+dense", "first_last:layer1", "first_last:embeddings",
+    "last2",
+)
+# Limits that programs have by default, or that people choose: tried where other faults hide which texts are cut.
+LIMITS = (32, 64, 75, 77, 100, 128, 192, 200, 256, 300, 350, 384, 500, 512, 1024, 2048, 4096, 8192, 32768)
+_CLOSE = 200  # limits between the longest text that agrees and the shortest that does not
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """kind: of part; words: what B does, where this holds; change: of A's variant.
+
+    rough: the vectors cannot be computed again exactly, as other programs round at other places.
+    """
+
+    kind: str
+    words: str
+    change: Callable[[Variant], Variant] = field(compare=False)
+    rough: bool = False
+
+
+def hypotheses(shop: Workshop | Sealed, width: int) -> list[Hypothesis]:
+    """All that needs no look at B's vectors, but for their width."""
+    if isinstance(shop, Sealed):
+        return [*_text("", shop.encoder.prompts), *_finished(width)]
+    parts = shop.parts
+    return [*_text(parts.prompt, parts.prompts), *_tokens(shop), *_weights(shop), *_vectors(shop), *_finished(width)]
+
+
+def _text(prompt: str, prompts: Mapping[str, str]) -> Iterator[Hypothesis]:
+    if prompt:
+        yield _of("prompt", f"the prompt {prompt!r} is left out", prompt="")
+        yield _of("prompt", f"the prompt {prompt!r} stands before a text twice", prompt=prompt + prompt)
+        if prompt.rstrip() != prompt:
+            yield _of("prompt", f"the prompt {prompt!r} has lost the blank at its end", prompt=prompt.rstrip())
+    for name, text in prompts.items():
+        if text and text != prompt:
+            yield _of("prompt", f"the stored prompt {name!r} ({text!r}) stands before every text", prompt=text)
+            yield _of("prompt", f"the stored prompt {name!r} ({text!r}) stands before every text twice", prompt=text + text)
+    yield _of("case", "texts are lower-cased", lower=True)
+
+
+def _tokens(shop: Workshop) -> Iterator[Hypothesis]:
+    tokenizer, (before, behind) = shop.parts.tokenizer, shop.special()
+    first = getattr(tokenizer, "bos_token", None) or getattr(tokenizer, "cls_token", None)
+    last = getattr(tokenizer, "eos_token", None) or getattr(tokenizer, "sep_token", None)
+    if before:
+        yield _of("special tokens", f"{first} before a text is missing", first=-1)
+    if behind:
+        yield _of("special tokens", f"{last} behind a text is missing", last=-1)
+    if before and behind:
+        yield _of("special tokens", f"{first} before a text and {last} behind it are missing", first=-1, last=-1)
+    if first:
+        yield _of("special tokens", f"{first} stands before a text{' twice' if before else ', where A has none'}", first=1)
+    if last:
+        yield _of("special tokens", f"{last} stands behind a text{' twice' if behind else ', where A has none'}", last=1)
+    for name in TOKENIZERS:
+        if shop.has_tokenizer(name):
+            yield _of("tokenizer", f"the tokenizer {name}", tokens=name)
+    if shop.other is not None:
+        yield _of("tokenizer", "the tokenizer is another one", tokens=OTHER)
+
+
+def _weights(shop: Workshop) -> Iterator[Hypothesis]:
+    if has_adapter(shop.parts.model):
+        yield _of("adapter", "the adapter is not applied", weights=NO_ADAPTER)
+    for name in ROUNDED:
+        yield _of("precision", f"computed in {name}", rough=True, weights=name)
+    for name in INT8:
+        yield _of("precision", name, rough=True, weights=name)
+    if shop.other is not None:
+        yield _of("weights", "the weights of the transformer are others", weights=OTHER)
+
+
+def _vectors(shop: Workshop) -> Iterator[Hypothesis]:
+    parts = shop.parts
+    if len(parts.poolers) == 1:
+        for name in POOLERS:
+            if name != parts.poolers[0]:
+                yield _of("pooling", f"pooling is {name} instead of {parts.poolers[0]}", poolers=(name,))
+        yield _of("layer", "the layer before the last is pooled", layer=-2)
+    for number, (name, _) in enumerate(parts.steps):
+        if name != NORMALIZE or number + 1 < len(parts.steps):
+            yield Hypothesis("module", f"{name} behind the pooling is left out", _without(number))
+    if len([name for name, _ in parts.steps if name != NORMALIZE]) > 1:
+        yield _of("module", "all modules behind the pooling are left out", without=frozenset(range(len(parts.steps))))
+    if parts.post is not None:
+        yield _of("post-processing", f"the post-processing {parts.post.names} is left out", post=False)
+
+
+def _finished(width: int) -> Iterator[Hypothesis]:
+    yield _of("cut", f"vectors are cut to their first {width} numbers", width=width)
+    for name in ROUNDED:
+        yield _of("precision", f"the finished numbers are rounded to {name}", stored=name)
+
+
+def _of(kind: str, words: str, rough: bool = False, **change: object) -> Hypothesis:
+    return Hypothesis(kind, words, lambda variant: replace(variant, **change), rough)  # type: ignore[arg-type]
+
+
+def _without(number: int) -> Callable[[Variant], Variant]:
+    return lambda variant: replace(variant, without=variant.without | {number})
+
+
+def limits(
+    shop: Workshop | Sealed, texts: tuple[str, ...], variant: Variant, b: Floats, distance: Floats, tolerance: float
+) -> list[Hypothesis]:
+    """Other limits than the variant's. distance: (n,) of b's vectors from the variant's; up to `tolerance` they agree.
+
+    Texts that are not cut agree: the limit lies between the longest of them and the shortest other one, whose vectors are
+    computed at each limit there. Where none agrees, as other faults hide it, the usual limits are tried.
+    """
+    if isinstance(shop, Sealed) or bool((distance <= tolerance).all()):
+        return []
+    lengths, now = np.array(shop.lengths(texts, variant)), variant.cut_from(shop.parts)
+    most, off = shop.parts.positions or 1 << 30, np.flatnonzero(distance > tolerance)
+    least = 2
+    if now is not None and bool((lengths[off] > now).all()):  # it may read more than A
+        beyond = replace(variant, limit=most)
+        further = _distances(shop, texts, off, beyond, b)
+        if bool((further <= tolerance).all()):
+            return [_limited(most, True, now)] if int(lengths.max()) > most else [_whole(most, now)]
+        if bool((further <= tolerance).any()):
+            least, off = int(lengths[off[further <= tolerance]].max()), off[further > tolerance]
+    shortest = int(off[np.argmin(lengths[off])])
+    least = max(least, int(lengths[distance <= tolerance].max(initial=0)) if least == 2 else least)
+    between = range(least, int(lengths[shortest]))[:_CLOSE] if len(off) < len(texts) else range(0)
+    usual = [size for size in LIMITS if size != now and size <= most and size < int(lengths[shortest])]
+    made = [_limited(size, whole, now) for size in usual for whole in (True, False)]
+    for whole in (True, False):
+        tried = [_limited(size, whole, now) for size in between if size != now]
+        distances = [_distances(shop, texts, [shortest], known.change(variant), b)[0] for known in tried]
+        if distances and min(distances) <= tolerance:
+            made.insert(0, tried[int(np.argmin(distances))])
+    return list(dict.fromkeys(made))
+
+
+def _distances(
+    shop: Workshop, texts: tuple[str, ...], rows: Sequence[int] | NDArray[np.intp], variant: Variant, b: Floats
+) -> Floats:
+    """(m,) of some texts' vectors from b's; as far as can be where the variant has none of b's width."""
+    vectors, some = shop.vectors([texts[i] for i in rows], variant), b[list(rows)]
+    return turned(vectors, some) if vectors is not None and vectors.shape == some.shape else np.full(len(rows), 2.0)
+
+
+def _whole(most: int, now: int) -> Hypothesis:
+    return _of("truncation", f"texts are not cut at {now} tokens: each is read whole", limit=most)
+
+
+def _limited(size: int, whole: bool, now: int | None) -> Hypothesis:
+    stated = "where A has no limit" if now is None else f"instead of {now}"
+    end = "" if whole else ", and lose the special token behind them"
+    return _of("truncation", f"texts are cut at {size} tokens {stated}{end}", limit=size, keeps_end=whole)

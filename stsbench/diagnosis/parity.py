@@ -1,0 +1,164 @@
+"""Two encoders on the same texts: whether their vectors are equal, how far they are apart, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from stsbench.config import checked_options
+from stsbench.diagnosis.explain import Explanation, explain, lengths_cause
+from stsbench.diagnosis.measures import TOLERANCES, Floats, same_lengths, turned
+from stsbench.diagnosis.options import ParityOptions, encoder_options
+from stsbench.diagnosis.parts import parts_of
+from stsbench.diagnosis.result import DIFFERENT, EQUAL, SCALED, WIDTHS, Parity, Side
+from stsbench.diagnosis.scores import scores_of
+from stsbench.diagnosis.texts import ProbeTexts
+from stsbench.diagnosis.variant import Sealed, Variant, Workshop, dense
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.options import EncoderOptions
+from stsbench.errors import DegenerateError, EncoderError, StsbenchError
+from stsbench.evaluation.announce import described_encoder
+
+_ALWAYS = ("stsbench", "numpy")  # libraries whose version is stated of every encoder
+_ROUGH = TOLERANCES["bfloat16"]
+
+
+def parity(
+    a: Any, b: Any, *, texts: str | Path | Iterable[str] | None = None, a_options: Mapping[str, Any] = MappingProxyType({}),
+    b_options: Mapping[str, Any] = MappingProxyType({}), tolerance: str = "float32", why: bool = True,
+    protocols: str | Sequence[str] | None = None, tasks: str | Sequence[str] | None = None, margin: float = 0.1,
+    resamples: int = 5000, data_dir: str | Path | None = None, sample: bool = False,
+) -> Parity:
+    """Whether B gives the vectors of A, on the same texts, and what it does otherwise, as `stsbench parity` does.
+
+    a: the reference, best one whose parts are known (a transformer, a folder of sentence-transformers); b: any encoder. Both
+    are what `load_encoder` takes; a_options, b_options: its options, for a name. texts: a file, one text a line, or a
+    program's; by default those of the package. tolerance: whose rounding counts as equal. why: look for the causes: A is
+    changed part by part until it gives B's vectors. protocols, tasks, data_dir, sample: as of `evaluate`; both are measured,
+    and their scores count as equal where the interval of their difference lies within +-margin points.
+
+    StsbenchError, one line: an encoder that cannot be loaded, no text, an unknown option.
+
+    >>> import stsbench
+    >>> def halves(texts):
+    ...     return [[len(text), 1] for text in texts]
+    >>> stsbench.parity(halves, lambda texts: [[2 * len(text), 2] for text in texts], texts=["four", "seven"])
+    <Parity: equal up to scale; vectors are 2 times as long>
+    """
+    options = checked_options(
+        ParityOptions, "parity", tolerance=tolerance, why=why, protocols=protocols, tasks=tasks, margin=margin,
+        resamples=resamples, data_dir=data_dir, sample=sample,
+    )
+    if not margin > 0:
+        raise StsbenchError(f"parity: margin={margin}: must be more than 0 points")
+    probe = ProbeTexts.of(texts)
+    asked = [_asked(side, settings) for side, settings in ((a, a_options), (b, b_options))]
+    encoders = [_loaded(side, how) for side, how in zip((a, b), asked, strict=True)]
+    (of_a, lost_a), (of_b, lost_b) = (encoded(encoder, probe.texts) for encoder in encoders)
+    if lost_a is not None:
+        raise EncoderError(f"the reference cannot stand for a correct encoder: {lost_a}")
+    level = TOLERANCES[options.tolerance]
+    verdict = _verdict(of_a, of_b, level)
+    explanation, remark = None, ""
+    if options.why and verdict != EQUAL:
+        explanation, remark = _explained(encoders, probe.texts, of_a, of_b, verdict, level)
+    scores, heard = scores_of(encoders, options) if options.protocols is not None else ((), ())
+    notes = tuple(filter(None, [remark, lost_b, *heard]))
+    return Parity(
+        (_side(encoders[0]), _side(encoders[1])), probe, options.tolerance, level, verdict, of_a, of_b, explanation, scores,
+        notes,
+    )
+
+
+def encoded(encoder: Encoder, texts: Sequence[str]) -> tuple[Floats, str | None]:
+    """float64 (n, d) vectors of n distinct texts, and why some have none: these are NaN."""
+    try:
+        vectors = dense(encoder.run(texts).vectors)
+    except DegenerateError as error:
+        return _one_by_one(encoder, texts), str(error)
+    lost = int((~np.isfinite(vectors).all(1)).sum())
+    return vectors, f"{encoder.spec.name} returned NaN or infinity for {lost} of {len(texts)} texts" if lost else None
+
+
+def _one_by_one(encoder: Encoder, texts: Sequence[str]) -> Floats:
+    rows: list[Floats | None] = []
+    for text in texts:
+        try:
+            rows.append(dense(encoder.run([text]).vectors)[0])
+        except DegenerateError:
+            rows.append(None)
+    width = next((len(row) for row in rows if row is not None), encoder.dimension or 1)
+    return np.stack([np.full(width, np.nan) if row is None else row for row in rows])
+
+
+def _asked(side: Any, settings: Mapping[str, Any]) -> EncoderOptions | None:
+    """The options of a name; None of what is loaded. StsbenchError: options for that."""
+    if isinstance(side, str | Path):
+        return encoder_options(str(side), settings)
+    if settings:
+        raise StsbenchError(f"parity: {', '.join(settings)} would have no effect on an encoder that is loaded: set it there")
+    return None
+
+
+def _loaded(side: Any, options: EncoderOptions | None) -> Encoder:
+    encoder = load_encoder(side) if options is None else load_encoder(side, options)
+    if encoder.fitted_per_set and encoder.spec.fitted_on is None:
+        raise EncoderError(f"{encoder.spec.name} is fitted on the texts of each set: it has no vectors of its own")
+    encoder.ready()
+    return encoder
+
+
+def _verdict(a: Floats, b: Floats, tolerance: float) -> str:
+    if a.shape != b.shape:
+        return WIDTHS
+    if (turned(a, b) > tolerance).any() or not np.isfinite(b).all():
+        return DIFFERENT
+    return EQUAL if same_lengths(a, b, tolerance) else SCALED
+
+
+def _explained(
+    encoders: Sequence[Encoder], texts: tuple[str, ...], a: Floats, b: Floats, verdict: str, tolerance: float
+) -> tuple[Explanation, str]:
+    """What explains B, and a remark where less could be tried than usual."""
+    shop, remark = workshop(encoders[0], encoders[1], texts, a)
+    if verdict == SCALED:
+        cause = lengths_cause(shop, texts, Variant(), a, b, tolerance)
+        causes = () if cause is None or not cause.certain else (cause,)
+        return Explanation(causes, 0.0, ("vectors are not normalised", "vectors are scaled")), remark
+    return explain(shop, texts, a, b, tolerance, _ROUGH), remark
+
+
+def workshop(
+    a: Encoder, b: Encoder, texts: tuple[str, ...], vectors: Floats
+) -> tuple[Workshop | Sealed, str]:
+    """Where variants of `a` are made, whose own vectors are given; and a remark where its parts are not known, or do not give
+    its vectors."""
+    parts = parts_of(a)
+    if parts is None:
+        return Sealed(a), f"the parts of A ({a.spec.name}) are not known: little could be tried"
+    shop = Workshop(parts, parts_of(b))
+    again = shop.vectors(texts, Variant())
+    level = TOLERANCES[a.spec.dtype if a.spec.dtype in TOLERANCES else "float32"]
+    if again is None or again.shape != vectors.shape or (turned(again, vectors) > level).any():
+        return Sealed(a), f"the parts of A ({a.spec.name}) do not give its vectors: little could be tried"
+    return shop, ""
+
+
+def _side(encoder: Encoder) -> Side:
+    spec = encoder.identity
+    libraries = {name: text for name in (*_ALWAYS, *encoder.libraries) if (text := _version(name))}
+    words = described_encoder(encoder).removeprefix("encoder ")
+    return Side(spec.name, words, spec, encoder.dimension, encoder.engine, libraries, tuple(encoder.notes))
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""

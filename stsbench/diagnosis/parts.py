@@ -1,0 +1,113 @@
+"""The parts of a loaded encoder, where they are known: a transformers model, how its tokens are pooled, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.forward.checkpoint import position_limit
+from stsbench.encoders.forward.pooling import STATES, padded_length
+from stsbench.encoders.post.encoder import PostProcessed
+from stsbench.encoders.prompt.template import Template, parse_template
+from stsbench.encoders.transformer.declared import POOLING_MODES
+from stsbench.encoders.transformer.lazy import LazyEncoder
+from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Step = Callable[["Tensor"], "Tensor"]  # (n, d) -> (n, k)
+NORMALIZE = "Normalize"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What turns texts into vectors, step by step."""
+
+    model: Any  # of transformers
+    tokenizer: Any
+    poolers: tuple[str, ...]  # whose vectors stand one behind another
+    limit: int | None  # tokens, special ones included
+    positions: int | None
+    template: Template = field(default_factory=Template)  # what stands around a text without its prompt
+    prompt: str = ""
+    prompts: Mapping[str, str] = field(default_factory=dict)  # stored ones by name
+    full_stop: bool = False
+    layer: int | None = None  # the hidden state that is pooled; None: as the pooler has it
+    dense: Any = None  # of the pooler cls+dense
+    token_pooler: Any = None  # of a learned pooler
+    steps: tuple[tuple[str, Step], ...] = ()  # behind the pooling, by name
+    post: Any = None  # a fitted post-processing
+
+
+def parts_of(encoder: Encoder) -> Parts | None:
+    """The parts of an encoder; None for a kind, or for modules, that cannot be taken apart here."""
+    if isinstance(encoder, PostProcessed):
+        inner = parts_of(encoder.base)
+        return None if inner is None or encoder.spec.fitted_on is None else replace(inner, post=encoder.chain)
+    if isinstance(encoder, LazyEncoder):
+        return _native(encoder)
+    return _librarys(encoder) if isinstance(encoder, SentenceTransformerEncoder) else None
+
+
+def _native(encoder: LazyEncoder) -> Parts | None:
+    config, pooler = encoder.config, encoder.config.pooler or ""
+    if config.reading is not None or config.prompt.trained or pooler == "mask" or padded_length(pooler) is not None:
+        return None
+    loaded, steps = encoder.parts, [(NORMALIZE, _normalize)] if config.normalize else []
+    template = parse_template(config.prompt.template, loaded.tokenizer.mask_token, False)
+    return Parts(
+        loaded.model, loaded.tokenizer, (pooler,), encoder.spec.max_length, position_limit(loaded.model, loaded.tokenizer),
+        template, config.prompt.text_prompt or "", config.prompts, config.prompt.full_stop, config.layer, loaded.dense,
+        loaded.token_pooler, _finished(steps, config.truncate_dim, config.rescale),
+    )
+
+
+def _librarys(encoder: SentenceTransformerEncoder) -> Parts | None:
+    """[Transformer, Pooling, others that read the pooled vector]."""
+    modules, config = list(encoder.model), encoder.config
+    kinds = [type(module).__name__ for module in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or config.role is not None or encoder.default_route is not None:
+        return None
+    mode = modules[1].pooling_mode
+    modes = [mode] if isinstance(mode, str) else list(mode)
+    if not set(modes) <= POOLING_MODES.keys() or encoder.model.tokenizer is None:
+        return None
+    model, tokenizer = modules[0].model, encoder.model.tokenizer
+    steps = [(kind, _through(module)) for kind, module in zip(kinds[2:], modules[2:], strict=True)]
+    return Parts(
+        model, tokenizer, tuple(POOLING_MODES[mode] for mode in modes), encoder.spec.max_length,
+        position_limit(model, tokenizer), prompt=config.prompt.text_prompt or "", prompts=config.prompts,
+        steps=_finished(steps, config.truncate_dim, config.rescale),
+    )
+
+
+def _finished(steps: Sequence[tuple[str, Step]], cut: int | None, rescale: bool) -> tuple[tuple[str, Step], ...]:
+    """With the user's own last steps."""
+    more = [*steps, *([(f"the cut to {cut} numbers", lambda vectors: vectors[:, :cut])] if cut is not None else [])]
+    return (*more, *([(NORMALIZE, _normalize)] if rescale else []))
+
+
+def _normalize(vectors: Tensor) -> Tensor:
+    from torch.nn.functional import normalize
+
+    return normalize(vectors, dim=1)
+
+
+def _through(module: Any) -> Step:
+    """A module of sentence-transformers as a function of the pooled vectors."""
+
+    def step(vectors: Tensor) -> Tensor:
+        weight = next(module.parameters(), None)
+        read = vectors if weight is None else vectors.to(weight.dtype)
+        made: Tensor = module({"sentence_embedding": read})["sentence_embedding"]
+        return made.float()
+
+    return step
+
+
+def states_of(poolers: tuple[str, ...], layer: int | None) -> list[tuple[int, ...]]:
+    """The hidden states that each pooler reads."""
+    return [(layer,) if layer is not None else STATES.get(name, (-1,)) for name in poolers]

@@ -1,0 +1,222 @@
+"""What `parity` gives: the verdict, how far the vectors are apart, the causes, and the page that one can hand on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stsbench.diagnosis.explain import Explanation
+from stsbench.diagnosis.measures import QUANTILES, Floats, cosines, lengths, turned
+from stsbench.diagnosis.scores import EQUIVALENT, Scores
+from stsbench.diagnosis.texts import ProbeTexts
+from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
+from stsbench.encoders.base import EncoderSpec
+from stsbench.wording import printable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EQUAL, SCALED, DIFFERENT, WIDTHS = "equal", "equal up to scale", "different", "of different dimensions"
+WORST = 10
+
+
+@dataclass(frozen=True)
+class Side:
+    """One encoder: its name, in words how it reads a text, all that decides its vectors, and what computed them."""
+
+    name: str
+    words: str
+    spec: EncoderSpec
+    dimension: int | None
+    engine: str
+    libraries: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"name": self.name, "fingerprint": self.spec.fingerprint(), "dimension": self.dimension,
+                "engine": self.engine, "spec": asdict(self.spec), "libraries": self.libraries, "notes": list(self.notes)}
+
+
+@dataclass(frozen=True, eq=False)
+class Parity(Tabular):
+    """Two encoders on the same texts. a, b: float64 (n, d) and (n, k) vectors; explanation: None where none was looked for.
+    """
+
+    sides: tuple[Side, Side]
+    probe: ProbeTexts
+    tolerance: str
+    level: float
+    verdict: str
+    a: Floats
+    b: Floats
+    explanation: Explanation | None = None
+    scores: tuple[Scores, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether B may stand for A: with scores, where all of these are equivalent; else where the vectors are equal."""
+        if self.verdict == EQUAL:
+            return True
+        return bool(self.scores) and all(row.verdict == EQUIVALENT for row in self.scores)
+
+    @property
+    def cosines(self) -> Floats:
+        """(n,) of each text; NaN where one side has no finite vector; none at all where the dimensions differ."""
+        return cosines(self.a, self.b) if self.a.shape == self.b.shape else np.zeros(0)
+
+    @property
+    def largest(self) -> float | None:
+        """The largest difference of a single number, of finite vectors; None where the dimensions differ."""
+        if self.a.shape != self.b.shape:
+            return None
+        gaps = np.abs(self.a - self.b)
+        return float(gaps[np.isfinite(gaps)].max(initial=0))
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """What B does otherwise, in words; none where nothing that was tried explains it."""
+        return () if self.explanation is None else tuple(map(str, self.explanation.causes))
+
+    def __repr__(self) -> str:
+        return f"<Parity: {'; '.join([self.verdict, *self.causes])}>"
+
+    def __str__(self) -> str:
+        """The verdict, the figures, the causes, and a table of the texts that are farthest apart."""
+        parts = ["\n".join(self.lines())]
+        if self.verdict != EQUAL and len(self.cosines):
+            parts += [text_table(self.kind_lines()), text_table(self.worst_lines())]
+        if self.scores:
+            parts.append(text_table(self.score_lines()))
+        return printable("\n\n".join(parts))
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        tables = [("worst texts", self.worst_lines())] if self.verdict != EQUAL and len(self.cosines) else []
+        tables += [("scores", self.score_lines())] if self.scores else []
+        return html_lines(self.lines()) + "".join(html_table(title, cells) for title, cells in tables)
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each text: its kind, cosine, and the two lengths."""
+        return arrow_table(self._rows(range(len(self.probe.texts))))
+
+    def lines(self) -> list[str]:
+        """What is to be said, a line each."""
+        listed = [f"A: {self.sides[0].words}", f"B: {self.sides[1].words}", f"{self.verdict}: {self._measured()}"]
+        if self.explanation is not None:
+            listed += [f"why: {cause}" for cause in self.causes] or [self._unexplained(self.explanation)]
+            if self.causes and self.explanation.residual is not None:
+                listed.append(f"with that, no direction is farther from B's than {self.explanation.residual:.2g}")
+        return [*listed, *(f"note: {note}" for note in self.notes)]
+
+    def _measured(self) -> str:
+        texts, size = f"on {self.probe.source}", f"{self.tolerance}'s tolerance, {self.level:g}"
+        if not len(self.cosines):
+            return f"{texts}, A has {self.a.shape[1]} numbers and B {self.b.shape[1]}"
+        values = self.cosines[np.isfinite(self.cosines)]
+        off = int((turned(self.a, self.b) > self.level).sum())
+        far = f"{off} of {len(self.probe.texts)} beyond {size}" if off else f"all within {size}"
+        if not len(values):
+            return f"{texts}, none of which has a finite vector in both"
+        return (f"{texts}, the smallest cosine is {_cosine(values.min())}, the mean {_cosine(values.mean())}, the largest "
+                f"difference of a number {self.largest:.2g}; {far}")
+
+    def _unexplained(self, explanation: Explanation) -> str:
+        near = ""
+        if explanation.nearest is not None:
+            words, share = explanation.nearest
+            near = f" Nearest, with {share:.0%} of the squared distances: {words}."
+        return (f"why: nothing that was tried explains it ({len(explanation.tried)} changes of A, and two at a time).{near} "
+                "What is left: other weights, such as another revision's, or what was not tried")
+
+    def kind_lines(self) -> list[list[str]]:
+        """For each kind of text how many differ, and the smallest cosine."""
+        off = turned(self.a, self.b) > self.level
+        cells = [["kind of text", "texts", "beyond the tolerance", "smallest cosine"]]
+        for kind in dict.fromkeys(self.probe.kinds):
+            rows = np.array([one == kind for one in self.probe.kinds])
+            values = self.cosines[rows]
+            least = "none finite" if np.isnan(values).all() else _cosine(float(np.nanmin(values)))
+            cells.append([kind, str(int(rows.sum())), str(int(off[rows].sum())), least])
+        return cells
+
+    def worst_lines(self, count: int = WORST) -> list[list[str]]:
+        """The texts that are farthest apart: cosine, both lengths."""
+        cells = [["text", "kind", "cosine", "length in A", "length in B"]]
+        for row in self._rows(self.worst(count)):
+            cosine = "not finite" if row["cosine"] is None else _cosine(row["cosine"])
+            cells.append([_shown(row["text"]), row["kind"], cosine, f"{row['length_a']:.4g}", f"{row['length_b']:.4g}"])
+        return cells
+
+    def worst(self, count: int = WORST) -> list[int]:
+        """The numbers of the texts that are farthest apart, the farthest first."""
+        if not len(self.cosines):
+            return []
+        distance = turned(self.a, self.b)
+        return [int(i) for i in np.argsort(-distance, kind="stable")[:count] if distance[i] > 0]
+
+    def score_lines(self) -> list[list[str]]:
+        """The scores, their difference and the verdict on it."""
+        cells = [["task", "protocol", "metric", "n", "A", "B", "B - A", "95 % interval", "verdict"]]
+        for row in self.scores:
+            low, high = row.difference.low, row.difference.high
+            bounds = "" if low is None or high is None else f"{low:z.3f} to {high:z.3f}"
+            verdict = f"{row.verdict} (margin {row.margin:g})"
+            cells.append([row.task, row.protocol, row.metric, str(row.n), f"{row.a:.2f}", f"{row.b:.2f}",
+                          f"{row.difference.value:+z.3f}", bounds, verdict])
+        return cells
+
+    def as_json(self) -> dict[str, Any]:
+        """What --json writes, as plain data."""
+        finite = self.cosines[np.isfinite(self.cosines)]
+        quantiles = {f"{q:g}": float(np.quantile(finite, q)) for q in QUANTILES} if len(finite) else {}
+        why = self.explanation
+        return {
+            "verdict": self.verdict, "equal": self.equal, "a": self.sides[0].as_json(), "b": self.sides[1].as_json(),
+            "tolerance": {"name": self.tolerance, "value": self.level},
+            "texts": {"source": self.probe.source, "count": len(self.probe.texts), "sha256": self.probe.digest},
+            "cosines": {"quantiles": quantiles, "mean": float(finite.mean()) if len(finite) else None,
+                        "not_finite": len(self.cosines) - len(finite)},
+            "largest_difference": self.largest, "lengths": {"a": _spread(self.a), "b": _spread(self.b)},
+            "causes": [asdict(cause) for cause in why.causes] if why is not None else None,
+            "residual": why.residual if why is not None else None, "tried": list(why.tried) if why is not None else None,
+            "worst": self._rows(self.worst()), "scores": [_score(row) for row in self.scores], "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """What --json writes."""
+        return json.dumps(self.as_json(), indent=1)
+
+    def _rows(self, numbers: Any) -> list[dict[str, Any]]:
+        size_a, size_b, cosine = lengths(self.a), lengths(self.b), self.cosines
+        return [
+            {"text": self.probe.texts[i], "kind": self.probe.kinds[i],
+             "cosine": float(cosine[i]) if len(cosine) and np.isfinite(cosine[i]) else None,
+             "length_a": float(size_a[i]), "length_b": float(size_b[i])} for i in numbers
+        ]
+
+
+def _cosine(value: float) -> str:
+    """With as many digits as tell it from 1."""
+    off = 1 - value
+    return f"{value:.4f}" if off > 1e-3 else f"1 - {off:.1e}" if off > 1e-15 else "1"
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= 60 else f"{text[:57]!r}..."
+
+
+def _spread(vectors: Floats) -> dict[str, float | None]:
+    size = lengths(vectors)
+    size = size[np.isfinite(size)]
+    parts = {"min": size.min(), "median": np.median(size), "max": size.max()} if len(size) else {}
+    return {name: float(parts[name]) if name in parts else None for name in ("min", "median", "max")}
+
+
+def _score(row: Scores) -> dict[str, Any]:
+    return {**{key: value for key, value in asdict(row).items() if key != "difference"}, "difference": row.difference.value,
+            "low": row.difference.low, "high": row.difference.high, "p": row.difference.p, "verdict": row.verdict}

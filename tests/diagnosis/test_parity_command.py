@@ -1,0 +1,122 @@
+"""The command says what the function says, ends by an exit code for CI, and writes JSON and a page."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+
+import numpy as np
+import pytest
+import tiny_models
+from clirun import cli, place  # noqa: F401 - fixtures
+
+import stsbench
+from stsbench.diagnosis.measures import cosines, stretched, turned
+from stsbench.diagnosis.options import ParityOptions
+from stsbench.diagnosis.texts import TEXTS, ProbeTexts
+from stsbench.errors import StsbenchError
+
+CLS, MEAN = ("pooler=cls", "pooler=mean")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return tiny_models.build(tmp_path_factory.mktemp("parity") / "tiny")
+
+
+@pytest.fixture
+def lines(place):
+    path = place / "lines.txt"
+    path.write_text("the cat sleeps\n\na man plays the guitar in the park\nred\nthe cat sleeps\n", "utf-8")
+    return path
+
+
+def test_equal_is_0_and_different_is_3(cli, tiny, lines):
+    code, out, _ = cli("parity", tiny, tiny, "--a", CLS, "--b", CLS, "--texts", lines)
+    assert code == 0 and "equal: on 4 distinct texts" in out
+    code, out, _ = cli("parity", tiny, tiny, "--a", CLS, "--b", MEAN, "--texts", lines)
+    assert code == 3 and "why: pooling is mean instead of cls" in out and "beyond float32's tolerance" in out
+    code, out, _ = cli("parity", tiny, tiny, "--a", CLS, "--b", MEAN, "--texts", lines, "--no-why")
+    assert code == 3 and "why" not in out
+
+
+def test_json_and_page(cli, tiny, lines, place):
+    code, out, _ = cli("parity", tiny, tiny, "--a", CLS, "--b", MEAN, "--texts", lines, "--json", "-", "--page", "p.html")
+    made = json.loads(out)
+    result = stsbench.parity(tiny, tiny, a_options={"pooler": "cls"}, b_options={"pooler": "mean"}, texts="lines.txt")
+    assert code == 3 and made == json.loads(result.to_json()) and made["causes"][0]["kind"] == "pooling"
+    assert made["texts"]["count"] == 4 and made["b"]["spec"]["pooler"] == "mean" and "torch" in made["a"]["libraries"]
+    assert np.isclose(made["cosines"]["quantiles"]["0"], result.cosines.min()) and len(made["worst"]) == 4
+    html = (place / "p.html").read_text("utf-8")
+    assert "pooling is mean instead of cls" in html and "a man plays the guitar" in html and made["a"]["fingerprint"] in html
+    assert "http" not in html.replace("https://example.org", "") and "<script" not in html and html.count("<table") == 3
+
+
+@pytest.mark.parametrize(("words", "code", "reason"), [
+    (("--a", "pooler"), 2, "write OPTION=VALUE"), (("--a", CLS, "--a", MEAN), 2, "given twice"),
+    (("--b", "poolr=cls"), 2, "did you mean"), (("--a", "max_length=x", "--b", CLS), 2, "a whole number"),
+    (("--a", "offline=maybe"), 2, "write yes or no"), ((), 1, "--pooler"), (("--texts", "no.txt"), 1, "no.txt"),
+    (("--a", CLS, "--b", CLS, "--margin", "0"), 1, "margin"), (("--tolerance", "exact"), 2, "exact"),
+])
+def test_what_is_refused(cli, tiny, place, words, code, reason):
+    got, _, err = cli("parity", tiny, tiny, *words)
+    assert got == code and reason in err and "Traceback" not in err
+
+
+def test_scores_and_an_equivalence_verdict(cli, tiny):
+    words = ("--a", MEAN, "--b", MEAN, "--b", "dtype=bfloat16", "--no-why", "--sample", "--protocol", "sts:all",
+             "--tasks", "STS-B", "--resamples", "200")
+    code, out, _ = cli("parity", tiny, tiny, *words, "--margin", "30", "--json", "-")
+    row = json.loads(out)["scores"][0]
+    assert code == 0 and row["verdict"] == "equivalent" and abs(row["difference"] - (row["b"] - row["a"])) < 1e-9
+    assert -30 < row["low"] <= row["difference"] <= row["high"] < 30 and json.loads(out)["verdict"] == "different"
+    code, out, _ = cli("parity", tiny, tiny, *words, "--margin", "0.0001")
+    assert code == 3 and "undecided" in out
+
+
+def test_names_and_defaults_are_those_of_the_command():
+    expected = {entry.name: entry.default for entry in dataclasses.fields(ParityOptions)}
+    parameters = inspect.signature(stsbench.parity).parameters
+    assert {key: parameters[key].default for key in expected} == expected
+    assert set(parameters) == {*expected, "a", "b", "texts", "a_options", "b_options"}
+
+
+def test_a_result_in_python():
+    vectors = {text: [1.0, i] for i, text in enumerate(("a", "b", "c"))}
+    result = stsbench.parity(lambda texts: [vectors[t] for t in texts], lambda texts: [[1, 9] for _ in texts],
+                             texts=["a", "b", "c"])
+    assert repr(result) == "<Parity: different>" and "nothing that was tried explains it" in str(result)
+    assert result.to_arrow().num_rows == 3 and "<table" in result._repr_html_() and "the parts of A" in result.notes[0]
+    with pytest.raises(StsbenchError, match="the reference cannot stand"):
+        stsbench.parity(lambda texts: [[np.nan] for _ in texts], lambda texts: [[1] for _ in texts], texts=["a"])
+    with pytest.raises(StsbenchError, match="no text"):
+        stsbench.parity(len, len, texts=[])
+    with pytest.raises(StsbenchError, match="would have no effect"):
+        stsbench.parity(len, len, a_options={"pooler": "cls"})
+
+
+def test_scaled_and_swapped_without_known_parts():
+    def a(texts):
+        return [[len(text), text.count("e") + 1, 3] for text in texts]
+
+    texts = ["one", "three", "eleven", "seventeen"]
+    assert stsbench.parity(a, lambda texts: -2.0 * np.array(a(texts)), texts=texts).verdict == "different"
+    assert stsbench.parity(a, lambda texts: 2.0 * np.array(a(texts)), texts=texts).causes == ("vectors are 2 times as long",)
+    swapped = stsbench.parity(a, lambda texts: a(texts)[::-1], texts=texts)
+    assert swapped.causes[0].startswith("rows stand in another order (4 rows")
+
+
+def test_distances():
+    a, b = np.array([[3.0, 4], [0, 0], [0, 0], [1, 0], [np.nan, 1]]), np.array([[4.0, 3], [0, 0], [1, 0], [0, 1], [1, 1]])
+    assert np.allclose(cosines(a, b)[:4], [24 / 25, 1, 0, 0]) and np.isnan(cosines(a, b)[4])
+    assert np.allclose(turned(a, b)[:2], [np.sqrt(2 - 48 / 25), 0]) and np.isinf(turned(a, b)[4])
+    assert np.allclose(stretched(a, b)[:2], 1) and np.isinf(stretched(a, b)[2])
+    tiny = np.array([[1.0, 0]]), np.array([[1.0, 1e-9]])
+    assert 0 < 1 - cosines(*tiny)[0] <= 1e-15 or turned(*tiny)[0] == pytest.approx(1e-9)
+
+
+def test_the_texts_of_the_package_are_many_and_distinct():
+    probe = ProbeTexts.of(None)
+    assert len(set(probe.texts)) == len(probe.texts) > 100 and "" in probe.texts and set(probe.kinds) == set(TEXTS)
+    assert max(len(text.split()) for text in probe.texts) > 512 and all(text == text for text in probe.texts)
