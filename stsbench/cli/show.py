@@ -46,7 +46,8 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
         from stsbench.encoders.load import kinds as encoder_kinds
 
         echo("minilm, a Hub id, a transformers or sentence-transformers folder")
-        echo("lexical:token-set, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, python:module:callable, mteb:NAME")
+        echo("lexical:token-set, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, python:module:callable, mteb:NAME, "
+             "onnx:FILE, openvino:FILE")
         echo(f"kinds: {', '.join(encoder_kinds())}")
         echo(f"poolers: {', '.join((*POOLERS, MEAN_PADDED))}")
         echo("presets of causal models (--preset NAME):")
