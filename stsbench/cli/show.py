@@ -47,7 +47,8 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
 
         echo("minilm, a Hub id, a transformers or sentence-transformers folder")
         echo("lexical:token-set, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, python:module:callable, mteb:NAME")
-        echo("openai:NAME, a model behind a server (--base-url URL, extra api)")
+        echo("onnx:FILE, openvino:FILE: an exported model (extras onnx, openvino)")
+        echo("openai:NAME: a model behind a server (--base-url URL, extra api)")
         echo(f"kinds: {', '.join(encoder_kinds())}")
         echo(f"poolers: {', '.join((*POOLERS, MEAN_PADDED))}")
         echo("presets of causal models (--preset NAME):")

@@ -20,8 +20,8 @@ class EncoderOptions:
 
     model: str = option(  # all that stands after --model, the kind included
         "", "Hub id, model folder, minilm, lexical:token-set, lexical:tfidf, vectors:FILE.npz|DIR, words:GLOVE.txt, "
-        "python:module:callable, mteb:NAME, openai:NAME, a run of `stsbench train`, or KIND:ARGUMENT of a plug-in.",
-        required=True,
+        "python:module:callable, mteb:NAME, onnx:FILE, openvino:FILE, openai:NAME, a run of `stsbench train`, or "
+        "KIND:ARGUMENT of a plug-in.", required=True,
     )
     pooler: str | None = option(
         None, "cls, cls+dense, mean, first_last:embeddings, first_last:layer1, last2, max, mask, text_cnn, mean_cnn, last, "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
-from stsbench.encoders.fitted import STATE, named_source
+from stsbench.encoders.fitted import STATE, fitted_sets, named_source
 from stsbench.encoders.quantise.codes import BYTES, PRECISIONS, WHOLE, Ranges, codes, compared, size
 from stsbench.encoders.quantise.held import Held, Vectors
 from stsbench.errors import EncoderError
@@ -75,6 +77,18 @@ class Form:
         return replace(spec, name=", ".join([spec.name, *words]), options=options)
 
 
+def _digest(parts: Sequence[str]) -> str:
+    """The only part, or the sha256 of several."""
+    return parts[0] if len(parts) == 1 else hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _both(base: str | None, source: str) -> str:
+    """ID@DIGEST of what a copy is calibrated on, and of what its base was fitted on, if it was."""
+    named = [one for one in (base, source) if one is not None]
+    ids = "+".join(id for one in named for id in fitted_sets(one))
+    return f"{ids}@{_digest([one.partition('@')[2] for one in named])}"
+
+
 class Variant(Held):
     """`base` in a form. Codes that are calibrated on each set's texts (SHARED) are fitted set by set, on both sides as they
     are read; `fit` gives a copy that is.
@@ -99,9 +113,13 @@ class Variant(Held):
 
     def _described(self, spec: EncoderSpec) -> EncoderSpec:
         spec = self.form.described(spec)
-        if self.ranges is None:
+        if self._waits:
+            return replace(spec, fitted_on=None)  # of its own: a base may have been fitted
+        if self.ranges is None or self._fitted_on is None:
             return spec
-        return replace(spec, fitted_on=self._fitted_on, options={**spec.options, STATE: self.ranges.digest()})
+        state = [spec.options[STATE]] if STATE in spec.options else []
+        options = {**spec.options, STATE: _digest([*state, self.ranges.digest()])}
+        return replace(spec, fitted_on=_both(spec.fitted_on, self._fitted_on), options=options)
 
     @property
     def _waits(self) -> bool:

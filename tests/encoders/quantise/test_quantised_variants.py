@@ -4,15 +4,19 @@ import warnings
 
 import numpy as np
 import pytest
-from tiny_models import add_modules, build
+from tiny_models import add_modules, build, sentences
 
 from stsbench import evaluate, load_encoder
 from stsbench.data.fetch.sources import load
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.fitted import fitted_sets
+from stsbench.encoders.post.chain import Chain
+from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.quantise.codes import Ranges, codes
 from stsbench.encoders.quantise.held import Held, Vectors
 from stsbench.encoders.quantise.variant import CALL, Form, Variant
 from stsbench.errors import EncoderError
+from stsbench.evaluation.rescore import several_encoders
 from stsbench.publish.mteb_adapter import MtebEncoder, undisturbed
 
 TEXTS = ["the red cat", "a man plays the guitar", "a dog sleeps in the park", "the woman eats", "big food", "a blue cat"]
@@ -88,6 +92,22 @@ def test_the_vectors_are_computed_once_for_all_copies(base, monkeypatch):
     for form in (Form(), Form(8), Form(8, "int8"), Form(None, "binary"), Form(None, "uint8", CALL)):
         evaluate(Variant(base, form, vectors), tasks="STS-B", protocol="sts,geometry", **QUICK)
     assert len(asked) == len(set(asked)) > 50
+
+
+def test_a_copy_of_a_fitted_encoder_names_both_texts(base):
+    """A whitened model's copy: fitted on sentences, then calibrated on a set."""
+    whitened = PostProcessed(base, Chain.parse("whitening:dimensions=4")).fit(sentences(60), "words")
+    waiting = copy(whitened, None, "int8")
+    assert waiting.spec.fitted_on is None and waiting.fitted_per_set
+    fitted = Embed(waiting).for_set(TEXTS, "stsb/test@123")
+    assert fitted_sets(fitted.spec.fitted_on) == ("words", "stsb/test")
+    assert np.array_equal(fitted(TEXTS), codes(whitened.encode(TEXTS), "int8", Ranges.of(whitened.encode(TEXTS))))
+    others = [PostProcessed(base, Chain.parse("whitening:dimensions=4")).fit(sentences(60, seed=1), "words"), base]
+    specs = {copy(one, None, "int8").fit(TEXTS, "stsb/test@123").spec.fingerprint() for one in (whitened, *others)}
+    assert len(specs) == 3
+    result = evaluate(waiting, tasks="STS-B,SICK-R", **QUICK)
+    assert not result.failures and not several_encoders(result.records)
+    assert copy(whitened, None, "binary").spec.fitted_on == whitened.spec.fitted_on
 
 
 def wrapped(base, level, clip=None):
