@@ -122,7 +122,7 @@ def settings_of(cost: Cost) -> tuple[Any, ...]:
     """Where and how the time was taken; device and threads are None of what computes without torch, and fit any."""
     alone = cost.threads is None and cost.device == "cpu"
     how = (None, None) if alone else (cost.device, cost.threads)
-    return cost.machine.cpu, cost.machine.cores, cost.where, cost.probe, *how
+    return cost.machine.cpu, cost.machine.cores, (cost.where, cost.processes), cost.probe, *how
 
 
 def machine_in_words(setting: Sequence[Any]) -> str:
@@ -137,8 +137,8 @@ def machine_and_use(cost: Cost) -> tuple[str, str | None]:
 
 
 def _in_words(setting: Sequence[Any]) -> tuple[str, str]:
-    cpu, cores, where, probe, device, threads = setting
-    way = {"processes": "several processes", "server": "a server"}.get(where, "")
+    cpu, cores, (where, processes), probe, device, threads = setting
+    way = {"processes": f"{processes} processes", "server": "a server"}.get(where, "")
     texts = "" if probe == VERSION else f"probe texts {probe}"
     machine = ", ".join(filter(None, [cpu, counted(cores, "core"), way, texts]))
     use = [device if device not in (None, "server") else "", counted(threads, "thread") if threads else ""]

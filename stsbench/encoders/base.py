@@ -72,10 +72,11 @@ class Encoded:
 @dataclass(frozen=True)
 class Counts:
     """parameters: of what computes, each counted once; tokens: that it reads of some texts, those around a text included.
-    None: not known, or it has none."""
+    None: not known, or it has none. threads: torch's in the processes that compute, where those are others than this one."""
 
     parameters: int | None = None
     tokens: int | None = None
+    threads: int | None = None
 
 
 @dataclass(frozen=True)

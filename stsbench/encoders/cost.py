@@ -48,8 +48,8 @@ class Cost(BaseModel):
     latency_seconds: of one text alone; first_vector_seconds: from nothing to the first vector, the model's loading included;
     both speeds are those of the median round. memory_bytes: the most that the process held resident while it encoded, all
     of it; cuda_memory_bytes: the most that torch held on the device. bytes_a_vector: as float32, or as its encoder keeps it.
-    device: "cpu", or the accelerator's name; threads: torch's, None where torch takes no part. where: whether this process
-    computed, several did, or a server did.
+    device: "cpu", or the accelerator's name; threads: torch's in each process, None without torch. where: whether
+    this process computed, several did (processes: how many), or a server did.
     """
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, frozen=True)
@@ -71,6 +71,7 @@ class Cost(BaseModel):
     device: str
     threads: int | None = None
     where: Literal["process", "processes", "server"] = "process"
+    processes: Annotated[int, Field(ge=1)] = 1
     without: str | None = None  # a post-processing that is fitted on each set, and so was not measured
 
     def stated(self) -> dict[str, Any]:
@@ -95,6 +96,8 @@ class Cost(BaseModel):
             f"{self.bytes_a_vector:,.0f} bytes a vector",
         ]
         threads = f", {counted(self.threads, 'thread')}" if self.threads else ""
+        if self.processes > 1:
+            threads = f"{threads} in each of {self.processes} processes"
         without = f", without {self.without}" if self.without else ""
         return (f"cost{without}: {', '.join(filter(None, parts))} ({self.device}{threads}; median of {ROUNDS} rounds of "
                 f"{counted(self.texts, 'text')})")
@@ -130,7 +133,8 @@ def measure_cost(encoder: Encoder, first_vector: float | None = None) -> Cost | 
         latency_seconds=round(latency, 6), first_vector_seconds=None if first_vector is None else round(first_vector, 3),
         memory_bytes=memory, cuda_memory_bytes=cuda, width=None if _is_sparse(vectors) else int(vectors.shape[1]),
         parameters=counts.parameters, bytes_a_vector=timed.bytes_a_vector(vectors),
-        machine=Machine(cpu=_cpu(), cores=cores()), device=device, threads=threads, where=encoder.computes_in,
+        machine=Machine(cpu=_cpu(), cores=cores()), device=device, where=encoder.computes_in,
+        threads=threads if here else counts.threads, processes=encoder.processes,
         without=encoder.spec.post if timed.spec.post != encoder.spec.post else None,
     )
 

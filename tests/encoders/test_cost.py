@@ -123,6 +123,7 @@ def test_of_several_processes_only_the_clock_tells(folder):
     cost = measure_cost(ParallelEncoder(encoder, _Two(encoder)))
     assert (cost.where, cost.cpu_seconds, cost.memory_bytes) == ("processes", None, None)
     assert cost.parameters and cost.tokens_per_second and not cost.busy
+    assert cost.processes == 2 and cost.threads and "in each of 2 processes" in cost.line()
 
 
 def test_a_server_is_known_by_the_clock_alone():

@@ -14,7 +14,7 @@ from test_compare import head, pairs, sts_run
 
 import stsbench
 from stsbench.comparison.choose import choose
-from stsbench.comparison.costs import AXES, Spent, bytes_a_vector, compared_within, cost_of
+from stsbench.comparison.costs import AXES, Spent, bytes_a_vector, compared_within, cost_of, machine_in_words, settings_of
 from stsbench.encoders.cost import Cost
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.metrics.noise import Scores
@@ -130,7 +130,10 @@ def test_which_times_are_of_one_setting():
     assert compared_within([cost(), words, None])[0] == [True, True, False]
     assert compared_within([words, cost(threads=1), cost(), cost()])[0] == [True, False, True, True]
     assert compared_within([cost(), cost(device="Some GPU"), words])[0] == [True, False, True]
-    assert compared_within([cost(), cost(where="processes")])[0] == [True, False]
+    two = cost(where="processes", processes=2)
+    assert compared_within([cost(), two])[0] == [True, False]
+    assert compared_within([two, two, cost(where="processes", processes=4)])[0] == [True, True, False]
+    assert machine_in_words(settings_of(two)) == "Some CPU, 8 cores, 2 processes, cpu, 4 threads"
     assert compared_within([cost(), cost(probe=2), cost(probe=2)])[0] == [False, True, True]
     server = cost(where="server", device="server", threads=None)
     assert compared_within([server, cost(), cost()])[0] == [False, True, True]

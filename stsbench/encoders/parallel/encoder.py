@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -128,7 +129,8 @@ def encode_part(encoder: Encoder, part: _Part, progress: Progress) -> tuple[Any,
 
 
 def _counted(encoder: Encoder, texts: list[str], progress: Progress) -> Counts:
-    return encoder.counts(texts)
+    torch: Any = sys.modules.get("torch")
+    return replace(encoder.counts(texts), threads=torch.get_num_threads() if torch and encoder.uses_torch else None)
 
 
 def check_shareable(encoder: Encoder) -> None:
