@@ -191,8 +191,8 @@ class _Expansion:
             raise StsbenchError(f"{self.where}: train.{name}: {error}") from error
         known = {job.id: job.digest for job in (*needs, *read)}
         return Job(
-            f"{label}-{seed}", name, "train", tuple(words), job_digest(words, values, known), tuple(known), tuple(files), seed,
-            backbone=None if needs else start,
+            f"{label}-{seed}", name, "train", tuple(words), job_digest(words, values, known), tuple(known), tuple(files),
+            seed, backbone=None if needs else start,
         )
 
     def _settings(self, name: str, sets: Mapping[str, Any], seed: int) -> tuple[dict[str, Any], list[Job]]:
