@@ -84,7 +84,7 @@ class Ranking:
     def _ranking(self, student: Tensor, teacher: Tensor, start: int) -> Tensor:
         options = self.options
         teacher = teacher.to(student.dtype) / options.teacher_temperature
-        if options.own == "out" or (options.own == "auto" and options.loss == "listnet"):
+        if options.self_column == "out" or (options.self_column == "auto" and options.loss == "listnet"):
             student, teacher = without_own(student, start), without_own(teacher, start)
         if options.loss == "listnet":
             return listnet(student, teacher)
@@ -97,8 +97,8 @@ class Ranking:
         similarities, shares = batch.by_row[_BY_ROW], batch.shares
         if mode == "local":
             blocks = similarities.unflatten(1, (-1, shares.total))
-            own: Tensor = blocks[:, :, shares.start : shares.start + len(batch)].flatten(1)
-            return own
+            local: Tensor = blocks[:, :, shares.start : shares.start + len(batch)].flatten(1)
+            return local
         return gather(similarities, shares, mode) if mode == "simcse" else similarities
 
     def _load(self) -> None:

@@ -10,7 +10,7 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.options import Options, refuse_idle
 
 _OF_LISTMLE = ("eps", "ranks")
-_OF_TEACHERS = ("loss", "teacher_temperature", "own", *_OF_LISTMLE)
+_OF_TEACHERS = ("loss", "teacher_temperature", "self_column", *_OF_LISTMLE)
 
 
 class Teacher(Options):
@@ -29,7 +29,7 @@ class RankingOptions(Options):
     gamma: float = Field(default=1.0, ge=0)  # weight of the ranking by the teachers; 0: none, and no teacher
     teacher_temperature: float = Field(default=0.05, gt=0)  # divides the teachers' cosines; listmle knows only their order
     student_temperature: float = Field(default=0.05, gt=0)  # divides the student's, in both terms
-    own: Literal["auto", "in", "out"] = "auto"  # a row's own positive in its list; auto: in listmle's, not in listnet's
+    self_column: Literal["auto", "in", "out"] = "auto"  # a row's own positive in its list; auto: in for listmle, else out
     eps: float = Field(default=0.0, ge=0)  # listmle: added inside the logarithm (community code: 1e-7)
     ranks: Literal["sum", "mean"] = "sum"  # listmle: over the places of a list
     # of the two views' rankings: the paper's divergence, or the entropy that the community code has in its place

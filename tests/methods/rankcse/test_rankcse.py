@@ -71,7 +71,8 @@ def naive_js(first, second, t=0.05):
 @pytest.mark.parametrize("padding", [0, 3])
 @pytest.mark.parametrize(("data", "options", "own"), [
     (PLAIN, {}, True), (PLAIN, {"loss": "listnet", "teacher_temperature": 0.2}, False),
-    (PLAIN, {"loss": "listnet", "own": "in", "student_temperature": 0.3}, True), (PLAIN, {"own": "out"}, False),
+    (PLAIN, {"loss": "listnet", "self_column": "in", "student_temperature": 0.3}, True),
+    (PLAIN, {"self_column": "out"}, False),
     (TRIPLETS, {"view": "given", "loss": "listnet"}, False), (QUADRUPLES, {"view": "given"}, True),
 ])
 def test_every_term_is_that_of_the_equations(folder, data, options, own, padding):

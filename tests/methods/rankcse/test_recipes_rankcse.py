@@ -46,7 +46,7 @@ def test_the_settings_of_the_community_command(name):
         "backbone.pooler": "cls", "backbone.dropout": 0.1, "backbone.max_length": 32,
         "options.loss": loss, "options.temperature": 0.05, "options.student_temperature": 0.05,
         "options.teacher_temperature": 0.05 if loss == "listmle" else 0.025, "options.gamma": 1, "options.beta": 1,
-        "options.consistency": "js", "options.eps": 0, "options.ranks": "sum", "options.own": "auto",
+        "options.consistency": "js", "options.eps": 0, "options.ranks": "sum", "options.self_column": "auto",
         "options.head": "mlp_train_only", "options.view": "dropout", "data.file": "wiki1m_for_simcse.txt",
         "training.batch_size": 128, "training.learning_rate": 3e-5, "training.epochs": 1, "training.schedule": "linear",
         "training.warmup": 0, "training.adam": "transformers", "training.clip": 1, "selection.by": "sts-b dev",
