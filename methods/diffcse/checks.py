@@ -57,8 +57,8 @@ def check_options(options: DiffCSEOptions) -> None:
     if len(operators) == 1:
         refuse_idle(options, ("combine",), f"options.operators has only {operators[0]}")
     if not options.contrastive:
-        idle = ("similarity", "temperature", "queue")
-        refuse_idle(options, idle, "there is no contrastive term with options.contrastive false")
+        contrasting = ("similarity", "temperature", "queue")
+        refuse_idle(options, contrasting, "there is no contrastive term with options.contrastive false")
     if options.similarity == "dot":
         refuse_idle(options, ("temperature",), "options.similarity dot has none")
     if options.projector == "none":
