@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
@@ -33,6 +33,7 @@ class Held(Encoder):
     """`base` itself, by its own fingerprint; its vectors are kept in `vectors`."""
 
     cacheable = False  # those of `base` are
+    computes_in = "nothing"  # it looks its vectors up: what they cost is the base's to tell
 
     def __init__(self, base: Encoder, vectors: Vectors) -> None:
         self.base, self._vectors = base, vectors
@@ -46,6 +47,11 @@ class Held(Encoder):
     def identity(self) -> EncoderSpec:
         """The base's."""
         return self.base.identity
+
+    @property
+    def spent(self) -> Mapping[str, Any]:
+        """What the base asked a server for."""
+        return self.base.spent
 
     @property
     def reads_by_task(self) -> bool:
