@@ -270,9 +270,9 @@ def _of_costs(names: Sequence[str], costs: Sequence[Cost | None], able: Sequence
     lines = [
         (without, "No cost is recorded of {}: `stsbench eval --cost` measures it."),
         (elsewhere, "Times and memory of {} are of another machine or setting: not compared here."),
-        (busy, "Other work had the processors while the speed of {} was measured: by --by cpu it counts less."),
+        (busy, "Other work had the processors while the speed of {} was measured; --by cpu is less moved by it."),
     ]
-    return [line.format("; ".join(some)) for some, line in lines if some]
+    return [line.format("; ".join(some) if len(some) < len(names) else "all") for some, line in lines if some]
 
 
 def _title(rows: Sequence[Row]) -> str:

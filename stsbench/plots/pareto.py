@@ -78,7 +78,7 @@ def figure(
         if min(costs) > 0 and max(costs) >= _WIDE * min(costs):
             _set_logarithmic(axes)
         axes.margins(0.14, 0.12)
-        lines = [_draw(axes, point, on) for point, on in zip(points, best, strict=True)]
+        lines = [line for point, on in zip(points, best, strict=True) for line in _draw(axes, point, on)]
         stair = _stair([point for point, on in zip(points, best, strict=True) if on], more_is_cheaper)
         axes.plot(*zip(*stair, strict=True), color=COLOURS[0], linewidth=1, zorder=1)
         axes.grid(color=GREY, alpha=0.2, linewidth=0.5)
@@ -89,7 +89,7 @@ def figure(
         # names of the front first: they get the nearest free spot
         order = sorted(range(len(points)), key=lambda i: (not best[i], points[i].cost, points[i].score))
         place_labels(drawing, axes, [(points[i].cost, points[i].score) for i in order], [points[i].name for i in order],
-                     reaches=FAR, lines=[*filter(None, lines), stair], lead=True)
+                     reaches=FAR, lines=[*lines, stair], lead=True)
     return drawing
 
 
@@ -103,17 +103,19 @@ def _set_logarithmic(axes: Any) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _draw(axes: Any, point: Point, on: bool) -> list[tuple[float, float]]:
-    """Draw one point; gives the ends of its interval."""
+def _draw(axes: Any, point: Point, on: bool) -> list[list[tuple[float, float]]]:
+    """Draw one point; gives its interval and the range of its cost, where it has them, as lines."""
     colour = COLOURS[0] if on else GREY
-    ends = [] if point.low is None or point.high is None else [(point.cost, point.low), (point.cost, point.high)]
-    if ends:
-        axes.plot(*zip(*ends, strict=True), "-_", color=colour, linewidth=0.8, markersize=4, alpha=0.7, zorder=2)
+    lines = []
+    if point.low is not None and point.high is not None:
+        lines.append([(point.cost, point.low), (point.cost, point.high)])
+        axes.plot(*zip(*lines[0], strict=True), "-_", color=colour, linewidth=0.8, markersize=4, alpha=0.7, zorder=2)
     if point.costs[0] < point.costs[1]:
-        axes.plot(point.costs, [point.score] * 2, "-", color=colour, linewidth=0.8, alpha=0.7, zorder=2)
+        lines.append([(cost, point.score) for cost in point.costs])
+        axes.plot(*zip(*lines[-1], strict=True), "-", color=colour, linewidth=0.8, alpha=0.7, zorder=2)
     axes.plot([point.cost], [point.score], "o", color=colour, markerfacecolor=colour if on else "white", markersize=5,
               zorder=3)
-    return ends
+    return lines
 
 
 def _stair(best: Sequence[Point], more_is_cheaper: bool) -> list[tuple[float, float]]:
