@@ -22,8 +22,8 @@ _STYLE = (
     "h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}table{border-collapse:collapse;margin:.5rem 0;font-size:.9rem}"
     "caption{font-weight:600;padding:.3rem 0}td,th{border-bottom:1px solid #d0d7de;padding:.25rem .7rem;"
     "vertical-align:top;overflow-wrap:anywhere}"
-    "td:first-child{min-width:7rem}.verdict{padding:.7rem 1rem;border-left:.4rem solid;background:#f6f8fa}.equal{border-color:#1a7f37}"
-    ".different{border-color:#b3261e}svg{max-width:100%}.small{color:#57606a;font-size:.85rem}"
+    "td:first-child{min-width:7rem}.verdict{padding:.7rem 1rem;border-left:.4rem solid;background:#f6f8fa}"
+    ".equal{border-color:#1a7f37}.different{border-color:#b3261e}svg{max-width:100%}.small{color:#57606a;font-size:.85rem}"
 )
 _EDGES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the distances of directions
 _WIDTH, _ROW, _LEFT = 640, 24, 150

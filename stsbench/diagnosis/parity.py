@@ -137,8 +137,8 @@ def _explained(
 def workshop(
     a: Encoder, b: Encoder, texts: tuple[str, ...], vectors: Floats
 ) -> tuple[Workshop | Sealed, str]:
-    """Where variants of `a` are made, whose own vectors are given; and a remark where its parts are not known, or do not give
-    its vectors."""
+    """Where variants of `a` are made, which has these vectors itself; and a remark where its parts are not known, or do not
+    give them."""
     parts = parts_of(a)
     if parts is None:
         return Sealed(a), f"the parts of A ({a.spec.name}) are not known: little could be tried"

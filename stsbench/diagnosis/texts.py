@@ -20,15 +20,16 @@ OWN = "own"  # the kind of a user's texts
 # Words of the long texts: so many that tokenizers of words and of bytes pass each usual limit closely, from both sides.
 LENGTHS = (20, 26, 34, 44, 54, 64, 76, 88, 100, 112, 126, 150, 180, 215, 260, 320, 380, 420, 460, 520, 700)
 _STORY = (
-    "Nobody had opened the lock keeper's house since the flood of the previous spring, and the key turned only at a third "
-    "attempt. Inside it smelt of wet paper; a calendar on the wall still showed the second week of April. Ida put her lamp "
-    "on the table, counted the drawers, and began with the lowest one, because people hide things where they have to kneel. "
-    "She found receipts for coal, a broken compass, four letters without stamps and a list of ships, each name crossed "
-    "out but one. While she read, the wind pushed a branch against the window again and again, as if somebody wanted to come in. "
-    "At noon the harbour clerk arrived with bread, pears and questions; he asked who paid for the search and what would "
-    "happen to the archive if nothing turned up. She answered the first question with a number and the second with a shrug. "
-    "Later they carried the boxes to the cart, tied a blue cloth over them and followed the towpath north, past the mill, "
-    "two empty barges and a field of flax that nobody would harvest this year. "
+    "Nobody had opened the lock keeper's house since the flood of the previous spring, and the key turned only at a "
+    "third attempt. Inside it smelt of wet paper; a calendar on the wall still showed the second week of April. Ida put "
+    "her lamp on the table, counted the drawers, and began with the lowest one, because people hide things where they "
+    "have to kneel. She found receipts for coal, a broken compass, four letters without stamps and a list of ships, "
+    "each name but one crossed out. While she read, the wind pushed a branch against the window again and again, as if "
+    "someone wanted to come in. At noon the harbour clerk arrived with bread, pears and questions; he asked who paid "
+    "for the search and what would happen to the archive if nothing turned up. She answered the first question with a "
+    "number and the second with a shrug. Later they carried the boxes to the cart, tied a blue cloth over them and "
+    "followed the towpath north, past the mill, two empty barges and a field of flax that nobody would harvest this "
+    "year. "
 )
 TEXTS: dict[str, tuple[str, ...]] = {
     "short": (
