@@ -75,6 +75,16 @@ def test_scores_and_an_equivalence_verdict(cli, tiny):
     assert code == 3 and "undecided" in out
 
 
+def test_a_task_without_a_score_is_no_verdict(cli, tiny, place):
+    """The others may be equivalent, and CI must not be told so."""
+    words = ("--a", MEAN, "--b", MEAN, "--no-why", "--protocol", "sts:all", "--data-dir", place, "--tasks", "STS-B")
+    code, _, err = cli("parity", tiny, tiny, *words)
+    assert code == 1 and "STS" in err and "Traceback" not in err
+    constant = stsbench.load_encoder(lambda texts: np.ones((len(texts), 2)), fingerprint="1")
+    with pytest.raises(StsbenchError, match="no verdict on the scores"):
+        stsbench.parity(constant, constant, protocols="sts:all", sample=True, tasks="STS-B", texts=["a", "b"])
+
+
 def test_names_and_defaults_are_those_of_the_command():
     expected = {entry.name: entry.default for entry in dataclasses.fields(ParityOptions)}
     parameters = inspect.signature(stsbench.parity).parameters
