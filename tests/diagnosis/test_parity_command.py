@@ -15,7 +15,7 @@ import stsbench
 from stsbench.diagnosis.measures import cosines, stretched, turned
 from stsbench.diagnosis.options import ParityOptions
 from stsbench.diagnosis.texts import TEXTS, ProbeTexts
-from stsbench.errors import StsbenchError
+from stsbench.errors import DegenerateError, StsbenchError
 
 CLS, MEAN = ("pooler=cls", "pooler=mean")
 
@@ -130,3 +130,16 @@ def test_the_texts_of_the_package_are_many_and_distinct():
     probe = ProbeTexts.of(None)
     assert len(set(probe.texts)) == len(probe.texts) > 100 and "" in probe.texts and set(probe.kinds) == set(TEXTS)
     assert max(len(text.split()) for text in probe.texts) > 512 and all(text == text for text in probe.texts)
+
+
+def test_texts_for_which_b_refuses_are_left_without_a_vector():
+    """An encoder in float16 raises for a whole batch: the other texts' vectors are had one by one."""
+    def overflows(texts):
+        if "large" in texts:
+            raise DegenerateError("b returned infinity for 1 text")
+        return [[len(text), 1] for text in texts]
+
+    result = stsbench.parity(lambda texts: [[len(text), 1] for text in texts], overflows, texts=["a", "large", "four"])
+    assert result.verdict == "different" and np.isnan(result.b[1]).all()
+    assert np.array_equal(result.a[[0, 2]], result.b[[0, 2]])
+    assert "b returned infinity for 1 text" in result.notes and result.worst()[0] == 1 and "not finite" in str(result)
