@@ -53,6 +53,8 @@ def scores_of(encoders: Sequence[Encoder], options: ParityOptions) -> tuple[tupl
             encoder.identified(), protocols=options.protocols, tasks=options.tasks, data_dir=options.data_dir,
             sample=options.sample, resamples=0,
         ) for encoder in encoders]
+    if lacking := [line for run in runs for line in run.failed_lines()]:
+        raise StsbenchError(f"no verdict on the scores, a task has none: {lacking[0]}; name the others with --tasks")
     comparison = compare(runs[1], runs[0], resamples=options.resamples)
     heard = [str(one.message) for one in caught if issubclass(one.category, StsbenchWarning)]
     notes = [line for line in heard if _BOARD not in line] + comparison.left_out_lines()

@@ -15,7 +15,7 @@ import stsbench
 from stsbench.diagnosis.measures import cosines, stretched, turned
 from stsbench.diagnosis.options import ParityOptions
 from stsbench.diagnosis.texts import TEXTS, ProbeTexts
-from stsbench.errors import StsbenchError
+from stsbench.errors import DegenerateError, StsbenchError
 
 CLS, MEAN = ("pooler=cls", "pooler=mean")
 
@@ -75,6 +75,16 @@ def test_scores_and_an_equivalence_verdict(cli, tiny):
     assert code == 3 and "undecided" in out
 
 
+def test_a_task_without_a_score_is_no_verdict(cli, tiny, place):
+    """The others may be equivalent, and CI must not be told so."""
+    words = ("--a", MEAN, "--b", MEAN, "--no-why", "--protocol", "sts:all", "--data-dir", place, "--tasks", "STS-B")
+    code, _, err = cli("parity", tiny, tiny, *words)
+    assert code == 1 and "STS" in err and "Traceback" not in err
+    constant = stsbench.load_encoder(lambda texts: np.ones((len(texts), 2)), fingerprint="1")
+    with pytest.raises(StsbenchError, match="no verdict on the scores"):
+        stsbench.parity(constant, constant, protocols="sts:all", sample=True, tasks="STS-B", texts=["a", "b"])
+
+
 def test_names_and_defaults_are_those_of_the_command():
     expected = {entry.name: entry.default for entry in dataclasses.fields(ParityOptions)}
     parameters = inspect.signature(stsbench.parity).parameters
@@ -120,3 +130,16 @@ def test_the_texts_of_the_package_are_many_and_distinct():
     probe = ProbeTexts.of(None)
     assert len(set(probe.texts)) == len(probe.texts) > 100 and "" in probe.texts and set(probe.kinds) == set(TEXTS)
     assert max(len(text.split()) for text in probe.texts) > 512 and all(text == text for text in probe.texts)
+
+
+def test_texts_for_which_b_refuses_are_left_without_a_vector():
+    """An encoder in float16 raises for a whole batch: the other texts' vectors are had one by one."""
+    def overflows(texts):
+        if "large" in texts:
+            raise DegenerateError("b returned infinity for 1 text")
+        return [[len(text), 1] for text in texts]
+
+    result = stsbench.parity(lambda texts: [[len(text), 1] for text in texts], overflows, texts=["a", "large", "four"])
+    assert result.verdict == "different" and np.isnan(result.b[1]).all()
+    assert np.array_equal(result.a[[0, 2]], result.b[[0, 2]])
+    assert "b returned infinity for 1 text" in result.notes and result.worst()[0] == 1 and "not finite" in str(result)
