@@ -282,6 +282,7 @@ def _keep_case(stored: dict[str, Any]) -> bool:
 
 
 def _as_text(tokenizer: Any) -> Any:
+    tokenizer.split_special_tokens = True  # a call of the tokenizer sets the backend by this
     tokenizer.backend_tokenizer.encode_special_tokens = True
     return tokenizer
 

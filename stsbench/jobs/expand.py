@@ -20,6 +20,11 @@ DEEPEST = 100  # groups of a plan that go on from one another
 FILES = ("data.file", "labelled.file")  # settings of a recipe that name training text
 PYTHON = "python:"  # before a callable that an evaluation imports
 _DESCRIPTIVE = {"name", "description", "source", "published"}  # of a recipe: what changes no training
+# Settings that came after the first plans: at these values a job keeps the id that it had before there was the setting.
+_LATER: dict[tuple[str, ...], Any] = {
+    ("ranking",): None, ("data", "min_characters"): 0, ("labelled", "min_characters"): 0, ("options", "guide"): "frozen",
+    ("options", "repeat"): None, ("options", "queue"): None,
+}
 
 
 def expand(plan: Plan, where: str, allowed: Iterable[str] = ()) -> list[Job]:
@@ -181,9 +186,7 @@ class _Expansion:
         files = [file for file in (data, labelled, *(sets.get(key) for key in FILES)) if isinstance(file, str)]
         try:
             resolved = load_recipe(method, self._path(recipe), overrides, {k: v for k, v in named.items() if v is not None})
-            # a section that came later is told only where there is one: the ids of older plans' jobs stay
-            absent = set() if resolved.ranking else {"ranking"}
-            values = resolved.model_dump(mode="json", exclude=_DESCRIPTIVE | absent)
+            values = _without_later(resolved.model_dump(mode="json", exclude=_DESCRIPTIVE))
             values["backbone"]["model"] = None if needs else values["backbone"]["model"]  # in the words, by its digest
             values = _by_digest(values, read)
             values |= method_file(resolved.method)
@@ -294,6 +297,17 @@ def _of_seed(jobs: Sequence[Job], seed: int, where: str) -> Job:
         return match[0]
     seeds = ", ".join(str(job.seed) for job in jobs)
     raise StsbenchError(f"{where}: {jobs[0].group} has no seed {seed}, but {seeds}")
+
+
+def _without_later(values: dict[str, Any]) -> dict[str, Any]:
+    """A recipe's values without those that _LATER leaves out."""
+    for (*sections, key), value in _LATER.items():
+        holder: Any = values
+        for section in sections:
+            holder = (holder or {}).get(section)
+        if holder and key in holder and holder[key] == value:
+            del holder[key]
+    return values
 
 
 def _by_digest(values: Any, jobs: Sequence[Job]) -> Any:

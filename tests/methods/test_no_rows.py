@@ -19,6 +19,7 @@ from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.losses.mutual_information import jensen_shannon
 from stsbench.training.losses.nli import nli_cross_entropy
 from stsbench.training.losses.nt_xent import nt_xent
+from stsbench.training.losses.ranking import consistency, listmle, listnet
 from stsbench.training.losses.reconstruction import reconstruction_loss, token_errors
 from stsbench.training.losses.replaced_tokens import replaced_token_loss
 from stsbench.training.losses.triplet import triplet
@@ -39,6 +40,8 @@ CASES = {
     "nli": [lambda x: nli_cross_entropy(x, x, WEIGHT, labels=NO_IDS)],
     "nt_xent": [lambda x: nt_xent(x, x),
                 lambda x: nt_xent(x, x, all_first=torch.ones(3, D), all_second=torch.ones(3, D), start=2)],
+    "ranking": [lambda x: listnet(x, x.detach()), lambda x: listmle(x, x.detach()),
+                lambda x: listmle(x, x.detach(), ranks="mean"), lambda x: consistency(x, x), lambda x: consistency(x, x, "entropy")],
     "reconstruction": [lambda x: reconstruction_loss(token_errors(x[:, None], x[:, None]), NO_TOKENS, NO_TOKENS.bool())],
     "replaced_tokens": [lambda x: replaced_token_loss(x[:, None, :2], NO_TOKENS.long(), NO_TOKENS.bool())],
     "triplet": [lambda x: triplet(x, x, x)],
@@ -51,6 +54,7 @@ OF_METHODS = {
     "ct.loss": lambda loss, x: loss(x, x, NO_IDS),
     "sgopt.loss": lambda loss, x: loss(x, x[:, None]),
     "isbert.loss": lambda loss, x: loss(x[:, None], NO_TOKENS, x),
+    "rankcse.loss": lambda loss, x: loss(x, x, torch.empty(0, 0)),
     "declutr.contrastive_loss": lambda loss, x: loss(x, x[:, None]),
 }
 
