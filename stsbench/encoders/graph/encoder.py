@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _REFUSED = ("preset", "layer", "dtype", "route", "trust_remote_code", "revision", "attention")  # none is in a graph
+_FROM_0 = ("bert", "distilbert", "electra", "albert")  # kinds whose positions are 0, 1, ... from a text's first token on
 _ALONE = "its vectors depend on the texts beside them, so that each text is computed alone"
 
 
@@ -42,6 +43,9 @@ class Graph(torch.nn.Module):
         self.here = torch.nn.Parameter(torch.zeros(0), requires_grad=False)  # where its inputs go: to the memory
         if unknown := set(runtime.inputs) - {"input_ids", "attention_mask", "token_type_ids", "position_ids"}:
             raise EncoderError(f"{file} asks for {', '.join(sorted(unknown))}, which is not given here")
+        if "position_ids" in runtime.inputs and settings.get("model_type") not in _FROM_0:
+            raise EncoderError(f"{file} asks for position_ids, and where those of a {settings.get('model_type')} begin is not "
+                               "known here: export it without them")
 
     def get_input_embeddings(self) -> Any:
         """As far as it is read: how many tokens there are."""

@@ -4,11 +4,14 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from graph_models import converted, exported, quantised
 from tiny_models import add_modules, build, sentences
 
 from stsbench import evaluate, load_encoder
+from stsbench.encoders.graph.encoder import Graph
 from stsbench.encoders.graph.files import chosen
+from stsbench.encoders.graph.runtimes import Runtime
 from stsbench.errors import EncoderError
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'stsbench[onnx]'")
@@ -137,3 +140,18 @@ def test_a_graph_of_sentence_vectors_alone(folder, tmp_path):
     onnx.save(graph, only / "model.onnx")
     with pytest.raises(EncoderError, match=r"cannot load|none is known to be its tokens' states"):
         load_encoder(f"onnx:{only}")
+
+
+def test_positions_are_given_where_it_is_known_where_they_begin(tmp_path):
+    file, seen = tmp_path / "model.onnx", {}
+
+    def run(arrays):
+        seen.update(arrays)
+        return np.zeros((*arrays["input_ids"].shape, 2), dtype=np.float32)
+
+    runtime = Runtime("library 1", "cpu", ("input_ids", "attention_mask", "position_ids"), run)
+    ids = torch.tensor([[5, 6, 7], [8, 9, 0]])
+    Graph(runtime, {"model_type": "bert"}, file)(ids, (ids > 0).long())
+    assert seen["position_ids"].tolist() == [[0, 1, 2]] * 2
+    with pytest.raises(EncoderError, match=r"asks for position_ids, and where those of a roberta begin is not known here"):
+        Graph(runtime, {"model_type": "roberta"}, file)
