@@ -44,8 +44,9 @@ class Graph(torch.nn.Module):
         if unknown := set(runtime.inputs) - {"input_ids", "attention_mask", "token_type_ids", "position_ids"}:
             raise EncoderError(f"{file} asks for {', '.join(sorted(unknown))}, which is not given here")
         if "position_ids" in runtime.inputs and settings.get("model_type") not in _FROM_0:
-            raise EncoderError(f"{file} asks for position_ids, and where those of a {settings.get('model_type')} begin is not "
-                               "known here: export it without them")
+            kind = settings.get("model_type")
+            raise EncoderError(f"{file} asks for position_ids, and where those of a {kind} begin is not known here: export it "
+                               "without them")
 
     def get_input_embeddings(self) -> Any:
         """As far as it is read: how many tokens there are."""
