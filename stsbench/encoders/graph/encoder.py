@@ -45,8 +45,8 @@ class Graph(torch.nn.Module):
             raise EncoderError(f"{file} asks for {', '.join(sorted(unknown))}, which is not given here")
         if "position_ids" in runtime.inputs and settings.get("model_type") not in _FROM_0:
             kind = settings.get("model_type")
-            raise EncoderError(f"{file} asks for position_ids, and where those of a {kind} begin is not known here: export it "
-                               "without them")
+            raise EncoderError(f"{file} asks for position_ids, and where those of a {kind} begin is not known here: "
+                               "export it without them")
 
     def get_input_embeddings(self) -> Any:
         """As far as it is read: how many tokens there are."""
