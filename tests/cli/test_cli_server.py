@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clirun import cli, evaluate, fails, place, record  # noqa: F401
-from embedding_server import changed, closed, hashed, serving, status
+from embedding_server import changed, closed, hashed, server, serving, status  # noqa: F401 - server is a fixture
 
 import stsbench
 from stsbench import load_encoder
@@ -28,12 +28,6 @@ def quick(monkeypatch):
     monkeypatch.setattr(client, "FIRST_WAIT", 0.0)
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def server():
-    with serving() as state:
-        yield state
 
 
 @pytest.fixture

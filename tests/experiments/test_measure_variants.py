@@ -58,13 +58,13 @@ def test_every_width_in_every_precision(made):
 
 
 def test_scores_are_those_of_evaluate(base, folder, made):
-    found = {score.name: score for score in made[0].of(STS)}
+    by_name = {score.name: score for score in made[0].of(STS)}
     for name, encoder in (
         ("32 float32", base), ("8 float32", load_encoder(folder, pooler="mean", normalize=True, truncate_dim=8)),
         ("8 int8", Variant(base, Form(8, "int8"), Vectors())),
     ):
         row = next(row for row in evaluate(encoder, tasks="STS-B", **HOW).rows if row.metric == "spearman")
-        score = found[name]
+        score = by_name[name]
         assert (score.value, score.low, score.high) == pytest.approx((row.value, row.low, row.high), abs=1e-5)
         assert score.n == row.n
 

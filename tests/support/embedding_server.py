@@ -14,6 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
+import pytest
+
+from stsbench.encoders.server import client
 
 WIDTH = 24
 
@@ -150,3 +153,19 @@ def serving(**settings: Any) -> Iterator[State]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch, tmp_path):
+    """No key, a cache of the test's own, and no waiting between two tries."""
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "home"))
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(client, "FIRST_WAIT", 0.0)
+
+
+@pytest.fixture
+def server():
+    """One that answers as it should."""
+    with serving() as state:
+        yield state

@@ -39,8 +39,9 @@ class Naive:
 
     def weights(self):
         """By the names that the method has for them."""
-        found = {f"backbone.model.{name}": weight for name, weight in self.model.named_parameters() if "pooler" not in name}
-        return {**found, "head.dense.weight": self.weight, "head.dense.bias": self.bias}
+        weights = {f"backbone.model.{name}": weight for name, weight in self.model.named_parameters()
+                   if "pooler" not in name}
+        return {**weights, "head.dense.weight": self.weight, "head.dense.bias": self.bias}
 
     def vector(self, model, ids):
         hidden = model(input_ids=torch.tensor([[int(token) for token in ids]])).last_hidden_state[0, 0]

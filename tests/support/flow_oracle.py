@@ -50,10 +50,10 @@ def _rearranged(x, state, name):
 def _coupled(x, state, name, residual):
     """What a coupling scales the second half by, and what it adds before."""
     half = len(x) // 2
-    found = _network(x[:half], state, f"{name}.network", residual)
-    if len(found) == half:
-        return np.ones(half), found
-    return np.array([1 / (1 + math.exp(-value - 2)) for value in found[1::2]]), found[::2]
+    output = _network(x[:half], state, f"{name}.network", residual)
+    if len(output) == half:
+        return np.ones(half), output
+    return np.array([1 / (1 + math.exp(-value - 2)) for value in output[1::2]]), output[::2]
 
 
 def mapped(vector, state, levels, depth, residual=False):

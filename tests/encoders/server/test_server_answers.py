@@ -10,7 +10,7 @@ from email.utils import formatdate
 
 import numpy as np
 import pytest
-from embedding_server import WIDTH, changed, closed, half, hashed, serving, status
+from embedding_server import WIDTH, changed, closed, half, hashed, quick, server, serving, status  # noqa: F401 - fixtures
 
 from stsbench import load_encoder
 from stsbench.encoders.server import client
@@ -24,19 +24,6 @@ from stsbench.errors import EncoderError
 pytest.importorskip("openai")
 
 WORDS = [f"number {i} {'very ' * (i % 7)}long" for i in range(100)]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch, tmp_path):
-    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr(client, "FIRST_WAIT", 0.0)
-
-
-@pytest.fixture
-def server():
-    with serving() as state:
-        yield state
 
 
 def loaded(server, **options):

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from embedding_server import hashed, serving
+from embedding_server import hashed, quick, server, serving  # noqa: F401 - fixtures
 
 from stsbench import load_encoder
 from stsbench.encoders.cache import encode
@@ -14,26 +14,13 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import encode_cached
 from stsbench.encoders.cache.key import cache_key
 from stsbench.encoders.probe import has_identity
-from stsbench.encoders.server import client, identity
+from stsbench.encoders.server import identity
 from stsbench.encoders.server.identity import BESIDE, CEILING, FLOOR, TEXTS, TIMES, TOO_NOISY, difference, sketched
 from stsbench.errors import EncoderError
 
 pytest.importorskip("openai")
 
 WORDS = [f"number {i}" for i in range(150)]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch, tmp_path):
-    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "home"))
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr(client, "FIRST_WAIT", 0.0)
-
-
-@pytest.fixture
-def server():
-    with serving() as state:
-        yield state
 
 
 def noisy(relative, salt="", fixed=0.0, seed=0):

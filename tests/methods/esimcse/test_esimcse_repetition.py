@@ -31,7 +31,7 @@ def uniform(counter, values):
     """Each of the values as often as any other, up to five standard deviations, and no other."""
     assert set(counter) == set(values)
     p, total = 1 / len(values), sum(counter.values())
-    assert all(abs(found - p * total) < 5 * (total * p * (1 - p)) ** 0.5 for found in counter.values())
+    assert all(abs(count - p * total) < 5 * (total * p * (1 - p)) ** 0.5 for count in counter.values())
 
 
 # items, options -> the most that are repeated, the first item that may be, the last
@@ -47,10 +47,10 @@ RULES = [
 
 @pytest.mark.parametrize(("items", "options", "most", "first", "last"), RULES)
 def test_how_many_and_which(items, options, most, first, last):
-    found = draws(items, **options)
-    assert all(indices == sorted(set(indices)) for indices in found)
-    uniform(Counter(map(len, found)), range(most + 1))
-    uniform(Counter(index for indices in found for index in indices), range(first, last + 1))
+    drawn = draws(items, **options)
+    assert all(indices == sorted(set(indices)) for indices in drawn)
+    uniform(Counter(map(len, drawn)), range(most + 1))
+    uniform(Counter(index for indices in drawn for index in indices), range(first, last + 1))
 
 
 @pytest.mark.parametrize(("items", "options"), [
