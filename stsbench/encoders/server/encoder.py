@@ -21,7 +21,7 @@ from stsbench.encoders.prompt.by_task import prompts_of
 from stsbench.encoders.server.address import Address, address_of, key_of_environment
 from stsbench.encoders.server.batches import at_once, batches
 from stsbench.encoders.server.client import Client, TooLongError
-from stsbench.encoders.server.identity import AGAIN, BY_SERVER_PROBE, TEXTS, Identity, identity_of
+from stsbench.encoders.server.identity import AGAIN, BY_SERVER_PROBE, FLOOR, TEXTS, Identity, identity_of
 from stsbench.errors import EncoderError
 from stsbench.wording import counted
 
@@ -174,4 +174,7 @@ def _notes(
     if not identity.known:
         notes.append(f"warning: {name} has no identity: its vectors of the same texts differ by {identity.noise:.1e} "
                      "of their length between requests. They are not cached, and no two runs count as the same encoder")
+    elif identity.tolerance > FLOOR:
+        notes.append(f"warning: {name}: its vectors vary by {identity.noise:.1e} of their length between requests, so that "
+                     f"a model nearer than {identity.tolerance:.1e} counts as this one, and is read from its cache")
     return notes

@@ -239,3 +239,10 @@ def test_an_interrupted_run_goes_on(server, tmp_path, monkeypatch):
     assert sum(len(body["input"]) - 1 for body in asked[6:]) == 150 - kept and len(asked) == encoder.spent["requests"]
     words = sum(len(text.split()) for body in asked for text in body["input"])
     assert encoder.spent["tokens"] == words and encoder.spent["cost"] == pytest.approx(words * 20 / 1e6)
+
+
+def test_how_near_another_model_may_be_is_told_where_vectors_vary(server):
+    assert not any("counts as this one" in note for note in loaded(server).notes)
+    server.model = noisy(5e-3, salt="half")
+    [note] = [note for note in loaded(server, "half").notes if "counts as this one" in note]
+    assert note.startswith("warning: openai:half: its vectors vary by ")
