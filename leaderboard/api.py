@@ -190,12 +190,13 @@ def placement(since: str, *, board: Folder | None = None, records: Folder | None
 
 def plot(
     backbone: str, *, board: Folder | None = None, records: Folder | None = None, tab: str = "sts-spearman-all",
-    column: str = "Avg", output: Folder | None = None,
+    column: str = "Avg", against: tuple[str, str] | None = None, output: Folder | None = None,
 ) -> Axes:
     """Matplotlib axes of the measured entries on one backbone: a point for each seed, a bar at their mean.
 
-    backbone: as the entries name it. board, records: as `load` takes them. tab: by its name in the page's address. output:
-    a .png or .svg file to write, both without a suffix. Raises StsbenchError where the board has none of these.
+    backbone: as the entries name it. board, records: as `load` takes them. tab: by its name in the page's address. against:
+    (tab, column) of a second score, which is then drawn upwards and the first across. output: a .png or .svg file to write,
+    both without a suffix. Raises StsbenchError where the board has none of these.
 
     >>> from stsbench import leaderboard
     >>> leaderboard.plot("BERT-base", board="board")
@@ -203,13 +204,15 @@ def plot(
     stsbench.errors.StsbenchError: board is not a board: it has neither measured/ nor published/; ...
     """
     from stsbench.display.style import save, style, targets
-    from stsbench.leaderboard.page.entries_picture import figure
+    from stsbench.leaderboard.page import entries_picture, entries_plane
 
     target = _path(output)
     if target:
         targets(target)  # a wrong suffix is an error before anything is read
     with style():
-        drawing = figure(find_board(_path(board)), backbone, tab, column, _text(records))
+        root, folder = find_board(_path(board)), _text(records)
+        drawing = (entries_picture.figure(root, backbone, tab, column, folder) if against is None
+                   else entries_plane.figure(root, backbone, against, tab, column, folder))
         if target:
             save(drawing, target)
     axes: Axes = drawing.axes[0]

@@ -79,15 +79,24 @@ def index(board: Path | None, records: str) -> None:
 @click.option("--backbone", required=True, metavar="NAME", help="Of the entries with this backbone.")
 @click.option("--tab", default="sts-spearman-all", show_default=True, help="A tab, by its name in the page's address.")
 @click.option("--column", default="Avg", show_default=True)
+@click.option("--against", metavar="TAB[:COLUMN]",
+              help="A second score, drawn upwards, the first across: transfer-accuracy. COLUMN: Avg if not named.")
 @click.option("--output", metavar="FILE.png|.svg", type=click.Path(path_type=Path), default=Path("entries"),
               help="Where to write; without a suffix, both .png and .svg. Default: entries.")
-def plot(board: Path | None, records: str | None, backbone: str, tab: str, column: str, output: Path) -> None:
-    """Draw the measured entries on one backbone: a point for each seed, a bar at their mean."""
+def plot(
+    board: Path | None, records: str | None, backbone: str, tab: str, column: str, against: str | None, output: Path
+) -> None:
+    """Draw the measured entries on one backbone: a point for each seed, a bar at their mean.
+
+    With --against each has two scores, and its number stands at their means.
+    """
     from stsbench.display.style import targets
 
     from .api import plot as draw
 
-    draw(backbone, board=board, records=records, tab=tab, column=column, output=output)
+    name, _, of = (against or "").partition(":")
+    second = (name, of or "Avg") if against else None
+    draw(backbone, board=board, records=records, tab=tab, column=column, against=second, output=output)
     for path in targets(output):
         echo(str(path))
 

@@ -32,11 +32,9 @@ def figure(
     Raises StsbenchError where the board has no such backbone, or no entry on it has that column in that tab.
     """
     entries, lines = scored_entries(root, records)
-    chosen = [entry for entry in entries if entry.entry.backbone == backbone]
-    if not chosen:
-        known = sorted({entry.entry.backbone for entry in entries})
-        raise StsbenchError(f"no entry of {root} has the backbone '{backbone}'{did_you_mean(backbone, known)}")
-    rows = [(_label(entry), scores) for entry in chosen if (scores := seed_scores(entry, lines, tab, column))]
+    chosen = of_backbone(entries, backbone, root)
+    rows = [(entry_label(entry), [*scores.values()]) for entry in chosen
+            if (scores := entry_scores(entry, lines, tab, column))]
     metric = next((metric_of(line, column) for of_run in lines.values() for line in of_run
                    if slug(line) == tab and column in line.cells), Metric())
     if not rows:
@@ -46,16 +44,27 @@ def figure(
     return _drawn(rows, f"{column} on {backbone} ({tab}{lower})", metric.digits)
 
 
-def _label(entry: LoadedEntry) -> str:
+def of_backbone(entries: Sequence[LoadedEntry], backbone: str, root: Path) -> list[LoadedEntry]:
+    """Those of a board's entries that have this backbone. Raises StsbenchError where none has."""
+    chosen = [entry for entry in entries if entry.entry.backbone == backbone]
+    if not chosen:
+        known = sorted({entry.entry.backbone for entry in entries})
+        raise StsbenchError(f"no entry of {root} has the backbone '{backbone}'{did_you_mean(backbone, known)}")
+    return chosen
+
+
+def entry_label(entry: LoadedEntry) -> str:
     """The method, and what a reader must know before comparing: the labels of STS, test texts seen, the best of many."""
     labels = [FLAGS[flag][0] for flag in flags_of(entry) if flag in UNLIKE]
     return entry.entry.method + (f" ({', '.join(labels)})" if labels else "")
 
 
-def seed_scores(entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]], tab: str, column: str) -> list[float]:
-    """An entry's scores in a column of a tab, one a run, in the tab's unit; [] where it was not measured so."""
-    measured = [line for run in entry.runs for line in lines[run.folder] if slug(line) == tab]
-    return [line.cells[column].value for line in measured if column in line.cells]
+def entry_scores(
+    entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]], tab: str, column: str
+) -> dict[Path, float]:
+    """Run folder -> an entry's score in a column of a tab, in the tab's unit; {} where it was not measured so."""
+    return {run.folder: line.cells[column].value for run in entry.runs for line in lines[run.folder]
+            if slug(line) == tab and column in line.cells}
 
 
 def _drawn(rows: Sequence[tuple[str, list[float]]], title: str, digits: int) -> Any:

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from stsbench.display.style import new_figure, save, style
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.command import leaderboard
+from stsbench.leaderboard.page import entries_plane
 from stsbench.leaderboard.page.entries_picture import figure
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
@@ -54,6 +55,29 @@ def test_the_command_writes_both_files(root, tmp_path):
                                            "--output", str(tmp_path / "picture")])
     assert ran.exit_code == 0, ran.output
     assert {path.suffix for path in tmp_path.glob("picture.*")} == {".png", ".svg"}
+    ran = CliRunner().invoke(leaderboard, ["plot", "--board", str(root), "--backbone", "none", "--tab", TAB, "--against",
+                                           f"{TAB}:STS12", "--output", str(tmp_path / "plane.svg")])
+    assert ran.exit_code == 0 and (tmp_path / "plane.svg").stat().st_size > 1000, ran.output
+
+
+def test_the_plane_has_each_run_at_its_two_scores(root):
+    """Numbered by the first score, the best first; a run that lacks the second is left out."""
+    axes, names = entries_plane.figure(root, "none", (TAB, "STS13"), TAB).axes
+    board = {row.method: row for tab in gather(root).tabs if tab.id == TAB for row in tab.measured}
+    large = [line for line in axes.lines if line.get_marker() == "o" and line.get_markersize() > 4]
+    small = [line for line in axes.lines if line.get_marker() == "o" and line.get_markersize() < 4]
+    means = [(line.get_xdata()[0], line.get_ydata()[0]) for line in large]
+    ordered = sorted(board.values(), key=lambda row: -row.cells["Avg"].value)
+    np.testing.assert_allclose(means, [(row.cells["Avg"].value, row.cells["STS13"].value) for row in ordered])
+    assert sorted(len(line.get_xdata()) for line in small) == [1, 1, 2]
+    for line, mean in zip(small, means, strict=True):
+        np.testing.assert_allclose((np.mean(line.get_xdata()), np.mean(line.get_ydata())), mean)
+    assert [note.get_text() for note in axes.texts if note.get_text()] == ["1", "2", "3"]
+    listed = [text.get_text() for text in names.texts]
+    assert listed[0::2] == ["1", "2", "3"]
+    assert all(row.method in line for row, line in zip(ordered, listed[1::2], strict=True))
+    with pytest.raises(StsbenchError, match=r"no run on none of .* has both 'Avg' .* and 'Avg' of the tab 'other'"):
+        entries_plane.figure(root, "none", ("other", "Avg"), TAB)
 
 
 def test_a_name_with_dollar_signs_is_no_formula(runs, tmp_path):

@@ -1,0 +1,93 @@
+"""The picture of a board's entries on one backbone in two tabs: a point for each seed, a number at their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.display.style import COLOURS, GREY, PAGE, new_figure
+from stsbench.errors import StsbenchError
+from stsbench.leaderboard.ranks.lines import AVERAGE
+from stsbench.leaderboard.ranks.scored import scored_entries
+from stsbench.plots.labels import FAR, place_labels
+
+from .entries_picture import TAB, entry_label, entry_scores, of_backbone
+
+LINE = 0.155  # inches that a name below the picture takes
+LONGEST = 48  # characters of a name
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One entry's runs that were measured in both tabs: (n,) scores in each, run by run."""
+
+    name: str
+    across: NDArray[np.float64]
+    up: NDArray[np.float64]
+
+    @property
+    def mean(self) -> tuple[float, float]:
+        return float(self.across.mean()), float(self.up.mean())
+
+
+def figure(
+    root: Path, backbone: str, against: tuple[str, str], tab: str = TAB, column: str = AVERAGE, records: str | None = None
+) -> Any:
+    """A matplotlib figure of the entries of the board `root` that have this backbone: a column of `tab` across, and
+    upwards that of another, `against`: (tab, column). A run that was measured in one of the two alone is left out.
+
+    The entries are numbered by the score across, the best first. records: where the board's runs lie, as `records_folder`
+    takes it. Raises StsbenchError where the board has no such backbone, or no entry on it was measured in both.
+    """
+    entries, lines = scored_entries(root, records)
+    chosen = of_backbone(entries, backbone, root)
+    rows = []
+    for entry in chosen:
+        across, up = (entry_scores(entry, lines, name, of) for name, of in ((tab, column), against))
+        if both := [run for run in across if run in up]:
+            scores = np.array([(across[run], up[run]) for run in both]).T
+            rows.append(_Entry(entry_label(entry), *scores))
+    if not rows:
+        raise StsbenchError(f"no run on {backbone} of {root} has both '{column}' of the tab '{tab}' and "
+                            f"'{against[1]}' of the tab '{against[0]}'")
+    rows.sort(key=lambda row: -row.mean[0])
+    return _drawn(rows, (f"{column} ({tab})", f"{against[1]} ({against[0]})"), backbone)
+
+
+def _drawn(rows: Sequence[_Entry], labels: tuple[str, str], backbone: str) -> Any:
+    names = 0.3 + LINE * -(-len(rows) // 2)  # two columns of them
+    drawing = new_figure(PAGE, 4.6 + names)
+    axes, below = drawing.subplots(2, 1, height_ratios=(4.6, names))
+    for row in rows:
+        x, y = row.mean
+        for seed in zip(row.across, row.up, strict=True):
+            axes.plot((x, seed[0]), (y, seed[1]), "-", color=GREY, linewidth=0.5, alpha=0.5, zorder=1)
+        axes.plot(row.across, row.up, "o", color=COLOURS[0], markersize=2.5, alpha=0.6, linestyle="", zorder=2)
+        axes.plot([x], [y], "o", color=COLOURS[1], markersize=4.5, zorder=3)
+    axes.margins(0.05)
+    axes.grid(color=GREY, alpha=0.2, linewidth=0.5)
+    axes.set_xlabel(labels[0])
+    axes.set_ylabel(labels[1])
+    axes.set_title(f"{backbone}: each seed (small) and the mean of an entry's (large, numbered)", loc="left")
+    _list_names(below, rows)
+    seeds = [[(x, y)] * 2 for row in rows for x, y in zip(row.across, row.up, strict=True)]  # no number may cover one
+    place_labels(drawing, axes, [row.mean for row in rows], [str(number) for number in range(1, len(rows) + 1)],
+                 reaches=FAR, lines=seeds, lead=True)
+    return drawing
+
+
+def _list_names(axes: Any, rows: Sequence[_Entry]) -> None:
+    """What the numbers are, and the two means: in two columns, downwards."""
+    axes.set_axis_off()
+    half = -(-len(rows) // 2)
+    for number, row in enumerate(rows):
+        x, y = 0.5 * (number // half), 1 - (number % half + 0.5) / half
+        means = "  ".join(f"{value:.2f}" for value in row.mean)
+        axes.text(x, y, f"{number + 1}", transform=axes.transAxes, fontsize=6.5, ha="right", va="center")
+        name = row.name if len(row.name) <= LONGEST else f"{row.name[: LONGEST - 1]}…"
+        axes.text(x + 0.01, y, f"{means}  {name}", transform=axes.transAxes, fontsize=6.5, va="center")
