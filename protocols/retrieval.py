@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets.relevance import read_relevance
+from stsbench.data.own.relevance import read_relevance
 from stsbench.data.sets.sets import DataSet, PairSet, RetrievalSet, path_name
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.roles import TextTask

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.data.own.scored_pairs import read_scored_pairs
 from stsbench.data.sets.sets import DataSet, PairSet, path_name
-from stsbench.data.text.scored_pairs import read_scored_pairs
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped
@@ -68,6 +68,10 @@ class StsSettings(Settings):
 
 class FileSettings(StsSettings):
     file: Text = setting(..., "the name of the user's file of scored pairs", "our choice", by="--protocol sts:FILE")
+    columns: Text | None = setting(
+        None, "which columns of the file hold what: sentence1=q1,sentence2=q2,score=s; null: by their names", "our choice",
+        by="--columns",
+    )
 
 
 class StsProtocol(Protocol):
@@ -89,7 +93,7 @@ class StsProtocol(Protocol):
     hub_task: ClassVar[str] = "sentence-similarity"
     position: ClassVar[int] = 0
     cosmetic: ClassVar[frozenset[str]] = frozenset(
-        {"aggregations", "metrics", "resamples", "seed", "file", "pearson_interval"}
+        {"aggregations", "metrics", "resamples", "seed", "file", "columns", "pearson_interval"}
     )
     on_request: ClassVar[frozenset[str]] = frozenset({"SICK-R-MTEB"})
     averaged: tuple[str, ...] = AVERAGED
@@ -108,7 +112,9 @@ class StsProtocol(Protocol):
         return {path_name(self.user_path): f"own:{self.user_path}"} if self.user_path else dict(TASKS)
 
     def load(self, set_id: str) -> DataSet | None:
-        return read_scored_pairs(self.user_path) if self.user_path and set_id == f"own:{self.user_path}" else None
+        if not self.user_path or set_id != f"own:{self.user_path}":
+            return None
+        return read_scored_pairs(self.user_path, self.settings["columns"] or "")
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
         """similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`; pair uint64 (n,),

@@ -6,20 +6,32 @@ trained by Adam in "test" mode; 5 folds and RMSprop in its fast mode; or scikit-
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from stsbench.data.sets.sets import BLANK, DataSet, LabelledSet
+from stsbench.data.own.labelled_texts import read_labelled_texts
+from stsbench.data.sets.sets import BLANK, DataSet, LabelledSet, path_name
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import DEV_SHARE, SHARE, Array, Metric, Names
-from stsbench.evaluation.settings import LARGEST, Count, Factor, Fraction, Settings, SettingsModel, SomeOf, Whole, setting
+from stsbench.evaluation.settings import (
+    LARGEST,
+    Count,
+    Factor,
+    Fraction,
+    Settings,
+    SettingsModel,
+    SomeOf,
+    Text,
+    Whole,
+    setting,
+)
 from stsbench.metrics.aggregation import average_of_printed
 from stsbench.metrics.bootstrap import block_rows, resample_blocks
 from stsbench.metrics.proportion import wilson
@@ -84,6 +96,24 @@ class TorchSettings(ProbeSettings):
     )
 
 
+class OwnSettings(Settings):
+    """Those of a user's own texts, beside the classifier's."""
+
+    file: Text = setting(..., "the name of the user's file of labelled texts", "our choice", by="--protocol transfer:FILE")
+    columns: Text | None = setting(
+        None, "which columns of the file hold what: text=t,label=y,split=s; null: by their names", "our choice",
+        by="--columns",
+    )
+
+
+class OwnProbeSettings(ProbeSettings, OwnSettings):
+    pass
+
+
+class OwnTorchSettings(TorchSettings, OwnSettings):
+    pass
+
+
 class TransferProtocol(Protocol):
     """Accuracies of a linear classifier on frozen vectors, its regularisation chosen by cross-validation or on dev."""
 
@@ -117,25 +147,37 @@ class TransferProtocol(Protocol):
     }
     labels_variants: ClassVar[bool] = True
     in_all: ClassVar[tuple[str, ...]] = ("", "sklearn", "exact")
+    cosmetic: ClassVar[frozenset[str]] = frozenset({"file", "columns"})
+    path_setting: ClassVar[str] = "file"
+
+    def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
+        super().__init__(settings, label)
+        self.averaged = () if self.user_path else tuple(TASKS)
 
     @classmethod
     def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
         if (classifier := settings.get("classifier", "torch")) not in ("sklearn", "exact"):
-            return TorchSettings
+            return OwnTorchSettings if "file" in settings else TorchSettings
         for key in settings:
             if key in TorchSettings.model_fields and key not in ProbeSettings.model_fields:
                 raise StsbenchError(f"setting '{key}' does not apply to protocol transfer, classifier {classifier}")
-        return ProbeSettings
+        return OwnProbeSettings if "file" in settings else ProbeSettings
 
     def tasks(self) -> dict[str, str]:
-        return dict(TASKS)
+        return {path_name(self.user_path): f"own:{self.user_path}"} if self.user_path else dict(TASKS)
+
+    def load(self, set_id: str) -> DataSet | None:
+        if not self.user_path or set_id != f"own:{self.user_path}":
+            return None
+        return read_labelled_texts(self.user_path, self.settings["columns"] or "")
 
     def work(self, data: DataSet) -> float:
         """Training items times the root of the number of fits, which share passes over the items: roughly what the seconds
         in the leaderboard's records follow."""
-        k, r = self.settings["k"], len(self.settings["grid_kfold" if data.id in FOLDED else "grid"])
-        fits = r + 1 if data.id in GIVEN else r * k + 1 if data.id in FOLDED else r * k * k + k
         splits = data.splits if isinstance(data, LabelledSet) else ()
+        scheme = _scheme(data.id, splits)
+        k, r = self.settings["k"], len(self.settings["grid_kfold" if scheme == "folded" else "grid"])
+        fits = {"given": r + 1, "folded": r * k + 1, "nested": r * k * k + k}[scheme]
         return float((splits.count("train") or len(data)) * fits**0.5)
 
     def observe(self, embed: Embed, data: LabelledSet) -> Observations:
@@ -144,8 +186,8 @@ class TransferProtocol(Protocol):
         rows, predicted, gold, fold: int64 (m,), the item's position in the set, its classes and its outer fold; grid:
         float64 (o, r) development accuracies; chosen: int64 (o,); regs: float64 (r,); counts: int64 (3,), named `counts`.
         """
-        classes = CLASSES.get(data.id, 2)
         labels = set(data.labels.tolist())
+        classes = len(labels) if self.user_path else CLASSES.get(data.id, 2)
         if not labels or not labels <= set(range(classes)):
             raise ScoreError(f"{data.id} has the labels {sorted(labels)}, expected 0 to {classes - 1}")
         splits = _sorted_splits(data)
@@ -159,12 +201,13 @@ class TransferProtocol(Protocol):
         rows = {name: np.arange(bounds[i], bounds[i + 1], dtype=np.int64) for i, name in enumerate(splits)}
         counts = {"fits": 0, "unconverged": 0}
         solver = self._solver(x, y, classes, counts)
-        regs = self.settings["grid_kfold" if data.id in FOLDED else "grid"]
-        probed = self._probe(data.id, y, rows, regs, solver)
+        scheme = _scheme(data.id, rows)
+        regs = self.settings["grid_kfold" if scheme == "folded" else "grid"]
+        probed = self._probe(scheme, y, rows, regs, solver)
         fits, unconverged = counts["fits"], counts["unconverged"]
         if self.settings["classifier"] == "exact" and unconverged > MISSED * fits:
             raise ScoreError(f"{unconverged} of {fits} fits did not reach their optimum: are the vectors extremely long?")
-        developed = len(rows.get("dev" if data.id in GIVEN else "train", y))
+        developed = len(rows.get("dev" if scheme == "given" else "train", y))
         return Observations(
             {
                 "rows": order[probed.rows], "predicted": probed.predicted, "gold": y[probed.rows], "fold": probed.fold,
@@ -230,12 +273,12 @@ class TransferProtocol(Protocol):
     ) -> ScoreRow:
         return ScoreRow(protocol=self.label, task=task, metric=metric, value=value, low=low, high=high, n=n)
 
-    def _probe(self, data_id: str, y: Rows, rows: Mapping[str, Rows], regs: Sequence[float], solver: Solver) -> Probed:
+    def _probe(self, scheme: str, y: Rows, rows: Mapping[str, Rows], regs: Sequence[float], solver: Solver) -> Probed:
         k, seed, none = self.settings["k"], self.settings["seed"], np.zeros(0, dtype=np.int64)
         train, dev, test = (rows.get(name, none) for name in ("train", "dev", "test"))
-        if data_id in GIVEN:
+        if scheme == "given":
             return given_splits(y, train, dev, test, regs, solver)
-        if data_id in FOLDED:
+        if scheme == "folded":
             return cross_validated(y, train, test, k, seed, regs, solver)
         return nested(y, k, seed, regs, solver)
 
@@ -253,6 +296,15 @@ class TransferProtocol(Protocol):
 
         pace = {key: value for key, value in self.settings.items() if key not in ProbeSettings.model_fields}
         return _counting(lockstep_solver(x, y, classes, seed=self.settings["seed"], **pace), counts)
+
+
+def _scheme(set_id: str, splits: Collection[str]) -> Literal["given", "folded", "nested"]:
+    """How a set is probed: by its dev split; by folds of its training split, where there is a test split; else by folds of
+    folds of all its items. Of a user's own set the splits tell."""
+    users = set_id.startswith("own:")
+    if set_id in GIVEN or (users and "dev" in splits):
+        return "given"
+    return "folded" if set_id in FOLDED or (users and "test" in splits) else "nested"
 
 
 def _by_item(observations: Observations) -> Observations:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench import leaderboard as leaderboard
     from stsbench import methods as methods
+    from stsbench.comparison.calibrate import calibrate as calibrate
     from stsbench.comparison.choose import choose as choose
     from stsbench.comparison.compare import compare as compare
     from stsbench.diagnosis.parity import parity as parity
@@ -44,6 +45,7 @@ _PACKAGES = ("leaderboard", "methods")
 _PUBLIC = {
     "TrainingCallback": "stsbench.training.engine.callbacks",
     "as_sentence_transformers_loss": "stsbench.training.engine.sentence_transformers_loss",
+    "calibrate": "stsbench.comparison.calibrate",
     "choose": "stsbench.comparison.choose",
     "compare": "stsbench.comparison.compare",
     "doctor": "stsbench.installation.report",
@@ -81,6 +83,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "TrainingCallback",
     "as_sentence_transformers_loss",
+    "calibrate",
     "choose",
     "compare",
     "doctor",

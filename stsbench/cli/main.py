@@ -31,6 +31,8 @@ _COMMANDS = {
     "compare": ("stsbench.cli.comparison.compare:compare_", "Compare two runs: paired bootstrap, per task and on average."),
     "choose": ("stsbench.cli.comparison.choose:choose_",
                "Choose among runs: score beside cost, what does not differ, and the cheapest of the best."),
+    "calibrate": ("stsbench.cli.comparison.calibrate:calibrate",
+                  "Fit the probability of a match to a run's similarities; thresholds for a wanted precision."),
     "parity": ("stsbench.cli.comparison.parity:parity_", "Say whether B gives the vectors of A, and if not, why."),
     "identify": ("stsbench.leaderboard.identify.command:identify", "Find the protocol that reproduces published numbers."),
     "reproduce": ("stsbench.leaderboard.reproduce.command:reproduce",

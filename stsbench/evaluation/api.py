@@ -214,7 +214,7 @@ def _measure(
 def _settings(options: EvalOptions) -> dict[str, dict[str, Any]]:
     """The protocols' settings among the options, by protocol; "" for every protocol that takes them."""
     every = {
-        "similarity": options.similarity, "resamples": options.resamples,
+        "similarity": options.similarity, "resamples": options.resamples, "columns": options.columns,
         "without_overlap": sorted(options.without_overlap) or None,
     }
     return named_settings(options.settings, {key: value for key, value in every.items() if value is not None})
@@ -355,7 +355,7 @@ def evaluate(
     devices: str | None = None, processes: int | None = None,
     # what is measured, and how
     post: str | None = None, fit_on: AnyPath | None = None, similarity: str | None = None, resamples: int | None = None,
-    settings: Mapping[str, Any] = MappingProxyType({}),
+    columns: str | None = None, settings: Mapping[str, Any] = MappingProxyType({}),
     # of which data
     data_dir: AnyPath | None = None, text_version: str = "senteval", text: str | None = None, sample: bool = False,
     without_overlap: str | Sequence[str] = (), strict_data: bool = False, strict: bool = False, cost: bool = False,

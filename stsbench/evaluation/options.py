@@ -48,10 +48,15 @@ class MeasureOptions:
     )
     protocols: Names = option(
         (DEFAULT_PROTOCOL,), "sts, regression, transfer, retrieval, geometry, mteb, a variant such as sts:wmean or "
-        "transfer:exact, a paper's name, several with commas, or all.", flag="--protocol",
+        "transfer:exact, data of your own (sts:FILE, pairs:FILE, triplets:FILE, transfer:FILE, retrieval:FOLDER), a paper's "
+        "name, several with commas, or all.", flag="--protocol",
     )
     tasks: Names | None = option(None, "STS12,STS13,... Default: every task of the protocol.")
     similarity: str | None = option(None, "cosine (default), dot, euclidean or manhattan.")
+    columns: str | None = option(
+        None, "Which columns of your own file hold what, by its names, or by positions from 1 where it has no header.",
+        metavar="sentence1=NAME,...",
+    )
     resamples: int | None = option(None, "Bootstrap resamples; default 1000, 0: no intervals.", least=0)
     settings: Mapping[str, Any] = option(  # "retrieval.ties" -> value
         dict, "One of a protocol's settings (`stsbench show protocol NAME` lists them); repeatable.", flag="--set",

@@ -134,6 +134,9 @@ def names_path(name: str) -> bool:
     """Whether `name` is a protocol with a user's file or folder behind the colon, which may not be there yet."""
     base, _, word = name.partition(":")
     kind = load_protocol(base) if word and base in names(GROUP) else None
+    form, _, path = word.partition(":")
+    if kind is not None and path and form in kind.variants:
+        word = path
     if kind is None or not kind.path_setting or word in kind.variants:
         return False
     return kind.path_setting == "folder" or bool(Path(word).suffix)  # sts:maen is a slip, not a file
@@ -172,6 +175,8 @@ def _parts(name: str, settings: Settings, left_out: dict[str, str]) -> Iterator[
             yield Planned(name, protocol, within, paper.get("left_out", ""))
     else:
         protocol = protocol_of(name, settings)
+        if not protocol.tasks() and protocol.path_setting:
+            raise StsbenchError(f"{name} measures data of your own: {name}:{protocol.path_setting.upper()}")
         yield Planned(name, protocol, protocol.tasks())
 
 

@@ -99,7 +99,9 @@ class Protocol(ABC):
         if self.path_setting in self.settings:
             self.user_path = Path(self.settings[self.path_setting])
             self.settings[self.path_setting] = path_name(self.user_path)
-            self.label = f"{self.name}:{path_name(self.user_path)}"
+            form = self.label.split(":")[1:2]  # of transfer:exact:FILE
+            words = [self.name, *(word for word in form if word in self.variants), path_name(self.user_path)]
+            self.label = ":".join(words)
 
     @classmethod
     def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
@@ -109,12 +111,15 @@ class Protocol(ABC):
     @classmethod
     def variant(cls, word: str) -> dict[str, Any]:
         """The settings that `NAME:word` stands for. Raises StsbenchError, with a suggestion, for an unknown word."""
+        form, colon, path = word.partition(":")
+        if cls.path_setting and colon and form in cls.variants:  # transfer:exact:FILE
+            return {**cls.variants[form], **cls.variant(path)}
         if cls.path_setting and word not in cls.variants and Path(word).exists():
             return {cls.path_setting: word}
         if word not in cls.variants and Path(word).exists():
-            raise StsbenchError(f"{cls.name}:{word}: {cls.name} does not measure data of your own yet; scored pairs are "
-                                "measured by sts:FILE, queries with a corpus by retrieval:FOLDER")
-        if word not in cls.variants and not cls.variants:
+            raise StsbenchError(f"{cls.name}:{word}: {cls.name} does not measure data of your own: sts:FILE, pairs:FILE, "
+                                "triplets:FILE, transfer:FILE and retrieval:FOLDER do")
+        if word not in cls.variants and not cls.variants and not cls.path_setting:
             raise StsbenchError(f"unknown protocol '{cls.name}:{word}'; {cls.name} has no variants")
         if word not in cls.variants and cls.path_setting and (Path(word).suffix or len(Path(word).parts) > 1):
             raise StsbenchError(f"{cls.name}:{word}: there is no {cls.path_setting} {word}")

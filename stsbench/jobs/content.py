@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from stsbench.data.fetch import sources
-from stsbench.data.text.scored_pairs import read_scored_pairs
+from stsbench.data.own.scored_pairs import read_scored_pairs
 from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.trainable import backbone_folder

@@ -12,7 +12,7 @@ from clirun import cli, fails, place  # noqa: F401 - fixtures
 from scipy.stats import pearsonr, spearmanr
 
 from stsbench import evaluate, load_encoder
-from stsbench.data.text.scored_pairs import read_scored_pairs
+from stsbench.data.own.scored_pairs import read_scored_pairs
 from stsbench.errors import DataError
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records
@@ -89,8 +89,8 @@ def test_three_formats_hold_the_same_pairs(tmp_path, monkeypatch):
     ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "score": true}', "a.jsonl:1: the score True is not a number"),
     ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "score": 1}\n{"sentence1": "a", "sentence2": "\\ud83d", "score": 1}',
      "a.jsonl:2: sentence2 holds half a surrogate pair"),
-    ("a.csv", "text,label\na,1\n", "labelled texts of your own cannot be measured yet"),
-    ("a.csv", "text1,text2,label\na,b,entailment\n", "a.csv:2: the label 'entailment' is not a number"),
+    ("a.csv", "text,label\na,1\n", "a.csv:1: no column sentence1 or sentence2 (there are 'text', 'label')"),
+    ("a.csv", "text1,text2,label\na,b,entailment\n", "a.csv:2: the score 'entailment' is not a number: pairs with labels"),
     ("a.csv", "sentence1,sentence2,label,rating\na,b,1,2\n", "a.csv:1: which column holds the scores"),
     ("a.csv", "sentence1,sentence2,score\ra,b,1\rc,d,2\r", "a.csv:1: its lines end in carriage returns alone"),
     ("a.csv", "one:two:three\n", "a.csv:1: one column: no commas, semicolons, tabs, bars"),
@@ -112,7 +112,7 @@ def test_the_command_line(cli, place):
     fails(cli(*words, "sts:none.csv", "--output", "run"), "sts:none.csv: there is no file none.csv")
     fails(cli(*words, "sts:al"), "unknown protocol 'sts:al' (nor is there a file al); did you mean sts:all")
     name = write("pairs.csv")
-    fails(cli(*words, f"transfer:{name}", "--output", "run"), "transfer does not measure data of your own yet", "sts:FILE")
+    fails(cli(*words, f"geometry:{name}", "--output", "run"), "geometry does not measure data of your own", "sts:FILE")
     for run, similarity in (("a", "cosine"), ("b", "dot")):
         code, out, err = cli(*words, f"sts:{name}", "--similarity", similarity, "--output", run)
         assert code == 0 and "No average" not in out, err

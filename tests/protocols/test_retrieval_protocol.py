@@ -11,7 +11,7 @@ from realdata import real_data
 
 from stsbench.cli.neighbours import neighbours
 from stsbench.data.fetch.sources import load
-from stsbench.data.sets.relevance import read_relevance
+from stsbench.data.own.relevance import read_relevance
 from stsbench.data.sets.sets import PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.callable import CallableEncoder

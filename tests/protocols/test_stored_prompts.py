@@ -8,7 +8,7 @@ from datasets import Dataset
 from tiny_models import add_modules, build
 from torch.utils.data import DataLoader
 
-from stsbench.data.sets.relevance import read_relevance
+from stsbench.data.own.relevance import read_relevance
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.evaluation.api import evaluate

@@ -172,6 +172,33 @@ class RetrievalSet(DataSet):
         yield from self.corpus
 
 
+@dataclass(frozen=True)
+class TripletSet(DataSet):
+    """Texts that are nearer to one text than to another.
+
+    anchor, positive, negative: n texts each; subsets: n names (one throughout where the set has no parts).
+    """
+
+    anchor: tuple[str, ...]
+    positive: tuple[str, ...]
+    negative: tuple[str, ...]
+    subsets: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.anchor)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*self.anchor, *self.positive, *self.negative]))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {name: self.subsets.count(name) for name in dict.fromkeys(self.subsets)}
+
+    def rows(self) -> Iterable[Any]:
+        return zip(self.subsets, self.anchor, self.positive, self.negative, strict=True)
+
+
 def named_by_content(data: DataSetT) -> DataSetT:
     """A user's set with the digest of its items as id: equal data are one set, whatever the files are called."""
     sha = hashlib.sha256()

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from stsbench.data.fetch import sources
+from stsbench.data.own.scored_pairs import read_scored_pairs
 from stsbench.data.sets.sets import LabelledSet, PairSet
-from stsbench.data.text.scored_pairs import read_scored_pairs
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, DegenerateError, MissingDataError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import load_protocol

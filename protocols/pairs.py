@@ -1,0 +1,166 @@
+"""The pairs protocol: does a similarity tell the pairs that match from those that do not?
+
+mteb's PairClassification and sentence-transformers' BinaryClassificationEvaluator report average precision and the best F1
+and accuracy over all thresholds. `pairs:FILE` measures a user's own labelled pairs so, with ROC AUC, the thresholds, and an
+interval of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from stsbench.data.own.labelled_pairs import read_labelled_pairs
+from stsbench.data.sets.sets import DataSet, PairSet, path_name
+from stsbench.encoders.cache.embed import Embed
+from stsbench.errors import ScoreError
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.schema import SHARE, Array, Metric, Names
+from stsbench.evaluation.settings import Settings, SettingsModel, Text, Whole, setting
+from stsbench.metrics.bootstrap import block_rows, interval, resample_blocks
+from stsbench.metrics.similarity import paired_similarity
+from stsbench.metrics.thresholds.matching import (
+    CRITERIA,
+    MatchingDraws,
+    matching_draws,
+    matching_scores,
+    threshold_interval,
+)
+from stsbench.wording import counts_listed
+
+_THRESHOLD = Metric("neither", 1, 4)
+_SCORES = {"ap": "ap", "auc": "auc", "f1": "f1", "accuracy": "accuracy"}  # metric -> attribute of Matching, MatchingDraws
+
+
+class PairsSettings(Settings):
+    similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = setting(
+        "cosine", "of the two vectors; distances are negated", "mteb, PairClassification: the cosine's scores lead"
+    )
+    positive: Text | None = setting(
+        None, "the label of pairs that match, where labels are names; null: 1, true or yes", "our choice"
+    )
+    columns: Text | None = setting(
+        None, "which columns of the file hold what: sentence1=q1,sentence2=q2,label=same; null: by their names",
+        "our choice", by="--columns",
+    )
+    resamples: Whole = setting(1000, "bootstrap resamples of each interval; 0: no intervals", "our choice")
+    seed: Whole = setting(0, "of the bootstrap", "our choice")
+
+
+class FileSettings(PairsSettings):
+    file: Text = setting(..., "the name of the user's file of labelled pairs", "our choice", by="--protocol pairs:FILE")
+
+
+class PairsProtocol(Protocol):
+    """Similarities of pairs that match or do not; nothing is trained, the thresholds are chosen on the pairs themselves."""
+
+    Settings: ClassVar[SettingsModel] = PairsSettings
+    name: ClassVar[str] = "pairs"
+    version: ClassVar[int] = 1
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "ap": Metric(range=SHARE.range, title="AP"), "auc": Metric(range=SHARE.range, title="ROC AUC"),
+        "f1": Metric(range=SHARE.range, title="best F1"), "accuracy": Metric(range=SHARE.range, title="best accuracy"),
+        "f1-threshold": _THRESHOLD, "accuracy-threshold": _THRESHOLD,
+    }
+    arrays: ClassVar[Mapping[str, Array]] = {
+        "similarity": Array("float", rounded=True, per_item=True), "label": Array("int", shared=True),
+        "subset": Array("int", shared=True),
+    }
+    names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
+    title: ClassVar[str] = "Pairs"
+    about: ClassVar[str] = (
+        "Does the similarity tell pairs that match from those that do not? Thresholds are chosen on the pairs themselves."
+    )
+    lead: ClassVar[str] = "ap"
+    text_type: ClassVar[str] = "PairClassification"
+    hub_task: ClassVar[str] = "sentence-similarity"
+    position: ClassVar[int] = 4
+    in_all: ClassVar[tuple[str, ...]] = ()
+    metrics_across: ClassVar[bool] = True
+    cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed", "file", "columns", "positive"})
+    path_setting: ClassVar[str] = "file"
+
+    @classmethod
+    def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
+        return FileSettings if "file" in settings else PairsSettings
+
+    def tasks(self) -> dict[str, str]:
+        return {path_name(self.user_path): f"own:{self.user_path}"} if self.user_path else {}
+
+    def load(self, set_id: str) -> DataSet | None:
+        if not self.user_path or set_id != f"own:{self.user_path}":
+            return None
+        return read_labelled_pairs(self.user_path, self.settings["columns"] or "", self.settings["positive"] or "")
+
+    def observe(self, embed: Embed, data: PairSet) -> Observations:
+        """similarity float64 (n,), label int64 (n,), 1 for a match, subset int64 (n,) indexing the names of `subsets`."""
+        order = list(data.order)
+        similarity = paired_similarity(embed(data.first), embed(data.second), self.settings["similarity"])
+        subset = np.array([order.index(name) for name in data.subsets], dtype=np.int64)
+        arrays = {"similarity": similarity, "label": data.gold.astype(np.int64), "subset": subset}
+        return Observations(arrays, {"subsets": order})
+
+    def contradiction(self, observations: Observations, record: Record) -> str:
+        subset, names = observations.arrays["subset"], observations.names["subsets"]
+        sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
+        if sizes != record.data.subsets or sum(sizes.values()) != record.data.n:
+            return f"its observations are of {counts_listed(sizes)}, its data of {counts_listed(record.data.subsets)}"
+        return ""
+
+    def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        subset, names = observations.arrays["subset"], observations.names["subsets"]
+        rows = self._rows(observations, slice(None), data_id, task, None)
+        for i, name in enumerate(names) if len(names) > 1 else ():
+            rows += self._rows(observations, subset == i, data_id, task, name)
+        return rows
+
+    def _rows(
+        self, observations: Observations, some: Any, data_id: str, task: str, subset: str | None
+    ) -> list[ScoreRow]:
+        similarity, label = observations.arrays["similarity"][some], observations.arrays["label"][some]
+        try:
+            scores = matching_scores(similarity, label)
+        except ScoreError as error:
+            raise ScoreError(f"{task}{'' if subset is None else f', subset {subset}'}: {error}") from error
+        draws = self._drawn(observations, some, subset, data_id)
+
+        def row(metric: str, value: float, ends: tuple[float, float] | None, scale: int) -> ScoreRow:
+            low, high = (scale * ends[0], scale * ends[1]) if ends else (None, None)
+            return ScoreRow(protocol=self.label, task=task, subset=subset, metric=metric, value=scale * value, low=low,
+                            high=high, n=len(label))
+
+        rows = []
+        for metric, attribute in _SCORES.items():
+            rows.append(row(metric, getattr(scores, attribute), interval(getattr(draws, attribute)), 100))
+        for name in CRITERIA:
+            value = getattr(scores, f"{name}_threshold")
+            shifts = draws.shifts.get(name)
+            ends = None if shifts is None else threshold_interval(value, shifts)
+            rows.append(row(f"{name}-threshold", value, ends, 1))
+        return rows
+
+    def _drawn(self, observations: Observations, some: Any, subset: str | None, data_id: str) -> MatchingDraws:
+        """The draws of these pairs, kept with the observations: scores' intervals and a comparison share them."""
+        resamples, seed = self.settings["resamples"], self.settings["seed"]
+        key = ("matching", subset, resamples, seed, data_id)
+        if key not in observations.memo:
+            observations.memo[key] = self._draw(observations, some, resamples, seed, data_id)
+        drawn: MatchingDraws = observations.memo[key]
+        return drawn
+
+    @staticmethod
+    def _draw(observations: Observations, some: Any, resamples: int, seed: int, data_id: str) -> MatchingDraws:
+        similarity, label = observations.arrays["similarity"][some], observations.arrays["label"][some]
+        n = len(label)
+        blocks: Any = resample_blocks(n, resamples, (seed, *data_id.encode()), block_rows(n))
+        return matching_draws(similarity, label, blocks)
+
+    def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
+        """Pairs are redrawn one by one, whatever their label."""
+        if not resamples:
+            return {}
+        drawn = self._draw(observations, slice(None), resamples, seed, data_id)
+        return {(None, None, metric): 100 * getattr(drawn, attribute) for metric, attribute in _SCORES.items()}

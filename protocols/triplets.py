@@ -1,0 +1,121 @@
+"""The triplets protocol: is the text nearer to its positive than to its negative?
+
+sentence-transformers' TripletEvaluator reports the share of triplets whose anchor is nearer to the positive.
+`triplets:FILE` measures a user's own so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.data.own.triplets import read_triplets
+from stsbench.data.sets.sets import DataSet, TripletSet, path_name
+from stsbench.encoders.cache.embed import Embed
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.schema import SHARE, Array, Metric, Names
+from stsbench.evaluation.settings import Settings, SettingsModel, Text, Whole, setting
+from stsbench.metrics.bootstrap import block_rows, resample_blocks
+from stsbench.metrics.proportion import wilson
+from stsbench.metrics.similarity import paired_similarity
+from stsbench.wording import counts_listed
+
+
+class TripletsSettings(Settings):
+    similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = setting(
+        "cosine", "of two vectors; distances are negated", "sentence-transformers, TripletEvaluator"
+    )
+    columns: Text | None = setting(
+        None, "which columns of the file hold what: anchor=a,positive=p,negative=n; null: by their names", "our choice",
+        by="--columns",
+    )
+    resamples: Whole = setting(1000, "bootstrap resamples of a comparison of two encoders", "our choice")
+    seed: Whole = setting(0, "of the bootstrap", "our choice")
+
+
+class FileSettings(TripletsSettings):
+    file: Text = setting(..., "the name of the user's file of triplets", "our choice", by="--protocol triplets:FILE")
+
+
+class TripletsProtocol(Protocol):
+    """The share of triplets whose anchor is more similar to the positive than to the negative; equal is not more."""
+
+    Settings: ClassVar[SettingsModel] = TripletsSettings
+    name: ClassVar[str] = "triplets"
+    version: ClassVar[int] = 1
+    metrics: ClassVar[Mapping[str, Metric]] = {"accuracy": SHARE}
+    arrays: ClassVar[Mapping[str, Array]] = {
+        "positive": Array("float", rounded=True, per_item=True), "negative": Array("float", rounded=True, per_item=True),
+        "subset": Array("int", shared=True),
+    }
+    names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
+    title: ClassVar[str] = "Triplets"
+    about: ClassVar[str] = "Is a text nearer to its positive than to its negative? Nothing is trained."
+    lead: ClassVar[str] = "accuracy"
+    text_type: ClassVar[str] = "PairClassification"
+    hub_task: ClassVar[str] = "sentence-similarity"
+    position: ClassVar[int] = 4
+    in_all: ClassVar[tuple[str, ...]] = ()
+    cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed", "file", "columns"})
+    path_setting: ClassVar[str] = "file"
+
+    @classmethod
+    def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
+        return FileSettings if "file" in settings else TripletsSettings
+
+    def tasks(self) -> dict[str, str]:
+        return {path_name(self.user_path): f"own:{self.user_path}"} if self.user_path else {}
+
+    def load(self, set_id: str) -> DataSet | None:
+        if not self.user_path or set_id != f"own:{self.user_path}":
+            return None
+        return read_triplets(self.user_path, self.settings["columns"] or "")
+
+    def observe(self, embed: Embed, data: TripletSet) -> Observations:
+        """positive, negative: float64 (n,), how similar each is to the anchor; subset int64 (n,) indexing `subsets`."""
+        order = list(dict.fromkeys(data.subsets))
+        anchor, measure = embed(data.anchor), self.settings["similarity"]
+        arrays = {
+            "positive": paired_similarity(anchor, embed(data.positive), measure),
+            "negative": paired_similarity(anchor, embed(data.negative), measure),
+            "subset": np.array([order.index(name) for name in data.subsets], dtype=np.int64),
+        }
+        return Observations(arrays, {"subsets": order})
+
+    def contradiction(self, observations: Observations, record: Record) -> str:
+        subset, names = observations.arrays["subset"], observations.names["subsets"]
+        sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
+        if sizes != record.data.subsets or sum(sizes.values()) != record.data.n:
+            return f"its observations are of {counts_listed(sizes)}, its data of {counts_listed(record.data.subsets)}"
+        return ""
+
+    def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        right, subset = _right(observations), observations.arrays["subset"]
+        names: list[str] = observations.names["subsets"]
+        parts: dict[str | None, NDArray[np.bool_]] = {None: right}
+        if len(names) > 1:
+            parts |= {name: right[subset == i] for i, name in enumerate(names)}
+        rows = []
+        for name, hits in parts.items():
+            low, high = wilson(int(hits.sum()), len(hits))
+            rows.append(ScoreRow(
+                protocol=self.label, task=task, subset=name, metric="accuracy", value=100 * float(hits.mean()),
+                low=100 * low, high=100 * high, n=len(hits),
+            ))
+        return rows
+
+    def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
+        """Triplets are redrawn one by one."""
+        right = _right(observations).astype(np.float64)
+        if not resamples:
+            return {}
+        blocks = resample_blocks(len(right), resamples, (seed, *data_id.encode()), block_rows(len(right)))
+        return {(None, None, "accuracy"): 100 * np.concatenate([counts @ right for counts in blocks]) / len(right)}
+
+
+def _right(observations: Observations) -> NDArray[np.bool_]:
+    return np.asarray(observations.arrays["positive"] > observations.arrays["negative"])

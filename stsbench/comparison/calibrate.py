@@ -1,0 +1,151 @@
+"""From an encoder's similarities to decisions: the probability that two texts match, and thresholds for a precision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.protocol import load_protocol
+from stsbench.evaluation.records import Record
+from stsbench.evaluation.run_file import folder_of, load_records, observations_of
+from stsbench.evaluation.tables import encoder_in_words
+from stsbench.files import atomic_write
+from stsbench.metrics.bootstrap import block_rows, resample_blocks
+from stsbench.metrics.thresholds.calibration import (
+    Bin,
+    Curve,
+    Method,
+    Threshold,
+    brier,
+    cross_fitted,
+    fit_curve,
+    reliability,
+    threshold_for,
+)
+from stsbench.registry import did_you_mean
+
+FORMAT = "stsbench-calibration/1"
+PRECISIONS = (0.9, 0.95, 0.99)
+RESAMPLES = 1000
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How similar two texts must be: `curve` gives P(match | similarity), `thresholds` those for a wanted precision.
+
+    fitted: float64 (n,), each pair's probability by the curve of the other folds; brier: of these; bins: how far they can be
+    trusted; thresholds: wanted precision -> the threshold, None where there is none.
+    """
+
+    encoder: str  # in words
+    record: Record
+    similarity: Floats
+    label: NDArray[np.int64]
+    curve: Curve
+    fitted: Floats
+    brier: float
+    bins: Sequence[Bin]
+    thresholds: dict[float, Threshold | None]
+
+    def probability(self, similarity: Floats | Sequence[float] | float) -> Floats:
+        """P(match) of similarities, by the curve of all pairs."""
+        return self.curve(np.asarray(similarity, dtype=np.float64))
+
+    def as_json(self) -> dict[str, Any]:
+        """What another program needs, as JSON values."""
+        record, curve = self.record, self.curve
+        form: dict[str, Any] = {"method": curve.method}
+        if curve.similarity is not None and curve.probability is not None:
+            form |= {"similarity": curve.similarity.tolist(), "probability": curve.probability.tolist()}
+        else:
+            form |= {"slope": curve.slope, "intercept": curve.intercept}
+        return {
+            "format": FORMAT, "encoder": self.encoder, "fingerprint": record.encoder.fingerprint,
+            "similarity": record.protocol.settings["similarity"], "data": record.data.task, "digest": record.data.digest,
+            "pairs": len(self.label), "matches": int(self.label.sum()), "curve": form, "brier": self.brier,
+            "reliability": [asdict(one) for one in self.bins],
+            "thresholds": [{"wanted": wanted, **(asdict(threshold) if threshold else {"value": None})}
+                           for wanted, threshold in self.thresholds.items()],
+        }
+
+    def save(self, path: str | Path) -> Path:
+        """Write `as_json` to a file, whole or not at all; gives the path."""
+        with atomic_write(Path(path)) as stream:
+            stream.write(json.dumps(self.as_json(), indent=1) + "\n")
+        return Path(path)
+
+    def lines(self) -> list[str]:
+        """What the command prints."""
+        n, matches = len(self.label), int(self.label.sum())
+        made = [f"{self.encoder}; {self.record.data.task}: {n:,} pairs, {matches:,} of them match",
+                f"P(match | similarity): {self.curve.method}; Brier score of held-out pairs {self.brier:.4f} (the share of "
+                f"matches alone: {matches / n * (1 - matches / n):.4f})"]
+        for wanted, threshold in self.thresholds.items():
+            if threshold is None:
+                made.append(f"precision {wanted:g}: no threshold reaches it on these pairs")
+                continue
+            ends = "" if threshold.low is None else f" (95 %: {threshold.low:.4f} to {threshold.high:.4f})"
+            made.append(f"precision {wanted:g}: a similarity of {threshold.value:.4f} or more{ends}, which "
+                        f"{100 * threshold.recall:.1f} % of the matches have")
+        return made
+
+    def plot(self) -> Any:
+        """A matplotlib figure: how often pairs of a probability match, and the similarities of both kinds."""
+        from stsbench.plots.calibration import figure
+
+        return figure(self.bins, self.similarity, self.label, self.curve, f"{self.encoder}: {self.record.data.task}")
+
+    def __repr__(self) -> str:
+        return f"<Calibration of {self.encoder} on {self.record.data.task}: {len(self.label):,} pairs>"
+
+
+def calibrate(
+    run: Any, *, task: str | None = None, method: Method = "isotonic", precision: Sequence[float] = PRECISIONS,
+    folds: int = 5, resamples: int = RESAMPLES, seed: int = 0,
+) -> Calibration:
+    """Which similarity means a match: P(match | similarity) and thresholds, from a run of `pairs:FILE`.
+
+    run: a run folder, or what `evaluate` returned. task: the file's name, where the run has several. method: isotonic or
+    logistic. precision: those that thresholds are wanted for, each above 0 and at most 1. folds: of the cross-fitted
+    probabilities. resamples: of the thresholds' intervals, seeded by `seed` and the data. Raises StsbenchError where the run
+    has no labelled pairs.
+
+    >>> import stsbench
+    >>> rows = ["sentence1,sentence2,label", *(f"text {i},text {i + i % 2},{1 - i % 2}" for i in range(40))]
+    >>> _ = open("pairs.csv", "w").write("\\n".join(rows))
+    >>> run = stsbench.evaluate("lexical:token-set", protocol="pairs:pairs.csv", resamples=0)
+    >>> stsbench.calibrate(run, precision=[0.9], resamples=100).thresholds[0.9].recall
+    1.0
+    """
+    folder = folder_of(run)
+    stored = [(path, record) for path, record in load_records(folder)
+              if {"similarity", "label"} <= load_protocol(record.protocol.name).arrays.keys()]
+    if not stored:
+        raise StsbenchError(f"{folder} holds no labelled pairs: measure them by stsbench eval --protocol pairs:FILE")
+    tasks = {record.data.task: (path, record) for path, record in stored}
+    if task is None and len(tasks) > 1:
+        raise StsbenchError(f"{folder} has several tasks: name one ({', '.join(tasks)})")
+    if task is not None and task not in tasks:
+        raise StsbenchError(f"{folder} has no task {task!r}{did_you_mean(task, tasks)}")
+    _, record = tasks[task or next(iter(tasks))]
+    arrays = observations_of(folder, record).arrays
+    similarity, label = arrays["similarity"], arrays["label"]
+    fitted = cross_fitted(similarity, label, method, folds, seed)
+    n = len(label)
+
+    def wanted(value: float) -> Threshold | None:
+        blocks = resample_blocks(n, resamples, (seed, *record.data.id.encode()), block_rows(n))
+        return threshold_for(similarity, label, value, blocks)
+
+    return Calibration(
+        encoder_in_words(record), record, similarity, label, fit_curve(similarity, label, method), fitted,
+        brier(fitted, label), reliability(fitted, label), {value: wanted(value) for value in precision},
+    )

@@ -1,0 +1,1 @@
+"""A user's own data: files and folders of any usual layout, read as sets."""

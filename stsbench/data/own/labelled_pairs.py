@@ -1,0 +1,95 @@
+"""A user's own labelled pairs: two columns of sentences, one that says whether they match, and perhaps one of subsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.data.sets.sets import PairSet, named_by_content, path_name
+from stsbench.errors import DataError
+
+from .scored_pairs import ALL, SENTENCES, SUBSET
+from .table import Form, is_number, read_columns, table_rows
+
+LABELLED = Form(
+    what="labelled pairs", texts=("sentence1", "sentence2"), text_names=SENTENCES, value="label", numeric=True,
+    optional=SUBSET,
+    value_names=("label", "labels", "isduplicate", "duplicate", "isparaphrase", "match", "ismatch", "target", "class",
+                 "gold", "score"),
+    usual="sentence1, sentence2, label; or text1, text2, match; question1, question2, is_duplicate and the like",
+)
+# Names that say by themselves which of two labels means a match.
+_PLAIN = (("true", "false"), ("yes", "no"), ("t", "f"), ("y", "n"))
+
+
+def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> PairSet:
+    """The pairs of a file or folder as `table_rows` reads them: gold 1.0 where they match, else 0.0; text version "own".
+
+    Labels are 0 and 1, true and false, or two names, of which `positive` means a match. columns: as `read_columns` takes
+    them. Its task is the file's name, never a path, its id a digest of the pairs. Raises DataError naming file and line.
+    """
+    warnings: list[str] = []
+    first, second, labels, subsets, locations = list[str](), list[str](), list[str](), list[str](), list[str]()
+    for location, row in table_rows(path, LABELLED, warnings, read_columns(columns, LABELLED)):
+        first.append(row["sentence1"])
+        second.append(row["sentence2"])
+        subsets.append(row.get(SUBSET, ALL))
+        labels.append(label_of(row["label"], location))
+        if len(locations) < 3 and labels[-1] not in labels[:-1]:
+            locations.append(location)  # where each label is first met
+    if not labels:
+        raise DataError(f"{path} holds no pair")
+    return named_by_content(PairSet(
+        id="", task=path_name(path), text_version="own", origin=str(path), warnings=tuple(warnings), first=tuple(first),
+        second=tuple(second), gold=_matches(labels, locations, positive, path), subsets=tuple(subsets),
+    ))
+
+
+def label_of(value: Any, location: str) -> str:
+    """A label as a text: 1, 1.0 and "1" are one label, as are true and "true". Raises DataError, with `location`."""
+    if isinstance(value, str):
+        value = value.strip()
+        if is_number(value):
+            value = float(value)
+    if not isinstance(value, str | bool | int | float) or value == "" or value != value:
+        wrong = "is empty" if value in ("", None) else "must be a name, a number, true or false"
+        raise DataError(f"{location}: label {wrong}")
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _matches(labels: Sequence[str], locations: Sequence[str], positive: str, path: Path) -> NDArray[np.float64]:
+    """float64 (n,), 1 for the label that means a match."""
+    names = list(dict.fromkeys(labels))
+    if len(names) > 2:
+        wanted = "write 0 and 1, or measure scores by sts:FILE"
+        raise DataError(f"{locations[2]}: a third label, {names[2]!r}, beside {_listed(names[:2])}: {wanted}")
+    if len(names) == 1:
+        raise DataError(f"{path}: every pair has the label {names[0]!r}: pairs of both kinds are needed")
+    matching = _positive(names, positive, path)
+    return np.array([label == matching for label in labels], dtype=np.float64)
+
+
+def _positive(names: Sequence[str], positive: str, path: Path) -> str:
+    if positive:
+        if positive not in names:
+            raise DataError(f"{path}: no pair has the label {positive!r} (there are {_listed(names)}): see pairs.positive")
+        return positive
+    if set(names) == {"0", "1"}:
+        return "1"
+    lower = {name.lower(): name for name in names}
+    for match, other in _PLAIN:
+        if set(lower) == {match, other}:
+            return lower[match]
+    raise DataError(
+        f"{path}: the labels are {_listed(names)}: say which means that a pair matches, --set pairs.positive={names[0]}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(map(repr, names))

@@ -1,0 +1,69 @@
+"""A user's own labelled texts: a column of texts, one of classes, and perhaps one of splits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from stsbench.data.sets.sets import LabelledSet, named_by_content, path_name
+from stsbench.errors import DataError
+
+from .labelled_pairs import label_of
+from .table import Form, is_number, read_columns, table_rows
+
+SPLIT, ALL = "split", "all"
+_SPLITS = {"train": "train", "training": "train", "dev": "dev", "valid": "dev", "validation": "dev", "val": "dev",
+           "test": "test"}
+TEXTS = Form(
+    what="labelled texts", texts=("text",), value="label", optional=SPLIT,
+    text_names=(("text",), ("sentence",), ("review",), ("content",), ("document",), ("question",), ("utterance",)),
+    value_names=("label", "labels", "class", "category", "target", "intent", "topic", "sentiment"),
+    usual="text, label; or sentence, class and the like; and perhaps split, with train, dev and test",
+)
+
+
+def read_labelled_texts(path: Path, columns: str = "") -> LabelledSet:
+    """The texts of a file or folder as `table_rows` reads them, with text version "own".
+
+    Classes are names or numbers; they are numbered from 0 in their order, numbers by their size. With a column split there
+    are train and test, perhaps dev; without it all texts are one. columns: as `read_columns` takes them. Its task is the
+    file's name, never a path, its id a digest of texts, splits and class numbers. Raises DataError naming file and line.
+    """
+    warnings: list[str] = []
+    texts, labels, splits = list[str](), list[str](), list[str]()
+    for location, row in table_rows(path, TEXTS, warnings, read_columns(columns, TEXTS)):
+        texts.append(row["text"])
+        labels.append(label_of(row["label"], location))
+        split = str(row.get(SPLIT, ALL))
+        if SPLIT in row and split.lower() not in _SPLITS:
+            raise DataError(f"{location}: the split {split!r} is none of train, dev (or validation) and test")
+        splits.append(_SPLITS.get(split.lower(), ALL))
+    if not texts:
+        raise DataError(f"{path} holds no text")
+    numbers = {name: number for number, name in enumerate(_in_order(labels))}
+    _check(path, labels, splits)
+    return named_by_content(LabelledSet(
+        id="", task=path_name(path), text_version="own", origin=str(path), warnings=tuple(warnings), first=tuple(texts),
+        labels=np.array([numbers[label] for label in labels], dtype=np.int64), splits=tuple(splits),
+    ))
+
+
+def _in_order(labels: Sequence[str]) -> list[str]:
+    names = set(labels)
+    return sorted(names, key=float) if all(map(is_number, names)) else sorted(names)
+
+
+def _check(path: Path, labels: Sequence[str], splits: Sequence[str]) -> None:
+    """Whether a classifier can be trained and tested on these."""
+    if len(set(labels)) < 2:
+        raise DataError(f"{path}: every text has the label {labels[0]!r}: two classes at least are needed")
+    parts = set(splits)
+    if parts == {ALL}:
+        return
+    if lacking := [split for split in ("train", "test") if split not in parts]:
+        raise DataError(f"{path}: no text of the split {lacking[0]}: give train and test, perhaps dev, or no splits at all")
+    trained = {label for label, split in zip(labels, splits, strict=True) if split == "train"}
+    if unknown := sorted(set(labels) - trained):
+        raise DataError(f"{path}: the label {unknown[0]!r} occurs in no text of the split train")

@@ -1,0 +1,258 @@
+"""The rows of a user's own table: CSV, TSV, JSON lines, Parquet, or a folder that `datasets` saved; columns by their names,
+by names like theirs, by position, or as the user says."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stsbench.data.sets.lines import check_text, numbered_lines, without_end
+from stsbench.data.sets.readers import number_of
+from stsbench.data.sets.sets import path_name
+from stsbench.data.text.rows import READERS, separated
+from stsbench.errors import DataError
+
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_KINDS = {".csv": ",", ".tsv": "\t", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+
+Rows = Iterator[tuple[str, dict[str, Any]]]  # ("FILE:LINE", column -> value)
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the rows of one kind of data hold.
+
+    what: how messages call it. texts: the columns of texts; text_names: what else these are called, all together, without
+    case, _, - and spaces. value: the column of scores or labels, "" for none; value_names: what else it is called. numeric:
+    whether its values are numbers, so that a file without a header is known by them. optional: a column that may be there.
+    usual: the usual names, for messages.
+    """
+
+    what: str
+    texts: tuple[str, ...]
+    usual: str
+    text_names: tuple[tuple[str, ...], ...] = ()
+    value: str = ""
+    value_names: tuple[str, ...] = ()
+    numeric: bool = False
+    optional: str = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that must be there."""
+        return (*self.texts, self.value) if self.value else self.texts
+
+    def names(self, header: Sequence[str], location: str, strict: bool = True) -> dict[str, str]:
+        """Column of the form -> the header's column that holds it; {} where there is none and not `strict`."""
+        plain = {_plain(name): name for name in header}
+        names = {column: column for column in (*self.columns, self.optional) if column and column in header}
+        if not set(self.texts) <= set(names):
+            fitting = [several for several in self.text_names if set(several) <= set(plain)]
+            if len(fitting) == 1 or (fitting and fitting[0] == self.texts):
+                names |= {column: plain[name] for column, name in zip(self.texts, fitting[0], strict=True)}
+        if self.value and self.value not in names:
+            values = [name for name in self.value_names if name in plain]
+            if len(values) == 1:
+                names[self.value] = plain[values[0]]
+            elif values and strict:
+                listed = " and ".join(repr(plain[name]) for name in values)
+                raise DataError(f"{location}: which column holds the {self.value}s, {listed}? call it {self.value}")
+        lacking = [column for column in self.columns if column not in names]
+        if lacking and not strict:
+            return {}
+        if lacking:
+            there = ", ".join(map(repr, header))
+            what = f"no column {' or '.join(lacking)} (there are {there})"
+            raise DataError(f"{location}: {what}: {self.what} need {self.usual}")
+        return names
+
+    def is_row(self, fields: Sequence[str]) -> bool:
+        """Whether a first line is texts and a number: a file without header."""
+        if not self.numeric or len(fields) != len(self.columns):
+            return False
+        return is_number(fields[-1]) and not any(map(is_number, fields[:-1]))
+
+
+def table_rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str, str] | None = None) -> Rows:
+    """("FILE:LINE", column of the form -> value) of each row; an empty line is none. Values are as they stand in the file,
+    texts without white space around them and never empty; the optional column is there where the file has it.
+
+    columns: column of the form -> the file's column, or its position from 1 in a file without header; without it, by
+    `Form.names`. What was not as the form says (delimiter, names, no header) is added to `warnings`. Raises DataError
+    naming file and line.
+    """
+    names: dict[str, str] | None = None
+    for location, fields in _rows(path, form, warnings, columns or {}):
+        if names is None:
+            names = _chosen(form, columns, [*fields], location) if columns else form.names([*fields], location)
+            if changed := [f"{column} is {name!r}" for column, name in names.items() if column != name and not columns]:
+                warnings.append(f"{path_name(path)}: {', '.join(changed)}")
+        yield location, _row(form, names, fields, location)
+
+
+def _row(form: Form, names: Mapping[str, str], fields: Mapping[str, Any], location: str) -> dict[str, Any]:
+    row = {}
+    for column, name in names.items():
+        if name not in fields:
+            if column == form.optional:
+                raise DataError(f"{location}: {column} must be a text")
+            raise DataError(f"{location}: no column {name} (there are {', '.join(map(repr, fields))})")
+        row[column] = fields[name]
+        if column != form.value:
+            text = fields[name]
+            if not isinstance(text, str) or not text.strip():
+                raise DataError(f"{location}: {column} {'is empty' if isinstance(text, str) else 'must be a text'}")
+            check_text(text, location, column)
+            row[column] = text.strip()
+    return row
+
+
+def read_columns(words: str, form: Form) -> dict[str, str]:
+    """"sentence1=q1,sentence2=q2" as column of the form -> column of the file. Raises DataError, one line."""
+    chosen: dict[str, str] = {}
+    known = [column for column in (*form.columns, form.optional) if column]
+    for part in words.split(",") if words else ():
+        column, equals, name = (word.strip() for word in part.partition("="))
+        if not equals or not name or column not in known or column in chosen:
+            usage = f"write {'=...,'.join(known)}=..., each once, with the file's names or positions"
+            raise DataError(f"columns {words!r}: {usage}")
+        chosen[column] = name
+    return chosen
+
+
+def _chosen(form: Form, columns: Mapping[str, str], header: Sequence[str], location: str) -> dict[str, str]:
+    """The user's choice, and by `Form.names` what it leaves out."""
+    if missing := [name for name in columns.values() if name not in header]:
+        raise DataError(f"{location}: no column {missing[0]!r} (there are {', '.join(map(repr, header))})")
+    if set(form.columns) <= set(columns):
+        return dict(columns)
+    rest = [name for name in header if name not in columns.values()]
+    return {**form.names([*rest, *columns], location), **columns}
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.strip().lower() if letter not in "_- ")
+
+
+def _rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str, str]) -> Rows:
+    if path.is_dir():
+        return _arrow(path, _saved(path))
+    kind = _KINDS.get(path.suffix.lower())
+    if kind is None:
+        raise DataError(
+            f"{path}: {form.what} are a .csv, .tsv, .jsonl or .parquet file, or a folder that datasets saved, with the "
+            f"columns {', '.join(form.columns)}"
+        )
+    if kind == "jsonl":
+        records = READERS["jsonl"](numbered_lines(path), path)
+        return ((f"{path}:{number}", record) for number, record in records if record is not None)
+    if kind == "parquet":
+        return _arrow(path, [path])
+    return _by_position(path, kind, columns) if _positions(columns) else _table(path, kind, form, warnings, columns)
+
+
+def _positions(columns: Mapping[str, str]) -> bool:
+    return bool(columns) and all(name.isdecimal() for name in columns.values())
+
+
+def _by_position(path: Path, usual: str, columns: Mapping[str, str]) -> Rows:
+    """The rows of a file without header, the columns called by their positions."""
+    line = next((line for _, line in numbered_lines(path) if line.strip()), "")
+    most = max(map(int, columns.values()))
+    mark = next((mark for mark in dict.fromkeys((usual, *_DELIMITERS)) if len(_cells(line, mark)) >= most), usual)
+    for number, record in _records(path, mark):
+        if record is not None:
+            yield f"{path}:{number}", {str(i): field for i, field in enumerate(record, 1)}
+
+
+def _cells(line: str, mark: str) -> list[str]:
+    try:
+        return [field.strip() for field in next(csv.reader([line], delimiter=mark), [])]
+    except csv.Error:
+        return []
+
+
+def _table(path: Path, usual: str, form: Form, warnings: list[str], columns: Mapping[str, str]) -> Rows:
+    """The rows of a file of separated values, by the delimiter under which its first line is a header or a row."""
+
+    def fits(line: str, mark: str) -> bool:
+        fields = _cells(line, mark)
+        if columns:
+            return set(columns.values()) <= set(fields)
+        return bool(form.names(fields, "", False)) or form.is_row(fields)
+
+    line = next((line for _, line in numbered_lines(path) if line.strip()), "")
+    fitting = [mark for mark in dict.fromkeys((usual, *_DELIMITERS)) if fits(line, mark)]
+    mark = fitting[0] if fitting else usual
+    if mark != usual:
+        warnings.append(f"{path_name(path)}: its columns are separated by {_DELIMITERS[mark]}")
+    elif not fitting and "\r" in without_end(line).rstrip("\r"):
+        raise DataError(f"{path}:1: its lines end in carriage returns alone: save it with line feeds")
+    elif not fitting and len(_cells(line, usual)) < 2 and line:
+        raise DataError(
+            f"{path}:1: one column: no {', '.join(_DELIMITERS.values())} separate columns; {form.what} need {form.usual}"
+        )
+    header: list[str] | None = None
+    for number, record in _records(path, mark):
+        location = f"{path}:{number}"
+        if record is None:
+            continue
+        if header is None:
+            header = [name.strip() for name in record]
+            bare = not columns and form.is_row(header)
+            if len(set(header)) < len(header) and not bare:
+                raise DataError(f"{location}: the header names a column twice")
+            if not bare:
+                _chosen(form, columns, header, location) if columns else form.names(header, location)
+                continue
+            header = list(form.columns)
+            warnings.append(f"{path_name(path)}: it has no header; its columns are taken for {', '.join(header)}")
+        if len(record) != len(header):
+            raise DataError(f"{location}: {len(record)} fields, but the header names {len(header)}")
+        yield location, dict(zip(header, record, strict=True))
+
+
+def _records(path: Path, mark: str) -> Iterator[tuple[int, list[str] | None]]:
+    lines = numbered_lines(path)
+    return READERS["tsv"](lines, path) if mark == "\t" else separated(lines, path, mark)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a finite number."""
+    try:
+        return math.isfinite(number_of(text, ""))
+    except DataError:
+        return False
+
+
+def _saved(folder: Path) -> list[Path]:
+    """The files of a folder that `datasets` saved, in their order."""
+    if (folder / "dataset_dict.json").is_file():
+        splits = ", ".join(sorted(str(part.parent) for part in folder.glob("*/state.json")))
+        raise DataError(f"{folder} holds several splits: name the one to measure ({splits})")
+    files = sorted(folder.glob("data-*.arrow"))
+    if not (folder / "state.json").is_file() or not files:
+        raise DataError(f"{folder} is not a folder that datasets saved (save_to_disk): no state.json with data-*.arrow")
+    return files
+
+
+def _arrow(path: Path, files: Sequence[Path]) -> Rows:
+    """The rows of Parquet or Arrow files, numbered from 1 over all of them."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    number = 0
+    try:
+        for file in files:
+            with (parquet.ParquetFile(file) if file.suffix.lower() == ".parquet" else pa.ipc.open_stream(file)) as source:
+                batches = source.iter_batches() if file.suffix.lower() == ".parquet" else source
+                for batch in batches:
+                    for row in batch.to_pylist():
+                        number += 1
+                        yield f"{path}: row {number}", row
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from error

@@ -1,0 +1,1 @@
+"""Similarities as decisions: scores over all thresholds, and which threshold or probability to act by."""

@@ -1,0 +1,184 @@
+"""Pairs that match or do not, separated by a threshold on their similarity: average precision, ROC AUC, the best F1 and
+accuracy, their thresholds, and intervals of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.errors import ScoreError
+
+Floats = NDArray[np.float64]
+Criterion = Literal["f1", "accuracy"]
+CRITERIA: tuple[Criterion, ...] = ("f1", "accuracy")
+# Of the bandwidth by which a criterion's curvature is measured, in pooled standard deviations of the two kinds, times
+# n^(-1/7); the intervals' coverage was simulated with it (tests/metrics/test_matching.py, benchmarks/thresholds.py).
+BANDWIDTH = 0.95
+_LEAST = 1e-300
+
+
+class Cuts:
+    """All ways to call the most similar of n pairs a match: k + 1 cuts, from none of the pairs to all of them.
+
+    similarity: float (n,), finite; label: (n,), 1 for a match, else 0, both of them there. thresholds: float64 (k + 1,),
+    decreasing: a pair matches where its similarity is at least that; they lie in the middle between two similarities, the
+    first just above the largest, and the last is the smallest. Equal similarities are on one side of every cut.
+    Raises ScoreError for a label that is not there, and for a similarity that is not finite.
+    """
+
+    def __init__(self, similarity: Floats, label: Floats) -> None:
+        if not np.isfinite(similarity).all():
+            raise ScoreError("a similarity is not finite")
+        matching = np.asarray(label, dtype=np.float64) > 0
+        if matching.all() or not matching.any():
+            raise ScoreError(f"every pair is {'a match' if len(matching) and matching.all() else 'no match'}: "
+                             "pairs of both kinds are needed")
+        self.order = np.argsort(-similarity, kind="stable")
+        self.similarity, self.matching = np.asarray(similarity, np.float64)[self.order], matching[self.order]
+        values = self.similarity
+        self.ends = np.flatnonzero(np.r_[values[1:] != values[:-1], True])
+        distinct = values[self.ends]
+        between = (distinct[:-1] + distinct[1:]) / 2
+        self.thresholds = np.r_[np.nextafter(distinct[0], np.inf), between, distinct[-1]]
+
+    def counts(self, weights: Floats | None = None) -> tuple[Floats, Floats]:
+        """(..., k + 1) true matches among the pairs above each cut, and all pairs above it.
+
+        weights: (..., n), how often each pair counts; by default once.
+        """
+        above = np.ones(len(self.order)) if weights is None else weights[..., self.order]
+        none = np.zeros((*above.shape[:-1], 1))
+        true = np.cumsum(above * self.matching, axis=-1)[..., self.ends]
+        return np.concatenate([none, true], -1), np.concatenate([none, np.cumsum(above, axis=-1)[..., self.ends]], -1)
+
+
+@dataclass(frozen=True)
+class Matching:
+    """How well similarities separate matches from the rest, 0 to 1, and where the best F1 and accuracy are reached."""
+
+    ap: float
+    auc: float
+    f1: float
+    f1_threshold: float
+    accuracy: float
+    accuracy_threshold: float
+
+
+def matching_scores(similarity: Floats, label: Floats) -> Matching:
+    """The scores of n pairs: similarity float (n,), label (n,) 1 for a match, else 0.
+
+    Average precision and ROC AUC as scikit-learn defines them; the best F1 and accuracy over all thresholds, of equally good
+    ones the highest. The thresholds are chosen on these pairs: on others F1 and accuracy will be lower. Raises ScoreError
+    where all pairs are of one kind.
+    """
+    cuts = Cuts(similarity, label)
+    true, above = cuts.counts()
+    best = {name: int(np.argmax(criterion(name, true, above))) for name in CRITERIA}
+    return Matching(
+        float(average_precision(true, above)), float(roc_auc(true, above)),
+        float(criterion("f1", true, above)[best["f1"]]), float(cuts.thresholds[best["f1"]]),
+        float(criterion("accuracy", true, above)[best["accuracy"]]), float(cuts.thresholds[best["accuracy"]]),
+    )
+
+
+def average_precision(true: Floats, above: Floats) -> Floats:
+    """(...) sum over the cuts of (recall - recall of the cut before) * precision; `Cuts.counts` gives the arguments."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        precision = true[..., 1:] / np.maximum(above[..., 1:], _LEAST)
+        return np.asarray((np.diff(true, axis=-1) * precision).sum(-1) / true[..., -1])
+
+
+def roc_auc(true: Floats, above: Floats) -> Floats:
+    """(...) the chance that a match is more similar than a pair that is none, ties counting half."""
+    false = above - true
+    with np.errstate(invalid="ignore", divide="ignore"):
+        area = (np.diff(false, axis=-1) * (true[..., 1:] + true[..., :-1]) / 2).sum(-1)
+        return np.asarray(area / (true[..., -1] * false[..., -1]))
+
+
+def criterion(name: Criterion, true: Floats, above: Floats) -> Floats:
+    """(..., k + 1) the F1 of the matches, or the accuracy, at every cut."""
+    matches, pairs = true[..., -1:], above[..., -1:]
+    if name == "f1":
+        return np.asarray(2 * true / np.maximum(above + matches, _LEAST))  # 0 / 0 of a draw without a match: 0
+    return np.asarray((pairs - above - matches + 2 * true) / pairs)
+
+
+@dataclass(frozen=True)
+class MatchingDraws:
+    """Bootstrap draws, (resamples,) each: of the scores, and of how far a threshold lies from the true one.
+
+    f1, accuracy: at the thresholds of the pairs themselves, which are the best ones but for a part that vanishes. shifts:
+    by criterion, the draws of the threshold's error; {} where it cannot be estimated.
+    """
+
+    ap: Floats
+    auc: Floats
+    f1: Floats
+    accuracy: Floats
+    shifts: dict[Criterion, Floats]
+
+
+def matching_draws(similarity: Floats, label: Floats, blocks: Iterable[Floats]) -> MatchingDraws:
+    """The scores under other draws of the pairs. blocks: (rows, n) of how often each pair was drawn.
+
+    The best threshold converges with the cube root of n, where an ordinary bootstrap is inconsistent (Abrevaya and Huang
+    2005). Here the resampled criterion's deviation from the criterion is added to a parabola with the criterion's curvature,
+    whose argmax is what varies (Cattaneo, Jansson and Nagasawa 2020).
+    """
+    cuts = Cuts(similarity, label)
+    plain = cuts.counts()
+    values = {name: criterion(name, *plain) for name in CRITERIA}
+    best = {name: int(np.argmax(values[name])) for name in CRITERIA}
+    parabolas = {name: _parabola(cuts, name, best[name]) for name in CRITERIA}
+    rows: dict[str, list[Floats]] = {"ap": [], "auc": [], "f1": [], "accuracy": []}
+    shifts: dict[Criterion, list[Floats]] = {name: [] for name in CRITERIA if parabolas[name] is not None}
+    for weights in blocks:
+        counts = cuts.counts(weights)
+        rows["ap"].append(average_precision(*counts))
+        rows["auc"].append(roc_auc(*counts))
+        for name in CRITERIA:
+            drawn = criterion(name, *counts)
+            rows[name].append(drawn[:, best[name]])
+            parabola = parabolas[name]
+            if parabola is not None:
+                at = np.argmax(drawn - values[name] + parabola, axis=-1)
+                shifts[name].append(cuts.thresholds[at] - cuts.thresholds[best[name]])
+    parts = {key: np.concatenate([np.empty(0), *some]) for key, some in rows.items()}
+    return MatchingDraws(**parts, shifts={name: np.concatenate([np.empty(0), *some]) for name, some in shifts.items()})
+
+
+def threshold_interval(threshold: float, shifts: Floats, level: float = 0.95) -> tuple[float, float] | None:
+    """The interval of a threshold, symmetric, from the draws of its error; None for fewer than 2 / (1 - level) of them."""
+    finite = shifts[np.isfinite(shifts)]
+    if len(finite) < 0.95 * len(shifts) or len(finite) * (1 - level) < 2 - 1e-9:
+        return None
+    reach = float(np.quantile(np.abs(finite), level))
+    return threshold - reach, threshold + reach
+
+
+def _parabola(cuts: Cuts, name: Criterion, best: int) -> Floats | None:
+    """(k + 1,) -curvature (t - t_best)^2 / 2 at every threshold; None where the smoothed criterion has no maximum there."""
+    curvature = _curvature(cuts, name, float(cuts.thresholds[best]))
+    return None if curvature is None else np.asarray(-curvature * (cuts.thresholds - cuts.thresholds[best]) ** 2 / 2)
+
+
+def _curvature(cuts: Cuts, name: Criterion, at: float) -> float | None:
+    """Minus the second derivative of the criterion, smoothed by a normal kernel, at a threshold."""
+    from scipy.special import ndtr
+
+    value, matching = cuts.similarity, cuts.matching
+    n, kinds = len(value), (value[matching], value[~matching])
+    width = BANDWIDTH * float(np.sqrt(sum(len(kind) * kind.var() for kind in kinds) / n)) * n ** (-1 / 7)
+    if width == 0:
+        return None
+    points = at + width * np.array([-1.0, 0.0, 1.0])
+    smooth = [[ndtr((kind - point) / width).sum() for point in points] for kind in kinds]
+    true = np.array([*smooth[0], len(kinds[0])])  # `criterion` reads the totals from the end
+    values = criterion(name, true, true + np.array([*smooth[1], len(kinds[1])]))
+    curvature = float(2 * values[1] - values[0] - values[2]) / width**2
+    return curvature if curvature > 0 else None

@@ -1,0 +1,192 @@
+"""`pairs:FILE`, `triplets:FILE` and `transfer:FILE`: against scikit-learn, in every format; what is wrong in a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clirun import cli, fails, place  # noqa: F401 - fixtures
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics.pairwise import paired_cosine_distances
+
+from stsbench import evaluate, load_encoder
+from stsbench.data.own.labelled_pairs import read_labelled_pairs
+from stsbench.data.own.labelled_texts import read_labelled_texts
+from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.own.triplets import read_triplets
+from stsbench.errors import DataError
+from stsbench.evaluation.rescore import rescored
+from stsbench.evaluation.run_file import load_records
+
+WORDS = ["red", "green", "blue", "cat", "dog", "bird", "runs", "sleeps", "eats", "here", "there", "now"]
+
+
+def texts(n, seed):
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, 5)) for _ in range(n)]
+
+
+PAIRS = [
+    {"sentence1": a, "sentence2": " ".join([*a.split()[:3], "now"]) if i % 3 == 0 else b, "label": int(i % 3 == 0),
+     "subset": ("one", "two")[i % 2]} for i, (a, b) in enumerate(zip(texts(40, 0), texts(40, 1), strict=True))
+]
+TRIPLETS = [{"anchor": a, "positive": b, "negative": c}
+            for a, b, c in zip(texts(30, 2), texts(30, 3), texts(30, 4), strict=True)]
+CLASSES = [{"text": f"{text} {'red' if i % 2 else 'blue'}", "label": ("b", "a")[i % 2],
+            "split": ("train", "train", "train", "test", "validation")[i % 5]} for i, text in enumerate(texts(60, 5))]
+READERS = {"pairs": (read_labelled_pairs, PAIRS), "triplets": (read_triplets, TRIPLETS),
+           "transfer": (read_labelled_texts, CLASSES)}
+
+
+def write(folder, rows):
+    """Every format -> a file or folder with these rows."""
+    import datasets
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    names = list(rows[0])
+    table = {name: [row[name] for row in rows] for name in names}
+    lines = [names, *([str(row[name]) for name in names] for row in rows)]
+    (folder / "a.csv").write_text("".join(",".join(f'"{cell}"' for cell in line) + "\r\n" for line in lines), newline="")
+    (folder / "b.csv").write_text("".join(";".join(line) + "\n" for line in lines))
+    (folder / "c.tsv").write_text("\ufeff" + "".join("\t".join(line) + "\n" for line in lines), "utf-8")
+    (folder / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    parquet.write_table(pa.table(table), folder / "e.parquet")
+    datasets.disable_progress_bars()
+    datasets.Dataset.from_dict(table).save_to_disk(folder / "f")
+    return {name: folder / name for name in ("a.csv", "b.csv", "c.tsv", "d.jsonl", "e.parquet", "f")}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_every_format_holds_one_set(tmp_path, kind):
+    read, rows = READERS[kind]
+    sets = {name: read(path) for name, path in write(tmp_path, rows).items()}
+    assert len({(each.id, each.digest, len(each)) for each in sets.values()}) == 1
+    assert {each.task for each in sets.values()} == set(sets)
+    assert not any(str(tmp_path) in json.dumps(list(each.rows())) for each in sets.values())
+
+
+def cosines(one, other):
+    encoder = load_encoder("lexical:token-set")
+    first, second = (np.asarray(encoder.encode(side).todense()) for side in (one, other))
+    return 1 - paired_cosine_distances(first, second)
+
+
+def test_pairs_have_the_scores_of_scikit_learn(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, PAIRS)
+    result = evaluate("lexical:token-set", output="run", protocol="pairs:a.csv", resamples=100)
+    similarity = cosines([row["sentence1"] for row in PAIRS], [row["sentence2"] for row in PAIRS])
+    label = np.array([row["label"] for row in PAIRS])
+    for subset, at in ((None, slice(None)), ("one", slice(0, None, 2)), ("two", slice(1, None, 2))):
+        rows = {row.metric: row for row in result.rows if row.subset == subset}
+        assert rows["ap"].value == pytest.approx(100 * average_precision_score(label[at], similarity[at].round(6)))
+        assert rows["auc"].value == pytest.approx(100 * roc_auc_score(label[at], similarity[at].round(6)))
+        assert {row.n for row in rows.values()} == {len(label[at])}
+        assert all(row.low <= row.value <= row.high for row in rows.values() if row.low is not None)
+        best = similarity[at] >= rows["accuracy-threshold"].value
+        assert rows["accuracy"].value == pytest.approx(100 * np.mean(best == label[at]))
+    ((path, record),) = load_records(Path("run"))
+    assert record.protocol.label == "pairs:a.csv" and rescored(path, record)[1] == record.scores
+
+
+def test_triplets_have_the_share_of_the_nearer(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, TRIPLETS)
+    result = evaluate("lexical:token-set", output="run", protocol="triplets:d.jsonl")
+    anchor, positive, negative = ([row[key] for row in TRIPLETS] for key in ("anchor", "positive", "negative"))
+    right = cosines(anchor, positive) > cosines(anchor, negative) + 1e-9
+    (row,) = result.rows
+    assert row.value == pytest.approx(100 * right.mean()) and row.low < row.value < row.high and row.n == 30
+    ((path, record),) = load_records(Path("run"))
+    assert rescored(path, record)[1] == record.scores
+
+
+@pytest.mark.parametrize("split", ["given", "folded", "nested"])
+def test_transfer_trains_on_the_splits_that_are_there(tmp_path, monkeypatch, split):
+    monkeypatch.chdir(tmp_path)
+    rows = [{key: value for key, value in row.items() if split != "nested" or key != "split"} for row in CLASSES
+            if split != "folded" or row["split"] != "validation"]
+    write(tmp_path, rows)
+    result = evaluate("lexical:token-set", output="run", protocol="transfer:exact:a.csv", settings={"transfer.k": 3})
+    accuracy = next(row for row in result.rows if row.metric == "accuracy")
+    assert accuracy.n == {"given": 12, "folded": 12, "nested": 60}[split] and accuracy.value > 70
+    assert "Avg" not in {row.task for row in result.rows}
+    ((path, record),) = load_records(Path("run"))
+    assert rescored(path, record)[1] == record.scores and record.protocol.label == "transfer:exact:a.csv"
+
+
+def test_columns_by_name_and_by_position(tmp_path):
+    (tmp_path / "a.csv").write_text("id,q1,q2,same\n1,a,b,yes\n2,c,d,no\n")
+    (tmp_path / "b.tsv").write_text("1\ta\tb\tyes\n2\tc\td\tno\n")
+    named = read_labelled_pairs(tmp_path / "a.csv", "sentence1=q1, sentence2=q2, label=same")
+    placed = read_labelled_pairs(tmp_path / "b.tsv", "sentence1=2,sentence2=3,label=4")
+    assert named.id == placed.id and named.gold.tolist() == [1, 0] and not named.warnings
+    (tmp_path / "c.csv").write_text("left,right,score\na,b,1.5\nc,d,2\n")
+    assert read_scored_pairs(tmp_path / "c.csv", "sentence1=left,sentence2=right").gold.tolist() == [1.5, 2]
+    for words, message in (("sentence1=nine", "a.csv:1: no column 'nine'"), ("text=q1", "write sentence1=...,sentence2=..."),
+                           ("sentence1", "each once")):
+        with pytest.raises(DataError, match=message):
+            read_labelled_pairs(tmp_path / "a.csv", words)
+
+
+@pytest.mark.parametrize(("labels", "positive", "gold"), [
+    (["1", "0"], "", [1, 0]), (["0.0", "1.0"], "", [0, 1]), (["True", "False"], "", [1, 0]), (["no", "Yes"], "", [0, 1]),
+    (["dup", "non"], "non", [0, 1]), (["2", "4"], "4", [0, 1]),
+])
+def test_what_the_labels_mean(tmp_path, labels, positive, gold):
+    (tmp_path / "a.csv").write_text("".join(["text1,text2,label\n", *(f"a,b{i},{x}\n" for i, x in enumerate(labels))]))
+    assert read_labelled_pairs(tmp_path / "a.csv", positive=positive).gold.tolist() == gold
+
+
+@pytest.mark.parametrize(("kind", "text", "message"), [
+    ("pairs", "text1,text2,label\na,b,dup\nc,d,non\n", r"a.csv: the labels are 'dup' and 'non': say which means"),
+    ("pairs", "text1,text2,label\na,b,1\nc,d,0\ne,f,2\n", r"a.csv:4: a third label, '2', beside '1' and '0': write 0 and 1"),
+    ("pairs", "text1,text2,label\na,b,1\nc,d,1\n", r"a.csv: every pair has the label '1'"),
+    ("pairs", "text1,text2,label\na,b,\nc,d,1\n", r"a.csv:2: label is empty"),
+    ("pairs", "text1,text2,label\n", r"a.csv holds no pair"),
+    ("pairs", "text1,text2\na,b\n", r"a.csv:1: no column label \(there are 'text1', 'text2'\): labelled pairs need"),
+    ("pairs", "text1,text2,target,match\na,b,1,0\n", r"a.csv:1: which column holds the labels, 'match' and 'target'"),
+    ("pairs", "text1,text2,label\na, ,1\n", r"a.csv:2: sentence2 is empty"),
+    ("pairs", "text1,text2,label\na,b\n", r"a.csv:2: 2 fields, but the header names 3"),
+    ("triplets", "anchor,positive,negative\na,b,b\n", r"a.csv:2: positive and negative are one text"),
+    ("triplets", "anchor,positive,negative\na,,b\n", r"a.csv:2: positive is empty"),
+    ("triplets", "anchor,positive\na,b\n", r"a.csv:1: no column negative \(there are 'anchor', 'positive'\): triplets need"),
+    ("triplets", "anchor,positive,negative\n", r"a.csv holds no triplet"),
+    ("triplets", "anchor,positive,negative,negative\na,b,c,d\n", r"a.csv:1: the header names a column twice"),
+    ("transfer", "text,label\na,x\nb,x\n", r"a.csv: every text has the label 'x'"),
+    ("transfer", "text,label\n,x\n", r"a.csv:2: text is empty"),
+    ("transfer", "text,label\n", r"a.csv holds no text"),
+    ("transfer", "text,label,split\na,x,train\nb,y,held\n", r"a.csv:3: the split 'held' is none of train, dev"),
+    ("transfer", "text,label,split\na,x,train\nb,y,train\n", r"a.csv: no text of the split test"),
+    ("transfer", "text,label,split\na,x,train\nb,y,test\n", r"a.csv: the label 'y' occurs in no text of the split train"),
+    ("transfer", "words\na\n", r"a.csv:1: one column"),
+    ("transfer", "text,class,topic\na,b,c\n", r"which column holds the labels, 'class' and 'topic'"),
+])
+def test_what_is_wrong_is_one_line_with_file_and_row(tmp_path, monkeypatch, kind, text, message):
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text(text)
+    with pytest.raises(DataError, match=message) as error:
+        READERS[kind][0](Path("a.csv"))
+    assert "\n" not in str(error.value)
+
+
+def test_the_command_line(cli, place):
+    folder = Path.cwd()
+    write(folder, PAIRS)
+    words = ("eval", "--model", "lexical:token-set", "--resamples", "100", "--protocol")
+    fails(cli(*words, "pairs", "--output", "run"), "pairs measures data of your own: pairs:FILE")
+    fails(cli(*words, "triplets:none.csv"), "triplets:none.csv: there is no file none.csv")
+    code, out, err = cli(*words, "pairs:a.csv", "--output", "one")
+    assert code == 0 and "f1-threshold" in out and "95 % interval of" in out, err
+    code, out, err = cli(*words, "pairs:b.csv", "--similarity", "dot", "--output", "dot")
+    assert code == 0, err
+    code, out, _ = cli("compare", "one", "one")
+    assert code == 0 and "pairs:a.csv" in out
+    (folder / "bare.csv").write_text("".join(f"{row['sentence1']},{row['sentence2']},{row['label']}\n" for row in PAIRS))
+    code, out, err = cli(*words, "pairs:bare.csv", "--columns", "sentence1=1,sentence2=2,label=3", "--output", "bare")
+    assert code == 0, err
+    refused = cli(*words, "sts", "--sample", "--columns", "sentence1=1", "--output", "x")
+    fails(refused, "--columns does not apply to protocol sts")
