@@ -109,21 +109,32 @@ def bundle(target: Path, data_dir: Path | None) -> None:
     echo("Mind the licences: several sets are for research only and must not be redistributed.")
 
 
-@data.command(short_help="Count a set's sentences that others have, too.")
-@click.argument("target")
-@click.option("--with", "others", default=_DEFAULT_OTHERS, show_default=True, metavar="ID,ID", help="Sets to compare.")
+@data.command(short_help="Count what a set or a training file shares with test sets.")
+@click.argument("target", metavar="SET|FILE")
+@click.option("--with", "others", metavar="ID,ID", help=f"Sets to compare. Default: {_DEFAULT_OTHERS}; of a file every test "
+              "set that is there.")
+@click.option("--near", type=click.FloatRange(0, 1), default=0.7, show_default=True,
+              help="Of a file: the Jaccard of character 4-grams from which on two texts are near duplicates; 0: none.")
 @_data_dir
 @click.option("--sample", is_flag=True, help="Use the small sample data in the package.")
 @click.option("--offline", is_flag=True, help="Never download.")
 @_json
 def overlap(
-    target: str, others: str, data_dir: Path | None, sample: bool, offline: bool, json_to: str | None
+    target: str, others: str | None, near: float, data_dir: Path | None, sample: bool, offline: bool, json_to: str | None
 ) -> None:
-    """Count TARGET's sentences that also occur in other sets, ignoring case and punctuation."""
+    """Count the sentences of a set that also occur in other sets, ignoring case and punctuation.
+
+    Of a training file (.txt, .csv, .tsv, .jsonl): the texts of test sets that it holds, as they stand, but for case and
+    punctuation, and nearly, with the lines of some.
+    """
+    if Path(target).is_file() or Path(target).suffix in (".txt", ".csv", ".tsv", ".jsonl", ".json"):
+        _of_file(Path(target), others, near or None, data_dir, sample, offline, json_to)
+        return
     from stsbench.data.fetch.sources import load
     from stsbench.data.sets.overlap import overlap as measure
 
-    names = [name for name in dict.fromkeys(part.strip() for part in others.split(",")) if name and name != target]
+    listed = _DEFAULT_OTHERS if others is None else others
+    names = [name for name in dict.fromkeys(part.strip() for part in listed.split(",")) if name and name != target]
     if not names:
         raise DataError("--with must name at least one set other than the target")
     sets = [load(name, data_dir=data_dir, sample=sample, offline=offline) for name in [target, *names]]
@@ -144,6 +155,41 @@ def overlap(
     _table(f"Sentences of {target} that also occur in other sets{label}", ["in", "sentences", "percent"], rows)
     echo(f"{target}: {report.sentences:,} distinct sentences; {report.touched_pairs:,} of {report.pairs:,} pairs "
                "have at least one shared sentence")
+
+
+def _of_file(
+    file: Path, others: str | None, near: float | None, data_dir: Path | None, sample: bool, offline: bool,
+    json_to: str | None,
+) -> None:
+    """What a training file shares with test sets, as a table, with the lines of some."""
+    from dataclasses import asdict
+
+    from stsbench.data.fetch.sources import load
+    from stsbench.data.own.leakage import available_tests, leakage
+
+    missing: list[str] = []
+    if others is None:
+        sets, missing = available_tests(data_dir=data_dir, sample=sample)
+    else:
+        names = dict.fromkeys(part.strip() for part in others.split(",") if part.strip())
+        sets = [load(name, data_dir=data_dir, sample=sample, offline=offline) for name in names]
+    if not sets:
+        raise DataError("no test set is there: fetch the data with `stsbench data fetch`, or give --data-dir")
+    shared = leakage(file, sets, near=near)
+    if json_to:
+        write_json({"file": file.name, "near": near, "sets": [asdict(one) for one in shared], "missing": missing}, json_to)
+    if json_to == "-":
+        return
+    if missing:
+        echo(f"not compared, because they are not there: {', '.join(missing)}", err=True)
+    rows = [[one.id, f"{one.texts:,}", f"{one.exact:,}", f"{one.normalised:,}", f"{one.near:,}",
+             _percent(one.any, one.texts), f"{one.rows:,}"] for one in shared]
+    label = " (sample data: not comparable with published numbers)" if sample else ""
+    _table(f"Test texts that {file} holds{label}", ["set", "texts", "exact", "normalised", "near", "percent", "rows"], rows)
+    for one in shared:
+        for example in one.examples:
+            echo(f"{file}:{example.line}: {one.id}, {example.kind}: {example.training[:100]!r}"
+                 + ("" if example.kind != "near" else f" is near {example.test[:100]!r} ({example.similarity:.2f})"))
 
 
 def _root(data_dir: Path | None) -> Path:
@@ -175,7 +221,7 @@ def _table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 
     echo(title)
     cells = list(zip(*rows, strict=True)) or [()] * len(columns)
-    numbers = ("items", "sentences", "percent")
+    numbers = ("items", "sentences", "percent", "texts", "exact", "normalised", "near", "rows")
     print_columns(console_of(), [Column(name, its, name not in numbers) for name, its in zip(columns, cells, strict=True)])
 
 

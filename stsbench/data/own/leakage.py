@@ -1,0 +1,213 @@
+"""What a training file shares with the test sets: equal texts, texts equal but for case and punctuation, near duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.data.fetch.sources import load
+from stsbench.data.sets.lines import numbered_lines
+from stsbench.data.sets.overlap import normalise
+from stsbench.data.sets.sets import DataSet, LabelledSet
+from stsbench.data.text.rows import READERS, file_format
+from stsbench.errors import DataError, StsbenchError
+
+NEAR = 0.7  # Jaccard of the character 4-grams from which on two texts are near duplicates
+EXAMPLES = 5  # of each set
+_GRAM = 4
+_HASHES, _BANDS = 64, 16  # texts whose Jaccard is .7 share a band in 99 % of cases, those of .5 in 64 %
+_BLOCK = 20_000  # texts at a time
+KINDS = ("exact", "normalised", "near")
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Example:
+    """line: where the training text stands; similarity: 1, or the Jaccard of near duplicates."""
+
+    kind: str
+    line: int
+    training: str
+    test: str
+    similarity: float = 1.0
+
+
+@dataclass
+class Shared:
+    """What one test set shares with the file: distinct test texts, by how they are shared, each counted once, as the
+    nearest; the rows of the file that hold one; some examples."""
+
+    id: str
+    texts: int
+    exact: int = 0
+    normalised: int = 0
+    near: int = 0
+    rows: int = 0
+    examples: list[Example] = field(default_factory=list)
+
+    @property
+    def any(self) -> int:
+        """Distinct test texts that the file holds in any way."""
+        return self.exact + self.normalised + self.near
+
+
+TESTS = (  # by the ids of the catalog: what is tested here
+    "sts12/test", "sts13/test", "sts14/test", "sts15/test", "sts16/test", "stsb/test", "sick-r/test", "mr", "cr", "subj",
+    "mpqa", "sst2", "trec", "mrpc",
+)
+
+
+def available_tests(
+    ids: Sequence[str] = TESTS, *, data_dir: Path | None = None, sample: bool = False, offline: bool = True
+) -> tuple[list[DataSet], list[str]]:
+    """The sets of the catalog that are there, and the ids of those that are not. Nothing is downloaded with `offline`."""
+    sets: list[DataSet] = []
+    missing = []
+    for name in ids:
+        try:
+            sets.append(load(name, data_dir=data_dir, sample=sample, offline=offline))
+        except DataError:
+            missing.append(name)
+    return sets, missing
+
+
+def leakage(path: Path, tests: Sequence[DataSet], *, near: float | None = NEAR) -> list[Shared]:
+    """What a training file shares with each of `tests`, of which the split test counts where they have one.
+
+    path: a .txt, .csv, .tsv or .jsonl file, every text of a row being compared. near: the Jaccard of character 4-grams,
+    above 0 and at most 1, of near duplicates, candidates for which come from MinHash (Broder 1997; 64 hashes in 16
+    bands); None: they are not looked for. Raises DataError naming the file and line of what cannot be read.
+    """
+    if near is not None and not 0 < near <= 1:
+        raise StsbenchError(f"near must be above 0 and at most 1, not {near}")
+    known = _Known([_test_texts(data) for data in tests], near)
+    shared = [Shared(data.id, len(texts)) for data, texts in zip(tests, known.sets, strict=True)]
+    nearest: list[dict[int, int]] = [{} for _ in tests]  # of each set: position of a test text -> index into KINDS
+    rows: list[set[int]] = [set() for _ in tests]
+    texts = _training_texts(path)
+    while block := list(islice(texts, _BLOCK)):
+        for at, number, kind, similarity in known.matches([text for _, text in block]):
+            line, text = block[at]
+            owner, position = known.owners[number]
+            rows[owner].add(line)
+            if kind < nearest[owner].get(position, len(KINDS)):
+                nearest[owner][position] = kind
+                if len(shared[owner].examples) < EXAMPLES:
+                    example = Example(KINDS[kind], line, text, known.sets[owner][position], similarity)
+                    shared[owner].examples.append(example)
+    for result, kinds, lines in zip(shared, nearest, rows, strict=True):
+        counts = [sum(kind == number for kind in kinds.values()) for number in range(len(KINDS))]
+        result.exact, result.normalised, result.near = counts
+        result.rows = len(lines)
+    return shared
+
+
+def _test_texts(data: DataSet) -> list[str]:
+    """The distinct texts that a set is tested on."""
+    if not isinstance(data, LabelledSet) or "test" not in data.splits:
+        return list(data.texts)
+    sides = [side for side in (data.first, data.second) if side]
+    return list(dict.fromkeys(text for side in sides for text, split in zip(side, data.splits, strict=True)
+                              if split == "test" and text))
+
+
+def _training_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, text) of every text of a file; a header is no row."""
+    kind = file_format(path)
+    records = READERS[kind](numbered_lines(path), path)
+    if kind in ("csv", "tsv"):
+        next(records, None)
+    for line, record in records:
+        cells: Sequence[Any] = record or []
+        if isinstance(record, str | dict):
+            cells = [record] if isinstance(record, str) else list(record.values())
+        yield from ((line, cell.strip()) for cell in cells if isinstance(cell, str) and cell.strip())
+
+
+class _Known:
+    """The test texts of several sets, to be looked up. owners: number -> (set, position in it)."""
+
+    def __init__(self, sets: Sequence[list[str]], near: float | None) -> None:
+        self.sets, self.near = sets, near
+        self.owners = [(owner, position) for owner, texts in enumerate(sets) for position in range(len(texts))]
+        every = [text for texts in sets for text in texts]
+        self.plain = [normalise(text) for text in every]
+        self.exact: dict[str, list[int]] = {}
+        self.normalised: dict[str, list[int]] = {}
+        for number, (text, plain) in enumerate(zip(every, self.plain, strict=True)):
+            self.exact.setdefault(text.strip(), []).append(number)
+            if plain:
+                self.normalised.setdefault(plain, []).append(number)
+        if near is not None:
+            numbers, bands = _bands(self.plain)
+            self.bands = []
+            for keys in bands.T:
+                order = np.argsort(keys, kind="stable")
+                self.bands.append((keys[order], numbers[order]))
+
+    def matches(self, texts: Sequence[str]) -> Iterator[tuple[int, int, int, float]]:
+        """(position in `texts`, number of a test text, index into KINDS, similarity), each pair once."""
+        plain = [normalise(text) for text in texts]
+        for at, (text, words) in enumerate(zip(texts, plain, strict=True)):
+            same = self.exact.get(text, [])
+            yield from ((at, number, 0, 1.0) for number in same)
+            yield from ((at, number, 1, 1.0) for number in self.normalised.get(words, []) if number not in same)
+        if self.near is not None:
+            yield from self._near(plain)
+
+    def _near(self, plain: Sequence[str]) -> Iterator[tuple[int, int, int, float]]:
+        numbers, bands = _bands(plain)
+        candidates: set[tuple[int, int]] = set()
+        for keys, (known, tests) in zip(bands.T, self.bands, strict=True):
+            first, last = (np.searchsorted(known, keys, side) for side in ("left", "right"))
+            for i in np.flatnonzero(last > first):
+                candidates.update((int(numbers[i]), int(test)) for test in tests[first[i] : last[i]])
+        for at, test in sorted(candidates):
+            one, other = plain[at], self.plain[test]
+            if one != other and (similarity := jaccard(one, other)) >= (self.near or 0):
+                yield at, test, 2, similarity
+
+
+def jaccard(one: str, other: str) -> float:
+    """The share of the character 4-grams of two texts that both have."""
+    first, second = ({text[i : i + _GRAM] for i in range(len(text) - _GRAM + 1)} for text in (one, other))
+    return len(first & second) / len(first | second) if first or second else 0.0
+
+
+def _bands(texts: Sequence[str]) -> tuple[NDArray[np.int64], Words]:
+    """int64 (m,) which texts have 4-grams, and uint64 (m, bands): equal where two texts share a band's least hashes."""
+    numbers = np.array([number for number, text in enumerate(texts) if len(text) >= _GRAM], dtype=np.int64)
+    if not len(numbers):
+        return numbers, np.empty((0, _BANDS), dtype=np.uint64)
+    grams, starts = _grams([texts[number] for number in numbers.tolist()])
+    draw = np.random.default_rng(0)
+    factors, shifts = (draw.integers(0, 2**63, _HASHES, dtype=np.uint64) * 2 + 1 for _ in range(2))
+    least = np.stack([np.minimum.reduceat((grams * factor + shift) >> np.uint64(32), starts)
+                      for factor, shift in zip(factors, shifts, strict=True)], axis=1)
+    keys = np.zeros((len(numbers), _BANDS), dtype=np.uint64)
+    for rows in np.split(least.reshape(len(numbers), _BANDS, -1), _HASHES // _BANDS, axis=2):
+        keys = keys * np.uint64(0x9E3779B97F4A7C15) + rows[:, :, 0] + np.uint64(1)
+    return numbers, keys
+
+
+def _grams(texts: Sequence[str]) -> tuple[Words, NDArray[np.int64]]:
+    """A number for each 4-gram of all texts, one text after the other, and where each text's begin."""
+    letters = np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4").astype(np.uint64)
+    lengths = np.array([len(text) for text in texts], dtype=np.int64)
+    every = np.zeros(len(letters) - _GRAM + 1, dtype=np.uint64)
+    for step in range(_GRAM):
+        every = every * np.uint64(1_000_003) + letters[step : len(letters) - _GRAM + 1 + step]
+    every ^= every >> np.uint64(29)
+    ends = np.cumsum(lengths)
+    inside = np.ones(len(every), dtype=bool)
+    for back in range(1, _GRAM):  # a 4-gram that reaches into the next text is none
+        across = ends[:-1] - back
+        inside[across[(across >= 0) & (across < len(every))]] = False
+    counts = lengths - _GRAM + 1
+    return every[inside], np.concatenate([[0], np.cumsum(counts)[:-1]])

@@ -1,0 +1,105 @@
+"""What a training file shares with test sets: planted texts are found, each as the nearest kind, by line."""
+
+import json
+
+import numpy as np
+import pytest
+from clirun import cli, fails, place  # noqa: F401 - fixtures
+
+from stsbench.data.fetch.sources import load
+from stsbench.data.own.leakage import jaccard, leakage
+from stsbench.data.sets.overlap import normalise
+from stsbench.data.sets.sets import LabelledSet, PairSet
+from stsbench.errors import DataError
+
+WORDS = ["a", "the", "old", "young", "man", "woman", "dog", "cat", "horse", "plays", "eats", "sees", "guitar", "apple",
+         "garden", "street", "slowly", "quickly", "near", "behind"]
+
+
+def texts(n, seed):
+    rng = np.random.default_rng(seed)
+    return list(dict.fromkeys(" ".join(rng.choice(WORDS, rng.integers(6, 14))) for _ in range(n)))
+
+
+def pair_set(name, some):
+    first, second = tuple(some[0::2]), tuple(some[1::2])[: len(some[0::2])]
+    n = min(len(first), len(second))
+    return PairSet(id=name, task=name, text_version="own", first=first[:n], second=second[:n], gold=np.zeros(n),
+                   subsets=("all",) * n)
+
+
+def test_planted_texts_are_found(tmp_path):
+    tests, training = texts(400, 0), texts(600, 1)
+    data = pair_set("one", tests)
+    longest = sorted(data.texts, key=len)[-30:]
+    exact, other_case, changed = longest[:10], longest[10:20], longest[20:]
+    planted = [*exact, *(text.upper() + " !" for text in other_case), *(text + " xylophone" for text in changed)]
+    lines = [*training[:300], *planted, *training[300:]]
+    (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
+    (shared,) = leakage(tmp_path / "train.txt", [data])
+    loop = {text for text in data.texts for line in lines
+            if text != line and normalise(text) != normalise(line) and jaccard(normalise(text), normalise(line)) >= 0.7}
+    assert (shared.texts, shared.exact, shared.normalised) == (len(data.texts), 10, 10)
+    assert shared.near == len(loop - set(exact) - set(other_case)) == 10 and shared.any == 30
+    assert shared.rows == 30 and [example.line for example in shared.examples] == [301, 302, 303, 304, 305]
+    assert {example.kind for example in shared.examples} == {"exact"} and shared.examples[0].training == exact[0]
+    (only,) = leakage(tmp_path / "train.txt", [data], near=None)
+    assert (only.exact, only.normalised, only.near, only.rows) == (10, 10, 0, 20)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_near_duplicates_are_those_of_a_loop(tmp_path, seed):
+    """MinHash proposes and the Jaccard decides: of pairs at .7 or more hardly one is missed, and none is invented."""
+    rng = np.random.default_rng(seed)
+    tests = texts(150, seed)
+    data = pair_set("one", tests)
+    training = [" ".join(np.where(rng.random(len(words := text.split())) < 0.12, rng.choice(WORDS, len(words)), words))
+                for text in data.texts]
+    (tmp_path / "train.txt").write_text("\n".join(training) + "\n")
+    (shared,) = leakage(tmp_path / "train.txt", [data])
+    plain = [normalise(text) for text in data.texts]
+    best = {i: max(2 * (normalise(line) == text) + jaccard(normalise(line), text) for line in training)
+            for i, text in enumerate(plain)}
+    near = sum(0.7 <= value < 2 for value in best.values())
+    assert near > 20 and near - 2 <= shared.near <= near and shared.exact == sum(value >= 2 for value in best.values())
+
+
+@pytest.mark.parametrize("name", ["train.csv", "train.tsv", "train.jsonl"])
+def test_every_text_of_a_row_counts(tmp_path, name):
+    rows = [("one two three four", "five six seven eight"), ("nine ten eleven", "a b c d")]
+    writers = {"train.csv": lambda row: ",".join(row), "train.tsv": lambda row: "\t".join(row),
+               "train.jsonl": lambda row: json.dumps(dict(zip(("x", "y"), row, strict=True)))}
+    lines = [writers[name](row) for row in (rows if name.endswith("l") else [("x", "y"), *rows])]
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+    data = pair_set("one", ["five six seven eight", "nine ten eleven"])
+    (shared,) = leakage(tmp_path / name, [data])
+    assert shared.exact == 2 and shared.rows == 2 and shared.examples[0].line == (1 if name.endswith("l") else 2)
+
+
+def test_only_the_test_split_counts(tmp_path):
+    (tmp_path / "train.txt").write_text("seen in train\nseen in test\n")
+    data = LabelledSet(id="c", task="C", text_version="own", first=("seen in train", "seen in test"),
+                       labels=np.array([0, 1]), splits=("train", "test"))
+    (shared,) = leakage(tmp_path / "train.txt", [data])
+    assert (shared.texts, shared.exact, shared.rows) == (1, 1, 1)
+
+
+def test_texts_without_grams_and_empty_files(tmp_path):
+    (tmp_path / "train.txt").write_text("hi\n\n?\n")
+    data = pair_set("one", ["Hi", "?", "longer text", "ok"])
+    (shared,) = leakage(tmp_path / "train.txt", [data])
+    assert (shared.exact, shared.normalised, shared.near) == (1, 1, 0)
+    (tmp_path / "none.txt").write_text("")
+    assert leakage(tmp_path / "none.txt", [data])[0].any == 0
+    with pytest.raises(DataError, match="not a known format"):
+        leakage(tmp_path / "train.bin", [data])
+
+
+def test_the_command(cli, place):
+    some = load("stsb/test", sample=True).first[:3]
+    (place / "train.txt").write_text("\n".join(["quite another text", some[0], some[1].upper()]) + "\n")
+    code, out, err = cli("data", "overlap", "train.txt", "--sample", "--json", "out.json")
+    assert code == 0 and "stsb/test" in out and "train.txt:2" in out, err
+    (row,) = [row for row in json.loads((place / "out.json").read_text())["sets"] if row["id"] == "stsb/test"]
+    assert row["exact"] >= 1 and row["exact"] + row["normalised"] >= 2
+    fails(cli("data", "overlap", "none.txt", "--sample"), "none.txt")
