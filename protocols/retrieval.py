@@ -23,7 +23,7 @@ from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.schema import SHARE, Array, Metric
 from stsbench.evaluation.settings import Count, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.bootstrap import interval, resample_counts
-from stsbench.metrics.ranking import hit, ranks_of, recall, reciprocal_rank
+from stsbench.metrics.ranking import average_precision, hit, ndcg, precision, ranks_of, recall, reciprocal_rank
 
 GOLD = 5.0  # the score of a pair that means the same
 
@@ -56,10 +56,12 @@ class RetrievalProtocol(Protocol):
     version: ClassVar[int] = 1
     metrics: ClassVar[Mapping[str, Metric]] = {
         "recall": SHARE, "hit": SHARE, "mrr": Metric(range=SHARE.range, title="MRR"),
+        "ndcg": Metric(range=SHARE.range, title="nDCG"), "precision": SHARE, "map": Metric(range=SHARE.range, title="MAP"),
     }
     arrays: ClassVar[Mapping[str, Array]] = {
-        "rank": Array("float", "p"), "query": Array("int", "p", shared=("duplicates",)),
-        "group": Array("int", "q", shared=("duplicates",)), "corpus": Array("int", "1", shared=("duplicates",)),
+        "rank": Array("float", "p"), "gain": Array("float", "p", optional=True, shared=True),
+        "query": Array("int", "p", shared=("duplicates",)), "group": Array("int", "q", shared=("duplicates",)),
+        "corpus": Array("int", "1", shared=("duplicates",)),
     }
     title: ClassVar[str] = "Retrieval"
     about: ClassVar[str] = (
@@ -110,7 +112,8 @@ class RetrievalProtocol(Protocol):
 
     def observe(self, embed: Embed, data: PairSet | RetrievalSet) -> Observations:
         """rank float64 (m,) and query int64 (m,), one number for each relevant text, the rank infinite for one not in the
-        corpus; group int64 (q,): which queries are redrawn together (the two of a pair); corpus int64 (1,): its size."""
+        corpus; gain float64 (m,), its grade, where not all are 1; group int64 (q,): which queries are redrawn together (the
+        two of a pair); corpus int64 (1,): its size."""
         if isinstance(data, PairSet):
             task = from_pairs(data, self.settings["duplicates"])
             group = np.tile(np.arange(len(task) // 2), 2)
@@ -134,6 +137,8 @@ class RetrievalProtocol(Protocol):
         )
         size = np.array([len(task.corpus)], dtype=np.int64)
         arrays = {"rank": rank, "query": query, "group": group, "corpus": size}
+        if task.grades:
+            arrays["gain"] = np.array([grade for grades in task.grades for grade in grades], dtype=np.float64)
         return Observations(arrays, {"notes": notes} if notes else {})
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
@@ -163,6 +168,10 @@ class RetrievalProtocol(Protocol):
         values = {f"recall@{k}": recall(rank, query, k) for k in ks}
         if len(query) > len(group):  # several relevant texts: the two differ
             values |= {f"hit@{k}": hit(rank, query, k) for k in ks}
+        if self.user_path:  # DiffCSE's task has one relevant text a query, of which these say nothing new
+            gain = observations.arrays.get("gain", np.ones(len(rank)))
+            values |= {f"ndcg@{k}": ndcg(rank, query, gain, k) for k in ks}
+            values |= {f"precision@{k}": precision(rank, query, k) for k in ks} | {"map": average_precision(rank, query)}
         return {**values, "mrr": reciprocal_rank(rank, query)}
 
 

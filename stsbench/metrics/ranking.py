@@ -100,6 +100,35 @@ def reciprocal_rank(ranks: Floats, query: Index, k: int | None = None) -> Floats
     return np.asarray(np.where(best <= (np.inf if k is None else k), 1 / best, 0.0))
 
 
+def precision(ranks: Floats, query: Index, k: int) -> Floats:
+    """(q,) relevant texts in a query's top k, over k (P_k of trec_eval)."""
+    return np.asarray(np.bincount(query, ranks <= k) / k)
+
+
+def average_precision(ranks: Floats, query: Index) -> Floats:
+    """(q,) the mean over a query's relevant texts of the precision at their rank, 0 for one that is never reached (map of
+    trec_eval; Manning et al. 2008, 8.4)."""
+    order = np.lexsort((ranks, query))
+    sizes = np.bincount(query)
+    nth = np.arange(len(query)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1
+    return np.asarray(np.bincount(query[order], nth / ranks[order]) / sizes)
+
+
+def ndcg(ranks: Floats, query: Index, gains: Floats, k: int) -> Floats:
+    """(q,) the discounted gain of a query's top k, over that of the best order of its relevant texts (ndcg_cut_k of
+    trec_eval; Järvelin and Kekäläinen 2002): a text of gain g at rank r gives g / log2(1 + r).
+
+    gains: (m,), above 0, of the relevant texts that `ranks` (m,) are of.
+    """
+    with np.errstate(divide="ignore"):
+        reached = np.where(ranks <= k, gains / np.log2(1 + ranks), 0.0)
+    order = np.lexsort((-gains, query))
+    sizes = np.bincount(query)
+    nth = np.arange(len(query)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1
+    ideal = np.where(nth <= k, gains[order] / np.log2(1 + nth), 0.0)
+    return np.asarray(np.bincount(query, reached) / np.bincount(query[order], ideal))
+
+
 def _best(ranks: Floats, query: Index) -> Floats:
     best = np.full(int(query.max()) + 1, np.inf)
     np.minimum.at(best, query, ranks)

@@ -203,7 +203,7 @@ def test_equal_data_are_one_set_whatever_the_folder_is_called(tmp_path):
 
 def test_equals_trec_eval_under_beirs_rule(tmp_path):
     """Graded judgements, several relevant texts, texts not in the corpus, empty and double texts, numbers as ids, TREC's
-    columns: recall and reciprocal rank against pytrec_eval without the document of the query's id."""
+    columns: every metric against pytrec_eval without the document of the query's id."""
     pytrec_eval = pytest.importorskip("pytrec_eval")
     for seed in range(8):
         rng = np.random.default_rng(seed)
@@ -229,9 +229,13 @@ def test_equals_trec_eval_under_beirs_rule(tmp_path):
             copies = {key: qrels[q].get(key, 0) > 0 for key in ("3", "31") if key in run[q]}
             if sum(copies.values()) == 1 < len(copies):
                 run[q]["3" if copies["3"] else "31"] -= 1e-6
-        trec = pytrec_eval.RelevanceEvaluator(qrels, {"recall.1,5,10", "recip_rank"}).evaluate(run)
-        for metric in ("recall@1", "recall@5", "recall@10", "mrr"):
-            name = metric.replace("@", "_").replace("mrr", "recip_rank")
+            elif sum(copies.values()) == 2:
+                run[q]["31"] -= 1e-6  # of two relevant ones the first in the corpus comes first
+        asked = {"recall.1,5,10", "recip_rank", "ndcg_cut.1,5,10", "map", "P.1,5,10"}
+        trec = pytrec_eval.RelevanceEvaluator(qrels, asked).evaluate(run)
+        names = {"mrr": "recip_rank", "map": "map"} | {f"{one}@{k}": f"{name}_{k}" for k in (1, 5, 10) for one, name in
+                                                       (("recall", "recall"), ("ndcg", "ndcg_cut"), ("precision", "P"))}
+        for metric, name in names.items():
             assert rows[metric].value == pytest.approx(100 * np.mean([each[name] for each in trec.values()])), (seed, metric)
 
 
@@ -300,7 +304,8 @@ def test_a_folder_is_a_variant_and_its_path_stays_out_of_the_record(tmp_path, mo
     assert protocol.tasks() == {"mine": f"own:{folder}"} and protocol.load("stsb/test") is None
     data = protocol.load(f"own:{folder}")
     rows, seen = measured(protocol, data)
-    assert set(rows) == {"recall@1", "recall@3", "hit@1", "hit@3", "mrr"}
+    several = {f"{name}@{k}" for name in ("recall", "hit", "ndcg", "precision") for k in (1, 3)}
+    assert set(rows) == {*several, "mrr", "map"}
     # The third query is itself in the corpus and not counted: three texts are left to it.
     assert rows["recall@3"].n == 3 and seen.arrays["rank"].tolist()[3] <= 3 and seen.arrays["query"].tolist() == [0, 1, 1, 2]
     assert str(tmp_path) not in json.dumps([protocol.settings, protocol.label, data.id, data.task])

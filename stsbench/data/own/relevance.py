@@ -12,6 +12,7 @@ from stsbench.data.sets.sets import RetrievalSet, named_by_content, path_name
 from stsbench.errors import DataError
 
 Texts = dict[str, str]  # id -> text, in file order
+Grades = dict[str, list[tuple[int, float]]]  # query id -> (position in the corpus, grade) of its relevant texts
 _JUDGEMENTS = ("qrels/test.tsv", "qrels.tsv", "qrels/test.txt", "qrels.txt")
 
 
@@ -20,9 +21,9 @@ def read_relevance(folder: Path) -> RetrievalSet:
 
     Either queries.tsv and corpus.tsv (id, tab, text) with relevance.tsv, or BEIR's queries.jsonl and corpus.jsonl (_id,
     text, title) with one of _JUDGEMENTS. Judgements are query id, corpus id and perhaps a score, with tabs between, or
-    TREC's four columns; a text is relevant if its score is above 0. As trec_eval does, a relevant text that is not in the
-    corpus counts as not found, and judgements of other queries are left out; so are queries without relevant text. A
-    warning says so.
+    TREC's four columns; a text is relevant if its score is above 0, and the score is its grade. As trec_eval does, a
+    relevant text that is not in the corpus counts as not found, and judgements of other queries are left out; so are queries
+    without relevant text. A warning says so.
 
     A query itself is never counted as retrieved, unless it is judged relevant: the text of the query's own id (BEIR's rule),
     or where no text has that id, those that equal the query, with or without their title. Raises DataError naming file and
@@ -47,16 +48,18 @@ def read_relevance(folder: Path) -> RetrievalSet:
     if len(kept) < len(queries):
         count = len(queries) - len(kept)
         warnings.append(f"{count} of {len(queries)} queries have no relevant text in {judged.name}: left out")
+    graded = any(grade != 1 for key in kept for _, grade in relevant[key])
     hidden, notes = _hidden({key: queries[key] for key in kept}, corpus, untitled, position, relevant)
     return named_by_content(RetrievalSet(
         id="", task=name, text_version="own", origin=str(folder), warnings=tuple(warnings),
         queries=tuple(queries[key] for key in kept), corpus=tuple(corpus.values()),
-        relevant=tuple(tuple(relevant[key]) for key in kept), hidden=hidden, notes=notes,
+        relevant=tuple(tuple(index for index, _ in relevant[key]) for key in kept), hidden=hidden, notes=notes,
+        grades=tuple(tuple(grade for _, grade in relevant[key]) for key in kept) if graded else (),
     ))
 
 
 def _hidden(
-    queries: Texts, corpus: Texts, untitled: Texts, position: dict[str, int], relevant: dict[str, list[int]]
+    queries: Texts, corpus: Texts, untitled: Texts, position: dict[str, int], relevant: Grades
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
     """The positions of each query itself, and a line that says by which rule they were found, and how many."""
     same: dict[str, list[int]] = {}
@@ -67,7 +70,8 @@ def _hidden(
     by_id = by_text = 0
     for key, text in queries.items():
         indices = [position[key]] if key in position else same.get(text, [])
-        hidden.append(tuple(index for index in indices if index not in relevant[key]))
+        counted = {index for index, _ in relevant[key]}
+        hidden.append(tuple(index for index in indices if index not in counted))
         if key in position:
             by_id += len(hidden[-1])
         else:
@@ -142,9 +146,10 @@ def _unpacked(path: Path) -> Path:
     return path
 
 
-def _relevance(path: Path, queries: Texts, position: dict[str, int]) -> tuple[dict[str, list[int]], list[str]]:
-    """Query id -> positions of its relevant texts, -1 for one that is not in the corpus, for every query; and warnings."""
-    relevant: dict[str, list[int]] = {key: [] for key in queries}
+def _relevance(path: Path, queries: Texts, position: dict[str, int]) -> tuple[Grades, list[str]]:
+    """Query id -> position of each relevant text, below 0 for one that is not in the corpus, and its grade, for every query;
+    and warnings."""
+    relevant: dict[str, list[tuple[int, float]]] = {key: [] for key in queries}
     judged: dict[tuple[str, str], float] = {}
     strangers, absent, again = list[str](), list[str](), list[str]()
     for number, line in numbered_lines(path):
@@ -166,11 +171,11 @@ def _relevance(path: Path, queries: Texts, position: dict[str, int]) -> tuple[di
         elif score > 0:
             if text not in position:
                 absent.append(f"{path}:{number}: no corpus text has the id {text!r}")
-            relevant[query].append(position.get(text, -1))
+            relevant[query].append((position.get(text, -1), score))
     warnings = [f"{lines[0]} ({len(lines)} such judgements): {meaning}" for lines, meaning in
                 ((strangers, "left out, as by trec_eval"), (absent, "counted as not found, as by trec_eval"),
                  (again, "counted once")) if lines]
-    return {key: sorted(indices) for key, indices in relevant.items()}, warnings
+    return {key: sorted(graded) for key, graded in relevant.items()}, warnings
 
 
 def _judgement(line: str, path: Path, number: int) -> list[str]:

@@ -147,13 +147,15 @@ class RetrievalSet(DataSet):
 
     queries, corpus: q and c texts; relevant: q tuples of corpus positions (at least one each), -1 for a text that is not in
     the corpus and so is never found; hidden: q tuples of the corpus positions of the query itself, never counted as
-    retrieved; notes: lines on how it was read, for the record.
+    retrieved; grades: how relevant each text of `relevant` is, above 0, () where all are 1; notes: lines on how it was read,
+    for the record.
     """
 
     queries: tuple[str, ...]
     corpus: tuple[str, ...]
     relevant: tuple[tuple[int, ...], ...]
     hidden: tuple[tuple[int, ...], ...]
+    grades: tuple[tuple[float, ...], ...] = field(default=(), kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __len__(self) -> int:
@@ -168,7 +170,8 @@ class RetrievalSet(DataSet):
         return {"queries": len(self.queries), "corpus": len(self.corpus)}
 
     def rows(self) -> Iterable[Any]:
-        yield from zip(self.queries, self.relevant, self.hidden, strict=True)
+        graded = (self.grades,) if self.grades else ()
+        yield from zip(self.queries, self.relevant, self.hidden, *graded, strict=True)
         yield from self.corpus
 
 
