@@ -84,9 +84,8 @@ def coverage(shape: Shape, share: float, n: int, simulations: int, resamples: in
             if name in draws.shifts:
                 ends = threshold_interval(getattr(scores, f"{name}_threshold"), draws.shifts[name])
                 inside[2 * i + 1] += _covers(ends, wanted[name])
-        threshold = threshold_for(similarity, label, PRECISION, [counts])
-        if threshold is not None and threshold.low is not None and threshold.high is not None:
-            inside[4] += threshold.low <= precise <= threshold.high
+        threshold = threshold_for(similarity, label, PRECISION)
+        inside[4] += threshold is None or threshold.low <= precise <= (threshold.high or np.inf)
     return list(100 * inside / simulations)
 
 

@@ -17,7 +17,6 @@ from stsbench.evaluation.records import Record
 from stsbench.evaluation.run_file import folder_of, load_records, observations_of
 from stsbench.evaluation.tables import encoder_in_words
 from stsbench.files import atomic_write
-from stsbench.metrics.bootstrap import block_rows, resample_blocks
 from stsbench.metrics.thresholds.calibration import (
     Bin,
     Curve,
@@ -33,7 +32,6 @@ from stsbench.registry import did_you_mean
 
 FORMAT = "stsbench-calibration/1"
 PRECISIONS = (0.9, 0.95, 0.99)
-RESAMPLES = 1000
 Floats = NDArray[np.float64]
 
 
@@ -92,7 +90,8 @@ class Calibration:
             if threshold is None:
                 made.append(f"precision {wanted:g}: no threshold reaches it on these pairs")
                 continue
-            ends = "" if threshold.low is None else f" (95 %: {threshold.low:.4f} to {threshold.high:.4f})"
+            most = "no bound above, of so few pairs" if threshold.high is None else f"{threshold.high:.4f}"
+            ends = f" (95 %: {threshold.low:.4f} to {most})"
             made.append(f"precision {wanted:g}: a similarity of {threshold.value:.4f} or more{ends}, which "
                         f"{100 * threshold.recall:.1f} % of the matches have")
         return made
@@ -109,20 +108,19 @@ class Calibration:
 
 def calibrate(
     run: Any, *, task: str | None = None, method: Method = "isotonic", precision: Sequence[float] = PRECISIONS,
-    folds: int = 5, resamples: int = RESAMPLES, seed: int = 0,
+    folds: int = 5, seed: int = 0,
 ) -> Calibration:
     """Which similarity means a match: P(match | similarity) and thresholds, from a run of `pairs:FILE`.
 
     run: a run folder, or what `evaluate` returned. task: the file's name, where the run has several. method: isotonic or
     logistic. precision: those that thresholds are wanted for, each above 0 and at most 1. folds: of the cross-fitted
-    probabilities. resamples: of the thresholds' intervals, seeded by `seed` and the data. Raises StsbenchError where the run
-    has no labelled pairs.
+    probabilities, drawn by `seed`. Raises StsbenchError where the run has no labelled pairs.
 
     >>> import stsbench
     >>> rows = ["sentence1,sentence2,label", *(f"text {i},text {i + i % 2},{1 - i % 2}" for i in range(40))]
     >>> _ = open("pairs.csv", "w").write("\\n".join(rows))
     >>> run = stsbench.evaluate("lexical:token-set", protocol="pairs:pairs.csv", resamples=0)
-    >>> stsbench.calibrate(run, precision=[0.9], resamples=100).thresholds[0.9].recall
+    >>> stsbench.calibrate(run, precision=[0.9]).thresholds[0.9].recall
     1.0
     """
     folder = folder_of(run)
@@ -139,13 +137,8 @@ def calibrate(
     arrays = observations_of(folder, record).arrays
     similarity, label = arrays["similarity"], arrays["label"]
     fitted = cross_fitted(similarity, label, method, folds, seed)
-    n = len(label)
-
-    def wanted(value: float) -> Threshold | None:
-        blocks = resample_blocks(n, resamples, (seed, *record.data.id.encode()), block_rows(n))
-        return threshold_for(similarity, label, value, blocks)
-
     return Calibration(
         encoder_in_words(record), record, similarity, label, fit_curve(similarity, label, method), fitted,
-        brier(fitted, label), reliability(fitted, label), {value: wanted(value) for value in precision},
+        brier(fitted, label), reliability(fitted, label),
+        {value: threshold_for(similarity, label, value) for value in precision},
     )

@@ -174,8 +174,9 @@ def measure_prompts(
     protocols: str | Sequence[str] = (DEFAULT_PROTOCOL,), *, tasks: str | Sequence[str] | None = None,
     neutral: str = NEUTRAL, output: str | Path | None = None, log: Callable[[str], None] | None = None,
     post: str | None = None, fit_on: str | Path | None = None, similarity: str | None = None, resamples: int | None = None,
-    settings: Mapping[str, Any] = MappingProxyType({}), data_dir: str | Path | None = None, text_version: str = "senteval",
-    sample: bool = False, without_overlap: str | Sequence[str] = (), strict_data: bool = False, strict: bool = False,
+    columns: str | None = None, settings: Mapping[str, Any] = MappingProxyType({}),
+    data_dir: str | Path | None = None, text_version: str = "senteval", sample: bool = False,
+    without_overlap: str | Sequence[str] = (), strict_data: bool = False, strict: bool = False,
     cache_dir: str | Path | None = None, cache_limit: float = 20.0, no_cache: bool = False,
 ) -> PromptScores:
     """Measure an encoder behind every prompt, as it is, without any, and behind one that says nothing; it is loaded once.
@@ -216,7 +217,7 @@ its training decides what stands around a text
                 warnings.simplefilter("always", StsbenchWarning)
                 known = evaluate(
                     reader, protocols=protocols, tasks=of_tasks, output=folder, post=post, fit_on=fit_on,
-                    similarity=similarity, resamples=resamples, settings=settings, data_dir=data_dir,
+                    similarity=similarity, resamples=resamples, columns=columns, settings=settings, data_dir=data_dir,
                     text_version=text_version, sample=sample, without_overlap=without_overlap, strict_data=strict_data,
                     strict=strict, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache,
                 )

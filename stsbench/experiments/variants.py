@@ -41,7 +41,8 @@ def measure_variants(
     calibration: str | Path = SHARED, clip: str | Sequence[float] | None = None,
     protocols: str | Sequence[str] = (DEFAULT_PROTOCOL,), tasks: str | Sequence[str] | None = None,
     output: str | Path | None = None, log: Callable[[str], None] | None = None, similarity: str | None = None,
-    resamples: int | None = None, settings: Mapping[str, Any] = MappingProxyType({}), data_dir: str | Path | None = None,
+    resamples: int | None = None, columns: str | None = None, settings: Mapping[str, Any] = MappingProxyType({}),
+    data_dir: str | Path | None = None,
     text_version: str = "senteval", sample: bool = False, without_overlap: str | Sequence[str] = (),
     strict_data: bool = False, strict: bool = False, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
     no_cache: bool = False,
@@ -73,7 +74,8 @@ def measure_variants(
     if output is not None and Path(output).is_dir() and any(Path(output).iterdir()):
         raise StsbenchError(f"{output} is already there: choose another output")
     how: dict[str, Any] = dict(
-        protocols=compared, tasks=tasks, similarity=similarity, resamples=resamples, settings=settings, data_dir=data_dir,
+        protocols=compared, tasks=tasks, similarity=similarity, resamples=resamples, columns=columns, settings=settings,
+        data_dir=data_dir,
         text_version=text_version, sample=sample, without_overlap=without_overlap, strict_data=strict_data, strict=strict,
         cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache,
     )

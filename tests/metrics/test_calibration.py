@@ -9,7 +9,7 @@ from sklearn.metrics import brier_score_loss
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.metrics.bootstrap import resample_counts
+from stsbench.metrics.proportion import wilson
 from stsbench.metrics.thresholds.calibration import (
     METHODS,
     brier,
@@ -85,12 +85,28 @@ def test_the_interval_covers_the_true_threshold():
 
     true = brentq(lambda t: norm.sf(t, 0.6, 0.1) - 4 * norm.sf(t, 0.4, 0.1), 0.3, 0.8)
     rng, inside = np.random.default_rng(4), 0
-    for number in range(80):
+    for _ in range(80):
         label = (rng.random(300) < 0.5).astype(int)
         similarity = rng.normal(0.4, 0.1, 300) + 0.2 * label
-        threshold = threshold_for(similarity, label, 0.8, [resample_counts(300, 200, (number,))])
-        inside += threshold.low <= true <= threshold.high
-    assert inside >= 70
+        threshold = threshold_for(similarity, label, 0.8)
+        inside += threshold.low <= true <= (threshold.high or np.inf)
+    assert 70 <= inside <= 80
+
+
+def test_the_interval_is_where_wilsons_test_does_not_decide():
+    similarity, label = pairs(200, 7)
+    threshold = threshold_for(similarity, label, 0.7)
+
+    def ends(value):
+        return wilson(int(label[similarity >= value].sum()), int((similarity >= value).sum()))
+
+    values = np.sort(similarity)
+    assert ends(threshold.low)[1] >= 0.7 and all(ends(value)[1] < 0.7 for value in values[values < threshold.low])
+    assert ends(threshold.high)[0] > 0.7
+    below = values[values < threshold.high][-1]
+    assert ends(below)[0] <= 0.7
+    few = threshold_for(similarity[:20], label[:20], 0.95)
+    assert few is None or few.high is None  # twenty pairs never show a precision of .95
 
 
 def test_what_cannot_be_is_an_error():

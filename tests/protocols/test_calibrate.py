@@ -29,20 +29,20 @@ def test_the_command(cli, place):
     write_pairs(Path("pairs.csv"))
     code, _, err = cli(*WORDS, "--protocol", "pairs:pairs.csv", "--output", "one")
     assert code == 0, err
-    asked = ("--precision", "0.7", "--precision", "1", "--resamples", "200")
+    asked = ("--precision", "0.7", "--precision", "1")
     code, out, err = cli("calibrate", "one", *asked, "--output", "c.json", "--plot", "c")
     assert code == 0 and "precision 0.7: a similarity of" in out and "Brier score of held-out pairs" in out, err
     assert {path.name for path in Path().glob("c.*")} == {"c.json", "c.png", "c.svg"}
     made = json.loads(Path("c.json").read_text())
     assert made["format"] == "stsbench-calibration/1" and made["pairs"] == 120 and made["matches"] == 40
     assert made["data"] == "pairs.csv" and len(made["curve"]["similarity"]) == len(made["curve"]["probability"])
-    calibration = stsbench.calibrate("one", method="logistic", resamples=0)
+    calibration = stsbench.calibrate("one", method="logistic")
     assert calibration.probability([0.0, 1.0])[0] < calibration.probability(1.0)
     write_pairs(Path("more.csv"), 60)
     assert cli(*WORDS, "--protocol", "pairs:pairs.csv,pairs:more.csv", "--output", "two")[0] == 0
     fails(cli("calibrate", "two"), "two has several tasks: name one (pairs.csv, more.csv)")
     fails(cli("calibrate", "two", "--task", "mor.csv"), "two has no task 'mor.csv'; did you mean more.csv")
-    assert stsbench.calibrate("two", task="more.csv", resamples=0).record.data.n == 60
+    assert stsbench.calibrate("two", task="more.csv").record.data.n == 60
 
 
 def test_a_run_without_labelled_pairs(cli, place):

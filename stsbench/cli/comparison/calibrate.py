@@ -18,15 +18,13 @@ from stsbench.cli.output.messages import echo
 @click.option("--precision", metavar="P", type=click.FloatRange(0, 1, min_open=True), multiple=True,
               default=(0.9, 0.95, 0.99), show_default=True, help="Wanted of the pairs above a threshold; repeatable.")
 @click.option("--folds", type=click.IntRange(2, 100), default=5, show_default=True, help="Of the held-out probabilities.")
-@click.option("--resamples", metavar="N", type=click.IntRange(0, 1_000_000), default=1000, show_default=True,
-              help="Bootstrap samples of the pairs for the thresholds' intervals; 0: none.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of folds and bootstrap.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the folds.")
 @click.option("--output", metavar="FILE.json", type=click.Path(path_type=Path),
               help="Write curve and thresholds as JSON, for another program.")
 @click.option("--plot", "picture", metavar="FILE", type=click.Path(path_type=Path),
               help="Draw reliability and the similarities of both kinds: .png or .svg, or both without a suffix.")
 def calibrate(
-    run: str, task: str | None, method: str, precision: tuple[float, ...], folds: int, resamples: int, seed: int,
+    run: str, task: str | None, method: str, precision: tuple[float, ...], folds: int, seed: int,
     output: Path | None, picture: Path | None,
 ) -> None:
     """The probability that two texts match, by their similarity, and the threshold for a wanted precision.
@@ -42,7 +40,7 @@ def calibrate(
     if picture is not None:
         targets(picture)  # a wrong suffix is an error before anything is computed
     chosen = next(name for name in METHODS if name == method)
-    made = fit(run, task=task, method=chosen, precision=precision, folds=folds, resamples=resamples, seed=seed)
+    made = fit(run, task=task, method=chosen, precision=precision, folds=folds, seed=seed)
     console = console_of(sys.stdout)
     for line in made.lines():
         print_text(console, line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.metrics.bootstrap import interval
 
 from .matching import Cuts
 
@@ -118,38 +116,48 @@ def brier(probability: Floats, label: Floats) -> float:
 @dataclass(frozen=True)
 class Threshold:
     """Pairs at least as similar as `value` have the wanted precision, `precision`; `recall` is the share of the matches that
-    they hold. low, high: the 95 % interval of the threshold, None where too many samples have no such threshold."""
+    they hold. low, high: the 95 % interval of the true threshold, high None where the pairs are too few to bound it."""
 
     value: float
     precision: float
     recall: float
-    low: float | None = None
-    high: float | None = None
+    low: float
+    high: float | None
 
 
-def threshold_for(similarity: Floats, label: Floats, precision: float, blocks: Iterable[Floats] = ()) -> Threshold | None:
+def threshold_for(similarity: Floats, label: Floats, precision: float) -> Threshold | None:
     """The smallest threshold whose pairs have this precision, 0 to 1; None where no threshold has it.
 
-    similarity float (n,), label (n,) 1 for a match, else 0. blocks: (rows, n) of how often each pair was drawn, for the
-    interval: percentiles of the threshold over bootstrap samples.
+    similarity float (n,), label (n,) 1 for a match, else 0. The interval inverts Wilson's test of a share (Wilson 1927) at
+    each threshold: from the smallest one whose pairs may have the precision to the smallest one from which on all have
+    it surely, taking for granted that the precision does not fall as the threshold rises.
     """
     if not 0 < precision <= 1:
         raise StsbenchError(f"precision must be above 0 and at most 1, not {precision}")
     cuts = Cuts(similarity, label)
     true, above = cuts.counts()
-    at = _smallest(true[None], above[None], precision)[0]
-    if at < 0:
+    enough = np.flatnonzero((above > 0) & (true >= precision * above - 1e-9))
+    if not len(enough):
         return None
-    drawn = [np.empty(0)]
-    for weights in blocks:
-        chosen = _smallest(*cuts.counts(weights), precision)
-        drawn.append(np.where(chosen < 0, np.inf, cuts.thresholds[chosen]))
-    low, high = interval(np.concatenate(drawn)) or (None, None)
+    at = enough[-1]
+    low, high = _ends(cuts.thresholds[1:], *_wilson(true[1:], above[1:]), precision)
     return Threshold(float(cuts.thresholds[at]), float(true[at] / above[at]), float(true[at] / true[-1]), low, high)
 
 
-def _smallest(true: Floats, above: Floats, precision: float) -> NDArray[np.int64]:
-    """(rows,) the last cut whose pairs have the precision, -1 where none has."""
-    enough = (above > 0) & (true >= precision * above - 1e-9)
-    last = enough.shape[1] - 1 - np.argmax(enough[:, ::-1], axis=1)
-    return np.where(enough.any(axis=1), last, -1)
+def _ends(thresholds: Floats, lower: Floats, upper: Floats, precision: float) -> tuple[float, float | None]:
+    """thresholds (k,) decreasing, and the ends of the interval of each one's precision."""
+    low = float(thresholds[np.flatnonzero(upper >= precision)[-1]])
+    sure = lower > precision
+    if not sure.any():
+        return low, None
+    first = int(np.argmax(sure))  # above it the pairs are too few to be sure of anything
+    last = first + int(np.argmin(np.r_[sure[first:], False])) - 1
+    return low, float(thresholds[last])
+
+
+def _wilson(hits: Floats, n: Floats) -> tuple[Floats, Floats]:
+    """The 95 % score intervals of shares, as `metrics.proportion.wilson` of each."""
+    z, share = 1.959963984540054, hits / n
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    spread = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return middle - spread, middle + spread

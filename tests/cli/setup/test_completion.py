@@ -82,7 +82,7 @@ def completed(line):
         ("stsbench choose --by late", ["latency"]),
         ("stsbench eval --pool", ["--pooler"]),
         ("stsbench eval --pooler first", ["first_last:embeddings", "first_last:layer1"]),
-        ("stsbench eval --protocol sts,tr", ["sts,transfer"]),
+        ("stsbench eval --protocol sts,tra", ["sts,transfer"]),
         ("stsbench eval --protocol sts:w", ["sts:wmean"]),
         ("stsbench eval --protocol simc", ["simcse"]),
         ("stsbench eval --model mini", ["minilm"]),
