@@ -15,7 +15,7 @@ from stsbench.methods.infocse.method import InfoCSE
 from stsbench.training.modules.backbone import load_backbone
 
 N = 5
-WITHOUT = {"mlm_weight": 0.0}
+WITHOUT = {"mlm_weight": 0.0, "temperature": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_loss_and_gradients_are_those_of_a_loop(folders, family, options):
     assert {name: (term.count, term.weight) for name, term in terms.items()} == {
         "contrastive": (N, 1.0), "mlm": (int((batch.extra["mlm_labels"] != -100).sum()), method.options.mlm_weight)}
     assert method.counts(batch) == {"mlm": terms["mlm"].count}
-    assert terms["contrastive"].value.item() == pytest.approx(contrastive.item(), abs=1e-8)
+    assert terms["contrastive"].value.item() == pytest.approx(contrastive.item(), abs=1e-8) and contrastive > 0.1
     assert terms["mlm"].value.item() == pytest.approx(mlm.item(), abs=1e-8)
     total(terms).backward()
     (contrastive + method.options.mlm_weight * mlm).backward()
@@ -198,7 +198,7 @@ def test_the_share_of_tokens_guessed_is_logged_once(folder):
 def test_weight_0_is_simcse_with_that_head_to_the_last_bit(folder, projector):
     """DiffCSE without its detector is SimCSE behind the same projector: value and gradients, with dropout."""
     values, grads = [], []
-    for kind, options in ((InfoCSE, WITHOUT), (DiffCSE, {"rtd_weight": 0.0})):
+    for kind, options in ((InfoCSE, WITHOUT), (DiffCSE, {"rtd_weight": 0.0, "temperature": 1.0})):
         method = make(kind, folder, {**options, "projector": projector}, dropout=0.3)
         assert method.views(rows(folder), np.random.default_rng(0)).extra == {}
         batch = batch_of(method, rows(folder))
@@ -225,7 +225,7 @@ def test_the_contrastive_term_is_the_same_with_and_without_it(folder):
 def test_the_first_term_as_a_function_of_vectors(folder):
     method = infocse(folder)
     batch = batch_of(method, rows(folder))
-    value = methods.infocse.contrastive_loss(*method.view_vectors(batch))
+    value = methods.infocse.contrastive_loss(*method.view_vectors(batch), temperature=1.0)
     assert value.item() == pytest.approx(method(batch)["contrastive"].value.item(), abs=1e-12)
     with pytest.raises(AttributeError, match="is no function of sentence vectors: contrastive_loss is the first"):
         _ = methods.infocse.loss
