@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from stsbench.encoders.forward.checkpoint import first_line
 from stsbench.encoders.forward.padded import wide_mask
 from stsbench.errors import StsbenchError
-from stsbench.files import sha256_file
 from stsbench.training.api.batch import IGNORED, Term
 from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
@@ -41,10 +40,8 @@ class Auxiliary(nn.Module):
         self.weight = options.mlm_weight
         self.frozen = _first_layers(backbone, options.frozen_layers, dropout=options.frozen_mode == "train")
         self.head = _new_layers(backbone.model, options.head_layers)
-        self.digest: str | None = None
-        if options.head_init == "condenser":
+        if options.head_init == "condenser":  # the folder's digest, which a resumed run compares, is of this file, too
             _load_condenser(self.head, backbone.folder / _FILE)
-            self.digest = sha256_file(backbone.folder / _FILE)
         self.lm_head = LMHead.load(backbone.folder, backbone.model, backbone.name, tied=False)
         self.register_buffer("guesses", torch.zeros(2, dtype=torch.long))
 

@@ -81,11 +81,6 @@ class InfoCSE(Method):
         """masked_accuracy: the share of this process's masked tokens that were guessed right."""
         return {} if self.auxiliary is None else self.auxiliary.metrics()
 
-    def inputs(self) -> dict[str, str]:
-        """The file of a Condenser pre-training's head."""
-        digest = None if self.auxiliary is None else self.auxiliary.digest
-        return {} if digest is None else {"condenser head": digest}
-
     def notes(self) -> list[str]:
         """A masked-LM head that the checkpoint does not have."""
         missing = self.auxiliary is not None and not self.auxiliary.lm_head.stored

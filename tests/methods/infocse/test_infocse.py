@@ -179,6 +179,18 @@ def test_a_head_that_the_checkpoint_lacks_is_said_to_be_new(tmp_path):
     assert method.auxiliary.lm_head.decoder.weight is not method.backbone.model.get_input_embeddings().weight
 
 
+def test_the_mask_of_the_other_attention_of_transformers_is_the_same(folder):
+    method = infocse(folder)
+    batch = batch_of(method, rows(folder), more_padding=2)
+    value = method(batch)["mlm"].value.item()
+    parts = (part for part in method.auxiliary.modules() if hasattr(part, "config"))
+    configs = {id(part.config): part.config for part in parts}.values()
+    assert {config._attn_implementation for config in configs} == {"sdpa"}
+    for config in configs:
+        config._attn_implementation = "eager"
+    assert method(batch)["mlm"].value.item() == pytest.approx(value, abs=1e-12)
+
+
 def test_what_is_exported_is_the_encoder(folder):
     inference = infocse(folder).inference()
     assert (inference.pooler, inference.dense, inference.masked_lm, inference.token_pooler) == ("cls", None, None, None)

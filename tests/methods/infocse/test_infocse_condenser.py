@@ -8,7 +8,6 @@ import torch
 from infocse_oracle import infocse
 
 from stsbench.errors import StsbenchError
-from stsbench.files import sha256_file
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +26,12 @@ def stored(folder, layers=2, place=None):
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_the_layers_are_those_of_the_file_and_its_digest_is_an_input(folders, family):
+def test_the_layers_are_those_of_the_file(folders, family):
     folder, head = stored(folders[family])
     method, other = infocse(folder, head_init="condenser"), infocse(folder)
     loaded, random = (each.auxiliary.head.state_dict() for each in (method, other))
     assert loaded.keys() == head.keys() and all(torch.equal(loaded[name], value.double()) for name, value in head.items())
     assert not torch.equal(random["0.output.dense.weight"], loaded["0.output.dense.weight"])
-    assert method.inputs() == {"condenser head": sha256_file(folder / "model.pt")} and other.inputs() == {}
 
 
 class Planted:
