@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from . import diffaug as diffaug
     from . import diffcse as diffcse
     from . import esimcse as esimcse
+    from . import infocse as infocse
     from . import isbert as isbert
     from . import mirrorbert as mirrorbert
     from . import mlm as mlm
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .diffaug.options import DiffAugOptions as DiffAug
     from .diffcse.options import DiffCSEOptions as DiffCSE
     from .esimcse.options import ESimCSEOptions as ESimCSE
+    from .infocse.options import InfoCSEOptions as InfoCSE
     from .isbert.options import ISBERTOptions as ISBERT  # noqa: N814
     from .mirrorbert.options import MirrorBERTOptions as MirrorBERT
     from .mlm.options import MaskedLMOptions as MaskedLM
@@ -54,6 +56,7 @@ _FOLDERS = {
     "DiffCSE": "diffcse",
     "ESimCSE": "esimcse",
     "ISBERT": "isbert",
+    "InfoCSE": "infocse",
     "MaskedLM": "mlm",
     "MirrorBERT": "mirrorbert",
     "PromptBERT": "promptbert",
@@ -66,9 +69,9 @@ _FOLDERS = {
 
 __all__ = [
     "ISBERT", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
-    "DiffCSE", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct", "declutr",
-    "diffaug", "diffcse", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert", "sgopt",
-    "simcse",
+    "DiffCSE", "ESimCSE", "InfoCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct",
+    "declutr", "diffaug", "diffcse", "esimcse", "infocse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse",
+    "sbert", "sgopt", "simcse",
 ]
 
 

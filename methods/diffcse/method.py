@@ -13,7 +13,7 @@ from stsbench.data.text.following import followed
 from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.gathering import counted, gather
+from stsbench.training.api.gathering import apply_to_all_rows, counted
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.api.queue import NegativeQueue
@@ -162,20 +162,15 @@ class DiffCSE(Method):
     def _project(self, raw: Tensor, shares: Shares) -> Tensor:
         """(v * n, d) vectors, view after view -> (v * n, d').
 
-        With training.gather exact, BatchNorm's statistics are over the views of all processes: each projects all rows and
-        keeps its own, so that several processes equal one. Else they are over its own, as in the released code.
+        With training.gather exact, BatchNorm's statistics are over the views of all processes. Else they are over its own,
+        as in the released code.
         """
         if self.projector is None:
             return raw
-        alone = len(shares.sizes) == 1 or self.gather_mode != "exact" or not self.training
-        if alone or not isinstance(self.projector, BatchNormProjector):
-            projected: Tensor = self.projector(raw)
-            return projected
-        n = shares.sizes[shares.rank]
-        rows = gather(raw.unflatten(0, (-1, n)).transpose(0, 1).flatten(1), shares, "exact")  # (N, v * d)
-        every = rows.unflatten(1, (-1, raw.shape[1])).transpose(0, 1)  # (v, N, d)
-        projected = self.projector(every.flatten(0, 1)).unflatten(0, every.shape[:2])
-        return projected[:, shares.start : shares.start + n].flatten(0, 1)
+        if isinstance(self.projector, BatchNormProjector):
+            return apply_to_all_rows(self.projector, raw, shares, self.gather_mode)
+        projected: Tensor = self.projector(raw)
+        return projected
 
     def _contrastive(self, vectors: Tensor, n: int, shares: Shares) -> dict[str, Term]:
         options = self.options

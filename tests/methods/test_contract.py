@@ -43,7 +43,8 @@ ITS_OWN = {"sarcse": ("sums", "tokens"), "diffcse": STATISTICS, "diffcse-rtd": (
            "ct-in-batch": ("log_scale",)}
 STEADY = {"options.temperature": 0.5, "training.epsilon": 1e-3}  # or rounding is blown up
 STILL = {
-    "diffcse": STEADY, "diffcse-rtd": {"options.generator_mode": "eval", "options.replacement": "argmax", **STEADY},
+    "diffcse": STEADY, "infocse": STEADY,
+    "diffcse-rtd": {"options.generator_mode": "eval", "options.replacement": "argmax", **STEADY},
     "ct": {"options.keep": "model1"},
 }
 

@@ -24,8 +24,8 @@ from stsbench.training.recipes.methods import load_method, options_of
 from stsbench.training.rows.batches import to_batch
 
 NAMES = {"mirrorbert": "mirror-bert", "sgopt": "sg-opt", "isbert": "is-bert"}
-WITH_LOSS = sorted({*FOLDERS} - {"cmlm", "declutr", "diffcse", "mlm", "sarcse"})
-FIRST_TERM = ("declutr", "diffcse", "sarcse")
+WITH_LOSS = sorted({*FOLDERS} - {"cmlm", "declutr", "diffcse", "infocse", "mlm", "sarcse"})
+FIRST_TERM = ("declutr", "diffcse", "infocse", "sarcse")
 INFO_NCE = {
     "simcse": "loss", "promptbert": "loss", "diffaug": "loss", "diffcse": "contrastive_loss", "sarcse": "contrastive_loss",
 }
@@ -196,6 +196,8 @@ CASES = {
                 lambda m, b: methods.diffaug.loss(*m.view_vectors(b))),
     "diffcse": ({"rtd_weight": 0.0, **ASKED}, "cls", PLAIN, "contrastive",
                 lambda m, b: methods.diffcse.contrastive_loss(*m.view_vectors(b), **ASKED)),
+    "infocse": ({"mlm_weight": 0.0, **ASKED}, "cls", PLAIN, "contrastive",
+                lambda m, b: methods.infocse.contrastive_loss(*m.view_vectors(b), **ASKED)),
     "sarcse": ({"beta": 0.0, "gamma": 0.0}, "text_cnn", PLAIN, "contrastive",
                lambda m, b: methods.sarcse.contrastive_loss(*views(m, b))),
     "ct": ({"k": 1, "reduction": "mean"}, "mean", PLAIN, "tension",

@@ -40,6 +40,7 @@ WITH = {
     ("diffcse", "edit_ratio"): ("diffcse-rtd", {"options.operators": ["replace", "delete"]}, {"options.edit_ratio": 0.6}),
     **{(method, "repeat"): (method, {}, {"options.repeat": change})
        for method, change in (("simcse", {"rate": 0.5}), ("diffcse", {"rate": 0.5}), ("esimcse", None))},
+    ("infocse", "frozen_mode"): ("infocse", {"backbone.dropout": 0.1}, {"options.frozen_mode": "train"}),
     ("mirror-bert", "min_chars"): ("mirror-bert", {}, {"options.min_chars": 1}),
     ("promptbert", "denoise_second_shift"): (
         "promptbert", {"options.second_template": OTHER}, {"options.denoise_second_shift": "first"}),
@@ -55,6 +56,7 @@ WITH = {
 ELSEWHERE = {
     ("declutr", "spans"), ("declutr", "short"), ("diffaug", "text"), ("promptbert", "text"), ("diffaug", "denoise_start"),
     ("promptbert", "denoise_start"), ("diffcse", "generator"), ("diffcse", "augmented_as"), ("simcse", "thesaurus"),
+    ("infocse", "head_init"),
     ("simcse", "replacer"), ("diffaug", "diagnose"), ("mirror-bert", "first_occurrence"), ("mirror-bert", "literal_mask"),
     *((method, "view") for method in ("diffaug", "diffcse", "promptbert", "rankcse", "sarcse")),
     *((method, "queue") for method in ("simcse", "diffcse", "esimcse")),  # from the second batch on: test_esimcse.py

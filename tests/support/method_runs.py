@@ -26,6 +26,7 @@ RUNS = {
     "simcse-semi": ("simcse", {"semi.procedure": "sup-joint", "labelled.file": "pairs", "labelled.batch_size": 6}),
     "mlm": ("mlm", {"data.held_out": 5, "selection.by": "held-out"}),
     "esimcse": ("esimcse", {"options.queue": {"size": 9, "momentum": 0.9, "start": "random"}, "options.repeat.rate": 0.5}),
+    "infocse": ("infocse", {"options.frozen_layers": 1, "options.mlm_weight": 0.1}),
     "diffcse": ("diffcse", {"options.task": "conditional_mlm", "options.generator": None,
                             "options.sentence": "next", "data.contiguous": True, "data.file": "documents"}),
     "diffcse-rtd": ("diffcse", {"options.generator": "model", "options.replacement": "sampling"}),
@@ -64,7 +65,7 @@ A, NLI, RANKED = "contrastive", "nli", ("ranking", "consistency")
 # name -> stage -> the terms of its loss
 TERMS = {
     "simcse": {"main": {A, "mlm"}}, "simcse-given": {"main": {A}}, "simcse-semi": {"sup": {NLI}, "main": {A, NLI}},
-    "mlm": {"main": {"mlm"}}, "esimcse": {"main": {A}},
+    "mlm": {"main": {"mlm"}}, "esimcse": {"main": {A}}, "infocse": {"main": {A, "mlm"}},
     "diffcse": {"main": {A, "conditional_mlm_next"}}, "diffcse-rtd": {"main": {A, "rtd"}},
     "sarcse": {"main": {A, "reconstruction", "reconstruction_positive"}}, "promptbert": {"main": {A}},
     "rankcse": {"main": {A, *RANKED}}, "rankcse-given": {"main": {A, *RANKED}}, "promptbert-ranked": {"main": {A, *RANKED}},

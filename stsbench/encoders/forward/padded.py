@@ -150,7 +150,7 @@ def soft_inputs(
         check_layers(len(slots), model.config.num_hidden_layers)
         if model.training and any(getattr(part, "gradient_checkpointing", False) for part in model.modules()):
             raise EncoderError("transformers drops a prefix of keys and values under gradient checkpointing: switch it off")
-        inputs |= {"past_key_values": _cache(model, slots), "attention_mask": _wide_mask(model, real, slots[0][0].shape[1])}
+        inputs |= {"past_key_values": _cache(model, slots), "attention_mask": wide_mask(model, real, slots[0][0].shape[1])}
     return inputs
 
 
@@ -168,7 +168,7 @@ def _cache(model: Any, slots: Sequence[tuple[Tensor, Tensor]]) -> Any:
     return cache
 
 
-def _wide_mask(model: Any, real: Tensor, slots: int) -> Tensor:
+def wide_mask(model: Any, real: Tensor, slots: int) -> Tensor:
     """(n, 1, L, P + L): true or 0 where a token may look, at every slot and at real tokens, as the attention reads it."""
     visible = torch.cat([real.new_ones(len(real), slots), real], 1)[:, None, None].expand(-1, -1, real.shape[1], -1)
     if model.config._attn_implementation == "sdpa":

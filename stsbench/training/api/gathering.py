@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from stsbench.training.api.batch import Shares
@@ -36,6 +36,23 @@ def gather(vectors: Tensor, shares: Shares, mode: Gathering = "exact") -> Tensor
     rows = _collect(vectors.detach(), shares)
     rows[shares.rank] = vectors
     return torch.cat(rows)
+
+
+def apply_to_all_rows(module: nn.Module, vectors: Tensor, shares: Shares, mode: Gathering = "exact") -> Tensor:
+    """(v * n, d') what `module` gives for this process's (v * n, d) vectors, view after view, where it looks at all rows of
+    a call, as batch normalisation does. In train mode every process must call.
+
+    "exact": at the rows of all processes, in the order that one process has them in, so that several processes equal one;
+    each computes all and keeps its own. Else, and in eval mode, at its own alone.
+    """
+    if len(shares.sizes) == 1 or mode != "exact" or not module.training:
+        alone: Tensor = module(vectors)
+        return alone
+    n = shares.sizes[shares.rank]
+    rows = gather(vectors.unflatten(0, (-1, n)).transpose(0, 1).flatten(1), shares, "exact")  # (N, v * d)
+    every = rows.unflatten(1, (-1, vectors.shape[1])).transpose(0, 1)  # (v, N, d)
+    projected: Tensor = module(every.flatten(0, 1)).unflatten(0, every.shape[:2])
+    return projected[:, shares.start : shares.start + n].flatten(0, 1)
 
 
 def counted(count: int, device: torch.device) -> Shares:

@@ -11,8 +11,8 @@ REFUSED = {
     "ct": "makes other texts of them", "declutr": "contrasts other texts than the rows",
     "rankcse": "ranks by its own options",
 }
-TAKEN = ("simcse", "simcse-given", "simcse-semi", "esimcse", "diffcse", "promptbert", "sarcse", "diffaug", "consert",
-         "ct-in-batch", "mirror-bert")
+TAKEN = ("simcse", "simcse-given", "simcse-semi", "esimcse", "infocse", "diffcse", "promptbert", "sarcse", "diffaug",
+         "consert", "ct-in-batch", "mirror-bert")
 
 
 @pytest.fixture(scope="module")

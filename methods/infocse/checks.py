@@ -1,0 +1,39 @@
+"""Which of InfoCSE's options and backbones go together: whatever would have no effect is refused."""
+
+from __future__ import annotations
+
+from stsbench.encoders.forward.padded import known_family
+from stsbench.errors import StsbenchError
+from stsbench.training.api.options import refuse_idle
+from stsbench.training.modules.backbone import Backbone
+
+from .options import InfoCSEOptions
+
+_OF_THE_RECONSTRUCTION = ("mlm_probability", "frozen_layers", "frozen_mode", "head_layers", "head_init")
+
+
+def check_options(options: InfoCSEOptions) -> None:
+    """Raises StsbenchError, one line, for options that have no effect."""
+    if options.mlm_weight == 0:
+        refuse_idle(options, _OF_THE_RECONSTRUCTION, "nothing is reconstructed with options.mlm_weight 0")
+
+
+def check_backbone(options: InfoCSEOptions, backbone: Backbone) -> None:
+    """Raises StsbenchError, one line, for a pooler or a model that the reconstruction cannot be built on."""
+    if backbone.pooler != "cls":
+        raise StsbenchError(f"infocse trains the pooler cls, not {backbone.pooler}: set backbone.pooler cls")
+    if options.mlm_weight == 0:
+        return
+    if not known_family(backbone.model):
+        raise StsbenchError(
+            f"infocse reconstructs with layers of BERT's or RoBERTa's kind, and {backbone.name} is a "
+            f"{type(backbone.model).__name__}: take such a backbone, or set options.mlm_weight 0"
+        )
+    layers = int(backbone.model.config.num_hidden_layers)
+    if options.frozen_layers > layers:
+        raise StsbenchError(
+            f"options.frozen_layers {options.frozen_layers} is more than the {layers} layers of {backbone.name}: "
+            f"--set options.frozen_layers={layers}"
+        )
+    if backbone.tokenizer.mask_token_id is None:
+        raise StsbenchError(f"options.mlm_weight needs a mask token, and the tokenizer of {backbone.name} has none")

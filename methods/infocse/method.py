@@ -1,0 +1,99 @@
+"""InfoCSE (Wu et al. 2022): SimCSE, and a [CLS] vector by which other layers can rebuild the sentence's masked tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.training.api.batch import IGNORED, Batch, Examples, Shares, Term, Views
+from stsbench.training.api.contrasting import contrast
+from stsbench.training.api.gathering import apply_to_all_rows, counted
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import Needs
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.lm_head import made_up
+from stsbench.training.modules.masking import mask_tokens
+from stsbench.training.modules.projector import BatchNormProjector
+
+from .auxiliary import Auxiliary
+from .checks import check_backbone, check_options
+from .options import InfoCSEOptions
+
+
+class InfoCSE(Method):
+    """L = L_contrast + w L_mlm, unsupervised, on plain sentences. With w 0 it is SimCSE with the projector chosen."""
+
+    name = "infocse"
+    Options = InfoCSEOptions
+    options: InfoCSEOptions
+
+    def __init__(self, backbone: Backbone, options: InfoCSEOptions) -> None:
+        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go with it."""
+        super().__init__(backbone, options)
+        check_options(options)
+        check_backbone(options, backbone)
+        width, std = backbone.width, getattr(backbone.model.config, "initializer_range", 0.02)
+        batchnorm = options.projector == "batchnorm"
+        self.projector = BatchNormProjector(width, width, std) if batchnorm else MLPHead(width, std)
+        # behind the projector: its weights are then those of a run without the reconstruction
+        self.auxiliary = Auxiliary(backbone, options) if options.mlm_weight > 0 else None
+
+    @classmethod
+    def needs(cls, options: InfoCSEOptions) -> Needs:
+        """Sentences; dropout, as the views are the sentence twice."""
+        check_options(options)
+        return Needs(dropout=True)
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The sentence twice; in extra "mlm_ids" a masked copy of each view, and in "mlm_labels" the tokens to guess."""
+        views = Views([rows.ids("sentence")] * 2)
+        if self.auxiliary is not None:
+            tokenizer, probability = self.backbone.tokenizer, self.options.mlm_probability
+            special, mask_id, vocabulary = tokenizer.all_special_ids, tokenizer.mask_token_id, len(tokenizer)
+            copies = [mask_tokens(ids, special, mask_id, vocabulary, rng, probability) for ids in views.tokens]
+            views.extra = {"mlm_ids": [ids for ids, _ in copies], "mlm_labels": [labels for _, labels in copies]}
+        return views
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """contrastive: InfoNCE between the projected vectors of the two views; mlm: the reconstruction, by the vectors
+        before the projector."""
+        raw = self.backbone.pooled(batch.ids, batch.mask)
+        first, second = self._project(raw, batch.shares).split(len(batch))
+        temperature = self.options.temperature
+        terms = {"contrastive": contrast(first, second, [], batch.shares, self.gather_mode, temperature=temperature)}
+        if self.auxiliary is not None:
+            terms["mlm"] = self.auxiliary(batch.extra["mlm_ids"], batch.mask, batch.extra["mlm_labels"], raw)
+        return terms
+
+    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(n, d) projected vectors. BatchNorm's statistics are over these rows, with training.gather exact those of all
+        processes, every one of which must call then."""
+        raw = self.backbone.pooled(ids, mask)
+        everywhere = self.training and self.gather_mode == "exact"
+        return self._project(raw, counted(len(raw), raw.device) if everywhere else Shares((len(raw),)))
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """mlm: the masked tokens."""
+        return {} if self.auxiliary is None else {"mlm": int((batch.extra["mlm_labels"] != IGNORED).sum())}
+
+    def metrics(self) -> dict[str, float]:
+        """masked_accuracy: the share of this process's masked tokens that were guessed right."""
+        return {} if self.auxiliary is None else self.auxiliary.metrics()
+
+    def notes(self) -> list[str]:
+        """A masked-LM head that the checkpoint does not have."""
+        missing = self.auxiliary is not None and not self.auxiliary.lm_head.stored
+        return [made_up(self.backbone.name)] if missing else []
+
+    def inference(self) -> Inference:
+        """The encoder by [CLS], without the projector."""
+        return Inference(self.backbone.model, self.backbone.tokenizer, "cls")
+
+    def _project(self, raw: Tensor, shares: Shares) -> Tensor:
+        """(v * n, d) vectors, view after view -> (v * n, d). With training.gather exact, BatchNorm's statistics are over the
+        views of all processes; else over its own, as in the released code."""
+        if isinstance(self.projector, BatchNormProjector):
+            return apply_to_all_rows(self.projector, raw, shares, self.gather_mode)
+        projected: Tensor = self.projector(raw)
+        return projected
