@@ -15,6 +15,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method, settings
     "simcse triplets": ("simcse", {"options.view": "given", "data.file": str(SAMPLE / "nli_for_simcse.csv"),
                                    "data.columns": {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"}}),
     "esimcse": ("esimcse", {}),
+    "whitenedcse": ("whitenedcse", {"options.eps": 1e-5}),
     "rankcse": ("rankcse", {"options.teachers": [{"model": "minilm"}]}),
     "mlm": ("mlm", {"data.held_out": 0}),
     "diffcse": ("diffcse", {"options.generator": None}),
