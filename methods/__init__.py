@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from . import sbert as sbert
     from . import sgopt as sgopt
     from . import simcse as simcse
+    from . import whitenedcse as whitenedcse
     from .cmlm.options import ConditionalMaskedLMOptions as ConditionalMaskedLM
     from .consert.options import ConSERTOptions as ConSERT
     from .ct.options import ContrastiveTensionOptions as ContrastiveTension
@@ -46,6 +47,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .sbert.options import SBERTOptions as SBERT  # noqa: N814
     from .sgopt.options import SGOPTOptions as SGOPT  # noqa: N814
     from .simcse.options import SimCSEOptions as SimCSE
+    from .whitenedcse.options import WhitenedCSEOptions as WhitenedCSE
 
 _FOLDERS = {
     "ConSERT": "consert",
@@ -65,13 +67,14 @@ _FOLDERS = {
     "SBERT": "sbert",
     "SGOPT": "sgopt",
     "SimCSE": "simcse",
+    "WhitenedCSE": "whitenedcse",
 }
 
 __all__ = [
     "ISBERT", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
-    "DiffCSE", "ESimCSE", "InfoCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct",
-    "declutr", "diffaug", "diffcse", "esimcse", "infocse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse",
-    "sbert", "sgopt", "simcse",
+    "DiffCSE", "ESimCSE", "InfoCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "WhitenedCSE", "cmlm",
+    "consert", "ct", "declutr", "diffaug", "diffcse", "esimcse", "infocse", "isbert", "mirrorbert", "mlm", "promptbert",
+    "rankcse", "sarcse", "sbert", "sgopt", "simcse", "whitenedcse",
 ]
 
 

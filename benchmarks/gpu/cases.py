@@ -16,6 +16,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method, settings
                                    "data.columns": {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"}}),
     "esimcse": ("esimcse", {}),
     "infocse": ("infocse", {}),
+    "whitenedcse": ("whitenedcse", {"options.eps": 1e-5}),
     "rankcse": ("rankcse", {"options.teachers": [{"model": "minilm"}]}),
     "mlm": ("mlm", {"data.held_out": 0}),
     "diffcse": ("diffcse", {"options.generator": None}),

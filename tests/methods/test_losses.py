@@ -181,6 +181,14 @@ def tension(method, batch):
             for encoder, row in zip((method.first, method.backbone), rows, strict=True)]
 
 
+def first(method, batch):
+    return method._compared(batch)[0]
+
+
+def later(method, batch):
+    return torch.cat(method._compared(batch)[1:])
+
+
 ASKED = {"temperature": 0.3}
 # folder -> options, pooler, rows, the term, and the loss of the vectors that the method compares
 CASES = {
@@ -210,6 +218,8 @@ CASES = {
                       lambda m, b: methods.sbert.triplet_loss(*views(m, b), margin=2.0)),
     "rankcse": ({"teachers": [{"model": "lexical:token-set"}], "loss": "listnet"}, "cls", PLAIN, "ranking",
                 lambda m, b: methods.rankcse.loss(*m.view_vectors(b), b.by_row["teacher similarities"], loss="listnet")),
+    "whitenedcse": ({"split": "per_view", "groups": 8, "eps": 0.1, **ASKED}, "cls", PLAIN, "contrastive",
+                    lambda m, b: methods.whitenedcse.loss(first(m, b), later(m, b), **ASKED)),
     "sgopt": ({"projection_width": 8}, "mean", PLAIN, "contrastive",
               lambda m, b: methods.sgopt.loss(m.projector(*views(m, b)), layers(m, b))),
     "isbert": ({}, "mean_cnn", PLAIN, None, lambda m, b: methods.isbert.loss(*features(m, b))),
@@ -303,6 +313,7 @@ def test_a_loss_loads_torch_and_no_model_code():
     lambda z: methods.simcse.loss(z[:3], z), lambda z: methods.promptbert.loss(z, z[:1]),
     lambda z: methods.diffaug.loss(z[:3], z),
     lambda z: methods.diffcse.contrastive_loss(z[:3], z), lambda z: methods.sarcse.contrastive_loss(z[0], z[0]),
+    lambda z: methods.whitenedcse.loss(z[:3], z),
     lambda z: methods.simcse.loss(z, z, z[:3]), lambda z: methods.sbert.triplet_loss(z, z, z[:1]),
     lambda z: methods.sbert.regression_loss(z, z, torch.rand(5, 1)),
     lambda z: methods.sbert.regression_loss(z, z[:1], torch.rand(5)),

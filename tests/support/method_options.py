@@ -39,7 +39,8 @@ WITH = {
     ("diffcse", "combine"): ("diffcse-rtd", {"options.operators": ["replace", "delete"]}, {"options.combine": "choice"}),
     ("diffcse", "edit_ratio"): ("diffcse-rtd", {"options.operators": ["replace", "delete"]}, {"options.edit_ratio": 0.6}),
     **{(method, "repeat"): (method, {}, {"options.repeat": change})
-       for method, change in (("simcse", {"rate": 0.5}), ("diffcse", {"rate": 0.5}), ("esimcse", None))},
+       for method, change in (("simcse", {"rate": 0.5}), ("diffcse", {"rate": 0.5}), ("esimcse", None),
+                              ("whitenedcse", {"rate": 0.5}))},
     ("infocse", "frozen_mode"): ("infocse", {"backbone.dropout": 0.1}, {"options.frozen_mode": "train"}),
     ("mirror-bert", "min_chars"): ("mirror-bert", {}, {"options.min_chars": 1}),
     ("promptbert", "denoise_second_shift"): (
@@ -49,6 +50,8 @@ WITH = {
     ("sg-opt", "last_layer"): ("sg-opt", {}, {"options.last_layer": 1}),
     ("sg-opt", "reference_dropout"): ("sg-opt", {"backbone.dropout": 0.1}, {"options.reference_dropout": True}),
     ("sg-opt", "skip_negative"): ("sg-opt", {"options.objective": "opt2"}, {"options.skip_negative": True}),
+    ("whitenedcse", "groups"): ("whitenedcse", {}, {"options.groups": 2}),
+    ("whitenedcse", "views"): ("whitenedcse", {}, {"options.views": 2}),
     ("simcse", "rate"): ("simcse", CROP, {"options.rate": 0.6}),
     ("simcse", "augment_both"): ("simcse", CROP, {"options.augment_both": True}),
 }

@@ -35,6 +35,7 @@ RUNS = {
                                   "options.loss": "listnet", "options.head": "mlp"}),
     "promptbert-ranked": ("promptbert", {"options.template": TEMPLATE, "ranking.teachers": TEACHERS[:1],
                                          "ranking.loss": "listnet", "training.accumulate": 2}),
+    "whitenedcse": ("whitenedcse", {"options.groups": 4, "options.eps": 0.1}),
     "sarcse": ("sarcse", {"backbone.text_cnn": {"kernels": [2, 3], "channels": 6}}),
     "promptbert": ("promptbert", {"options.template": TEMPLATE, "options.second_template": "a man : {} eats [MASK] ."}),
     "promptbert-words": ("promptbert", {"options.template": TEMPLATE, "options.second_template": None,
@@ -65,7 +66,7 @@ A, NLI, RANKED = "contrastive", "nli", ("ranking", "consistency")
 # name -> stage -> the terms of its loss
 TERMS = {
     "simcse": {"main": {A, "mlm"}}, "simcse-given": {"main": {A}}, "simcse-semi": {"sup": {NLI}, "main": {A, NLI}},
-    "mlm": {"main": {"mlm"}}, "esimcse": {"main": {A}}, "infocse": {"main": {A, "mlm"}},
+    "mlm": {"main": {"mlm"}}, "esimcse": {"main": {A}}, "infocse": {"main": {A, "mlm"}}, "whitenedcse": {"main": {A}},
     "diffcse": {"main": {A, "conditional_mlm_next"}}, "diffcse-rtd": {"main": {A, "rtd"}},
     "sarcse": {"main": {A, "reconstruction", "reconstruction_positive"}}, "promptbert": {"main": {A}},
     "rankcse": {"main": {A, *RANKED}}, "rankcse-given": {"main": {A, *RANKED}}, "promptbert-ranked": {"main": {A, *RANKED}},

@@ -12,7 +12,7 @@ REFUSED = {
     "rankcse": "ranks by its own options",
 }
 TAKEN = ("simcse", "simcse-given", "simcse-semi", "esimcse", "infocse", "diffcse", "promptbert", "sarcse", "diffaug",
-         "consert", "ct-in-batch", "mirror-bert")
+         "consert", "ct-in-batch", "mirror-bert", "whitenedcse")
 
 
 @pytest.fixture(scope="module")

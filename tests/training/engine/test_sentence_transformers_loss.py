@@ -113,6 +113,7 @@ CASES = {
     "simcse-mlm": (methods.SimCSE(mlm_weight=0.1), "cls"),
     "esimcse": (methods.ESimCSE(), "cls"),
     "infocse": (methods.InfoCSE(frozen_layers=1), "cls"),
+    "whitenedcse": (methods.WhitenedCSE(groups=4, eps=0.1), "cls"),
     "consert": (methods.ConSERT(), "mean"),
     "consert-sup": (methods.ConSERT(setting="joint", joint_views=("none", "adversarial"), joint_rates=(None, None)), "mean",
                     "pairs.tsv", "labelled"),
