@@ -45,12 +45,12 @@ class Shape:
         values = 2 * true / (true + false + share) if name == "f1" else true - false
         return float(grid[np.argmax(values)])
 
-    def precise(self, share: float) -> float:
-        """The smallest threshold with PRECISION, on a grid."""
+    def precise(self, share: float) -> float | None:
+        """The smallest threshold with PRECISION, on a grid; None where the precision is nowhere so high."""
         grid = np.linspace(-1, 2, 300_001)
         true, false = share * self.match.sf(grid), (1 - share) * self.other.sf(grid)
-        enough = true >= PRECISION * (true + false)
-        return float(grid[np.argmax(enough & (true + false > 1e-6))])
+        enough = (true >= PRECISION * (true + false)) & (true + false > 1e-6)
+        return float(grid[np.argmax(enough)]) if enough.any() else None
 
     def draw(self, n: int, share: float, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """n pairs: similarities and labels."""
@@ -85,8 +85,9 @@ def coverage(shape: Shape, share: float, n: int, simulations: int, resamples: in
                 ends = threshold_interval(getattr(scores, f"{name}_threshold"), draws.shifts[name])
                 inside[2 * i + 1] += _covers(ends, wanted[name])
         threshold = threshold_for(similarity, label, PRECISION)
-        inside[4] += threshold is None or threshold.low <= precise <= (threshold.high or np.inf)
-    return list(100 * inside / simulations)
+        inside[4] += threshold is None or (
+            precise is not None and threshold.low <= precise <= (threshold.high or np.inf))
+    return [*(100 * inside[:4] / simulations), np.nan if precise is None else 100 * inside[4] / simulations]
 
 
 def _covers(ends: tuple[float, float] | None, value: float) -> bool:
@@ -104,7 +105,8 @@ def main(show: Callable[[str], object] = print) -> None:
     for shape in SHAPES:
         for share, n in ((0.5, 100), (0.5, 300), (0.5, 1000), (0.2, 300), (0.2, 1000)):
             cells = coverage(shape, share, n, chosen.simulations, chosen.resamples)
-            show(f"| {shape.name} | {100 * share:.0f} % | {n} | " + " | ".join(f"{cell:.1f}" for cell in cells) + " |")
+            shown = " | ".join("" if np.isnan(cell) else f"{cell:.1f}" for cell in cells)
+            show(f"| {shape.name} | {100 * share:.0f} % | {n} | {shown} |")
 
 
 if __name__ == "__main__":
