@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from . import isbert as isbert
     from . import mirrorbert as mirrorbert
     from . import mlm as mlm
+    from . import pcl as pcl
     from . import promptbert as promptbert
     from . import rankcse as rankcse
     from . import sarcse as sarcse
@@ -38,6 +39,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .isbert.options import ISBERTOptions as ISBERT  # noqa: N814
     from .mirrorbert.options import MirrorBERTOptions as MirrorBERT
     from .mlm.options import MaskedLMOptions as MaskedLM
+    from .pcl.options import PCLOptions as PCL  # noqa: N814
     from .promptbert.options import PromptBERTOptions as PromptBERT
     from .rankcse.options import RankCSEOptions as RankCSE
     from .sarcse.options import SARCSEOptions as SARCSE  # noqa: N814
@@ -56,6 +58,7 @@ _FOLDERS = {
     "ISBERT": "isbert",
     "MaskedLM": "mlm",
     "MirrorBERT": "mirrorbert",
+    "PCL": "pcl",
     "PromptBERT": "promptbert",
     "RankCSE": "rankcse",
     "SARCSE": "sarcse",
@@ -65,10 +68,10 @@ _FOLDERS = {
 }
 
 __all__ = [
-    "ISBERT", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
-    "DiffCSE", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct", "declutr",
-    "diffaug", "diffcse", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert", "sgopt",
-    "simcse",
+    "ISBERT", "PCL", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR",
+    "DiffAug", "DiffCSE", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct",
+    "declutr", "diffaug", "diffcse", "esimcse", "isbert", "mirrorbert", "mlm", "pcl", "promptbert", "rankcse", "sarcse",
+    "sbert", "sgopt", "simcse",
 ]
 
 
