@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.encoders.forward.checkpoint import load_model
+from stsbench.encoders.forward.dropout import dropout_rates
 from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.encoders.transformer.find import resolve_base
@@ -63,8 +64,13 @@ class Peer(nn.Module):
 
 
 def _other(folder: Path, name: str, backbone: Backbone) -> Any:
-    """The transformer of a folder, if it reads the backbone's tokens and gives vectors of its width."""
-    other = load_backbone(folder, name, max_length=backbone.max_length, offline=getattr(backbone, "offline", False))
+    """The transformer of a folder, with the backbone's rate of dropout, if it reads the backbone's tokens and gives vectors
+    of its width."""
+    rates = {*dropout_rates(backbone.model.config).values()}
+    other = load_backbone(
+        folder, name, max_length=backbone.max_length, dropout=rates.pop() if len(rates) == 1 else None,
+        offline=getattr(backbone, "offline", False),
+    )
     what = f"{_OPTION} {name} must have the %s of {backbone.name}, and it has not: name another, or null for the backbone's"
     if other.tokenizer.get_vocab() != backbone.tokenizer.get_vocab():
         raise StsbenchError(what % "vocabulary")
