@@ -99,7 +99,8 @@ def test_every_weight_weighs_its_term_and_zero_leaves_it_out(folders):
     names = [f"{term}_weight" for term in TERMS]
     weights = dict(zip(names, (2.0, 0.5, 3.0, 0.25, 0.75, 1.5), strict=True))
     method = pcl(folders["bert"], **FEW, **weights)
-    assert {f"{name}_weight": term.weight for name, term in method(batch_of(method, rows(folders["bert"]))).items()} == weights
+    terms = method(batch_of(method, rows(folders["bert"])))
+    assert {f"{name}_weight": term.weight for name, term in terms.items()} == weights
     for name in names[1:]:
         method = pcl(folders["bert"], **FEW, **{name: 0.0})
         assert {f"{term}_weight" for term in method(batch_of(method, rows(folders["bert"])))} == {*names} - {name}
@@ -303,15 +304,15 @@ def test_every_choice_of_the_peer_shows_in_loss_or_gradients(folders, change):
     for peer in ({}, change):
         method = pcl(folders["bert"], **FEW, peer=peer)
         sum(term.value for term in method(batch_of(method, rows(folders["bert"]))).values()).backward()
-        seen.append([(name, float(weight.grad.norm())) for name, weight in method.named_parameters() if weight.requires_grad])
+        seen.append([(name, float(gradient.norm())) for name, gradient in gradients(method).items()])
     assert seen[0] != seen[1]
 
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_the_loss_as_a_function_of_vectors(folders, clean):
-    options = {"group_positive": "bce", "reduce": "row"} if clean else {}
-    for peer in ({"mask": clean}, None):
-        method = pcl(folders["bert"], **FEW, **(options if peer else {key: options[key] for key in [*options][:1]}), peer=peer)
+    kind = {"group_positive": "bce"} if clean else {}
+    for peer, more in (({"mask": clean}, {"reduce": "row"} if clean else {}), (None, {})):
+        method = pcl(folders["bert"], **FEW, **kind, **more, peer=peer)
         batch = batch_of(method, rows(folders["bert"]))
         z = method.vectors(batch.ids, batch.mask).split(N)
         q = None if peer is None else method.head(method.peer(batch.ids, batch.mask)).split(N)

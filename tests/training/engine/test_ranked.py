@@ -11,7 +11,7 @@ REFUSED = {
     "ct": "makes other texts of them", "declutr": "contrasts other texts than the rows",
     "rankcse": "ranks by its own options",
 }
-TAKEN = ("simcse", "simcse-given", "simcse-semi", "esimcse", "diffcse", "promptbert", "sarcse", "diffaug", "consert",
+TAKEN = ("simcse", "simcse-given", "simcse-semi", "esimcse", "pcl", "diffcse", "promptbert", "sarcse", "diffaug", "consert",
          "ct-in-batch", "mirror-bert")
 
 

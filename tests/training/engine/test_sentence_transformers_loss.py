@@ -112,6 +112,7 @@ CASES = {
     "simcse-encoders": (methods.SimCSE(encoders=2), "cls"),
     "simcse-mlm": (methods.SimCSE(mlm_weight=0.1), "cls"),
     "esimcse": (methods.ESimCSE(), "cls"),
+    "pcl": (methods.PCL(), "cls"),
     "consert": (methods.ConSERT(), "mean"),
     "consert-sup": (methods.ConSERT(setting="joint", joint_views=("none", "adversarial"), joint_rates=(None, None)), "mean",
                     "pairs.tsv", "labelled"),
