@@ -16,7 +16,7 @@ from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.gathering import gather
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
-from stsbench.training.losses.group import agreement, group_positive, group_scores
+from stsbench.training.losses.group import agreement, group_cross_entropy, group_scores
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import backwards, shuffled, with_deletions, with_repetitions
 
@@ -140,8 +140,8 @@ class PCL(Method):
             )
 
         values: dict[str, Callable[[], Tensor]] = {
-            "group": lambda: group_positive(scores("z", "z"), batch.views - 1, options.group_positive),
-            "group_peer": lambda: group_positive(scores("q", "q"), batch.views - 1, options.group_positive),
+            "group": lambda: group_cross_entropy(scores("z", "z"), batch.views - 1, options.group_positive),
+            "group_peer": lambda: group_cross_entropy(scores("q", "q"), batch.views - 1, options.group_positive),
             "cross": lambda: agreement(scores("z", "q"), scores("q", "z"), options.reduce),
             "symmetric": lambda: agreement(scores("z", "z"), scores("q", "q"), options.reduce),
         }

@@ -35,7 +35,7 @@ def group_scores(
         return torch.cat([*near, without_own(cosines(anchors, others), start)], dim=1) / temperature
 
 
-def group_positive(scores: Tensor, views: int, kind: GroupPositive = "bce_of_softmax") -> Tensor:
+def group_cross_entropy(scores: Tensor, views: int, kind: GroupPositive = "bce_of_softmax") -> Tensor:
     """The mean over all elements of the binary cross-entropy of p = softmax(scores), 1 for own views, 0 for other texts.
 
     scores: (n, C) of `group_scores`, whose first `views` columns are own views. kind "bce": of p as a probability.

@@ -15,7 +15,7 @@ from stsbench.errors import StsbenchError
 from stsbench.methods.pcl.checks import check_options
 from stsbench.methods.pcl.method import PCL
 from stsbench.methods.simcse.method import SimCSE
-from stsbench.training.losses.group import agreement, group_positive, group_scores
+from stsbench.training.losses.group import agreement, group_cross_entropy, group_scores
 from stsbench.training.rows.batches import to_batch
 
 N = 5
@@ -133,25 +133,25 @@ def test_group_positives_by_hand():
     plain = -(np.log(1 / 2) + np.log(1 / 4) + np.log(3 / 4)) / 3
     squashed = [1 / (1 + np.exp(-p)) for p in (1 / 2, 1 / 4, 1 / 4)]
     twice = -(np.log(squashed[0]) + np.log(squashed[1]) + np.log(1 - squashed[2])) / 3
-    assert group_positive(scores, 2, "bce").item() == pytest.approx(plain, abs=1e-12)
-    assert group_positive(scores, 2).item() == pytest.approx(twice, abs=1e-12)
+    assert group_cross_entropy(scores, 2, "bce").item() == pytest.approx(plain, abs=1e-12)
+    assert group_cross_entropy(scores, 2).item() == pytest.approx(twice, abs=1e-12)
 
 
 def test_the_released_group_term_cannot_leave_a_narrow_band():
     """However good or bad the vectors: -log sigmoid(1) = .313 at least for an own view, ln 2 for another text."""
     for scale in (0.0, 1.0, 1e3):
         scores = scale * torch.randn(8, 17, dtype=torch.float64)
-        assert 8 / 17 * 0.3132 < group_positive(scores, 9).item() < (9 * 0.6932 + 8 * 1.3133) / 17
+        assert 8 / 17 * 0.3132 < group_cross_entropy(scores, 9).item() < (9 * 0.6932 + 8 * 1.3133) / 17
 
 
 def test_probabilities_next_to_one_are_kept():
     scores = torch.tensor([[0.0, -1.0, 90.0]], dtype=torch.float32, requires_grad=True)
-    value = group_positive(scores, 2, "bce")  # -log(1 - p) of the other text: 90 - log(1 + 1 / e)
+    value = group_cross_entropy(scores, 2, "bce")  # -log(1 - p) of the other text: 90 - log(1 + 1 / e)
     assert value.item() == pytest.approx((90 + 91 + 90 - np.log(1 + np.exp(-1))) / 3, rel=1e-6)
     value.backward()
     assert torch.isfinite(scores.grad).all()
     alone = torch.zeros(1, 1, requires_grad=True)  # one text of two views: certain
-    group_positive(alone, 1, "bce").backward()
+    group_cross_entropy(alone, 1, "bce").backward()
     assert alone.grad.item() == 0
 
 
@@ -316,7 +316,7 @@ def test_the_loss_as_a_function_of_vectors(folders, clean):
         batch = batch_of(method, rows(folders["bert"]))
         z = method.vectors(batch.ids, batch.mask).split(N)
         q = None if peer is None else method.head(method.peer(batch.ids, batch.mask)).split(N)
-        kinds = {"kind": "bce", "reduce": "row"} if clean else {}
+        kinds = {"group_positive": "bce", "reduce": "row"} if clean else {}
         value = methods.pcl.loss(z, q, **kinds)
         assert value.item() == pytest.approx(sum(term.value for term in method(batch).values()).item(), abs=1e-12)
     with pytest.raises(ValueError, match="two views or more"):
