@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from . import isbert as isbert
     from . import mirrorbert as mirrorbert
     from . import mlm as mlm
+    from . import pcl as pcl
     from . import promptbert as promptbert
     from . import rankcse as rankcse
     from . import sarcse as sarcse
@@ -41,6 +42,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .isbert.options import ISBERTOptions as ISBERT  # noqa: N814
     from .mirrorbert.options import MirrorBERTOptions as MirrorBERT
     from .mlm.options import MaskedLMOptions as MaskedLM
+    from .pcl.options import PCLOptions as PCL  # noqa: N814
     from .promptbert.options import PromptBERTOptions as PromptBERT
     from .rankcse.options import RankCSEOptions as RankCSE
     from .sarcse.options import SARCSEOptions as SARCSE  # noqa: N814
@@ -61,6 +63,7 @@ _FOLDERS = {
     "InfoCSE": "infocse",
     "MaskedLM": "mlm",
     "MirrorBERT": "mirrorbert",
+    "PCL": "pcl",
     "PromptBERT": "promptbert",
     "RankCSE": "rankcse",
     "SARCSE": "sarcse",
@@ -71,10 +74,10 @@ _FOLDERS = {
 }
 
 __all__ = [
-    "ISBERT", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
-    "DiffCSE", "ESimCSE", "InfoCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "WhitenedCSE", "cmlm",
-    "consert", "ct", "declutr", "diffaug", "diffcse", "esimcse", "infocse", "isbert", "mirrorbert", "mlm", "promptbert",
-    "rankcse", "sarcse", "sbert", "sgopt", "simcse", "whitenedcse",
+    "ISBERT", "PCL", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR",
+    "DiffAug", "DiffCSE", "ESimCSE", "InfoCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE",
+    "WhitenedCSE", "cmlm", "consert", "ct", "declutr", "diffaug", "diffcse", "esimcse", "infocse", "isbert",
+    "mirrorbert", "mlm", "pcl", "promptbert", "rankcse", "sarcse", "sbert", "sgopt", "simcse", "whitenedcse",
 ]
 
 

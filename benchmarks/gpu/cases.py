@@ -18,6 +18,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method, settings
     "infocse": ("infocse", {}),
     "whitenedcse": ("whitenedcse", {"options.eps": 1e-5}),
     "rankcse": ("rankcse", {"options.teachers": [{"model": "minilm"}]}),
+    "pcl": ("pcl", {}),
     "mlm": ("mlm", {"data.held_out": 0}),
     "diffcse": ("diffcse", {"options.generator": None}),
     "sarcse": ("sarcse", {}),

@@ -162,6 +162,10 @@ def views(method, batch):
     return method.vectors(batch.ids, batch.mask).split(len(batch))
 
 
+def peer_views(method, batch):
+    return method.head(method.peer(batch.ids, batch.mask)).split(len(batch))
+
+
 def layers(method, batch):
     states = method.reference.states(batch.ids, batch.mask, method.layers)
     real = batch.mask.unsqueeze(2)
@@ -220,6 +224,7 @@ CASES = {
                 lambda m, b: methods.rankcse.loss(*m.view_vectors(b), b.by_row["teacher similarities"], loss="listnet")),
     "whitenedcse": ({"split": "per_view", "groups": 8, "eps": 0.1, **ASKED}, "cls", PLAIN, "contrastive",
                     lambda m, b: methods.whitenedcse.loss(first(m, b), later(m, b), **ASKED)),
+    "pcl": ({}, "cls", PLAIN, None, lambda m, b: methods.pcl.loss(views(m, b), peer_views(m, b))),
     "sgopt": ({"projection_width": 8}, "mean", PLAIN, "contrastive",
               lambda m, b: methods.sgopt.loss(m.projector(*views(m, b)), layers(m, b))),
     "isbert": ({}, "mean_cnn", PLAIN, None, lambda m, b: methods.isbert.loss(*features(m, b))),

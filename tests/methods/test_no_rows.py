@@ -15,6 +15,7 @@ from stsbench.training import losses
 from stsbench.training.losses.contrastive import info_nce, row_contrast
 from stsbench.training.losses.corrective_lm import corrective_loss
 from stsbench.training.losses.cosine_regression import cosine_regression
+from stsbench.training.losses.group import agreement, group_cross_entropy, group_scores
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.losses.mutual_information import jensen_shannon
 from stsbench.training.losses.nli import nli_cross_entropy
@@ -34,6 +35,8 @@ CASES = {
     "corrective_lm": [lambda x: sum(corrective_loss(x, x[:, 0], NO_IDS, NO_IDS))],
     "cosine_regression": [lambda x: cosine_regression(x, x, NO_NUMBERS),
                           lambda x: cosine_regression(x, x, NO_NUMBERS, "rescaled_cosine")],
+    "group": [lambda x: group_cross_entropy(x, 2), lambda x: group_cross_entropy(x, 2, "bce"), lambda x: agreement(x, x),
+              lambda x: agreement(x, x, "row"), lambda x: group_scores(x, [x, x], torch.ones(3, D)).sum()],
     "masked_lm": [lambda x: masked_lm(x, NO_IDS)],
     "mutual_information": [lambda x: sum(jensen_shannon(x, NO_IDS, x)),
                            lambda x: sum(jensen_shannon(x, NO_IDS, torch.ones(2, D)))],
@@ -56,6 +59,7 @@ OF_METHODS = {
     "sgopt.loss": lambda loss, x: loss(x, x[:, None]),
     "isbert.loss": lambda loss, x: loss(x[:, None], NO_TOKENS, x),
     "rankcse.loss": lambda loss, x: loss(x, x, torch.empty(0, 0)),
+    "pcl.loss": lambda loss, x: loss([x, x, x], [x, x, x]),
     "declutr.contrastive_loss": lambda loss, x: loss(x, x[:, None]),
 }
 

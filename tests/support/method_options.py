@@ -19,7 +19,7 @@ from stsbench.training.runs.options import TrainOptions
 
 OTHER = "a cat in the park : {} eats [MASK] ."
 VALUES = {"features": [["u", "v"]], "template": [OTHER], "second_template": [OTHER], "operators": [["insert"]],
-          "scale": [[0, 6], 3.0], "views": ["same"]}
+          "scale": [[0, 6], 3.0], "views": ["same"], "augmentations": [["reverse"]]}
 CROP, RATES = {"options.view": "crop", "options.rate": 0.3}, {"options.joint_rates": [None, 0.2]}
 DROPPED = {"options.joint_views": ["none", "dropout"], **RATES}
 MASKED = {"options.masked": 0.1, "options.probability": 0.6}
@@ -45,6 +45,7 @@ WITH = {
     ("mirror-bert", "min_chars"): ("mirror-bert", {}, {"options.min_chars": 1}),
     ("promptbert", "denoise_second_shift"): (
         "promptbert", {"options.second_template": OTHER}, {"options.denoise_second_shift": "first"}),
+    ("pcl", "peer"): ("pcl", {}, {"options.peer.mask": True}),
     ("rankcse", "teachers"): ("rankcse", {}, {"options.teachers": [{"model": "lexical:token-set"}]}),
     ("sbert", "objective"): ("sbert", {}, {"options.objective": "nli", "data.file": None}),
     ("sg-opt", "last_layer"): ("sg-opt", {}, {"options.last_layer": 1}),

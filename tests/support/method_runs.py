@@ -36,6 +36,10 @@ RUNS = {
     "promptbert-ranked": ("promptbert", {"options.template": TEMPLATE, "ranking.teachers": TEACHERS[:1],
                                          "ranking.loss": "listnet", "training.accumulate": 2}),
     "whitenedcse": ("whitenedcse", {"options.groups": 4, "options.eps": 0.1}),
+    "pcl": ("pcl", {}),
+    "pcl-clean": ("pcl", {"options.augmentations": ["shuffle", "delete", "repeat", "copy"], "options.reduce": "row",
+                          "options.group_positive": "bce", "options.peer.mask": True, "options.peer.head": "own",
+                          "training.accumulate": 2, "data.held_out": 5, "selection.by": "held-out"}),
     "sarcse": ("sarcse", {"backbone.text_cnn": {"kernels": [2, 3], "channels": 6}}),
     "promptbert": ("promptbert", {"options.template": TEMPLATE, "options.second_template": "a man : {} eats [MASK] ."}),
     "promptbert-words": ("promptbert", {"options.template": TEMPLATE, "options.second_template": None,
@@ -62,11 +66,13 @@ RUNS = {
 DIFFAUG = {"backbone.pooler": "mask", "options.template": TEMPLATE, "options.diagnose": 4, "labelled.file": "triplets",
            "labelled.batch_size": 4}
 RECIPES = {"declutr": "scaled", "sbert-triplet": "nli-bert-base"}
+PCL = {"contrastive", "contrastive_peer", "group", "group_peer", "cross", "symmetric"}
 A, NLI, RANKED = "contrastive", "nli", ("ranking", "consistency")
 # name -> stage -> the terms of its loss
 TERMS = {
     "simcse": {"main": {A, "mlm"}}, "simcse-given": {"main": {A}}, "simcse-semi": {"sup": {NLI}, "main": {A, NLI}},
     "mlm": {"main": {"mlm"}}, "esimcse": {"main": {A}}, "infocse": {"main": {A, "mlm"}}, "whitenedcse": {"main": {A}},
+    "pcl": {"main": PCL}, "pcl-clean": {"main": PCL},
     "diffcse": {"main": {A, "conditional_mlm_next"}}, "diffcse-rtd": {"main": {A, "rtd"}},
     "sarcse": {"main": {A, "reconstruction", "reconstruction_positive"}}, "promptbert": {"main": {A}},
     "rankcse": {"main": {A, *RANKED}}, "rankcse-given": {"main": {A, *RANKED}}, "promptbert-ranked": {"main": {A, *RANKED}},

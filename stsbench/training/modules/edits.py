@@ -1,4 +1,5 @@
-"""Tokens put into and taken out of token lists, and labels that say where: what a discriminator has to find."""
+"""Changes to token lists: tokens put in and taken out, with labels that say where, for a discriminator to find; and the
+augmentations that views are made of, each a pure function of one text's ordinary tokens and a numpy Generator."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from numpy.typing import NDArray
 
 from stsbench.data.text.augment import share_of
 
-Rows = list[NDArray[np.int64]]
-Given = Sequence[Sequence[int] | NDArray[np.integer]]
+Row = NDArray[np.int64]
+Rows = list[Row]
+Ids = Sequence[int] | NDArray[np.integer]
+Given = Sequence[Ids]
 
 
 def insert_masks(
@@ -56,6 +59,48 @@ def delete_tokens(ids: Given, special_ids: Iterable[int], rng: np.random.Generat
     labels[1:] = rows.joined & gone[:-1]
     lengths = rows.lengths - rows.count(gone)
     return _split(rows.tokens[~gone], lengths), _split(labels[~gone], lengths)
+
+
+def shuffled(ids: Ids, rng: np.random.Generator) -> Row:
+    """The m ids in an order drawn uniformly: one call of rng.permutation.
+
+    Source: Wu et al. (2022), PCL, `sf` of the authors' code.
+    """
+    return rng.permutation(np.asarray(ids, np.int64))
+
+
+def backwards(ids: Ids) -> Row:
+    """The ids from the last to the first. Source: Wu et al. (2022), PCL, `rv` of the authors' code.
+
+    >>> backwards([4, 5, 6]).tolist()
+    [6, 5, 4]
+    """
+    return np.asarray(ids, np.int64)[::-1].copy()
+
+
+def with_deletions(ids: Ids, rng: np.random.Generator, rate: float = 0.2) -> Row:
+    """Without round(rate * m) of the m ids, halves to the even number.
+
+    For each, one of those left is drawn (rng.integers(their number)), and the first that has its value is taken out: of
+    equal ids the earlier ones go. Source: Wu et al. (2022), PCL, `de` of the authors' code.
+    """
+    left = np.asarray(ids, np.int64).tolist()
+    for _ in range(round(rate * len(ids))):
+        left.remove(left[int(rng.integers(len(left)))])
+    return np.array(left, np.int64)
+
+
+def with_repetitions(ids: Ids, rng: np.random.Generator, rate: float = 0.2, most: int | None = None) -> Row:
+    """With round(rate * m) further ids, halves to the even number, or `most` where that is fewer; m = len(ids).
+
+    For each, an id of the list as it has grown is drawn (rng.integers(k) of k ids), and put in before an index from 0 to k
+    (rng.integers(k + 1)), which need not be beside it. Source: Wu et al. (2022), PCL, `rp` of the authors' code.
+    """
+    grown, count = np.asarray(ids, np.int64).tolist(), round(rate * len(ids))
+    for _ in range(count if most is None else min(count, most)):
+        repeated = grown[int(rng.integers(len(grown)))]
+        grown.insert(int(rng.integers(len(grown) + 1)), repeated)
+    return np.array(grown, np.int64)
 
 
 class _Flat:

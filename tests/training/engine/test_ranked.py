@@ -11,7 +11,7 @@ REFUSED = {
     "ct": "makes other texts of them", "declutr": "contrasts other texts than the rows",
     "rankcse": "ranks by its own options",
 }
-TAKEN = ("simcse", "simcse-given", "simcse-semi", "esimcse", "infocse", "diffcse", "promptbert", "sarcse", "diffaug",
+TAKEN = ("simcse", "simcse-given", "simcse-semi", "esimcse", "infocse", "pcl", "diffcse", "promptbert", "sarcse", "diffaug",
          "consert", "ct-in-batch", "mirror-bert", "whitenedcse")
 
 

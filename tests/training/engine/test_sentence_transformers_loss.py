@@ -114,6 +114,7 @@ CASES = {
     "esimcse": (methods.ESimCSE(), "cls"),
     "infocse": (methods.InfoCSE(frozen_layers=1), "cls"),
     "whitenedcse": (methods.WhitenedCSE(groups=4, eps=0.1), "cls"),
+    "pcl": (methods.PCL(), "cls"),
     "consert": (methods.ConSERT(), "mean"),
     "consert-sup": (methods.ConSERT(setting="joint", joint_views=("none", "adversarial"), joint_rates=(None, None)), "mean",
                     "pairs.tsv", "labelled"),

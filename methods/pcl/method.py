@@ -1,0 +1,148 @@
+"""PCL (Wu et al. 2022): many augmentations of a sentence as one group, and a peer network that has to agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.training.api.contrasting import contrast
+from stsbench.training.api.gathering import gather
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import Needs
+from stsbench.training.losses.group import agreement, group_cross_entropy, group_scores
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.edits import backwards, shuffled, with_deletions, with_repetitions
+
+from .checks import check_head, check_options
+from .options import Augmentation, PCLOptions
+from .peer import Peer
+
+Ids = NDArray[np.int64]
+
+
+class PCL(Method):
+    """Unsupervised, on plain sentences: InfoNCE and group positives of encoder and peer, and two terms of agreement."""
+
+    name = "pcl"
+    Options = PCLOptions
+    options: PCLOptions
+
+    def __init__(self, backbone: Backbone, options: PCLOptions) -> None:
+        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go together."""
+        super().__init__(backbone, options)
+        check_options(options)
+        check_head(options, backbone.pooler)
+        std = getattr(backbone.model.config, "initializer_range", 0.02)
+        self.head = MLPHead(backbone.width, std) if options.head != "none" else None
+        self.peer = Peer(backbone, options.peer) if options.peer is not None else None
+        separate = options.peer is not None and options.peer.head == "own"
+        self.peer_head = MLPHead(backbone.width, std) if separate else None
+
+    @classmethod
+    def needs(cls, options: PCLOptions) -> Needs:
+        """Sentences, and dropout: the first two views are the sentence twice."""
+        check_options(options)
+        return Needs(dropout=True)
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The sentence twice, and a view an augmentation, drawn anew for each batch."""
+        plain = [np.asarray(ids, np.int64) for ids in rows.ids("sentence")]
+        changed = [[self._augmented(ids, name, rng) for ids in plain] for name in self.options.augmentations]
+        return Views([plain, plain, *changed], one_length=self.peer is not None and not self.peer.masked)
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """contrastive and contrastive_peer: InfoNCE of the first two views; group and group_peer: own views against other
+        texts; cross and symmetric: KL of the peer's softmax from the encoder's."""
+        options, n = self.options, len(batch)
+        views: dict[str, Sequence[Tensor]] = {"z": self.vectors(batch.ids, batch.mask).split(n)}
+        if self.peer is not None:
+            vectors, head = self.peer(batch.ids, batch.mask), self.peer_head or self.head
+            views["q"] = (vectors if head is None else head(vectors)).split(n)
+        weights = {"contrastive": ("z", options.contrastive_weight)}
+        if self.peer is not None and options.contrastive_peer_weight:
+            weights["contrastive_peer"] = ("q", options.contrastive_peer_weight)
+        terms = {}
+        for term, (network, weight) in weights.items():
+            first, second, *_ = views[network]
+            plain = contrast(first, second, [], batch.shares, self.gather_mode, temperature=options.temperature)
+            terms[term] = Term(plain.value, plain.count, weight)
+        return {**terms, **self._group_terms(views, batch)}
+
+    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(n, d) vectors of the encoder, through the head that training has."""
+        vectors = self.backbone.pooled(ids, mask)
+        return vectors if self.head is None else self.head(vectors)
+
+    def inputs(self) -> dict[str, str]:
+        """A peer that is read from elsewhere."""
+        return {} if self.peer is None or self.peer.digest is None else {"peer": self.peer.digest}
+
+    def notes(self) -> list[str]:
+        """A pooler that the peer's checkpoint does not have."""
+        if self.peer is None or not self.peer.made_up:
+            return []
+        return [f"{self.peer.name} stores no pooler: the peer's starts from random weights"]
+
+    def inference(self) -> Inference:
+        """The encoder; its MLP only where it is kept. Never the peer."""
+        if self.options.head == "mlp":
+            assert self.head is not None
+            return Inference(self.backbone.model, self.backbone.tokenizer, "cls+dense", dense=self.head.dense)
+        return super().inference()
+
+    def _augmented(self, ids: Ids, name: Augmentation, rng: np.random.Generator) -> Ids:
+        """One text changed between its special tokens, never beyond backbone.max_length."""
+        tokenizer = self.backbone.tokenizer
+        start = int(ids[0] in (tokenizer.cls_token_id, tokenizer.bos_token_id))
+        end = max(start, len(ids) - int(ids[-1] in (tokenizer.sep_token_id, tokenizer.eos_token_id)))
+        inner = ids[start:end]
+        if name == "shuffle":
+            inner = shuffled(inner, rng)
+        elif name == "reverse":
+            inner = backwards(inner)
+        elif name == "delete":
+            inner = with_deletions(inner, rng)
+        elif name == "repeat":
+            inner = with_repetitions(inner, rng, most=max(self.backbone.max_length - len(ids), 0))
+        return np.concatenate([ids[:start], inner, ids[end:]])
+
+    def _group_terms(self, views: dict[str, Sequence[Tensor]], batch: Batch) -> dict[str, Term]:
+        """The terms over all views. views: of "z", the encoder, and "q", the peer, (n, d) vectors view by view."""
+        options, mode, shares = self.options, self.gather_mode, batch.shares
+        weights = {"group": options.group_weight}
+        if self.peer is not None:
+            weights |= {"group_peer": options.group_peer_weight, "cross": options.cross_weight,
+                        "symmetric": options.symmetric_weight}
+        weights = {term: weight for term, weight in weights.items() if weight}
+        if not weights:
+            return {}
+        names, width, start, count = [*views], views["z"][0].shape[1], 0, len(batch)
+        if mode == "simcse":  # every process has the loss of all rows
+            kinds = torch.cat([view for name in names for view in views[name]], dim=1)
+            rows, count = gather(kinds, shares, mode).split(width, dim=1), shares.total
+            views = {name: rows[at * batch.views : (at + 1) * batch.views] for at, name in enumerate(names)}
+        others = {name: views[name][0] for name in names}
+        if mode == "exact":  # one collective for the anchors of both networks
+            anchors = gather(torch.cat([*others.values()], dim=1), shares, mode).split(width, dim=1)
+            others, start = dict(zip(names, anchors, strict=True)), shares.start
+
+        @cache
+        def scores(anchors: str, group: str) -> Tensor:
+            return group_scores(
+                views[anchors][0], views[group][1:], others[group], temperature=options.temperature, start=start
+            )
+
+        values: dict[str, Callable[[], Tensor]] = {
+            "group": lambda: group_cross_entropy(scores("z", "z"), batch.views - 1, options.group_positive),
+            "group_peer": lambda: group_cross_entropy(scores("q", "q"), batch.views - 1, options.group_positive),
+            "cross": lambda: agreement(scores("z", "q"), scores("q", "z"), options.reduce),
+            "symmetric": lambda: agreement(scores("z", "z"), scores("q", "q"), options.reduce),
+        }
+        return {term: Term(values[term](), count, weight) for term, weight in weights.items()}
