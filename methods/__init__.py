@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from . import declutr as declutr
     from . import diffaug as diffaug
     from . import diffcse as diffcse
+    from . import distil as distil
     from . import esimcse as esimcse
     from . import isbert as isbert
     from . import mirrorbert as mirrorbert
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .declutr.options import DeCLUTROptions as DeCLUTR
     from .diffaug.options import DiffAugOptions as DiffAug
     from .diffcse.options import DiffCSEOptions as DiffCSE
+    from .distil.options import DistilOptions as Distil
     from .esimcse.options import ESimCSEOptions as ESimCSE
     from .isbert.options import ISBERTOptions as ISBERT  # noqa: N814
     from .mirrorbert.options import MirrorBERTOptions as MirrorBERT
@@ -52,6 +54,7 @@ _FOLDERS = {
     "DeCLUTR": "declutr",
     "DiffAug": "diffaug",
     "DiffCSE": "diffcse",
+    "Distil": "distil",
     "ESimCSE": "esimcse",
     "ISBERT": "isbert",
     "MaskedLM": "mlm",
@@ -66,8 +69,8 @@ _FOLDERS = {
 
 __all__ = [
     "ISBERT", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
-    "DiffCSE", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct", "declutr",
-    "diffaug", "diffcse", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert", "sgopt",
+    "DiffCSE", "Distil", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct", "declutr",
+    "diffaug", "diffcse", "distil", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert", "sgopt",
     "simcse",
 ]
 

@@ -182,6 +182,7 @@ def tension(method, batch):
 
 
 ASKED = {"temperature": 0.3}
+KL = {"objective": "similarities", "loss": "kl"}
 # folder -> options, pooler, rows, the term, and the loss of the vectors that the method compares
 CASES = {
     "simcse": (ASKED, "cls", PLAIN, "contrastive", lambda m, b: methods.simcse.loss(*m.view_vectors(b), **ASKED)),
@@ -208,6 +209,10 @@ CASES = {
                       lambda m, b: methods.sbert.triplet_loss(*views(m, b), margin=2.0)),
     "rankcse": ({"teachers": [{"model": "lexical:token-set"}], "loss": "listnet"}, "cls", PLAIN, "ranking",
                 lambda m, b: methods.rankcse.loss(*m.view_vectors(b), b.by_row["teacher similarities"], loss="listnet")),
+    "distil": ({"teachers": [{"model": "minilm"}], "projection": "linear"}, "mean", PLAIN, "vectors",
+               lambda m, b: methods.distil.loss(m.linear(*views(m, b)), b.by_row["teacher vectors"])),
+    "distil-rows": ({"teachers": [{"model": "lexical:token-set"}], **KL}, "mean", PLAIN, "similarities",
+                    lambda m, b: methods.distil.loss(*views(m, b), b.by_row["teacher similarities"], **KL)),
     "sgopt": ({"projection_width": 8}, "mean", PLAIN, "contrastive",
               lambda m, b: methods.sgopt.loss(m.projector(*views(m, b)), layers(m, b))),
     "isbert": ({}, "mean_cnn", PLAIN, None, lambda m, b: methods.isbert.loss(*features(m, b))),

@@ -56,6 +56,8 @@ OF_METHODS = {
     "sgopt.loss": lambda loss, x: loss(x, x[:, None]),
     "isbert.loss": lambda loss, x: loss(x[:, None], NO_TOKENS, x),
     "rankcse.loss": lambda loss, x: loss(x, x, torch.empty(0, 0)),
+    "distil.loss": lambda loss, x: (loss(x, x.detach()) + loss(x, torch.empty(0, 0), objective="ranks", loss="listmle")
+                                    + loss(x, torch.empty(0, 0), objective="similarities", loss="kl")),
     "declutr.contrastive_loss": lambda loss, x: loss(x, x[:, None]),
 }
 

@@ -26,7 +26,7 @@ def without_own(scores: Tensor, start: int) -> Tensor:
     rows = torch.arange(len(scores), device=scores.device)
     kept = torch.ones_like(scores, dtype=torch.bool)
     kept[rows, rows + start] = False
-    return scores[kept].reshape(len(scores), scores.shape[1] - 1)
+    return scores[kept].reshape(len(scores), max(scores.shape[1] - 1, 0))
 
 
 def listnet(student: Tensor, teacher: Tensor) -> Tensor:
