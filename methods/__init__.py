@@ -69,9 +69,9 @@ _FOLDERS = {
 
 __all__ = [
     "ISBERT", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
-    "DiffCSE", "Distil", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct", "declutr",
-    "diffaug", "diffcse", "distil", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert", "sgopt",
-    "simcse",
+    "DiffCSE", "Distil", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct",
+    "declutr", "diffaug", "diffcse", "distil", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse",
+    "sarcse", "sbert", "sgopt", "simcse",
 ]
 
 

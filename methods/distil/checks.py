@@ -21,7 +21,8 @@ def check_options(options: DistilOptions) -> None:
     losses = LOSSES[options.objective]
     if options.loss not in losses:
         raise StsbenchError(
-            f"options.loss {options.loss} does not go with options.objective {options.objective}: set it to {' or '.join(losses)}"
+            f"options.loss {options.loss} does not go with options.objective {options.objective}: set it to "
+            f"{' or '.join(losses)}"
         )
     if options.objective != "vectors":
         why = "only options.objective vectors compares vectors"

@@ -50,7 +50,7 @@ def loss(
 
 def vector_loss(student: Tensor, teacher: Tensor, kind: Loss) -> Tensor:
     """mse: the mean over all numbers of (n, d) vectors; cosine: the mean over rows of 1 - cos. No row gives 0."""
-    student, teacher = _wide(student), _wide(teacher)
+    student, teacher = _wide(student, teacher)
     if kind == "mse":
         return (student - teacher).square().sum() / max(student.numel(), 1)
     return (1 - functional.cosine_similarity(student, teacher, dim=1)).sum() / max(len(student), 1)
@@ -62,7 +62,7 @@ def row_loss(student: Tensor, teacher: Tensor, kind: Loss, teacher_temperature: 
     mse: the mean over all of them; kl: the mean over rows of sum_j P_j (log P_j - log Q_j), P and Q the softmax of the
     teacher's and the student's over their temperatures; listmle, listnet: of losses/ranking.py. No row gives 0.
     """
-    student, teacher = _wide(student), _wide(teacher)
+    student, teacher = _wide(student, teacher)
     if kind == "mse":
         return (student - teacher).square().sum() / max(student.numel(), 1)
     student, teacher = student / student_temperature, teacher / teacher_temperature
@@ -75,5 +75,7 @@ def row_loss(student: Tensor, teacher: Tensor, kind: Loss, teacher_temperature: 
     )
 
 
-def _wide(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32))
+def _wide(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the student's type, which is float32 at least."""
+    student = student.to(torch.promote_types(student.dtype, torch.float32))
+    return student, teacher.to(student.dtype)

@@ -21,7 +21,7 @@ class _Sized(nn.Module):
             if stored is not None and stored.shape != value.shape:
                 new = value.new_empty(stored.shape)
                 setattr(self, name, nn.Parameter(new) if isinstance(value, nn.Parameter) else new)
-        super()._load_from_state_dict(state_dict, prefix, *more)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(state_dict, prefix, *more)
 
 
 class PCA(_Sized):
@@ -41,8 +41,8 @@ class PCA(_Sized):
         """vectors: (n, D), of which the components are. Raises StsbenchError, one line, for fewer than k."""
         if len(vectors) < k:
             raise StsbenchError(
-                f"options.projection pca: {k} components need as many texts at least, and there are {len(vectors)}: set it to "
-                "linear, or train on more text"
+                f"options.projection pca: {k} components need as many texts at least, and there are {len(vectors)}: set it "
+                "to linear, or train on more text"
             )
         mean, components = principal_components(vectors, k)
         like = self.mean

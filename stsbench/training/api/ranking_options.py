@@ -48,7 +48,7 @@ def check_ranking(options: RankingOptions, section: str) -> None:
 
 
 def refuse_code(teachers: Sequence[Teacher]) -> None:
-    """A recipe may be somebody else's: what it names runs no code. Raises StsbenchError, one line, for a teacher that would."""
+    """A recipe may be somebody else's: what it names runs no code. StsbenchError, one line, for a teacher that would."""
     for teacher in teachers:
         if teacher.model.startswith("python:") or teacher.settings.get("trust_remote_code"):
             raise StsbenchError(
