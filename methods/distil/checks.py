@@ -44,6 +44,6 @@ def projection_of(options: DistilOptions, student: int, teachers: int) -> str:
         return kind
     advice = "pca or linear" if teachers > student else "linear"
     raise StsbenchError(
-        f"options.projection {options.projection}: the teachers' vectors have {teachers} numbers and the student's {student}: "
+        f"options.projection {options.projection}: the teachers have {teachers} numbers and the student {student}; "
         f"set it to {advice}"
     )

@@ -273,7 +273,7 @@ def test_an_option_without_an_effect_is_refused(folder, options, message):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"projection": "none"}, "options.projection none: the teachers' vectors have 384 numbers and the student's 32: set"),
+    ({"projection": "none"}, "options.projection none: the teachers have 384 numbers and the student 32; set"),
     ({"teachers": [WORDS]}, "lexical:token-set gives sparse vectors"),
     ({"teachers": [{"model": "no/such-model-here", "settings": {"offline": True}}]}, "options.teachers: "),
 ])
