@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from . import declutr as declutr
     from . import diffaug as diffaug
     from . import diffcse as diffcse
+    from . import distil as distil
     from . import esimcse as esimcse
     from . import infocse as infocse
     from . import isbert as isbert
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .declutr.options import DeCLUTROptions as DeCLUTR
     from .diffaug.options import DiffAugOptions as DiffAug
     from .diffcse.options import DiffCSEOptions as DiffCSE
+    from .distil.options import DistilOptions as Distil
     from .esimcse.options import ESimCSEOptions as ESimCSE
     from .infocse.options import InfoCSEOptions as InfoCSE
     from .isbert.options import ISBERTOptions as ISBERT  # noqa: N814
@@ -58,6 +60,7 @@ _FOLDERS = {
     "DeCLUTR": "declutr",
     "DiffAug": "diffaug",
     "DiffCSE": "diffcse",
+    "Distil": "distil",
     "ESimCSE": "esimcse",
     "ISBERT": "isbert",
     "InfoCSE": "infocse",
@@ -75,8 +78,8 @@ _FOLDERS = {
 
 __all__ = [
     "ISBERT", "PCL", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR",
-    "DiffAug", "DiffCSE", "ESimCSE", "InfoCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE",
-    "WhitenedCSE", "cmlm", "consert", "ct", "declutr", "diffaug", "diffcse", "esimcse", "infocse", "isbert",
+    "DiffAug", "DiffCSE", "Distil", "ESimCSE", "InfoCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE",
+    "WhitenedCSE", "cmlm", "consert", "ct", "declutr", "diffaug", "diffcse", "distil", "esimcse", "infocse", "isbert",
     "mirrorbert", "mlm", "pcl", "promptbert", "rankcse", "sarcse", "sbert", "sgopt", "simcse", "whitenedcse",
 ]
 

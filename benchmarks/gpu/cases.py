@@ -19,6 +19,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method, settings
     "whitenedcse": ("whitenedcse", {"options.eps": 1e-5}),
     "rankcse": ("rankcse", {"options.teachers": [{"model": "minilm"}]}),
     "pcl": ("pcl", {}),
+    "distil": ("distil", {"options.teachers": [{"model": "minilm"}], "backbone.layers": [0, 2, 4], "data.held_out": 0}),
     "mlm": ("mlm", {"data.held_out": 0}),
     "diffcse": ("diffcse", {"options.generator": None}),
     "sarcse": ("sarcse", {}),

@@ -34,7 +34,8 @@ ALL = sorted({*METHODS, "plain-sbert"})
 NAMES = [*RUNS, *sorted({*ALL} - {method for method, _ in RUNS.values()})]
 LONGER = {"training.max_steps": 4, "training.epochs": 9, "checkpoint_every": 3}
 DROPOUT = {"backbone.dropout": 0.1}
-VARIANTS = {"simcse-given", "rankcse-given", "promptbert-words", "diffaug-adapter", "sbert-triplet"}  # no state of their own
+VARIANTS = {"simcse-given", "rankcse-given", "distil-ranks", "promptbert-words", "diffaug-adapter",
+            "sbert-triplet"}  # no state of their own
 SHARED = [name for name in NAMES if name not in VARIANTS]
 TEXTS = ["cat", "the man runs .", "a [MASK] dog with a guitar", "blue " * 30]
 STATISTICS = [f"projector.{norm}_norm.running_{kind}" for norm in ("inner", "outer") for kind in ("mean", "var")]

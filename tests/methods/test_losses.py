@@ -194,6 +194,7 @@ def later(method, batch):
 
 
 ASKED = {"temperature": 0.3}
+KL = {"objective": "similarities", "loss": "kl"}
 # folder -> options, pooler, rows, the term, and the loss of the vectors that the method compares
 CASES = {
     "simcse": (ASKED, "cls", PLAIN, "contrastive", lambda m, b: methods.simcse.loss(*m.view_vectors(b), **ASKED)),
@@ -225,6 +226,10 @@ CASES = {
     "whitenedcse": ({"split": "per_view", "groups": 8, "eps": 0.1, **ASKED}, "cls", PLAIN, "contrastive",
                     lambda m, b: methods.whitenedcse.loss(first(m, b), later(m, b), **ASKED)),
     "pcl": ({}, "cls", PLAIN, None, lambda m, b: methods.pcl.loss(views(m, b), peer_views(m, b))),
+    "distil": ({"teachers": [{"model": "minilm"}], "projection": "linear"}, "mean", PLAIN, "vectors",
+               lambda m, b: methods.distil.loss(m.linear(*views(m, b)), b.by_row["teacher vectors"])),
+    "distil-rows": ({"teachers": [{"model": "lexical:token-set"}], **KL}, "mean", PLAIN, "similarities",
+                    lambda m, b: methods.distil.loss(*views(m, b), b.by_row["teacher similarities"], **KL)),
     "sgopt": ({"projection_width": 8}, "mean", PLAIN, "contrastive",
               lambda m, b: methods.sgopt.loss(m.projector(*views(m, b)), layers(m, b))),
     "isbert": ({}, "mean_cnn", PLAIN, None, lambda m, b: methods.isbert.loss(*features(m, b))),

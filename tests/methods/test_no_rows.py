@@ -60,6 +60,8 @@ OF_METHODS = {
     "isbert.loss": lambda loss, x: loss(x[:, None], NO_TOKENS, x),
     "rankcse.loss": lambda loss, x: loss(x, x, torch.empty(0, 0)),
     "pcl.loss": lambda loss, x: loss([x, x, x], [x, x, x]),
+    "distil.loss": lambda loss, x: (loss(x, x.detach()) + loss(x, torch.empty(0, 0), objective="ranks", loss="listmle")
+                                    + loss(x, torch.empty(0, 0), objective="similarities", loss="kl")),
     "declutr.contrastive_loss": lambda loss, x: loss(x, x[:, None]),
 }
 

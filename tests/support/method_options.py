@@ -46,6 +46,8 @@ WITH = {
     ("promptbert", "denoise_second_shift"): (
         "promptbert", {"options.second_template": OTHER}, {"options.denoise_second_shift": "first"}),
     ("pcl", "peer"): ("pcl", {}, {"options.peer.mask": True}),
+    ("distil", "teachers"): ("distil", {}, {"options.teachers": [{"model": "model", "settings": {"pooler": "cls"}}]}),
+    ("distil", "objective"): ("distil-ranks", {}, {"options.objective": "similarities", "options.loss": "kl"}),
     ("rankcse", "teachers"): ("rankcse", {}, {"options.teachers": [{"model": "lexical:token-set"}]}),
     ("sbert", "objective"): ("sbert", {}, {"options.objective": "nli", "data.file": None}),
     ("sg-opt", "last_layer"): ("sg-opt", {}, {"options.last_layer": 1}),

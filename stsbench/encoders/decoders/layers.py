@@ -1,7 +1,8 @@
-"""Where in a transformers decoder the layers are, and in a layer the attention's output projection."""
+"""Where in a transformers model the layers are, how some are left out, and where in one the output projection is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -10,6 +11,7 @@ from stsbench.errors import EncoderError
 
 _PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense")  # Llama's kin, OPT, GPT-2, GPT-NeoX
 _ATTENTION = ("attn", "attention")
+_BY_NUMBER = ("global_attn_every_n_layers", "scale_attn_by_inverse_layer_idx")  # settings: ModernBERT, GPT-2
 
 
 def layer_count(model: Any) -> int:
@@ -27,11 +29,47 @@ def check_layer(layer: int, model: Any, name: str, option: str = "--layer") -> N
 
 def layers_of(model: nn.Module, name: str) -> list[nn.Module]:
     """The layers in order. EncoderError: none are found."""
+    holder, key = _list_of(model, name, "the preset changes")
+    return list(getattr(holder, key))
+
+
+def keep_layers(model: Any, layers: Sequence[int], name: str, option: str) -> None:
+    """Leave these layers of `model`, from 0, in their order; its config says how many there are.
+
+    EncoderError, one line: there are no such layers, they are all there are, they share their weights, or a layer is what
+    its number makes it (by turns local and global attention, say), so that another reader would take it for another.
+    """
     count = layer_count(model)
-    for part in model.modules():
+    if stray := [layer for layer in layers if not 0 <= layer < count]:
+        raise EncoderError(f"{option} {stray[0]}: {name} has the layers 0 to {count - 1}")
+    if len(layers) == count:
+        raise EncoderError(f"{option} has no effect: {name} has these {count} layers: set it to null")
+    config = model.config
+    lists = {key: value for key, value in vars(config).items() if isinstance(value, list) and len(value) == count}
+    by_number = [key for key in _BY_NUMBER if getattr(config, key, None)]
+    by_number += [key for key, value in lists.items() if any(kind != value[0] for kind in value)]
+    if by_number:
+        raise EncoderError(f"{option}: the layers of {name} differ by their number ({by_number[0]}): set it to null")
+    holder, key = _list_of(model, name, "backbone.layers chooses from")
+    kept = [getattr(holder, key)[layer] for layer in layers]
+    setattr(holder, key, nn.ModuleList(kept))
+    for number, layer in enumerate(kept):
+        for part in layer.modules():
+            if hasattr(part, "layer_idx"):
+                part.layer_idx = number
+    config.num_hidden_layers = len(kept)
+    for key, value in lists.items():
+        setattr(config, key, value[: len(kept)])
+
+
+def _list_of(model: nn.Module, name: str, use: str) -> tuple[nn.Module, str]:
+    """The module that holds the list of layers, and its attribute there. EncoderError: there is none."""
+    count = layer_count(model)
+    for path, part in model.named_modules():
         if isinstance(part, nn.ModuleList) and len(part) == count:
-            return list(part)
-    raise EncoderError(f"{name}: a {type(model).__name__} has no list of {count} layers, which the preset changes")
+            parent, _, key = path.rpartition(".")
+            return model.get_submodule(parent), key
+    raise EncoderError(f"{name}: a {type(model).__name__} has no list of {count} layers, which {use}")
 
 
 def output_projection(layer: nn.Module, name: str) -> nn.Module:

@@ -11,7 +11,7 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.gathering import Gathering, gather
 from stsbench.training.api.ranking_options import RankingOptions, check_ranking
-from stsbench.training.api.teachers import Teachers
+from stsbench.training.api.teachers import Teachers, compared
 from stsbench.training.losses.ranking import consistency, cosines, listmle, listnet, without_own
 from stsbench.training.modules.backbone import Backbone
 
@@ -94,12 +94,7 @@ class Ranking:
         """The teachers' similarities of the rows that the loss is of, to the columns that it compares them with."""
         if _BY_ROW not in batch.by_row:
             raise StsbenchError(f"{self.section}.teachers: the batch lacks their similarities, which `views` adds")
-        similarities, shares = batch.by_row[_BY_ROW], batch.shares
-        if mode == "local":
-            blocks = similarities.unflatten(1, (-1, shares.total))
-            local: Tensor = blocks[:, :, shares.start : shares.start + len(batch)].flatten(1)
-            return local
-        return gather(similarities, shares, mode) if mode == "simcse" else similarities
+        return compared(batch.by_row[_BY_ROW], batch.shares, mode)
 
     def _load(self) -> None:
         self.teachers.load(next(self.backbone.parameters()).device)

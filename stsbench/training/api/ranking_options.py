@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -40,15 +41,15 @@ class RankingOptions(Options):
 def check_ranking(options: RankingOptions, section: str) -> None:
     """Raises StsbenchError, one line, for options without an effect. section: where they stand, "options" or "ranking"."""
     try:
-        _refuse_code(options)
+        refuse_code(options.teachers)
         _refuse_idle(options)
     except StsbenchError as error:
         raise StsbenchError(str(error).replace("options.", f"{section}.")) from error
 
 
-def _refuse_code(options: RankingOptions) -> None:
-    """A recipe may be somebody else's: what it names runs no code."""
-    for teacher in options.teachers:
+def refuse_code(teachers: Sequence[Teacher]) -> None:
+    """A recipe may be somebody else's: what it names runs no code. StsbenchError, one line, for a teacher that would."""
+    for teacher in teachers:
         if teacher.model.startswith("python:") or teacher.settings.get("trust_remote_code"):
             raise StsbenchError(
                 f"options.teachers: {teacher.model} would run code that a recipe names: teachers are models, without "

@@ -1,4 +1,4 @@
-"""Encoders that are not trained, as teachers: how alike they find the texts of a batch."""
+"""Encoders that are not trained, as teachers: how alike they find the texts of a batch, and which vectors they give them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError, StsbenchError
+from stsbench.training.api.batch import Shares
+from stsbench.training.api.gathering import Gathering, gather
 
 _LEAST = 1e-8  # the smallest norm that is divided by
 
@@ -59,6 +62,23 @@ class Teachers:
             total += share * _dense(vectors[: len(queries)] @ vectors[len(queries) :].T)
         return total.astype(np.float32)
 
+    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """float32 (n, D) vectors of n texts. One teacher's are as it gives them. Of several each is scaled to the length of
+        the root of its weight, and they stand side by side: their cosines are then what `similarities` gives.
+
+        Raises StsbenchError, one line, for a teacher whose vectors are sparse.
+        """
+        parts = []
+        for encoder, share in zip(self.encoders, self._shares(), strict=True):
+            vectors = encoder.encode(list(texts)) if len(self.encoders) == 1 else _unit(encoder, list(texts)) * share**0.5
+            if hasattr(vectors, "toarray"):
+                raise StsbenchError(
+                    f"{self.option}: {encoder.spec.name} gives sparse vectors, which no student can have: it can teach "
+                    "similarities and ranks"
+                )
+            parts.append(vectors)
+        return np.concatenate(parts, axis=1).astype(np.float32)
+
     def _loaded(self, model: str, settings: Mapping[str, Any], device: str) -> Encoder:
         try:
             encoder = load_encoder(model, **{"device": device, "offline": self.offline, **settings}).identified()
@@ -72,6 +92,19 @@ class Teachers:
     def _shares(self) -> list[float]:
         total = sum(weight for *_, weight in self.models)
         return [weight / total for *_, weight in self.models]
+
+
+def compared(similarities: Tensor, shares: Shares, mode: Gathering) -> Tensor:
+    """The teachers' similarities of the rows that a loss is of, to the columns that it compares them with.
+
+    similarities: (n, k N) of this process's n rows to k columns for each of the batch's N; mode: how the student's vectors
+    are gathered.
+    """
+    if mode == "local":
+        blocks = similarities.unflatten(1, (-1, shares.total))
+        local: Tensor = blocks[:, :, shares.start : shares.start + len(similarities)].flatten(1)
+        return local
+    return gather(similarities, shares, mode) if mode == "simcse" else similarities
 
 
 def _unit(encoder: Encoder, texts: list[str]) -> Any:

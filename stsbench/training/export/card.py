@@ -62,6 +62,7 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
     about = [
         ("method", method), ("recipe", recipe.name), ("backbone", model if hub else _last(model)),
         ("adapter of the backbone", "merged into its weights before the training" if summary.get("adapter") else None),
+        ("layers of the backbone that were kept, from 0", ", ".join(map(str, recipe.backbone.layers or ()))),
         ("pooler", summary["pooler"]), *prompt_rows(summary.get("prompt")),
         ("longest text, in tokens", summary["max_length"] or "the model's positions"),
         ("trained on texts of, in tokens", recipe.backbone.max_length), ("precision", recipe.precision),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.data.text.tokens import cutting
+from stsbench.encoders.decoders.layers import keep_layers
 from stsbench.encoders.forward.checkpoint import load_model, position_limit
 from stsbench.encoders.forward.padded import padded_to
 from stsbench.encoders.forward.pooling import STATES, padded_length
@@ -199,11 +200,12 @@ def pool_layers(pooling: Literal["mean", "max", "sum"], states: list[Tensor], ma
 
 def load_backbone(
     folder: Path, name: str, pooler: str = "cls", max_length: int = 32, dropout: float | None = None,
-    token_poolers: Mapping[str, dict[str, Any]] | None = None, offline: bool = False,
+    token_poolers: Mapping[str, dict[str, Any]] | None = None, offline: bool = False, layers: Sequence[int] | None = None,
 ) -> Backbone:
     """The folder's encoder in float32, an adapter merged, all trainable, in train mode. dropout: of states and attention.
 
-    offline: no base of an adapter is fetched; it is read in the revision that the adapter pins.
+    offline: no base of an adapter is fetched; it is read in the revision that the adapter pins. layers: those that are kept,
+    from 0; None: all.
     token_poolers: the name of a learned pooler -> its class's arguments but the width, for the pooler chosen only; without
     them the folder's own, else a new one of the default sizes. A folder's own is always kept. Raises EncoderError for what
     cannot be loaded, for a max_length beyond the model's positions, and for settings that are not those of the folder's own
@@ -216,6 +218,8 @@ def load_backbone(
     model, _ = load_model(folder, name, "float32", dropout=dropout, base=base)
     if (folder / "adapter_config.json").is_file():
         merge_adapter(model, name)
+    if layers is not None:
+        keep_layers(model, layers, name, "backbone.layers")
     tokenizer = load_tokenizer(folder, name, base=base)
     limit = position_limit(model, tokenizer)
     if limit is not None and max_length > limit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -16,6 +17,16 @@ SELECTED_BY, OWN_PAIRS = ("sts-b dev", "transfer dev", "held-out", "none"), "sts
 MOST = 2**31 - 1  # of a batch's rows and the like: beyond it C's integers overflow
 CHANNELS = 8192  # of a learned pooler: a recipe may be somebody else's, and memory is the machine's
 Kernels = Annotated[tuple[Annotated[int, Field(ge=1, le=512)], ...], Field(min_length=1, max_length=16)]
+
+
+def _layers_in_order(layers: tuple[int, ...]) -> tuple[int, ...]:
+    if any(later <= earlier for earlier, later in pairwise(layers)):
+        raise ValueError("layers are different numbers from 0, in their order")
+    return layers
+
+
+Layers = Annotated[tuple[Annotated[int, Field(ge=0, le=512)], ...], Field(min_length=1, max_length=512),
+                   AfterValidator(_layers_in_order)]
 
 
 class Section(BaseModel):
@@ -94,6 +105,7 @@ class BackboneSettings(Section):
     mean_cnn: MeanCNNSettings | None = None  # of the pooler mean_cnn; null: a model's own, or IS-BERT's sizes
     dropout: float | None = Field(default=None, ge=0, lt=1)  # on hidden states and attention; null: the model's own
     max_length: int = Field(default=32, ge=3)  # tokens, special ones included
+    layers: Layers | None = None  # those that are kept, from 0: [0, 2, 4]; null: all
 
 
 class DataSettings(Section):

@@ -151,7 +151,9 @@ def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
     start = recipe.backbone
     source = backbone_folder(start.model, offline)
     asked = {name: settings.model_dump() for name in KINDS if (settings := getattr(start, name)) is not None}
-    backbone = load_backbone(source, start.model, start.pooler, start.max_length, start.dropout, asked, offline)
+    backbone = load_backbone(
+        source, start.model, start.pooler, start.max_length, start.dropout, asked, offline, start.layers
+    )
     backbone.folder, backbone.name, backbone.offline = source, start.model, offline
     return backbone
 
@@ -236,8 +238,13 @@ def _stages(
 
 
 def _left_behind(recipe: Recipe, folder: Path) -> list[str]:
-    """A dense layer, learned pooler or prompt that the backbone is tested with as an encoder; training starts without."""
+    """Layers that are not kept; a dense layer, learned pooler or prompt that the backbone is tested with as an encoder:
+    training starts without."""
     start = recipe.backbone
+    if start.layers is not None:
+        kept = f"layers {', '.join(map(str, start.layers))} of {start.model}, from 0, are kept, the others left out"
+        whole = recipe.model_copy(update={"backbone": start.model_copy(update={"layers": None})})
+        return [kept, *_left_behind(whole, folder)]
     if (folder / "adapter_config.json").is_file():
         return [f"{start.model} is a PEFT adapter: {MERGED}, and all of them are trained"]
     stored = token_pooler_folder(folder)

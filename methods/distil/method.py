@@ -1,0 +1,149 @@
+"""Distillation: a smaller encoder learns vectors, similarities or rankings of any other ones. No labels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stsbench.errors import StsbenchError
+from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.training.api.gathering import gather
+from stsbench.training.api.method import Method
+from stsbench.training.api.needs import Needs
+from stsbench.training.api.teachers import Teachers, compared
+from stsbench.training.losses.ranking import cosines, without_own
+from stsbench.training.modules.backbone import Backbone
+
+from .checks import check_options, projection_of
+from .objective import row_loss, vector_loss
+from .options import DistilOptions
+from .projections import PCA, LinearProjection
+
+_VECTORS, _SIMILARITIES = "teacher vectors", "teacher similarities"  # of Views.by_row
+
+
+class Distil(Method):
+    """One text a row, read by the student and, as the data give it, by the teachers, which are not trained."""
+
+    name = "distil"
+    Options = DistilOptions
+    options: DistilOptions
+    sample_settings = {  # noqa: RUF012 - as of the base
+        "options.teachers": [{"model": "minilm"}], "backbone.layers": [1, 4],
+    }
+
+    def __init__(self, backbone: Backbone, options: DistilOptions) -> None:
+        """Raises StsbenchError, one line, for options that do not go together."""
+        super().__init__(backbone, options)
+        check_options(options)
+        models = [(teacher.model, teacher.settings, teacher.weight) for teacher in options.teachers]
+        self.teachers = Teachers(models, "options.teachers", getattr(backbone, "offline", False))
+        compares = options.objective == "vectors"
+        self.pca = PCA(options.center) if compares and options.projection in ("auto", "pca") else None
+        self.linear = LinearProjection(backbone.vector_width) if compares and options.projection == "linear" else None
+        self.seed = int(torch.randint(2**31, ()))  # of the rows that PCA is of: by the run's, the same in every process
+        self.kind: str | None = None  # of the projection, once the teachers' width is known
+        self.width = 0  # of the teachers' vectors
+        self.texts: list[str] | None = None  # those that PCA is of, before it is fitted
+
+    @classmethod
+    def needs(cls, options: DistilOptions) -> Needs:
+        """Sentences, which only similarities and ranks compare with others of the batch."""
+        check_options(options)
+        return Needs(negatives=options.objective != "vectors")
+
+    def prepare(self, rows: Any) -> None:
+        """Draw the rows that PCA is of."""
+        if self.pca is None:
+            return
+        numbers = np.asarray(rows.rows)
+        if len(numbers) > self.options.pca_texts:
+            drawn = np.random.default_rng(self.seed).choice(len(numbers), self.options.pca_texts, replace=False)
+            numbers = numbers[np.sort(drawn)]
+        self.texts = rows.at(numbers).texts("sentence")
+
+    def start_stage(self, stage: str) -> None:
+        """Fit PCA, or start the linear projection, of which a resumed run then reads what it had."""
+        self._load()
+        if self.linear is not None:
+            self.linear.start(self.width)
+        if self.kind == "pca":
+            assert self.pca is not None
+            if self.texts is None:
+                raise StsbenchError("options.projection pca: PCA is fitted on the training text, which was not prepared")
+            self.pca.fit(self.teachers.vectors(self.texts), self.backbone.vector_width)
+            self.texts = None
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The sentence, and what the teachers say of it, which goes with its row."""
+        self._load()
+        texts = rows.texts("sentence")
+        views = Views([self.read(rows, "sentence")])
+        if self.options.objective == "vectors":
+            views.by_row[_VECTORS] = [self.teachers.vectors(texts)]
+        else:
+            views.by_row[_SIMILARITIES] = [self.teachers.similarities(texts, texts)]
+        return views
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """One term, called as options.objective is."""
+        objective = self.options.objective
+        vectors = self.vectors(batch.ids, batch.mask)
+        with torch.autocast(vectors.device.type, enabled=False):
+            if objective == "vectors":
+                return {objective: Term(self._vector_loss(vectors, batch.by_row[_VECTORS]), len(batch))}
+            return {objective: self._row_term(vectors, batch)}
+
+    def inputs(self) -> dict[str, str]:
+        """The teachers, by their fingerprints, and what PCA is fitted on and how."""
+        self._load()
+        inputs = self.teachers.fingerprints()
+        if self.kind == "pca" and self.texts is not None:
+            fit = [self.texts, self.backbone.vector_width, self.options.center, *inputs.values()]
+            inputs["teacher PCA"] = hashlib.sha256(json.dumps(fit).encode()).hexdigest()
+        return inputs
+
+    def notes(self) -> list[str]:
+        """Which the teachers are, and how widths are made equal."""
+        self._load()
+        lines = self.teachers.notes()
+        if self.kind == "pca" and self.texts is not None:
+            mean = "without" if self.options.center else "with"
+            lines.append(
+                f"teachers: {self.width} numbers to {self.backbone.vector_width} by PCA of {len(self.texts):,} texts of the "
+                f"training text, {mean} their mean"
+            )
+        if self.kind == "linear":
+            lines.append(f"student: {self.backbone.vector_width} numbers to {self.width} by a linear map, for the training")
+        return lines
+
+    def _vector_loss(self, vectors: Tensor, teachers: Tensor) -> Tensor:
+        if self.linear is not None:
+            vectors = self.linear(vectors)
+        if self.pca is not None and len(self.pca.components):
+            teachers = self.pca(teachers)
+        return vector_loss(vectors, teachers, self.options.loss)
+
+    def _row_term(self, vectors: Tensor, batch: Batch) -> Term:
+        """Each row's cosines to all others of the batch, over all processes as training.gather says."""
+        options, shares, mode = self.options, batch.shares, self.gather_mode
+        every = gather(vectors, shares, mode)
+        start, count = (shares.start if mode == "exact" else 0), len(vectors)
+        if mode == "simcse":
+            vectors, count = every, shares.total
+        student = without_own(cosines(vectors, every), start)
+        teacher = without_own(compared(batch.by_row[_SIMILARITIES], shares, mode), start)
+        value = row_loss(student, teacher, options.loss, options.teacher_temperature, options.student_temperature)
+        return Term(value, count)
+
+    def _load(self) -> None:
+        """The teachers, and by the width of their vectors the kind of projection."""
+        self.teachers.load(next(self.backbone.parameters()).device)
+        if self.options.objective == "vectors" and self.kind is None:
+            self.width = self.teachers.vectors(["a"]).shape[1]
+            self.kind = projection_of(self.options, self.backbone.vector_width, self.width)
