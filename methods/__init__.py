@@ -12,8 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
+    from . import angle as angle
     from . import cmlm as cmlm
     from . import consert as consert
+    from . import cosent as cosent
     from . import ct as ct
     from . import declutr as declutr
     from . import diffaug as diffaug
@@ -28,8 +30,10 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from . import sbert as sbert
     from . import sgopt as sgopt
     from . import simcse as simcse
+    from .angle.options import AnglEOptions as AnglE
     from .cmlm.options import ConditionalMaskedLMOptions as ConditionalMaskedLM
     from .consert.options import ConSERTOptions as ConSERT
+    from .cosent.options import CoSENTOptions as CoSENT
     from .ct.options import ContrastiveTensionOptions as ContrastiveTension
     from .declutr.options import DeCLUTROptions as DeCLUTR
     from .diffaug.options import DiffAugOptions as DiffAug
@@ -46,6 +50,8 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .simcse.options import SimCSEOptions as SimCSE
 
 _FOLDERS = {
+    "AnglE": "angle",
+    "CoSENT": "cosent",
     "ConSERT": "consert",
     "ConditionalMaskedLM": "cmlm",
     "ContrastiveTension": "ct",
@@ -65,10 +71,10 @@ _FOLDERS = {
 }
 
 __all__ = [
-    "ISBERT", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
-    "DiffCSE", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct", "declutr",
-    "diffaug", "diffcse", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert", "sgopt",
-    "simcse",
+    "ISBERT", "SARCSE", "SBERT", "SGOPT", "AnglE", "CoSENT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension",
+    "DeCLUTR", "DiffAug", "DiffCSE", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "angle", "cmlm",
+    "consert", "cosent", "ct", "declutr", "diffaug", "diffcse", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert",
+    "rankcse", "sarcse", "sbert", "sgopt", "simcse",
 ]
 
 

@@ -15,6 +15,7 @@ from stsbench.training import losses
 from stsbench.training.losses.contrastive import info_nce, row_contrast
 from stsbench.training.losses.corrective_lm import corrective_loss
 from stsbench.training.losses.cosine_regression import cosine_regression
+from stsbench.training.losses.graded_pairs import cosent, labelled_in_batch, pair_angles, pair_cosines
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.losses.mutual_information import jensen_shannon
 from stsbench.training.losses.nli import nli_cross_entropy
@@ -34,6 +35,9 @@ CASES = {
     "corrective_lm": [lambda x: sum(corrective_loss(x, x[:, 0], NO_IDS, NO_IDS))],
     "cosine_regression": [lambda x: cosine_regression(x, x, NO_NUMBERS),
                           lambda x: cosine_regression(x, x, NO_NUMBERS, "rescaled_cosine")],
+    "graded_pairs": [lambda x: cosent(pair_cosines(x, x), NO_NUMBERS), lambda x: cosent(pair_angles(x, x), NO_NUMBERS),
+                     lambda x: labelled_in_batch(x, x, NO_NUMBERS),
+                     lambda x: labelled_in_batch(x, x, NO_NUMBERS, all_first=torch.ones(3, D), all_second=torch.ones(3, D))],
     "masked_lm": [lambda x: masked_lm(x, NO_IDS)],
     "mutual_information": [lambda x: sum(jensen_shannon(x, NO_IDS, x)),
                            lambda x: sum(jensen_shannon(x, NO_IDS, torch.ones(2, D)))],
@@ -55,6 +59,9 @@ OF_METHODS = {
     "ct.loss": lambda loss, x: loss(x, x, NO_IDS),
     "sgopt.loss": lambda loss, x: loss(x, x[:, None]),
     "isbert.loss": lambda loss, x: loss(x[:, None], NO_TOKENS, x),
+    "cosent.loss": lambda loss, x: loss(x, x, NO_NUMBERS),
+    "angle.loss": lambda loss, x: loss(x, x, NO_NUMBERS, cosine_weight=1.0),
+    "angle.triplet_loss": lambda loss, x: loss(x, x, x, cosine_weight=1.0),
     "rankcse.loss": lambda loss, x: loss(x, x, torch.empty(0, 0)),
     "declutr.contrastive_loss": lambda loss, x: loss(x, x[:, None]),
 }

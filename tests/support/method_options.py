@@ -43,6 +43,14 @@ WITH = {
     ("mirror-bert", "min_chars"): ("mirror-bert", {}, {"options.min_chars": 1}),
     ("promptbert", "denoise_second_shift"): (
         "promptbert", {"options.second_template": OTHER}, {"options.denoise_second_shift": "first"}),
+    ("cosent", "format"): ("cosent", {"data.held_out": 0, "selection.by": "none"}, {
+        "options.format": "labelled", "data.file": None, "labelled.file": "pairs"}),
+    ("cosent", "label_scores"): ("cosent", {
+        "options.format": "labelled", "data.file": None, "data.held_out": 0, "labelled.file": "pairs", "selection.by": "none",
+    }, {"options.label_scores": {"contradiction": 2, "neutral": 1, "entailment": 0}}),
+    ("angle", "format"): ("angle", {}, {"options.format": "triplets", "labelled": None, "data.file": "triplets"}),
+    ("angle", "label_scores"): ("angle", {}, {"options.label_scores": {"contradiction": 1, "entailment": 0}}),
+    ("angle", "cln_weight"): ("angle-triplets", {}, {"options.cln_weight": 0.5}),
     ("rankcse", "teachers"): ("rankcse", {}, {"options.teachers": [{"model": "lexical:token-set"}]}),
     ("sbert", "objective"): ("sbert", {}, {"options.objective": "nli", "data.file": None}),
     ("sg-opt", "last_layer"): ("sg-opt", {}, {"options.last_layer": 1}),

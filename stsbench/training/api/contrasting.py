@@ -90,7 +90,8 @@ def rank_pairs(
     "exact" and "simcse" every process has that of all pairs. The term counts rows.
     """
     count = len(similarities)
-    pairs = [numbers.reshape(count, -1) for numbers in (similarities, scores.to(similarities.dtype))]
+    both = (similarities, scores.to(similarities.dtype))
+    pairs = [numbers.unsqueeze(1) if numbers.ndim == 1 else numbers for numbers in both]
     ranked, order = gather(torch.cat(pairs, dim=1), shares, mode).chunk(2, dim=1)
     value = cosent(ranked.flatten(), order.flatten(), scale=scale)
     if mode == "simcse":

@@ -59,7 +59,12 @@ class Needs:
     labelled_roles: RoleChoice = nli_roles  # NLI triplets, or pairs and their labels
     labelled_usable: Callable[[Any], NDArray[np.bool_]] | None = None
     labelled_unusable: str = "their labels have no part"
+    labelled_negatives: bool = False  # `negatives` of a stage that trains on labelled rows only
     whole_texts: bool = False
     usable: Callable[[Any], NDArray[np.bool_]] | None = None
     unusable: str = "no sentence follows them, say"
     reach: int = 0
+
+    def contrasts(self, labelled_only: bool) -> bool:
+        """Whether a batch of one row would have nothing to be compared with, in a stage on labelled rows only or another."""
+        return self.labelled_negatives if labelled_only else self.negatives

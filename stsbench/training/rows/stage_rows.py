@@ -131,7 +131,7 @@ def open_data(
     tokens = _tokens(store, backbone, text_roles(roles), plan.needs.whole_texts and not labelled, log)
     usable = _usable(store, tokens, plan, log, labelled)
     numbers = _sampled(settings, recipe.seed, store, usable, log, section)
-    contrasts = plan.needs.negatives and not labelled
+    contrasts = plan.needs.contrasts(labelled)
     reach = 0 if labelled else _reach(settings, plan, section)
     data = _held_out(settings, recipe.seed, contrasts, StageData(store, tokens, numbers, numbers[:0], reach=reach), section)
     tested = known.tested if known else () if Path(name).is_file() else TESTED_BY_SPLIT.get(name, ())
