@@ -46,7 +46,8 @@ WITH = {
     ("cosent", "format"): ("cosent", {"data.held_out": 0, "selection.by": "none"}, {
         "options.format": "labelled", "data.file": None, "labelled.file": "pairs"}),
     ("cosent", "label_scores"): ("cosent", {
-        "options.format": "labelled", "data.file": None, "data.held_out": 0, "labelled.file": "pairs", "selection.by": "none",
+        "options.format": "labelled", "data.file": None, "data.held_out": 0, "labelled.file": "pairs",
+        "selection.by": "none",
     }, {"options.label_scores": {"contradiction": 2, "neutral": 1, "entailment": 0}}),
     ("angle", "format"): ("angle", {}, {"options.format": "triplets", "labelled": None, "data.file": "triplets"}),
     ("angle", "label_scores"): ("angle", {}, {"options.label_scores": {"contradiction": 1, "entailment": 0}}),

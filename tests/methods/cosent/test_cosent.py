@@ -80,7 +80,7 @@ def test_data_without_an_order_are_refused(place, tmp_path, changes, words):
 
 
 def test_options_without_an_effect_are_refused():
-    with pytest.raises(StsbenchError, match="has no effect: options.format is scored"):
+    with pytest.raises(StsbenchError, match=r"has no effect: options\.format is scored"):
         check_options(CoSENTOptions(label_scores={"a": 0, "b": 1}))
     with pytest.raises(StsbenchError, match="two classes with different scores"):
         check_options(CoSENTOptions(format="labelled", label_scores={"a": 1, "b": 1}))

@@ -1,4 +1,4 @@
-"""CoSENT's recipes: the released code's settings on English sets, without published rows, as its rows are of Chinese sets."""
+"""CoSENT's recipes: the released code's settings on English sets, without published rows: its own are of Chinese sets."""
 
 import pytest
 from shipped_recipes import BERT, held, recipe, settings
@@ -6,7 +6,8 @@ from shipped_recipes import BERT, held, recipe, settings
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
 
 SHARED = {
-    "backbone.model": BERT, "backbone.pooler": "cls", "backbone.dropout": 0.1, "backbone.max_length": 64, "options.scale": 20,
+    "backbone.model": BERT, "backbone.pooler": "cls", "backbone.dropout": 0.1, "backbone.max_length": 64,
+    "options.scale": 20,
     "training.accumulate": 1, "training.learning_rate": 2e-5, "training.schedule": "constant", "training.warmup": 0,
     "training.weight_decay": 0, "training.betas": (0.9, 0.999), "training.epsilon": 1e-6, "training.adam": "transformers",
     "training.clip": None, "selection.by": "sts-b dev", "selection.at_end": False, "precision": "float32", "seed": 42,
