@@ -12,8 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
+    from . import angle as angle
     from . import cmlm as cmlm
     from . import consert as consert
+    from . import cosent as cosent
     from . import ct as ct
     from . import declutr as declutr
     from . import diffaug as diffaug
@@ -32,8 +34,10 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from . import sgopt as sgopt
     from . import simcse as simcse
     from . import whitenedcse as whitenedcse
+    from .angle.options import AnglEOptions as AnglE
     from .cmlm.options import ConditionalMaskedLMOptions as ConditionalMaskedLM
     from .consert.options import ConSERTOptions as ConSERT
+    from .cosent.options import CoSENTOptions as CoSENT
     from .ct.options import ContrastiveTensionOptions as ContrastiveTension
     from .declutr.options import DeCLUTROptions as DeCLUTR
     from .diffaug.options import DiffAugOptions as DiffAug
@@ -54,6 +58,8 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .whitenedcse.options import WhitenedCSEOptions as WhitenedCSE
 
 _FOLDERS = {
+    "AnglE": "angle",
+    "CoSENT": "cosent",
     "ConSERT": "consert",
     "ConditionalMaskedLM": "cmlm",
     "ContrastiveTension": "ct",
@@ -77,10 +83,11 @@ _FOLDERS = {
 }
 
 __all__ = [
-    "ISBERT", "PCL", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR",
-    "DiffAug", "DiffCSE", "Distil", "ESimCSE", "InfoCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE",
-    "WhitenedCSE", "cmlm", "consert", "ct", "declutr", "diffaug", "diffcse", "distil", "esimcse", "infocse", "isbert",
-    "mirrorbert", "mlm", "pcl", "promptbert", "rankcse", "sarcse", "sbert", "sgopt", "simcse", "whitenedcse",
+    "ISBERT", "PCL", "SARCSE", "SBERT", "SGOPT", "AnglE", "CoSENT", "ConSERT", "ConditionalMaskedLM",
+    "ContrastiveTension", "DeCLUTR", "DiffAug", "DiffCSE", "Distil", "ESimCSE", "InfoCSE", "MaskedLM", "MirrorBERT",
+    "PromptBERT", "RankCSE", "SimCSE", "WhitenedCSE", "angle", "cmlm", "consert", "cosent", "ct", "declutr", "diffaug",
+    "diffcse", "distil", "esimcse", "infocse", "isbert", "mirrorbert", "mlm", "pcl", "promptbert", "rankcse", "sarcse",
+    "sbert", "sgopt", "simcse", "whitenedcse",
 ]
 
 

@@ -20,6 +20,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method, settings
     "rankcse": ("rankcse", {"options.teachers": [{"model": "minilm"}]}),
     "pcl": ("pcl", {}),
     "distil": ("distil", {"options.teachers": [{"model": "minilm"}], "backbone.layers": [0, 2, 4], "data.held_out": 0}),
+    "cosent": ("cosent", {"options.format": "labelled", "data": {}, **_PAIRS}),
+    "angle": ("angle", {"data": {}, **_PAIRS}),
     "mlm": ("mlm", {"data.held_out": 0}),
     "diffcse": ("diffcse", {"options.generator": None}),
     "sarcse": ("sarcse", {}),

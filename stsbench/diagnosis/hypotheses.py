@@ -15,7 +15,7 @@ from stsbench.diagnosis.weights import INT8, NO_ADAPTER, ROUNDED, has_adapter
 
 POOLERS = (
     "cls", "mean", "last", "max", "weighted_mean", INSIDE, "cls+dense", "first_last:layer1", "first_last:embeddings",
-    "last2",
+    "last2", "cls_avg",
 )
 # Limits that programs have by default, or that people choose: tried where other faults hide which texts are cut.
 LIMITS = (32, 64, 75, 77, 100, 128, 192, 200, 256, 300, 350, 384, 500, 512, 1024, 2048, 4096, 8192, 32768)

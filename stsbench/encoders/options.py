@@ -24,8 +24,8 @@ class EncoderOptions:
         "KIND:ARGUMENT of a plug-in.", required=True,
     )
     pooler: str | None = option(
-        None, "cls, cls+dense, mean, first_last:embeddings, first_last:layer1, last2, max, mask, text_cnn, mean_cnn, last, "
-        "weighted_mean. Default: what the model folder stores.",
+        None, "cls, cls+dense, mean, cls_avg, first_last:embeddings, first_last:layer1, last2, max, mask, text_cnn, "
+        "mean_cnn, last, weighted_mean. Default: what the model folder stores.",
     )
     template: str | None = option(None, "Text around each sentence, {} where it goes; [MASK] for the mask pooler.")
     preset: str | None = option(

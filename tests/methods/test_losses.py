@@ -221,6 +221,11 @@ CASES = {
                   lambda m, b: methods.sbert.regression_loss(*views(m, b), b.scores)),
     "sbert-triplet": ({"objective": "triplet", "margin": 2.0}, "mean", TRIPLETS, "triplet",
                       lambda m, b: methods.sbert.triplet_loss(*views(m, b), margin=2.0)),
+    "cosent": ({"scale": 5.0}, "cls", PAIRS, "cosent", lambda m, b: methods.cosent.loss(*views(m, b), b.scores, scale=5.0)),
+    "angle-triplets": ({"format": "triplets", "cosine_weight": 0.5}, "cls", TRIPLETS, None,
+                       lambda m, b: methods.angle.triplet_loss(*views(m, b), cosine_weight=0.5)),
+    "angle-scored": ({"ibn_weight": 0.0, "angle_weight": 1.0}, "mean", PAIRS, "angle",
+                     lambda m, b: methods.angle.loss(*views(m, b), b.scores, ibn_weight=0.0, angle_weight=1.0)),
     "rankcse": ({"teachers": [{"model": "lexical:token-set"}], "loss": "listnet"}, "cls", PLAIN, "ranking",
                 lambda m, b: methods.rankcse.loss(*m.view_vectors(b), b.by_row["teacher similarities"], loss="listnet")),
     "whitenedcse": ({"split": "per_view", "groups": 8, "eps": 0.1, **ASKED}, "cls", PLAIN, "contrastive",
@@ -243,7 +248,7 @@ def test_the_method_s_own_forward_is_that_loss(folder, case):
     method.start_stage(method.stages_for(method.options)[-1])
     batch = batch_of(method, Scored(folder, texts))
     terms = method(batch)
-    value = sum(term.value for term in terms.values()) if name is None else terms[name].value
+    value = sum(term.weight * term.value for term in terms.values()) if name is None else terms[name].value
     again = loss(method, batch)
     assert value.item() > 1e-6 and again.item() == pytest.approx(value.item(), abs=1e-12)
     weights = [weight for weight in method.backbone.parameters() if weight.requires_grad]

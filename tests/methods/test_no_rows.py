@@ -15,6 +15,7 @@ from stsbench.training import losses
 from stsbench.training.losses.contrastive import info_nce, row_contrast
 from stsbench.training.losses.corrective_lm import corrective_loss
 from stsbench.training.losses.cosine_regression import cosine_regression
+from stsbench.training.losses.graded_pairs import cosent, labelled_in_batch, pair_angles, pair_cosines
 from stsbench.training.losses.group import agreement, group_cross_entropy, group_scores
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.losses.mutual_information import jensen_shannon
@@ -37,6 +38,9 @@ CASES = {
                           lambda x: cosine_regression(x, x, NO_NUMBERS, "rescaled_cosine")],
     "group": [lambda x: group_cross_entropy(x, 2), lambda x: group_cross_entropy(x, 2, "bce"), lambda x: agreement(x, x),
               lambda x: agreement(x, x, "row"), lambda x: group_scores(x, [x, x], torch.ones(3, D)).sum()],
+    "graded_pairs": [lambda x: cosent(pair_cosines(x, x), NO_NUMBERS), lambda x: cosent(pair_angles(x, x), NO_NUMBERS),
+                     lambda x: labelled_in_batch(x, x, NO_NUMBERS),
+                     lambda x: labelled_in_batch(x, x, NO_NUMBERS, all_first=torch.ones(3, D), all_second=torch.ones(3, D))],
     "masked_lm": [lambda x: masked_lm(x, NO_IDS)],
     "mutual_information": [lambda x: sum(jensen_shannon(x, NO_IDS, x)),
                            lambda x: sum(jensen_shannon(x, NO_IDS, torch.ones(2, D)))],
@@ -58,6 +62,9 @@ OF_METHODS = {
     "ct.loss": lambda loss, x: loss(x, x, NO_IDS),
     "sgopt.loss": lambda loss, x: loss(x, x[:, None]),
     "isbert.loss": lambda loss, x: loss(x[:, None], NO_TOKENS, x),
+    "cosent.loss": lambda loss, x: loss(x, x, NO_NUMBERS),
+    "angle.loss": lambda loss, x: loss(x, x, NO_NUMBERS, cosine_weight=1.0),
+    "angle.triplet_loss": lambda loss, x: loss(x, x, x, cosine_weight=1.0),
     "rankcse.loss": lambda loss, x: loss(x, x, torch.empty(0, 0)),
     "pcl.loss": lambda loss, x: loss([x, x, x], [x, x, x]),
     "distil.loss": lambda loss, x: (loss(x, x.detach()) + loss(x, torch.empty(0, 0), objective="ranks", loss="listmle")

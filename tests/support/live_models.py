@@ -38,6 +38,7 @@ def by_hand(made, texts, limit=64):
                 "cls": lambda s=states: s[-1][0, 0],
                 "cls+dense": lambda f=first: torch.tanh(f @ made.dense.weight.T + made.dense.bias),
                 "mean": lambda s=states: s[-1][0].mean(0),
+                "cls_avg": lambda s=states: (s[-1][0, 0] + s[-1][0].mean(0)) / 2,
                 "max": lambda s=states: s[-1][0].max(0).values,
                 "first_last:embeddings": lambda s=states: ((s[0] + s[-1]) / 2)[0].mean(0),
                 "first_last:layer1": lambda s=states: ((s[1] + s[-1]) / 2)[0].mean(0),

@@ -48,6 +48,15 @@ WITH = {
     ("pcl", "peer"): ("pcl", {}, {"options.peer.mask": True}),
     ("distil", "teachers"): ("distil", {}, {"options.teachers": [{"model": "model", "settings": {"pooler": "cls"}}]}),
     ("distil", "objective"): ("distil-ranks", {}, {"options.objective": "similarities", "options.loss": "kl"}),
+    ("cosent", "format"): ("cosent", {"data.held_out": 0, "selection.by": "none"}, {
+        "options.format": "labelled", "data.file": None, "labelled.file": "pairs"}),
+    ("cosent", "label_scores"): ("cosent", {
+        "options.format": "labelled", "data.file": None, "data.held_out": 0, "labelled.file": "pairs",
+        "selection.by": "none",
+    }, {"options.label_scores": {"contradiction": 2, "neutral": 1, "entailment": 0}}),
+    ("angle", "format"): ("angle", {}, {"options.format": "triplets", "labelled": None, "data.file": "triplets"}),
+    ("angle", "label_scores"): ("angle", {}, {"options.label_scores": {"contradiction": 1, "entailment": 0}}),
+    ("angle", "cln_weight"): ("angle-triplets", {}, {"options.cln_weight": 0.5}),
     ("rankcse", "teachers"): ("rankcse", {}, {"options.teachers": [{"model": "lexical:token-set"}]}),
     ("sbert", "objective"): ("sbert", {}, {"options.objective": "nli", "data.file": None}),
     ("sg-opt", "last_layer"): ("sg-opt", {}, {"options.last_layer": 1}),

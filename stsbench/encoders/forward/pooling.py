@@ -26,6 +26,7 @@ STATES: dict[str, tuple[int, ...]] = {
     "cls": (-1,),
     "cls+dense": (-1,),  # through the checkpoint's own dense + tanh, e.g. BERT's pooler_output
     "mean": (-1,),
+    "cls_avg": (-1,),  # half of cls and half of mean: AnglE's `cls_avg`
     "first_last:embeddings": (0, -1),  # "first-last avg." in the papers, and evaluation.py before commit 206d7ae
     "first_last:layer1": (1, -1),  # evaluation.py since that commit
     "last2": (-2, -1),
@@ -97,6 +98,8 @@ def pool(
         return _map(states[0], groups, _weighted)
     if name == "max":
         return _map(states[0], groups, lambda group: group.amax(1)).float()
+    if name == "cls_avg":
+        return _map(states[0], groups, lambda group: (group[:, 0].float() + group.float().mean(1)) / 2)
     means = [_map(state, groups, lambda group: group.float().mean(1)) for state in states]
     return means[0] if len(means) == 1 else (means[0] + means[1]) / 2  # the mean of averages is the average's mean
 

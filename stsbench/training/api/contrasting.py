@@ -1,4 +1,4 @@
-"""InfoNCE and NT-Xent over a batch that is split over processes: what every contrastive method calls."""
+"""InfoNCE, NT-Xent and the losses of labelled pairs over a batch that is split over processes: what methods call."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from stsbench.training.api.batch import Shares, Term
 from stsbench.training.api.gathering import Gathering, gather
 from stsbench.training.losses.contrastive import Similarity, info_nce
+from stsbench.training.losses.graded_pairs import cosent, labelled_in_batch
 from stsbench.training.losses.nt_xent import nt_xent
 
 Contrasted = tuple[Tensor, Tensor, tuple[Tensor, ...]]  # queries, keys and the blocks of hard negatives, each (n, d)
@@ -77,6 +78,42 @@ def contrast_views(
         return Term(nt_xent(*every, temperature=temperature), shares.total)
     start = shares.start if mode == "exact" else 0
     value = nt_xent(first, second, temperature=temperature, all_first=every[0], all_second=every[1], start=start)
+    return Term(value, len(first))
+
+
+def rank_pairs(
+    similarities: Tensor, scores: Tensor, shares: Shares, mode: Gathering = "exact", *, scale: float = 20.0
+) -> Term:
+    """CoSENT's term of the pairs of all processes (local: of this one's only): similarities in the order of the scores.
+
+    similarities, scores: (n,), of this process's rows, or (n, k), k pairs a row. The loss is no sum over rows: in the modes
+    "exact" and "simcse" every process has that of all pairs. The term counts rows.
+    """
+    count = len(similarities)
+    both = (similarities, scores.to(similarities.dtype))
+    pairs = [numbers.unsqueeze(1) if numbers.ndim == 1 else numbers for numbers in both]
+    ranked, order = gather(torch.cat(pairs, dim=1), shares, mode).chunk(2, dim=1)
+    value = cosent(ranked.flatten(), order.flatten(), scale=scale)
+    if mode == "simcse":
+        return Term(value, shares.total)
+    return Term(value if count else 0 * value, count)  # a process without rows takes part in the gradient's collective
+
+
+def contrast_labelled(
+    first: Tensor, second: Tensor, labels: Tensor, shares: Shares, mode: Gathering = "exact", *, scale: float = 20.0
+) -> Term:
+    """AnglE's in-batch term of this process's pairs against the texts of all processes (local: its own only).
+
+    first, second: (n, d); labels: (n,), 1 or 0. The term counts pairs. In mode "simcse" every process has the loss of all.
+    """
+    rows = gather(torch.cat([first, second, labels.to(first.dtype).unsqueeze(1)], dim=1), shares, mode)
+    all_first, all_second, every = rows.split([first.shape[1], first.shape[1], 1], dim=1)
+    if mode == "simcse":
+        return Term(labelled_in_batch(all_first, all_second, every.squeeze(1), scale=scale), shares.total)
+    start = shares.start if mode == "exact" else 0
+    value = labelled_in_batch(
+        first, second, labels, scale=scale, all_first=all_first, all_second=all_second, start=start
+    )
     return Term(value, len(first))
 
 

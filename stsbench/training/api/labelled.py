@@ -1,11 +1,14 @@
-"""Natural language inference as training data: its roles, its views, and a classifier on pairs of sentence vectors."""
+"""Natural language inference as training data: its roles, its views, a classifier on pairs of sentence vectors, and its
+classes as an order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stsbench.errors import StsbenchError
@@ -120,3 +123,49 @@ class NLIClassifier(nn.Module):
 def classes_of(rows: Any) -> int:
     """How many classes labelled rows (a data.examples.Rows) have: of triplets two, of pairs as many as label names."""
     return _OF_TRIPLETS if tuple(rows.roles) == TRIPLET else len(rows.store.label_names)
+
+
+class LabelScores:
+    """Classes of labelled pairs as numbers, for losses that want an order: contradiction 0, neutral 1, entailment 2."""
+
+    def __init__(self, scores: Mapping[str, float]) -> None:
+        """scores: the name of a class -> its number; pairs of classes that are not named have no part."""
+        self.scores = dict(scores)
+        self._of_class: tuple[float | None, ...] = ()
+
+    def usable(self, rows: Any) -> NDArray[np.bool_]:
+        """(n,) which of n labelled rows (a data.examples.Rows) are of a class that is named.
+
+        Raises StsbenchError, one line, for a name that is no class of theirs.
+        """
+        of_class = self._classes(rows.store.label_names)
+        named = np.array([score is not None for score in of_class], np.bool_)
+        return named[np.asarray(rows.labels(), np.int64)]
+
+    def prepare(self, rows: Any) -> None:
+        """Learn the classes of the labelled rows; before `views`."""
+        self._of_class = self._classes(rows.store.label_names)
+
+    def views(self, method: _Reader, rows: Examples) -> Views:
+        """Both texts of each pair, and the number of its class as its score."""
+        scores = [self._of_class[label] for label in rows.labels()]
+        known = [score for score in scores if score is not None]
+        if len(known) < len(scores):
+            raise StsbenchError(f"a labelled row is of no class that options.label_scores names ({', '.join(self.scores)})")
+        return Views([method.read(rows, role) for role in PAIR[:2]], scores=known)
+
+    def _classes(self, names: Any) -> tuple[float | None, ...]:
+        there = [str(name) for name in names]
+        if stray := next((name for name in self.scores if name not in there), None):
+            raise StsbenchError(
+                f"options.label_scores names {stray}, and the labelled rows have the classes {', '.join(there)}: name "
+                f"them, as in --set 'options.label_scores={{{there[0]}: 0, {there[-1]}: 1}}'"
+            )
+        return tuple(self.scores.get(name) for name in there)
+
+
+def unordered(scores: NDArray[np.float64]) -> tuple[int, str] | None:
+    """For `Needs.wrong_score` of a method that learns the order of scores: what is wrong where all (n,) are equal."""
+    if len(scores) and (scores == scores[0]).all():
+        return 0, f"every row has the score {scores[0]:g}: there is no order to learn"
+    return None

@@ -42,6 +42,9 @@ class Needs:
     `views` takes parts that the model can read. Otherwise texts are cut at backbone.max_length, as labelled rows always are.
     usable: a TextRows of all n rows -> bool (n,), which may be drawn (a next sentence needs one that follows); None: all.
     unusable: why it leaves rows out, for the line that counts them.
+    labelled_usable, labelled_unusable: the same of labelled rows.
+    wrong_score: of the scores of all rows, float64 (n,) -> None, or the place of one that the method cannot use and why,
+    for the error.
     reach: how many rows further on in its document the views of a row may read (`rows.following`). A row is not trained on
     where one of their texts is held out.
     """
@@ -51,9 +54,17 @@ class Needs:
     dropout: bool = False  # two views of a row differ by nothing else: a backbone without any is refused at once
     group_size: int = 1
     score_range: tuple[float, float] | None = None  # the least and the greatest score of rows with scores; None: any number
+    wrong_score: Callable[[NDArray[np.float64]], tuple[int, str] | None] | None = None
     labelled: LabelledUse | Mapping[str, LabelledUse] = "none"
     labelled_roles: RoleChoice = nli_roles  # NLI triplets, or pairs and their labels
+    labelled_usable: Callable[[Any], NDArray[np.bool_]] | None = None
+    labelled_unusable: str = "their labels have no part"
+    labelled_negatives: bool = False  # `negatives` of a stage that trains on labelled rows only
     whole_texts: bool = False
     usable: Callable[[Any], NDArray[np.bool_]] | None = None
     unusable: str = "no sentence follows them, say"
     reach: int = 0
+
+    def contrasts(self, labelled_only: bool) -> bool:
+        """Whether a batch of one row would have nothing to be compared with, in a stage on labelled rows only or another."""
+        return self.labelled_negatives if labelled_only else self.negatives

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from stsbench.training.api.method import Method
 
 PAIRS = ("anchor", "positive", "negative", "negative2")
+SCORED = ("sentence1", "sentence2", "score")
 
 
 def pairs_or_sentence(
@@ -49,6 +50,18 @@ def pairs_or_sentence(
             f"{_take('a supervised', supervised)}set options.view given"
         )
     return pairs
+
+
+def scored_pairs(roles: tuple[str, ...], who: str) -> tuple[str, ...]:
+    """SCORED. who: the method, for the message. Raises StsbenchError, one line, for roles that lack one of them, as plain
+    text does."""
+    if not set(SCORED) <= set(roles):
+        raise StsbenchError(
+            f"{who} learns from pairs with scores, the columns sentence1, sentence2 and score (the data give "
+            f"{', '.join(roles) or 'no column'}): name them in data.columns; for classes give --labelled and set "
+            "options.format labelled"
+        )
+    return SCORED
 
 
 def role_views(method: Method, rows: Examples) -> Views:

@@ -73,7 +73,7 @@ def held_out_batches(
             part = part[: len(part) - len(part) % group]
             if not len(part):
                 continue
-            if method.needs(method.options).negatives and not labelled_only and len(part) < 2:
+            if method.needs(method.options).contrasts(labelled_only) and len(part) < 2:
                 continue  # nothing to contrast with
             views = stage_views(objective, method, rows(part), stream(seed, "held-out views", 0, start), labelled_only)
             batch = to_batch(views, Shares((len(views.tokens[0]),)), pad, device)

@@ -159,6 +159,9 @@ def transformers_snippet(summary: dict[str, Any]) -> str:
         lines.append('real = batch["attention_mask"].unsqueeze(-1)')
         if pooler == "max":
             lines.append('vectors = output.last_hidden_state.masked_fill(real == 0, float("-inf")).amax(1)')
+        elif pooler == "cls_avg":
+            lines += ["states = output.last_hidden_state", "mean = (states * real).sum(1) / real.sum(1)",
+                      "vectors = (states[:, 0] + mean) / 2"]
         else:
             layers = _MEANS[pooler]
             states = [f"output.hidden_states[{layer}]" for layer in layers]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, from_numpy, nn, zeros
+from torch import Tensor, eye, from_numpy, nn, zeros
 
 from stsbench.encoders.forward.pooling import padded_length
 from stsbench.encoders.forward.token_pooler import TokenPooler
@@ -26,6 +26,7 @@ _MODES = {
     "cls": "cls_token", "cls+dense": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "last": "lasttoken",
     "weighted_mean": "weightedmean_tokens",
 }
+_BOTH = "cls_avg"  # Pooling puts [CLS] and mean side by side, and a Dense without bias takes half of each
 
 
 def layers_of(pooler: str, layers: int) -> Tensor | None:
@@ -60,6 +61,8 @@ def write_layout(
     weights = layers_of(pooler, layers)
     if weights is not None:
         kinds.insert(1, "WeightedLayerPooling")
+    if pooler == _BOTH:
+        kinds.append("Average")
     if dense is not None:
         kinds.append("Dense")
     if normalize:
@@ -70,6 +73,7 @@ def write_layout(
     paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], start=1))]
     named = {
         "MeanPadded": _MEAN_PADDED, "Prompt": PROMPT, "Post": POST, "Affine": "sentence_transformers.models.Dense",
+        "Average": "sentence_transformers.models.Dense",
     }
     named |= {learned.title: learned.module for learned in KINDS.values()}
     types = [named.get(kind, f"sentence_transformers.models.{kind}") for kind in kinds]
@@ -84,18 +88,23 @@ def write_layout(
         _write(folder / "sentence_bert_config.json", config)
     _write(folder / "config_sentence_transformers.json", {"prompts": {}, "default_prompt_name": None,
                                                           "similarity_fn_name": "cosine"})
+    settings: dict[str, Any]
     for kind, path in zip(kinds, paths, strict=True):
         if kind == "Pooling":
-            mode = _MODES.get(pooler, "mean_tokens")
+            on = ("cls_token", "mean_tokens") if pooler == _BOTH else (_MODES.get(pooler, "mean_tokens"),)
             # the three that every version knows, and the mode itself
-            modes = {f"pooling_mode_{name}": name == mode for name in ("cls_token", "mean_tokens", "max_tokens", mode)}
+            modes = {f"pooling_mode_{name}": name in on for name in ("cls_token", "mean_tokens", "max_tokens", *on)}
             _module(folder / path, {"word_embedding_dimension": width, **modes})
+        elif kind == "Average":
+            settings = {"in_features": 2 * width, "out_features": width, "bias": False,
+                        "activation_function": "torch.nn.modules.linear.Identity"}
+            _module(folder / path, settings, {"linear.weight": eye(width).repeat(1, 2) / 2})
         elif kind == "MeanPadded":
             _module(folder / path, {"length": padded, "width": width})
         elif token_pooler is not None and kind == token_pooler.kind.title:
             token_pooler.save(folder / path)
         elif kind == "WeightedLayerPooling":
-            settings: dict[str, Any] = {"word_embedding_dimension": width, "layer_start": 0, "num_hidden_layers": layers}
+            settings = {"word_embedding_dimension": width, "layer_start": 0, "num_hidden_layers": layers}
             _module(folder / path, settings, {"layer_weights": weights})
         elif kind == "Dense" and dense is not None:
             settings = {"in_features": dense.in_features, "out_features": dense.out_features, "bias": True,

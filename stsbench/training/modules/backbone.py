@@ -187,6 +187,8 @@ def pool_padded(name: str, states: list[Tensor], mask: Tensor) -> Tensor:
         weights = (mask.cumsum(1) * mask).unsqueeze(-1)  # counted from the first real token, wherever padding stands
         return (states[0] * weights).sum(1) / weights.sum(1)
     means = [(state * real).sum(1) / real.sum(1) for state in states]
+    if name == "cls_avg":
+        return (states[0][:, 0] + means[0]) / 2
     return means[0] if len(means) == 1 else (means[0] + means[1]) / 2
 
 

@@ -94,6 +94,11 @@ def plan_of(recipe: Recipe) -> MethodPlan:
         if isinstance(plan.options, RankingOptions):
             raise StsbenchError(f"ranking: the method {kind.name} ranks by its own options: set ranking to null")
         check_ranking(recipe.ranking, "ranking")
+        if all(plan.labelled(stage) == "only" for stage in plan.method_stages):
+            raise StsbenchError(
+                f"ranking: {kind.name} compares no two views by the shared contrastive term, for it trains on labelled rows "
+                "alone by these options: set ranking to null"
+            )
     check_stages(kind, {stage: plan.labelled(stage) for stage in plan.method_stages})
     if recipe.semi is None:
         return plan

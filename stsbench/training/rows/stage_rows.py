@@ -129,9 +129,9 @@ def open_data(
     if SCORE in roles:
         _check_scores(store, plan, log, scale_of(settings.file))
     tokens = _tokens(store, backbone, text_roles(roles), plan.needs.whole_texts and not labelled, log)
-    usable = None if labelled else _usable(store, tokens, plan, log)
+    usable = _usable(store, tokens, plan, log, labelled)
     numbers = _sampled(settings, recipe.seed, store, usable, log, section)
-    contrasts = plan.needs.negatives and not labelled
+    contrasts = plan.needs.contrasts(labelled)
     reach = 0 if labelled else _reach(settings, plan, section)
     data = _held_out(settings, recipe.seed, contrasts, StageData(store, tokens, numbers, numbers[:0], reach=reach), section)
     tested = known.tested if known else () if Path(name).is_file() else TESTED_BY_SPLIT.get(name, ())
@@ -156,15 +156,17 @@ def _tokens(store: TextStore, backbone: Backbone, roles: Sequence[str], whole: b
 
 
 def _usable(
-    store: TextStore, tokens: Tokens, plan: MethodPlan, log: Callable[[str], None]
+    store: TextStore, tokens: Tokens, plan: MethodPlan, log: Callable[[str], None], labelled: bool
 ) -> NDArray[np.bool_] | None:
     """(rows,) whether the method can draw each; None: all. How many it cannot is said."""
-    if (choose := plan.needs.usable) is None:
+    needs = plan.needs
+    name, why = ("labelled_usable", needs.labelled_unusable) if labelled else ("usable", needs.unusable)
+    if (choose := needs.labelled_usable if labelled else needs.usable) is None:
         return None
     rows = TextRows(store, tokens, np.arange(len(store), dtype=np.int64))
-    usable = calling(plan.kind, "needs().usable", lambda: choose(rows))
+    usable = calling(plan.kind, f"needs().{name}", lambda: choose(rows))
     left_out = f"{int((~usable).sum()):,} of {len(store):,} rows cannot be used by these options"
-    log(f"{store.path.name}: {left_out} ({plan.needs.unusable})")
+    log(f"{store.path.name}: {left_out} ({why})")
     return usable
 
 
@@ -181,8 +183,12 @@ def _sts_texts(name: str, where: SetPlace, log: Callable[[str], None]) -> Path:
 def _check_scores(
     store: TextStore, plan: MethodPlan, log: Callable[[str], None], scale: tuple[float, float] | None
 ) -> None:
-    """Raises DataError for the first score out of the method's range, and for the range of another `scale` than the set's;
-    says so where all are in its lower half."""
+    """Raises DataError for the first score out of the method's range, and for the range of another `scale` than the set's,
+    and for what the method finds wrong with them; says so where all are in the range's lower half."""
+    if (check := plan.needs.wrong_score) is not None:
+        every = store.scores(range(len(store)))
+        if (wrong := calling(plan.kind, "needs().wrong_score", lambda: check(every))) is not None:
+            raise DataError(f"{store.path}:{store.line(wrong[0])}: {wrong[1]}")
     limits = plan.needs.score_range
     if limits is None:
         return

@@ -111,7 +111,7 @@ def make_stage(
     settings, use, key = recipe.stage_training(name), plan.labelled(name), plan.stream_of(name)
     rows = data[LABELLED if use == "only" else name]
     group = 1 if use == "only" else _group(plan, settings)
-    contrasts = plan.needs.negatives and use != "only"
+    contrasts = plan.needs.contrasts(labelled_only=use == "only")
     least = _least_batch(settings, contrasts, processes)
     meta = rows.store.meta
     if contrasts and meta.rows - meta.left_out - meta.duplicates < 2:

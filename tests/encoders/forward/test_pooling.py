@@ -19,6 +19,7 @@ def test_poolers_on_a_worked_example():
     groups = [(1, 3), (2, 1)]
     assert pool("cls", [last], groups).tolist() == [[1, 2], [7, 7], [1, 0]]
     assert pool("mean", [last], groups).tolist() == [[3, 5], [7, 7], [1, 0]]
+    assert pool("cls_avg", [last], groups).tolist() == [[2, 3.5], [7, 7], [1, 0]]
     assert pool("max", [last], groups).tolist() == [[5, 9], [7, 7], [1, 0]]
     assert pool("last2", [other, last], groups).tolist() == [[2.5, 3.5], [4.5, 4.5], [1.5, 1]]
     assert pool("mask", [last], groups, torch.tensor([1, 3, 4])).tolist() == [[3, 4], [7, 7], [1, 0]]

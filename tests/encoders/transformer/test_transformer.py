@@ -52,6 +52,7 @@ def reference(folder, pooler, texts):
         "cls": lambda: hidden[-1][:, 0],
         "cls+dense": lambda: out.pooler_output,
         "mean": lambda: mean(hidden[-1]),
+        "cls_avg": lambda: (hidden[-1][:, 0] + mean(hidden[-1])) / 2,
         "first_last:embeddings": lambda: mean((hidden[0] + hidden[-1]) / 2),
         "first_last:layer1": lambda: mean((hidden[1] + hidden[-1]) / 2),
         "last2": lambda: mean((hidden[-1] + hidden[-2]) / 2),

@@ -32,7 +32,7 @@ TEXTS = [*sentences(30), "the cat " * 25]  # the last one is longer than the tok
 PATHS = {"backbone": {"model": "/home/me/models/tiny"}, "data": {"file": "/data/x/text.txt"}}
 RECIPE = Recipe(name="tiny-run", method="simcse", **PATHS)
 CASES = [
-    *(("bert", pooler) for pooler in ("cls", "cls+dense", "mean", "max", "first_last:embeddings", "last2")),
+    *(("bert", pooler) for pooler in ("cls", "cls+dense", "mean", "cls_avg", "max", "first_last:embeddings", "last2")),
     *(("roberta", pooler) for pooler in ("cls", "cls+dense")),
     *(("distilbert", pooler) for pooler in ("cls+dense", "mean", "first_last:layer1")),
 ]

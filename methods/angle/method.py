@@ -1,0 +1,152 @@
+"""AnglE (Li and Li 2024): labelled pairs ranked by an angle in complex space and by cosine, beside in-batch negatives."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stsbench.errors import StsbenchError
+from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.training.api.contrasting import contrast, contrast_labelled, rank_pairs
+from stsbench.training.api.labelled import LabelScores, nli_roles
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import Needs
+from stsbench.training.api.roles import scored_pairs
+from stsbench.training.losses.graded_pairs import pair_angles, pair_cosines
+from stsbench.training.modules.backbone import Backbone
+
+from .checks import check_options, check_scores
+from .options import AnglEOptions
+
+
+class AnglE(Method):
+    """ibn_weight L_ibn + cosine_weight CoSENT(cosine) + angle_weight CoSENT(angle), by the format of the data."""
+
+    name = "angle"
+    Options = AnglEOptions
+    options: AnglEOptions
+
+    def __init__(self, backbone: Backbone, options: AnglEOptions) -> None:
+        super().__init__(backbone, options)
+        self.label_scores = LabelScores(options.label_scores)
+
+    @classmethod
+    def needs(cls, options: AnglEOptions) -> Needs:
+        """Pairs with scores, labelled pairs alone, anchors with positives, or triplets."""
+        check_options(options)
+        if options.format == "scored":
+            return Needs(scored_pairs, wrong_score=partial(check_scores, options))
+        if options.format == "labelled":
+            return Needs(
+                labelled="only", labelled_roles=partial(nli_roles, triplets=False),
+                labelled_usable=LabelScores(options.label_scores).usable,
+                labelled_unusable="options.label_scores does not name their labels", labelled_negatives=True,
+            )
+        return Needs(partial(contrasted_roles, TRIPLET if options.format == "triplets" else TRIPLET[:2], options.format))
+
+    def prepare_labelled(self, rows: Any) -> None:
+        """Learn the scores of the classes."""
+        self.label_scores.prepare(rows)
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The two texts of a pair with their score, or a text a role."""
+        if self.options.format != "scored":
+            return Views([self.read(rows, role) for role in rows.roles])
+        scores = rows.scores()
+        if self.options.ibn_weight and (wrong := check_scores(self.options, np.array([*scores, 0.0, 1.0]))):
+            raise StsbenchError(wrong[1])  # a batch of a foreign trainer: nobody has looked at its rows before
+        return Views([self.read(rows, role) for role in ("sentence1", "sentence2")], scores=scores)
+
+    def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The two texts of a pair with the score of its class."""
+        return self.label_scores.views(self, rows)
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """in_batch, hard_negatives, cosent and angle, those whose weights are not 0."""
+        n, vectors = len(batch), self.vectors(batch.ids, batch.mask)
+        parts = vectors.split(n) if n else (vectors,) * batch.views
+        if batch.scores is not None:
+            return self._pair_terms(parts[0], parts[1], batch.scores, batch)
+        return self._contrasted_terms(parts[0], parts[1], parts[2:], batch)
+
+    def _pair_terms(self, first: Tensor, second: Tensor, scores: Tensor, batch: Batch) -> dict[str, Term]:
+        """Format A. first, second: (n, d); scores: (n,)."""
+        o, terms = self.options, {}
+        if o.ibn_weight:
+            term = contrast_labelled(first, second, scores, batch.shares, self.gather_mode, scale=o.ibn_scale)
+            terms["in_batch"] = weighted(term, o.ibn_weight)
+        return {**terms, **self._ranked_terms([(first, second)], scores, batch)}
+
+    def _contrasted_terms(
+        self, queries: Tensor, keys: Tensor, negatives: tuple[Tensor, ...], batch: Batch
+    ) -> dict[str, Term]:
+        """Formats B and C. All are (n, d)."""
+        o, mode = self.options, self.gather_mode
+        temperature = 1 / o.ibn_scale
+        if not negatives:
+            return {"in_batch": contrast(queries, keys, [], batch.shares, mode, temperature=temperature)}
+        terms = {}
+        if o.ibn_weight:
+            term = contrast(queries, keys, [], batch.shares, mode, temperature=temperature)
+            terms["in_batch"] = weighted(term, o.ibn_weight / 2)
+        if o.cln_weight:
+            term = contrast(queries, keys, negatives, batch.shares, mode, temperature=temperature)
+            terms["hard_negatives"] = weighted(term, o.cln_weight / 2)
+        scores = queries.new_tensor([1.0, 0.0]).expand(len(queries), 2)  # of a query's positive and of its negative
+        return {**terms, **self._ranked_terms([(queries, keys), (queries, negatives[0])], scores, batch)}
+
+    def _ranked_terms(self, pairs: list[tuple[Tensor, Tensor]], scores: Tensor, batch: Batch) -> dict[str, Term]:
+        """CoSENT on cosines and on angles. pairs: k of (n, d); scores: (n,) or (n, k)."""
+        o, terms = self.options, {}
+        for name, similarity, weight, scale in (
+            ("cosent", pair_cosines, o.cosine_weight, o.cosine_scale),
+            ("angle", pair_angles, o.angle_weight, o.angle_scale),
+        ):
+            if weight:
+                similarities = torch.stack([similarity(one, other) for one, other in pairs], dim=1)
+                term = rank_pairs(similarities, scores, batch.shares, self.gather_mode, scale=scale)
+                terms[name] = weighted(term, weight)
+        return terms
+
+    def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        """None: two texts of a pair may be one and the same."""
+        return None
+
+    def notes(self) -> list[str]:
+        """What the angle makes of a vector of odd width."""
+        width = self.backbone.vector_width
+        if width % 2 == 0 or self.options.format == "positives" or not self.options.angle_weight:
+            return []
+        return [f"vectors of {width} numbers have no halves: the angle is that of vectors with a zero behind them"]
+
+    def inference(self) -> Inference:
+        """The encoder alone, with the pooler of the test."""
+        pooler = self.options.test_pooler or self.backbone.pooler
+        head = self.backbone.head if self.options.test_pooler is None else None
+        return Inference(self.backbone.model, self.backbone.tokenizer, pooler, token_pooler=head)
+
+    def dev_inference(self) -> Inference:
+        """Development scores are those of the vectors that are trained."""
+        return super().inference()
+
+
+TRIPLET = ("anchor", "positive", "negative")
+
+
+def weighted(term: Term, weight: float) -> Term:
+    """The term with a weight."""
+    return Term(term.value, term.count, weight)
+
+
+def contrasted_roles(wanted: tuple[str, ...], form: str, available: tuple[str, ...], who: str) -> tuple[str, ...]:
+    """`wanted`, the roles of options.format `form`. Raises StsbenchError for roles that `available` lacks."""
+    if not set(wanted) <= set(available):
+        raise StsbenchError(
+            f"{who} with options.format {form} needs the columns {', '.join(wanted[:-1])} and {wanted[-1]} (the data give "
+            f"{', '.join(available) or 'no column'}): name them in data.columns"
+        )
+    return wanted
