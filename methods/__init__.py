@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from . import sbert as sbert
     from . import sgopt as sgopt
     from . import simcse as simcse
+    from . import tsdae as tsdae
     from .cmlm.options import ConditionalMaskedLMOptions as ConditionalMaskedLM
     from .consert.options import ConSERTOptions as ConSERT
     from .ct.options import ContrastiveTensionOptions as ContrastiveTension
@@ -44,6 +45,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .sbert.options import SBERTOptions as SBERT  # noqa: N814
     from .sgopt.options import SGOPTOptions as SGOPT  # noqa: N814
     from .simcse.options import SimCSEOptions as SimCSE
+    from .tsdae.options import TSDAEOptions as TSDAE  # noqa: N814
 
 _FOLDERS = {
     "ConSERT": "consert",
@@ -62,13 +64,14 @@ _FOLDERS = {
     "SBERT": "sbert",
     "SGOPT": "sgopt",
     "SimCSE": "simcse",
+    "TSDAE": "tsdae",
 }
 
 __all__ = [
-    "ISBERT", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
+    "ISBERT", "SARCSE", "SBERT", "SGOPT", "TSDAE", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
     "DiffCSE", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct", "declutr",
     "diffaug", "diffcse", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert", "sgopt",
-    "simcse",
+    "simcse", "tsdae",
 ]
 
 
