@@ -69,7 +69,8 @@ class Decoder(nn.Module):
     def _other(self, backbone: Backbone, name: str) -> Backbone:
         offline = getattr(backbone, "offline", False)
         folder = backbone_folder(name, offline, "options.decoder")
-        other = load_backbone(folder, name, max_length=backbone.max_length, offline=offline)
+        dropout = getattr(backbone.model.config, "hidden_dropout_prob", None)  # the encoder's: backbone.dropout is of both
+        other = load_backbone(folder, name, max_length=backbone.max_length, dropout=dropout, offline=offline)
         other.folder, other.name, other.offline = folder, name, offline
         if other.width != backbone.width:
             raise StsbenchError(
