@@ -52,8 +52,8 @@ def joined(kept: Sequence[Piece], detokenise: Literal["treebank-like", "join"]) 
         return " ".join(piece.text for piece in kept)
     text, before = "", ""
     for number, piece in enumerate(kept):
-        together = number == 0 or piece.side == "left" or before == "right"
-        text, before = text + " " * (not together) + piece.text, piece.side
+        blank = "" if number == 0 or piece.side == "left" or before == "right" else " "
+        text, before = text + blank + piece.text, piece.side
     return text
 
 

@@ -49,6 +49,7 @@ WITH = {
     ("sg-opt", "reference_dropout"): ("sg-opt", {"backbone.dropout": 0.1}, {"options.reference_dropout": True}),
     ("sg-opt", "skip_negative"): ("sg-opt", {"options.objective": "opt2"}, {"options.skip_negative": True}),
     ("simcse", "rate"): ("simcse", CROP, {"options.rate": 0.6}),
+    ("tsdae", "unit"): ("tsdae", {"backbone.max_length": 5}, {"options.unit": "subword"}),  # cut before or after
     ("simcse", "augment_both"): ("simcse", CROP, {"options.augment_both": True}),
 }
 # Other files, another tokenizer or model: the tests of the method.
