@@ -40,7 +40,7 @@ class Decoder(nn.Module):
         self.tokenizer, self.max_length = source.tokenizer, source.max_length
         self.reads_as_encoder = source.tokenizer.get_vocab() == backbone.tokenizer.get_vocab()
         self.model, others = _with_cross_attention(source)
-        _take(self.model, source.model, options.tie, source.name)
+        _take(self.model, source, options.tie)
         self.model.train(source.model.training)
         self.head = LMHead.load(source.folder, self.model, source.name, tied=True)
         if others != {*self.head.parts}:
@@ -101,13 +101,12 @@ def _with_cross_attention(backbone: Backbone) -> tuple[Any, set[str]]:
     return model.to(device), others
 
 
-def _take(model: Any, encoder: Any, tie: bool, name: str) -> None:
-    """Give the decoder `model` the encoder's weights: its parameters themselves, or their values."""
-    weights = dict(encoder.named_parameters())
+def _take(model: Any, backbone: Backbone, tie: bool) -> None:
+    """Give the decoder `model` the backbone's weights: its parameters themselves, or their values."""
+    weights = dict(backbone.model.named_parameters())
     names = [path for path, _ in model.named_parameters() if _CROSS not in path]
     if stray := min({*names} ^ {path for path in weights if not path.startswith("pooler.")}, default=None):
-        raise StsbenchError(f"{name}: encoder and decoder of {type(encoder).__name__} differ in {stray}: take a plain BERT "
-                            "or RoBERTa")
+        raise StsbenchError(_refusal(backbone, f"another causal language model than encoder ({stray})"))
     for path in names:
         owner, _, attribute = path.rpartition(".")
         if tie:
@@ -118,4 +117,4 @@ def _take(model: Any, encoder: Any, tie: bool, name: str) -> None:
 
 def _refusal(backbone: Backbone, why: str) -> str:
     kind = backbone.model.config.model_type
-    return f"{backbone.name}: transformers has {why} for {kind}, which tsdae needs as its decoder; take a BERT or RoBERTa"
+    return f"tsdae has no decoder for {backbone.name}: transformers has {why} for {kind}; take a BERT or RoBERTa"

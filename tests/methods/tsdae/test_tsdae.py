@@ -1,12 +1,14 @@
 """TSDAE against sentence-transformers' own loss, and what its decoder does and does not see."""
 
 import copy
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from diffcse_oracle import masked_lm
 from method_oracle import MemoryRows, batch_of, make
+from model_folders import adapter
 from tiny_models import SHAPE, tokenizer
 from transformers import BertConfig, BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM, MPNetConfig, MPNetForMaskedLM
 from tsdae_oracle import TEXTS, features, folders, library_loss, rows_of, tsdae
@@ -231,7 +233,7 @@ def refused(kind, config, folder):
 ])
 def test_a_model_that_is_no_decoder_is_refused_by_one_line(tmp_path, kind, config, sizes, message):
     folder = refused(kind, lambda **more: config(**sizes, **more), tmp_path / "model")
-    with pytest.raises(StsbenchError, match=f"^model: transformers has no .* for {message}, which tsdae needs .*$") as error:
+    with pytest.raises(StsbenchError, match=f"^tsdae has no decoder for model: transformers has .* {message}; take a BERT or RoBERTa$") as error:
         make(TSDAE, folder)
     assert "\n" not in str(error.value)
 
@@ -265,3 +267,16 @@ def test_a_checkpoint_without_a_language_model_head_gets_one_and_says_so(tmp_pat
     term = loss_of(method, batch_of(method, MemoryRows(tmp_path / "plain", {"sentence": TEXTS})))
     term.value.backward()
     assert all(weight.grad is not None for weight in method.parameters() if weight.requires_grad)
+
+
+def test_an_adapter_is_merged_and_the_decoder_has_it_too(folders, tmp_path):
+    """The library would read the base alone, and the encoder would lose what the adapter learned."""
+    low_rank = adapter(tmp_path / "adapter", folders["bert"])
+    for path in folders["bert"].glob("tokenizer*"):
+        shutil.copy(path, low_rank)
+    method, plain = (make(TSDAE, folder) for folder in (low_rank, folders["bert"]))
+    name = "encoder.layer.0.attention.self.query.weight"
+    merged, base = (dict(each.backbone.model.named_parameters())[name] for each in (method, plain))
+    assert not torch.allclose(merged, base, atol=1e-3)
+    assert dict(method.decoder.model.named_parameters())[name] is merged
+    assert method.notes() == [] and loss_of(method, batch_of(method, rows_of(folders["bert"]))).count > 0
