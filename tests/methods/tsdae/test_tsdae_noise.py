@@ -85,7 +85,7 @@ def test_sub_words_are_deleted_and_special_tokens_stay(folders):
     ids = np.array([1, 9, 10, 11, 12, 2], np.int32)
     rng = np.random.default_rng(4)
     draws = [damaged_ids(ids, np.array([0, 1, 2, 3]), 0.6, rng).tolist() for _ in range(400)]
-    assert all(row[0] == 1 and row[-1] == 2 and 3 <= len(row) <= 6 and row == sorted(row[:-1]) + [2] for row in draws)
+    assert all(row[0] == 1 and row[-1] == 2 and 3 <= len(row) <= 6 and row == [*sorted(row[:-1]), 2] for row in draws)
     assert {token for row in draws for token in row} == {*ids.tolist()}
     assert damaged_ids(np.array([1, 2], np.int32), np.array([1, 2]), 0.6, rng).tolist() == [1, 2]
     method = tsdae(folders["bert"], unit="subword")
