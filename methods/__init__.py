@@ -70,8 +70,8 @@ _FOLDERS = {
 __all__ = [
     "ISBERT", "SARCSE", "SBERT", "SGOPT", "TSDAE", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR",
     "DiffAug", "DiffCSE", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct",
-    "declutr", "diffaug", "diffcse", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert", "sgopt",
-    "simcse", "tsdae",
+    "declutr", "diffaug", "diffcse", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert",
+    "sgopt", "simcse", "tsdae",
 ]
 
 
