@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from . import sbert as sbert
     from . import sgopt as sgopt
     from . import simcse as simcse
+    from . import tsdae as tsdae
     from . import whitenedcse as whitenedcse
     from .angle.options import AnglEOptions as AnglE
     from .cmlm.options import ConditionalMaskedLMOptions as ConditionalMaskedLM
@@ -55,6 +56,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .sbert.options import SBERTOptions as SBERT  # noqa: N814
     from .sgopt.options import SGOPTOptions as SGOPT  # noqa: N814
     from .simcse.options import SimCSEOptions as SimCSE
+    from .tsdae.options import TSDAEOptions as TSDAE  # noqa: N814
     from .whitenedcse.options import WhitenedCSEOptions as WhitenedCSE
 
 _FOLDERS = {
@@ -79,15 +81,16 @@ _FOLDERS = {
     "SBERT": "sbert",
     "SGOPT": "sgopt",
     "SimCSE": "simcse",
+    "TSDAE": "tsdae",
     "WhitenedCSE": "whitenedcse",
 }
 
 __all__ = [
-    "ISBERT", "PCL", "SARCSE", "SBERT", "SGOPT", "AnglE", "CoSENT", "ConSERT", "ConditionalMaskedLM",
+    "ISBERT", "PCL", "SARCSE", "SBERT", "SGOPT", "TSDAE", "AnglE", "CoSENT", "ConSERT", "ConditionalMaskedLM",
     "ContrastiveTension", "DeCLUTR", "DiffAug", "DiffCSE", "Distil", "ESimCSE", "InfoCSE", "MaskedLM", "MirrorBERT",
     "PromptBERT", "RankCSE", "SimCSE", "WhitenedCSE", "angle", "cmlm", "consert", "cosent", "ct", "declutr", "diffaug",
     "diffcse", "distil", "esimcse", "infocse", "isbert", "mirrorbert", "mlm", "pcl", "promptbert", "rankcse", "sarcse",
-    "sbert", "sgopt", "simcse", "whitenedcse",
+    "sbert", "sgopt", "simcse", "tsdae", "whitenedcse",
 ]
 
 

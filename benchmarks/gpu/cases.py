@@ -36,6 +36,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method, settings
     "sg-opt": ("sg-opt", {}),
     "cmlm": ("cmlm", {"options.sentence": "same"}),
     "is-bert": ("is-bert", {}),
+    "tsdae": ("tsdae", {}),
 }
 _RECIPES = {"declutr": "scaled"}
 

@@ -65,6 +65,7 @@ WITH = {
     ("whitenedcse", "groups"): ("whitenedcse", {}, {"options.groups": 2}),
     ("whitenedcse", "views"): ("whitenedcse", {}, {"options.views": 2}),
     ("simcse", "rate"): ("simcse", CROP, {"options.rate": 0.6}),
+    ("tsdae", "unit"): ("tsdae", {"backbone.max_length": 5}, {"options.unit": "subword"}),  # cut before or after
     ("simcse", "augment_both"): ("simcse", CROP, {"options.augment_both": True}),
 }
 # Other files, another tokenizer or model: the tests of the method.
@@ -72,7 +73,9 @@ ELSEWHERE = {
     ("declutr", "spans"), ("declutr", "short"), ("diffaug", "text"), ("promptbert", "text"), ("diffaug", "denoise_start"),
     ("promptbert", "denoise_start"), ("diffcse", "generator"), ("diffcse", "augmented_as"), ("simcse", "thesaurus"),
     ("infocse", "head_init"),
-    ("simcse", "replacer"), ("diffaug", "diagnose"), ("mirror-bert", "first_occurrence"), ("mirror-bert", "literal_mask"),
+    ("simcse", "replacer"),
+    ("tsdae", "decoder"), ("tsdae", "detokenise"),
+    ("diffaug", "diagnose"), ("mirror-bert", "first_occurrence"), ("mirror-bert", "literal_mask"),
     *((method, "view") for method in ("diffaug", "diffcse", "promptbert", "rankcse", "sarcse")),
     *((method, "queue") for method in ("simcse", "diffcse", "esimcse")),  # from the second batch on: test_esimcse.py
 }

@@ -76,6 +76,8 @@ RUNS = {
     "declutr": ("declutr", {"data.lines_per_row": 6, "options.l_min": 2, "options.l_max": 5}),
     "cmlm": ("cmlm", {"options.vectors": 3, "options.both_directions": True, "data.file": "documents"}),
     "is-bert": ("is-bert", {"backbone.mean_cnn": CNN}),
+    "tsdae": ("tsdae", {"training.accumulate": 2, "data.held_out": 5, "selection.by": "held-out"}),
+    "tsdae-untied": ("tsdae", {"options.tie": False, "options.decoder": "model", "options.unit": "subword"}),
 }
 DIFFAUG = {"backbone.pooler": "mask", "options.template": TEMPLATE, "options.diagnose": 4, "labelled.file": "triplets",
            "labelled.batch_size": 4}
@@ -100,6 +102,7 @@ TERMS = {
     "sbert-triplet": {"triplet": {"triplet"}}, "ct": {"main": {"tension"}}, "ct-in-batch": {"main": {"in_batch"}},
     "mirror-bert": {"main": {A}}, "sg-opt": {"main": {A, "regulariser"}}, "declutr": {"main": {A, "mlm"}},
     "cmlm": {"main": {"mlm", "mlm_back"}}, "is-bert": {"main": {"negative", "positive"}},
+    "tsdae": {"main": {"reconstruction"}}, "tsdae-untied": {"main": {"reconstruction"}},
 }
 
 
@@ -144,7 +147,7 @@ def recipe_of(place, name, **changes):
     }
     for stage in ("prefix", "joint") if method == "diffaug" else ():
         values |= {f"stages.{stage}.training.{key}": value for key, value in training.items()}
-    for key in ("data.file", "labelled.file", "options.generator"):
+    for key in ("data.file", "labelled.file", "options.generator", "options.decoder"):
         if values.get(key) is not None:
             values[key] = str(place / FILES.get(values[key], values[key]))
     for key in ("options.teachers", "ranking.teachers"):

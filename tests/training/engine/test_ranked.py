@@ -8,6 +8,7 @@ WORDS = {"ranking.teachers": [{"model": "lexical:token-set"}]}
 NOT_SHARED = "compares no two views by the shared contrastive term"
 REFUSED = {
     "mlm": NOT_SHARED, "sbert": NOT_SHARED, "sg-opt": NOT_SHARED, "cmlm": NOT_SHARED, "is-bert": NOT_SHARED,
+    "tsdae": NOT_SHARED,
     "ct": "makes other texts of them", "declutr": "contrasts other texts than the rows",
     "distil": NOT_SHARED, "rankcse": "ranks by its own options", "cosent": NOT_SHARED, "angle": NOT_SHARED,
 }

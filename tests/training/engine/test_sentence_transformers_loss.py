@@ -132,6 +132,7 @@ CASES = {
     "is-bert": (methods.ISBERT(), "mean_cnn"),
     "sarcse": (methods.SARCSE(self_adaptive=False), "text_cnn"),
     "diffcse": (methods.DiffCSE(), "cls"),
+    "tsdae": (methods.TSDAE(), "cls"),
     "cmlm": (methods.ConditionalMaskedLM(sentence="same", vectors=3), "mean"),
 }
 
