@@ -23,7 +23,7 @@ _DESCRIPTIVE = {"name", "description", "source", "published"}  # of a recipe: wh
 # Settings that came after the first plans: at these values a job keeps the id that it had before there was the setting.
 _LATER: dict[tuple[str, ...], Any] = {
     ("ranking",): None, ("data", "min_characters"): 0, ("labelled", "min_characters"): 0, ("options", "guide"): "frozen",
-    ("options", "repeat"): None, ("options", "queue"): None,
+    ("options", "repeat"): None, ("options", "queue"): None, ("matryoshka",): None, ("guide",): None,
 }
 
 

@@ -34,6 +34,10 @@ RUNS = {
                                   "options.loss": "listnet", "options.head": "mlp"}),
     "promptbert-ranked": ("promptbert", {"options.template": TEMPLATE, "ranking.teachers": TEACHERS[:1],
                                          "ranking.loss": "listnet", "training.accumulate": 2}),
+    "simcse-wrapped": ("simcse", {"data.file": "triplets", "options.view": "given", "options.head": "none",
+                                  "matryoshka": {"dims": [32, 8, 3], "weights": [1.0, 0.5, 2.0]}, "ranking.beta": 0.1,
+                                  "guide": {"model": "model", "settings": {"pooler": "mean"}, "margin": 0.05},
+                                  "ranking.teachers": TEACHERS[:1], "training.accumulate": 2}),
     "sarcse": ("sarcse", {"backbone.text_cnn": {"kernels": [2, 3], "channels": 6}}),
     "promptbert": ("promptbert", {"options.template": TEMPLATE, "options.second_template": "a man : {} eats [MASK] ."}),
     "promptbert-words": ("promptbert", {"options.template": TEMPLATE, "options.second_template": None,
@@ -66,6 +70,7 @@ TERMS = {
     "simcse": {"main": {A, "mlm"}}, "simcse-given": {"main": {A}}, "simcse-semi": {"sup": {NLI}, "main": {A, NLI}},
     "mlm": {"main": {"mlm"}}, "esimcse": {"main": {A}},
     "diffcse": {"main": {A, "conditional_mlm_next"}}, "diffcse-rtd": {"main": {A, "rtd"}},
+    "simcse-wrapped": {"main": {A, *RANKED}},
     "sarcse": {"main": {A, "reconstruction", "reconstruction_positive"}}, "promptbert": {"main": {A}},
     "rankcse": {"main": {A, *RANKED}}, "rankcse-given": {"main": {A, *RANKED}}, "promptbert-ranked": {"main": {A, *RANKED}},
     "promptbert-words": {"main": {A}}, "diffaug": {"prefix": {NLI}, "joint": {A, NLI}},
@@ -125,6 +130,8 @@ def recipe_of(place, name, **changes):
         if key in values:
             values[key] = [{**one, "model": str(place / one["model"]) if ":" not in one["model"] else one["model"]}
                            for one in values[key]]
+    if values.get("guide", {}).get("model") == "model":
+        values["guide"] = {**values["guide"], "model": str(place / "model")}
     return load_recipe(method, RECIPES.get(name), [f"{key}={json.dumps(value)}" for key, value in values.items()])
 
 
