@@ -85,6 +85,7 @@ class Wrapped(Around):
         self.reader: Teachers | None = None
         if matryoshka is not None:
             _check_head(method)
+            _check_width(matryoshka, method.backbone.vector_width)
         if guide is not None:
             self.rule = _rule(guide)
             offline = getattr(method.backbone, "offline", False)
@@ -156,6 +157,11 @@ def _rule(guide: GuideSettings) -> GuideRule:
         guide.threshold, guide.margin, 1.0 if guide.phi is None else guide.phi, guide.contrast_anchors,
         guide.contrast_positives, guide.diagonals, guide.masked, guide.loss,
     )
+
+
+def _check_width(matryoshka: MatryoshkaSettings, width: int) -> None:
+    if max(matryoshka.dims) > width:
+        raise StsbenchError(f"matryoshka.dims {max(matryoshka.dims)} is more than the {width} numbers of a vector: leave it out")
 
 
 def _check_head(method: Method) -> None:
