@@ -99,6 +99,8 @@ class Wrapped(Around):
         if len(views.tokens[0]) != len(rows.rows):
             raise StsbenchError("guide: it masks rows, and this method makes other texts of them: set it to null")
         reader = self._loaded()
+        if self.guide.dropout:  # by the batch's own random numbers: the same in every process and after a resumption
+            reader = reader.with_dropout(int(rng.integers(2**31)))
         anchors, *others = [rows.texts(role) for role in rows.roles if role not in ("label", "score")]
         if not others:
             if self.guide.threshold != "fixed" and self.guide.margin <= 0:
@@ -160,8 +162,8 @@ def _rule(guide: GuideSettings) -> GuideRule:
 
 
 def _check_width(matryoshka: MatryoshkaSettings, width: int) -> None:
-    if max(matryoshka.dims) > width:
-        raise StsbenchError(f"matryoshka.dims {max(matryoshka.dims)} is more than the {width} numbers of a vector: leave it out")
+    if (most := max(matryoshka.dims)) > width:
+        raise StsbenchError(f"matryoshka.dims {most} is more than the {width} numbers of a vector: leave it out")
 
 
 def _check_head(method: Method) -> None:

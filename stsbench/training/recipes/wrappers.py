@@ -50,6 +50,7 @@ class GuideSettings(Section):
     contrast_positives: bool = True  # and of a positive the other positives, in the same softmax
     diagonals: Literal["masked", "by_guide"] = "masked"  # a text among its kind; by_guide: kept where g is 1 (library)
     masked: Literal["remove", "zero"] = "remove"  # from the softmax; zero: left in it with the exponent 0 (MultiCSR's code)
+    dropout: bool = False  # the guide's dropout is on (MultiCSR's code)
     loss: Literal["ce", "bce_of_softmax"] = "ce"  # bce_of_softmax: over all columns, 1 at the positive (MultiCSR's code)
 
 

@@ -116,13 +116,15 @@ def test_all_sections_go_together(place, tmp_path, name):
     assert all((before[term] == after[term]) != term.startswith("contrastive") for term in before)
 
 
+MODEL = {"guide.model": "THE MODEL", "guide.settings": {"pooler": "mean"}}
 SETTINGS = [
     ({}, {"guide.margin": 0.1}),
     ({"guide.threshold": "relative", "guide.margin": 0.3}, {"guide.threshold": "absolute", "guide.margin": 0.3}),
     ({"guide.threshold": "fixed", "guide.phi": 0.3, "guide.margin": 0.0},
      {"guide.threshold": "fixed", "guide.phi": 0.1, "guide.margin": 0.0}),
     ({}, {"guide.contrast_anchors": False}), ({}, {"guide.contrast_positives": False}), ({}, {"guide.masked": "zero"}),
-    ({}, {"guide.loss": "bce_of_softmax"}), ({}, {"guide.model": "THE MODEL", "guide.settings": {"pooler": "mean"}}),
+    ({}, {"guide.loss": "bce_of_softmax"}),
+    (MODEL, {**MODEL, "guide.dropout": True}), ({}, MODEL),
     ({"matryoshka.weights": [1, 1]}, {"matryoshka.weights": [1, 2]}), ({}, {"matryoshka.dims": [32, 7]}),
 ]
 
@@ -168,6 +170,7 @@ def test_what_the_plan_refuses(settings, message):
     ({"matryoshka.dims": [64, 8]}, "matryoshka.dims 64 is more than the 32 numbers"),
     ({"guide": {"model": "lexical:token-set"}}, "guide.margin 0 masks nothing"),
     ({"guide": {"model": "lexical:nothing"}}, "guide.model"),
+    ({"guide": {"model": "lexical:token-set", "margin": 0.5, "dropout": True}}, "guide.model: lexical:token-set has no"),
 ])
 def test_what_a_run_refuses(place, tmp_path, changes, message):
     error = told(place, tmp_path / "run", "simcse", {**KEPT, **changes})
