@@ -14,7 +14,7 @@ from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs.finish import trained_as
 
-WHOLE = {"sarcse": 15}  # of 6 channels, two kernels and their fusion; all others: 32
+WHOLE = {"sarcse": 15, "is-bert": 8}  # of learned poolers, or some of it; all others: 32
 GUIDE = {"guide": {"model": "lexical:token-set", "margin": 0.7}}
 RANKING = {"ranking.teachers": [{"model": "lexical:token-set"}]}
 KEPT = {"options.head": "none"}
