@@ -35,8 +35,15 @@ def tiny(tmp_path_factory):
     return tiny_models.build(tmp_path_factory.mktemp("model") / "tiny", pooler=False, positions=132)
 
 
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """Of MiniLM's width, for pages that name numbers of it."""
+    return tiny_models.build(tmp_path_factory.mktemp("model") / "wide", pooler=False, positions=132, width=384)
+
+
 @pytest.mark.parametrize("name", RUN)
-def test_the_page_runs_from_top_to_bottom(name, vectors, tiny, cli, place, monkeypatch, capsys):
+def test_the_page_runs_from_top_to_bottom(name, vectors, tiny, wide, cli, place, monkeypatch, capsys):
+    tiny = wide if any("matryoshka" in block.text for block in PAGES[name]) else tiny
     monkeypatch.setattr(sample, "BACKBONE", str(tiny))
     monkeypatch.setattr(minilm, "find_minilm", lambda: tiny)  # of trainings: what measures has another name for it
     monkeypatch.setattr(sample, "STEPS", 2)

@@ -39,8 +39,8 @@ def train(
         tuples (two texts: anchor and positive; three: and negative; two and a score), of mappings; a table of pandas,
         polars, pyarrow or datasets with the columns of such a file. Rows become one file in the cache, by their content
         (stsbench.training.rows.in_memory.rows_file says why), which the recipe names.
-    dev: what the weights are chosen by: "sts-b dev", "transfer dev", "held-out", "none", or own scored pairs: a file, or
-        rows of two texts and a score. Sets selection.by.
+    dev: what the weights are chosen by: "sts-b dev", "avg_sts", "transfer dev", "held-out", "none", or own scored pairs: a
+        file, or rows of two texts and a score. Sets selection.by.
     stage, start_from: this stage alone, by number or name, from the weights of that run.
     output: the run folder. None: a temporary one until the process ends, which `run.save(path)` keeps.
     seed: of the run; seeds: so many runs, seeds counted up; subsets: the sampled rows are drawn so many times, each with

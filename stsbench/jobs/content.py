@@ -23,7 +23,7 @@ from stsbench.jobs.plan_file import Defaults
 from stsbench.jobs.state import BESIDE
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.recipe import DataSettings
-from stsbench.training.recipes.sections import OWN_PAIRS
+from stsbench.training.recipes.sections import AVG_STS, AVG_STS_SETS, OWN_PAIRS
 from stsbench.training.rows.at_hand import training_file
 from stsbench.training.rows.catalog_rows import SetPlace
 
@@ -82,7 +82,8 @@ def dev_digests(by: str, defaults: Defaults) -> dict[str, str]:
             return {by: read_scored_pairs(Path(by.removeprefix(OWN_PAIRS)).expanduser()).digest}
         except DataError as error:
             raise StsbenchError(f"no dev data, by which trials are compared: {error}") from error
-    ids = ["stsb/dev"] if by == "sts-b dev" else load_protocol("transfer")({}).tasks().values()
+    named = {"sts-b dev": ["stsb/dev"], AVG_STS: [*AVG_STS_SETS]}
+    ids = named[by] if by in named else load_protocol("transfer")({}).tasks().values()
     location = _location(defaults)
     try:
         sets = [sources.load(id, data_dir=location.data_dir, sample=location.sample, offline=location.offline) for id in ids]

@@ -19,7 +19,10 @@ Curve = tuple[NDArray[np.int64], Floats]  # steps of a stage, values
 # What every train line has; other numbers in one are a method's own metrics.
 _COMMON = ("kind", "stage", "step", "epoch", "loss", "terms", "learning_rate", "gradient_norm", "sentences_per_second")
 # dev scores by how their names begin: "(sample)" may follow
-UNITS = {"dev:sts-b dev": "Spearman × 100", "dev:sts:": "Spearman × 100", "dev:transfer dev": "mean accuracy × 100"}
+UNITS = {
+    "dev:sts-b dev": "Spearman × 100", "dev:avg_sts": "Spearman × 100", "dev:sts:": "Spearman × 100",
+    "dev:transfer dev": "mean accuracy × 100",
+}
 
 
 @dataclass(frozen=True)

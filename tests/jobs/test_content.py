@@ -91,7 +91,7 @@ def test_what_a_first_trial_fetches_is_no_change(places):
     begin(of_places())
 
 
-@pytest.mark.parametrize("by", ["sts-b dev", "transfer dev"])
+@pytest.mark.parametrize("by", ["sts-b dev", "avg_sts", "transfer dev"])
 def test_without_dev_data_no_trial_is_begun(places, by):
     chosen = search(space_of_grid(GRID), **{"selection.by": by})
     with pytest.raises(StsbenchError, match=r"no dev data, by which trials are compared: .*stsbench data fetch"):

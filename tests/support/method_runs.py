@@ -54,6 +54,10 @@ RUNS = {
     "pcl-clean": ("pcl", {"options.augmentations": ["shuffle", "delete", "repeat", "copy"], "options.reduce": "row",
                           "options.group_positive": "bce", "options.peer.mask": True, "options.peer.head": "own",
                           "training.accumulate": 2, "data.held_out": 5, "selection.by": "held-out"}),
+    "simcse-wrapped": ("simcse", {"data.file": "triplets", "options.view": "given", "options.head": "none",
+                                  "matryoshka": {"dims": [32, 8, 3], "weights": [1.0, 0.5, 2.0]}, "ranking.beta": 0.1,
+                                  "guide": {"model": "model", "settings": {"pooler": "mean"}, "margin": 0.05},
+                                  "ranking.teachers": TEACHERS[:1], "training.accumulate": 2}),
     "sarcse": ("sarcse", {"backbone.text_cnn": {"kernels": [2, 3], "channels": 6}}),
     "promptbert": ("promptbert", {"options.template": TEMPLATE, "options.second_template": "a man : {} eats [MASK] ."}),
     "promptbert-words": ("promptbert", {"options.template": TEMPLATE, "options.second_template": None,
@@ -92,6 +96,7 @@ TERMS = {
     "diffcse": {"main": {A, "conditional_mlm_next"}}, "diffcse-rtd": {"main": {A, "rtd"}},
     "distil": {"main": {"vectors"}}, "distil-linear": {"main": {"vectors"}}, "distil-rows": {"main": {"similarities"}},
     "distil-ranks": {"main": {"ranks"}},
+    "simcse-wrapped": {"main": {A, *RANKED}},
     "sarcse": {"main": {A, "reconstruction", "reconstruction_positive"}}, "promptbert": {"main": {A}},
     "cosent": {"main": {"cosent"}}, "angle": {"main": {"in_batch", "cosent", "angle"}},
     "angle-triplets": {"main": {"in_batch", "hard_negatives", "cosent", "angle"}},
@@ -154,6 +159,8 @@ def recipe_of(place, name, **changes):
         if key in values:
             values[key] = [{**one, "model": str(place / one["model"]) if ":" not in one["model"] else one["model"]}
                            for one in values[key]]
+    if values.get("guide", {}).get("model") == "model":
+        values["guide"] = {**values["guide"], "model": str(place / "model")}
     return load_recipe(method, RECIPES.get(name), [f"{key}={json.dumps(value)}" for key, value in values.items()])
 
 

@@ -19,7 +19,7 @@ U, S = "unsup-bert-base", "sup-bert-base"
 BERT, BERT_LARGE = "google-bert/bert-base-uncased", "google-bert/bert-large-uncased"
 ROBERTA, ROBERTA_LARGE = "FacebookAI/roberta-base", "FacebookAI/roberta-large"
 # of SimCSE's recipes those that other papers added
-LATER = re.compile("-(joint|sup-unsup|labels-10{0,2}|batch-[0-9]+|reproduced)$")
+LATER = re.compile("^(syncse|sumcse|multicsr)-|-(joint|sup-unsup|labels-10{0,2}|batch-[0-9]+|reproduced)$")
 
 
 def recipe(name, method="simcse"):

@@ -56,14 +56,15 @@ def tokenizer(family: str) -> PreTrainedTokenizerFast:
 
 @written_once
 def build(
-    folder: Path, family: str = "bert", pooler: bool = True, positions: int = 64, layers: int | None = None
+    folder: Path, family: str = "bert", pooler: bool = True, positions: int = 64, layers: int | None = None,
+    width: int = SHAPE["hidden_size"],
 ) -> Path:
     """Write a random model of `family` and its tokenizer to `folder`, with weights that tell texts apart.
 
     layers: by default READ with a pooler layer and as in SHAPE without one, as trainings want it.
     """
     layers = layers or (READ if pooler else SHAPE["num_hidden_layers"])
-    shape = {**SHAPE, "num_hidden_layers": layers}
+    shape = {**SHAPE, "num_hidden_layers": layers, "hidden_size": width}
     torch.manual_seed(7)
     tok = tokenizer("bert" if family in ("bert", "distilbert") else "roberta")
     vocab = {"vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "initializer_range": 0.3}

@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Shares, Term
 from stsbench.training.api.gathering import Gathering, gather
 from stsbench.training.losses.contrastive import Similarity, info_nce
 from stsbench.training.losses.graded_pairs import cosent, labelled_in_batch
+from stsbench.training.losses.guided import GuideCosines, GuideRule, guided_info_nce, guided_nt_xent
 from stsbench.training.losses.nt_xent import nt_xent
 
 Contrasted = tuple[Tensor, Tensor, tuple[Tensor, ...]]  # queries, keys and the blocks of hard negatives, each (n, d)
+
+
+@dataclass
+class Wrapping:
+    """What a recipe's sections `matryoshka` and `guide` make of the calls of `contrast` and `contrast_views`.
+
+    dims: (d, weight) pairs; the term is the sum of weight * the term of the first d numbers of every vector; (): of all
+    numbers. rule: which negatives a guide masks, by `cosines`, the guide's, row by row this process's share: (n, N) of plain
+    sentences, else (n, (3 + k) N), of anchors with positives, with each of k hard negatives, with anchors, and of positives
+    with positives. The masks are the same for all d. calls: how many there were.
+    """
+
+    dims: tuple[tuple[int, float], ...] = ()
+    rule: GuideRule | None = None
+    cosines: Tensor | None = None
+    calls: int = 0
+
+
 _WATCHED: ContextVar[list[Contrasted] | None] = ContextVar("watched", default=None)
+_WRAPPING: ContextVar[Wrapping | None] = ContextVar("wrapping", default=None)
 
 
 @contextmanager
@@ -29,6 +52,16 @@ def watched() -> Iterator[list[Contrasted]]:
         yield calls
     finally:
         _WATCHED.reset(token)
+
+
+@contextmanager
+def wrapped(wrapping: Wrapping) -> Iterator[None]:
+    """The calls of `contrast` and `contrast_views` in the block are as `wrapping` says (engine/wrapped.py)."""
+    token = _WRAPPING.set(wrapping)
+    try:
+        yield
+    finally:
+        _WRAPPING.reset(token)
 
 
 def contrast(
@@ -50,18 +83,40 @@ def contrast(
     In mode "simcse" every process has the loss of all rows, hence the count of all rows, and its scale is 1.
     """
     _note(queries, keys, *negatives)
-    parts = [keys, *negatives] if mode != "simcse" else [queries, keys, *negatives]
+    wrapping = _called()
+    rule = wrapping.rule if wrapping is not None else None
+    every = mode == "simcse" or (rule is not None and rule.contrast_anchors)  # the queries of all processes are needed
+    parts = [queries, keys, *negatives] if every else [keys, *negatives]
     # One collective for all of them, forward and backward: side by side, then split again.
     rows = gather(torch.cat(parts, dim=1), shares, mode).split(queries.shape[1], dim=1)
     start, count = (shares.start if mode == "exact" else 0), len(queries)
+    anchors, rows = (rows[0], rows[1:]) if every else (None, rows)
     if mode == "simcse":
-        queries, *rows = rows
-        count = shares.total
-    value = info_nce(
-        queries, rows[0], temperature=temperature, similarity=similarity, negatives=rows[1:], stored=stored, alpha=alpha,
-        start=start,
-    )
-    return Term(value, count)
+        assert anchors is not None
+        queries, count = anchors, shares.total
+    if wrapping is None:
+        value = info_nce(
+            queries, rows[0], temperature=temperature, similarity=similarity, negatives=rows[1:], stored=stored, alpha=alpha,
+            start=start,
+        )
+        return Term(value, count)
+    _check_similarity(wrapping, similarity)
+    guide = None if rule is None else _guide_cosines(wrapping, len(rows) - 1, shares, mode)
+
+    def shortened(cut: Callable[[Tensor], Tensor]) -> Tensor:
+        short = [cut(block) for block in rows]
+        kept = None if stored is None else cut(stored)
+        if rule is None or guide is None:
+            return info_nce(
+                cut(queries), short[0], temperature=temperature, similarity=similarity, negatives=short[1:], stored=kept,
+                alpha=alpha, start=start,
+            )
+        return guided_info_nce(
+            cut(queries), short[0], guide, rule, anchors=None if anchors is None else cut(anchors), temperature=temperature,
+            similarity=similarity, negatives=short[1:], stored=kept, alpha=alpha, start=start,
+        )
+
+    return Term(_summed(wrapping, queries.shape[1], shortened), count)
 
 
 def contrast_views(
@@ -73,12 +128,98 @@ def contrast_views(
     process has the loss of all texts, hence the count of all.
     """
     _note(first, second)
+    wrapping = _called()
     every = gather(torch.cat([first, second], dim=1), shares, mode).split(first.shape[1], dim=1)
+    start, count = (shares.start if mode == "exact" else 0), len(first)
     if mode == "simcse":
-        return Term(nt_xent(*every, temperature=temperature), shares.total)
-    start = shares.start if mode == "exact" else 0
-    value = nt_xent(first, second, temperature=temperature, all_first=every[0], all_second=every[1], start=start)
-    return Term(value, len(first))
+        (first, second), count = every, shares.total
+    if wrapping is None:
+        value = nt_xent(first, second, temperature=temperature, all_first=every[0], all_second=every[1], start=start)
+        return Term(value, count)
+    rule = wrapping.rule
+    guide = None if rule is None else _guide_of_views(wrapping, rule, shares, mode)
+
+    def shortened(cut: Callable[[Tensor], Tensor]) -> Tensor:
+        one, two, all_one, all_two = (cut(vectors) for vectors in (first, second, *every))
+        if rule is None or guide is None:
+            return nt_xent(one, two, temperature=temperature, all_first=all_one, all_second=all_two, start=start)
+        return guided_nt_xent(
+            one, two, guide, rule, temperature=temperature, all_first=all_one, all_second=all_two, start=start
+        )
+
+    return Term(_summed(wrapping, first.shape[1], shortened), count)
+
+
+def _called() -> Wrapping | None:
+    wrapping = _WRAPPING.get()
+    if wrapping is not None:
+        wrapping.calls += 1
+    return wrapping
+
+
+def _summed(wrapping: Wrapping, width: int, loss: Callable[[Callable[[Tensor], Tensor]], Tensor]) -> Tensor:
+    """The sum over dims of weight * loss, which is handed what cuts vectors. A cosine needs no further normalisation."""
+    if not wrapping.dims:
+        return loss(lambda vectors: vectors)
+    if (most := max(dim for dim, _ in wrapping.dims)) > width:
+        raise StsbenchError(f"matryoshka.dims {most} is more than the {width} numbers of a vector: leave it out")
+    return torch.stack([weight * loss(partial(_first, dim)) for dim, weight in wrapping.dims]).sum()
+
+
+def _first(dim: int, vectors: Tensor) -> Tensor:
+    return vectors[:, :dim]
+
+
+def _check_similarity(wrapping: Wrapping, similarity: Similarity) -> None:
+    """Raises StsbenchError for dot products where a section needs cosines: their scale is in the vectors' lengths."""
+    if similarity == "cosine":
+        return
+    if wrapping.dims:
+        raise StsbenchError(
+            "matryoshka: shortened vectors are normalised, and the contrastive term takes dot products, whose scale is in "
+            "the vectors' lengths: let it take cosines"
+        )
+    if wrapping.rule is not None and (wrapping.rule.contrast_anchors or wrapping.rule.contrast_positives):
+        raise StsbenchError(
+            "guide: the contrastive term takes dot products of anchors with positives only: set guide.contrast_anchors and "
+            "guide.contrast_positives to false"
+        )
+
+
+def _guide_cosines(wrapping: Wrapping, blocks: int, shares: Shares, mode: Gathering) -> GuideCosines:
+    """Of the rows that the loss is of, with the texts that it compares them with. blocks: hard negatives a row."""
+    cosines = _columns(wrapping, shares, mode)
+    parts = cosines.split(shares.sizes[shares.rank] if mode == "local" else shares.total, dim=1)
+    if len(parts) == 1 and not blocks:
+        return GuideCosines(cosines, (), cosines, cosines)
+    if len(parts) != 3 + blocks:
+        raise StsbenchError("guide: the contrastive term compares other texts than those of the rows: set it to null")
+    return GuideCosines(parts[0], tuple(parts[1:-2]), parts[-2], parts[-1])
+
+
+def _guide_of_views(wrapping: Wrapping, rule: GuideRule, shares: Shares, mode: Gathering) -> Tensor:
+    cosines = _columns(wrapping, shares, mode)
+    if cosines.shape[1] > (shares.sizes[shares.rank] if mode == "local" else shares.total):
+        raise StsbenchError("guide: NT-Xent takes plain sentences, and these are pairs: set it to null")
+    changed = [name for name in ("contrast_anchors", "contrast_positives") if not getattr(rule, name)]
+    changed += ["diagonals"] if rule.diagonals != "masked" else []
+    if changed:
+        raise StsbenchError(
+            f"guide.{changed[0]} has no effect: NT-Xent has both views of all other texts as negatives; leave it out"
+        )
+    return cosines
+
+
+def _columns(wrapping: Wrapping, shares: Shares, mode: Gathering) -> Tensor:
+    if wrapping.cosines is None:
+        raise StsbenchError("guide: labelled rows are contrasted here, which the guide does not read: set it to null")
+    if len(wrapping.cosines) != shares.sizes[shares.rank]:
+        raise StsbenchError("guide: the contrastive term compares other texts than the rows: set it to null")
+    if mode == "local":
+        blocks = wrapping.cosines.unflatten(1, (-1, shares.total))
+        local: Tensor = blocks[:, :, shares.start : shares.start + shares.sizes[shares.rank]].flatten(1)
+        return local
+    return gather(wrapping.cosines, shares, mode) if mode == "simcse" else wrapping.cosines
 
 
 def rank_pairs(

@@ -53,6 +53,15 @@ class Teachers:
             for k, (encoder, share) in enumerate(zip(self.encoders, shares, strict=True), 1)
         ]
 
+    def with_dropout(self, seed: int) -> Teachers:
+        """The same, loaded, with their dropout on, drawn from `seed`. Raises EncoderError, one line, for one without any."""
+        other = Teachers(self.models, self.option, self.offline)
+        try:
+            other.encoders = [encoder.with_dropout(seed) for encoder in self.encoders]
+        except EncoderError as error:
+            raise EncoderError(f"{self.option}: {error}") from error
+        return other
+
     def similarities(self, queries: Sequence[str], others: Sequence[str]) -> NDArray[np.float32]:
         """float32 (n, m), the weighted mean of the teachers' cosines between n and m texts."""
         total = np.zeros((len(queries), len(others)))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from torch import nn
 
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views
@@ -14,55 +11,34 @@ from stsbench.training.api.method import Method
 from stsbench.training.api.ranking import Ranking
 from stsbench.training.api.ranking_options import RankingOptions
 from stsbench.training.engine.semi import SemiSupervised
+from stsbench.training.engine.wrapped import Around, Wrapped
 from stsbench.training.recipes.method_plan import MethodPlan
 
 SECTION = "ranking"
 
 
-class Ranked(nn.Module):
+class Ranked(Around):
     """An objective, and "ranking" and "consistency" over the vectors that its first contrastive term compares.
 
     These are the vectors of the same forward pass, under the same dropout masks, heads included: simcse with the section
     `ranking` is rankcse to the last bit. Nothing here has a weight.
     """
 
-    def __init__(self, method: Method, objective: Method | SemiSupervised, options: RankingOptions) -> None:
-        super().__init__()
-        self.method, self.objective = method, objective
+    def __init__(self, method: Method, objective: Method | SemiSupervised | Wrapped, options: RankingOptions) -> None:
+        super().__init__(method, objective)
         self.ranking = Ranking(options, method.backbone, SECTION)
 
-    @property
-    def held_out_metric(self) -> str:
-        """The objective's."""
-        return self.objective.held_out_metric
-
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The method's, and the teachers' similarities."""
-        return self.ranking.add_to(self.method.views(rows, rng), rows)
-
-    def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The objective's."""
-        return self.objective.labelled_views(rows, rng)
-
-    def prepare_labelled(self, rows: Any) -> None:
-        """The objective's."""
-        self.objective.prepare_labelled(rows)
-
-    def start_stage(self, stage: str) -> None:
-        """The objective's."""
-        self.objective.start_stage(stage)
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """The objective's: the two terms go with the rows."""
-        return self.objective.counts(batch)
+        """The objective's, and the teachers' similarities."""
+        return self.ranking.add_to(super().views(rows, rng), rows)
 
     def inputs(self) -> dict[str, str]:
         """The objective's, and the teachers."""
-        return {**self.objective.inputs(), **self.ranking.inputs()}
+        return {**super().inputs(), **self.ranking.inputs()}
 
     def notes(self) -> list[str]:
         """The objective's, and which the teachers are."""
-        return [*self.objective.notes(), *self.ranking.notes()]
+        return [*super().notes(), *self.ranking.notes()]
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """The terms of the loss; of batches of labelled rows only, the objective's."""
@@ -82,10 +58,13 @@ class Ranked(nn.Module):
         return {**terms, **added}
 
 
-Objective = Method | SemiSupervised | Ranked  # what gives the loop its terms
+Objective = Method | SemiSupervised | Wrapped | Ranked  # what gives the loop its terms
 
 
 def make_objective(plan: MethodPlan, method: Method) -> Objective:
-    """The method itself; with recipe.semi and its classifier, with recipe.ranking and its teachers."""
-    objective = method if plan.semi is None else SemiSupervised(method, plan.semi)
+    """The method itself; with recipe.semi and its classifier, with recipe.matryoshka and recipe.guide around its contrastive
+    terms, with recipe.ranking and its teachers. In this order: a ranking is of whole vectors and of all texts."""
+    inner = method if plan.semi is None else SemiSupervised(method, plan.semi)
+    wraps = plan.matryoshka is not None or plan.guide is not None
+    objective = Wrapped(method, inner, plan.matryoshka, plan.guide) if wraps else inner
     return objective if plan.ranking is None else Ranked(method, objective, plan.ranking)

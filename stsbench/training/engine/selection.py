@@ -27,7 +27,7 @@ from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.engine.live import live_encoder
 from stsbench.training.engine.ranked import Objective
-from stsbench.training.recipes.sections import OWN_PAIRS
+from stsbench.training.recipes.sections import AVG_STS, AVG_STS_SETS, OWN_PAIRS
 
 Score = Callable[[Inference], float]
 UNDEFINED = "undefined"  # in the log's line of a dev score: why there is none
@@ -55,6 +55,10 @@ class Selection:
         load: dict[str, Any] = {"data_dir": data_dir, "sample": sample, "offline": offline}
         if name == "sts-b dev":
             self._score = self._correlated(sources.load("stsb/dev", **load))
+        elif name == AVG_STS:
+            scores = [self._correlated(sources.load(id, **load)) for id in AVG_STS_SETS]
+            self._score = lambda inference: float(np.mean([score(inference) for score in scores]))
+            self.warnings.append(f"selection.by {AVG_STS} reads SICK-R's development set: a test on SICK-R is in its domain")
         elif name == "transfer dev":
             protocol = load_protocol("transfer")({})
             self._score = self._probed(protocol, {task: sources.load(id, **load) for task, id in protocol.tasks().items()})

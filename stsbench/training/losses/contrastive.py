@@ -42,25 +42,40 @@ def info_nce(
     """
     if similarity not in ("cosine", "dot"):
         raise ValueError(f"similarity {similarity!r} is unknown (there are cosine, dot)")
+    with torch.autocast(queries.device.type, enabled=False):
+        logits = contrast_logits(
+            queries, keys, temperature=temperature, similarity=similarity, negatives=negatives, stored=stored, alpha=alpha,
+            start=start,
+        )
+        targets = torch.arange(len(queries), device=queries.device) + start
+        losses = functional.cross_entropy(torch.cat(logits, dim=1), targets, reduction="sum")
+    return losses / max(len(queries), 1)
+
+
+def contrast_logits(
+    queries: Tensor, keys: Tensor, *, temperature: float, similarity: Similarity, negatives: Sequence[Tensor] = (),
+    stored: Tensor | None = None, alpha: float = 1.0, start: int = 0,
+) -> list[Tensor]:
+    """The exponents of `info_nce`, block by block: (n, N) of the keys and of each block of negatives, then (n, M) of the
+    stored vectors.
+
+    Raises ValueError for shapes that do not go together. Call it without autocast.
+    """
     if not 0 <= start <= len(keys) - len(queries):
         raise ValueError(f"{len(queries)} queries from column {start} on do not fit into {len(keys)} keys")
     for block in negatives:
         if len(block) != len(keys):
             raise ValueError(f"a block of {len(block)} hard negatives beside {len(keys)} keys: each needs its own")
-    rows = torch.arange(len(queries), device=queries.device)
-    with torch.autocast(queries.device.type, enabled=False):
-        anchors = _scaled(queries, similarity)
-        if similarity == "cosine":
-            anchors = anchors / temperature
-        logits = [anchors @ _scaled(block, similarity).T for block in (keys, *negatives)]
-        if alpha != 1:
-            shift = torch.zeros_like(logits[0])
-            shift[rows, rows + start] = math.log(alpha)
-            logits[1:] = [block + shift for block in logits[1:]]
-        if stored is not None:
-            logits.append(anchors @ _scaled(stored, similarity).T)
-        losses = functional.cross_entropy(torch.cat(logits, dim=1), rows + start, reduction="sum")
-    return losses / max(len(queries), 1)
+    anchors = as_anchors(queries, temperature, similarity)
+    logits = [anchors @ scaled(block, similarity).T for block in (keys, *negatives)]
+    if alpha != 1:
+        rows = torch.arange(len(queries), device=queries.device)
+        shift = torch.zeros_like(logits[0])
+        shift[rows, rows + start] = math.log(alpha)
+        logits[1:] = [block + shift for block in logits[1:]]
+    if stored is not None:
+        logits.append(anchors @ scaled(stored, similarity).T)
+    return logits
 
 
 def row_contrast(
@@ -74,7 +89,12 @@ def row_contrast(
     return info_nce(anchors, positives, temperature=temperature, similarity=similarity, negatives=blocks, alpha=alpha)
 
 
-def _scaled(vectors: Tensor, similarity: Similarity) -> Tensor:
+def as_anchors(queries: Tensor, temperature: float, similarity: Similarity) -> Tensor:
+    """Whose products with `scaled` vectors are the exponents: cosines over the temperature, or plain products."""
+    return scaled(queries, similarity) / temperature if similarity == "cosine" else scaled(queries, similarity)
+
+
+def scaled(vectors: Tensor, similarity: Similarity) -> Tensor:
     """The vectors in float32 or better, of norm 1 where the similarity is the cosine."""
     wide = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     return functional.normalize(wide, dim=1, eps=_EPS) if similarity == "cosine" else wide

@@ -15,6 +15,7 @@ from stsbench.training.api.options import Options
 from stsbench.training.api.ranking_options import RankingOptions, check_ranking
 from stsbench.training.recipes.methods import load_method
 from stsbench.training.recipes.recipe import Recipe, SemiSettings
+from stsbench.training.recipes.wrappers import GuideSettings, MatryoshkaSettings, check_guide
 
 SUP = "sup"  # the stage of labelled rows that recipe.semi puts before the method's own
 
@@ -22,7 +23,8 @@ SUP = "sup"  # the stage of labelled rows that recipe.semi puts before the metho
 @dataclass(frozen=True)
 class MethodPlan:
     """A method's class with its options, and what recipe.semi adds to it: a cross-entropy on labelled rows; and
-    recipe.ranking: terms on the views that it contrasts.
+    recipe.ranking: terms on the views that it contrasts; and recipe.matryoshka and recipe.guide: around its contrastive
+    terms.
 
     joint, sup-joint: a batch of labelled rows goes with each batch of the method's own stages. sup-joint, sup-unsup: before
     them comes the stage "sup" with labelled rows only. All else is the method's.
@@ -32,6 +34,8 @@ class MethodPlan:
     options: Options
     semi: SemiSettings | None = None
     ranking: RankingOptions | None = None
+    matryoshka: MatryoshkaSettings | None = None
+    guide: GuideSettings | None = None
 
     @property
     def name(self) -> str:
@@ -89,7 +93,11 @@ def plan_of(recipe: Recipe) -> MethodPlan:
     uses labelled rows itself.
     """
     kind = load_method(recipe.method)
-    plan = MethodPlan(kind, kind.Options(**recipe.options), ranking=recipe.ranking)
+    plan = MethodPlan(
+        kind, kind.Options(**recipe.options), ranking=recipe.ranking, matryoshka=recipe.matryoshka, guide=recipe.guide
+    )
+    if recipe.guide is not None:
+        check_guide(recipe.guide)
     if recipe.ranking is not None:
         if isinstance(plan.options, RankingOptions):
             raise StsbenchError(f"ranking: the method {kind.name} ranks by its own options: set ranking to null")

@@ -58,6 +58,7 @@ from stsbench.training.recipes.sections import (
 from stsbench.training.recipes.sections import (
     TrainingSettings as TrainingSettings,
 )
+from stsbench.training.recipes.wrappers import GuideSettings, MatryoshkaSettings
 
 OWN = ("name", "description", "source", "published")  # said of one recipe: what extends it has other values
 FREE = {"seed", "checkpoint_every"}  # changing one leaves a recipe what it was; so does another folder of data.file
@@ -79,6 +80,8 @@ class Recipe(Section):
     data: DataSettings = DataSettings()
     labelled: LabelledSettings | None = None
     ranking: RankingOptions | None = None  # RankCSE's terms beside those of any contrastive method
+    matryoshka: MatryoshkaSettings | None = None  # its contrastive term on the first numbers of every vector, too
+    guide: GuideSettings | None = None  # its contrastive term without the negatives that a frozen encoder finds too near
     semi: SemiSettings | None = None  # makes any method that needs no labels a semi-supervised one
     training: TrainingSettings = TrainingSettings()
     stages: dict[str, dict[str, Any]] = Field(default={})  # stage -> {"data": {...}, "training": {...}}

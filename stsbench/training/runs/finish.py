@@ -38,7 +38,7 @@ _LATER: dict[str, Any] = {  # settings that were added after the first records -
     "training.rates": [], "training.weight_decay_on": "matrices", "data.lines_per_row": 1, "labelled.lines_per_row": 1,
     "data.min_characters": 0, "labelled.min_characters": 0, "backbone.mean_cnn": None, "training.warmup_of": None,
     "training.batch_tokens": None, "options.guide": "frozen", "options.repeat": None, "options.queue": None,
-    "ranking": None, "backbone.layers": None,
+    "ranking": None, "backbone.layers": None, "matryoshka": None, "guide": None,
 }
 _ABSENT = object()
 SEARCH = "search.json"  # in a run folder: what the run was chosen among, by `stsbench sweep`
@@ -103,8 +103,8 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
 
 
 def _teachers(position: Position) -> dict[str, str]:
-    """teacher NUMBER -> the fingerprint of an encoder that the run learnt from."""
-    return {name: digest for name, digest in position.inputs.items() if name.startswith("teacher ")}
+    """teacher NUMBER, or guide -> the fingerprint of an encoder that the run learnt from."""
+    return {name: digest for name, digest in position.inputs.items() if name.startswith("teacher ") or name == "guide"}
 
 
 def described_data(plan: MethodPlan, names: Sequence[str], data: Mapping[str, StageData]) -> dict[str, dict[str, Any]]:

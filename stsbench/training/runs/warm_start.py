@@ -91,8 +91,8 @@ class WarmStart:
 def find_warm_start(run: Path, plan: MethodPlan, stage: str, recipe: Recipe) -> WarmStart:
     """What `stage` goes on from in the folder `run`. Raises StsbenchError, one line, unless it fits this recipe.
 
-    Method, its options, the backbone's settings, `semi` and `ranking` have to be equal; the backbone itself is compared by
-    `check_inputs`.
+    Method, its options, the backbone's settings and the sections `semi`, `ranking`, `matryoshka` and `guide` have to be
+    equal; the backbone itself is compared by `check_inputs`.
     """
     number = plan.stages.index(stage)
     before = plan.stages[number - 1]
@@ -198,7 +198,7 @@ def _lacking(run: Path, before: str, number: int) -> str:
 def _check_settings(
     run: Path, stage: str, before: str, earlier: Recipe, recipe: Recipe, later: tuple[str, ...]
 ) -> None:
-    """Method options, backbone settings but for the model's place, semi and ranking: the first that differs is named."""
+    """Method options, backbone settings but for the model's place, and its sections: the first that differs is named."""
     there, here = _comparable(earlier, later), _comparable(recipe, later)
     for key in here | there:
         if there.get(key) != here.get(key):
@@ -209,7 +209,7 @@ def _check_settings(
 
 
 def _comparable(recipe: Recipe, later: tuple[str, ...]) -> dict[str, Any]:
-    settings = recipe.model_dump(mode="json", include={"options", "backbone", "semi", "ranking"})
+    settings = recipe.model_dump(mode="json", include={"options", "backbone", "semi", "ranking", "matryoshka", "guide"})
     settings["backbone"].pop("model")
     for name in later:  # without effect in the stages that the run has been through
         settings["options"].pop(name, None)

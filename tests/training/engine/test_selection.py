@@ -50,6 +50,19 @@ def test_the_score_before_training_is_the_backbones(place):
     assert dev["step"] == 0 and dev["score"] == pytest.approx(100 * spearmanr(cosines, data.gold).statistic, abs=1e-3)
 
 
+def test_avg_sts_is_the_mean_of_two_development_sets_and_says_so(place):
+    summary = run(place, "avg", **{"selection.by": "avg_sts", "training.max_steps": 4})
+    result, scores = stsbench.load_encoder(str(place / "avg"), pooler="cls"), []
+    for name in ("stsb/dev", "sick-r/trial"):
+        data = sources.load(name, sample=True)
+        u, v = (np.asarray(result.encode(list(texts)), np.float64) for texts in (data.first, data.second))
+        cosines = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
+        scores.append(100 * spearmanr(cosines, data.gold).statistic)
+        assert summary["dev_data"][name] == data.digest
+    assert summary["best"]["score"] == pytest.approx(np.mean(scores), abs=1e-3) and len(summary["dev_data"]) == 2
+    assert summary["selected_by"] == "avg_sts (sample)"
+
+
 def test_transfer_dev_is_the_protocols_mean(place):
     summary = run(place, "transfer", **{"selection.by": "transfer dev", "training.max_steps": 4})
     result = stsbench.evaluate(str(place / "transfer"), output=place / "eval", protocols=["transfer"], sample=True)

@@ -1,0 +1,80 @@
+"""GIST's and MultiCSR's masks as loops, and sentence-transformers' losses over vectors that are given."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from transformers import BertTokenizerFast
+
+
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True)) / (sum(x * x for x in a).sqrt() * sum(x * x for x in b).sqrt())
+
+
+def naive_guided(
+    anchors, positives, guides, *, negatives=(), threshold="absolute", margin=0.0, phi=1.0, contrast_anchors=True,
+    contrast_positives=True, diagonals="masked", masked="remove", loss="ce", temperature=0.01,
+):
+    """(value, texts masked but for diagonals). guides: the guide's vectors of anchors, positives and each block of
+    negatives. One column after another: a-p, a-a, p-p, a-n."""
+    ga, gp, *gn = guides
+    losses, count = [], 0
+    for i in range(len(anchors)):
+        own = cosine(ga[i], gp[i])
+        limit = phi if threshold == "fixed" else own - margin * (abs(own) if threshold == "relative" else 1)
+        kinds = [("ap", anchors, positives, ga, gp)]
+        kinds += [("aa", anchors, anchors, ga, ga)] if contrast_anchors else []
+        kinds += [("pp", positives, positives, gp, gp)] if contrast_positives else []
+        kinds += [("an", anchors, block, ga, guide) for block, guide in zip(negatives, gn, strict=True)]
+        columns, right = [], None
+        for kind, rows, others, guide_rows, guide_others in kinds:
+            for j in range(len(others)):
+                logit = cosine(rows[i], others[j]) / temperature
+                if kind == "ap" and i == j:
+                    right = len(columns)
+                elif kind in ("aa", "pp") and i == j and diagonals == "masked":
+                    continue
+                elif cosine(guide_rows[i], guide_others[j]) > limit:
+                    count += i != j
+                    if masked == "remove":
+                        continue
+                    logit = logit * 0
+                columns.append(logit)
+        logits = torch.stack(columns)
+        p = logits.exp() / logits.exp().sum()
+        if loss == "ce":
+            losses.append(-p[right].log())
+        else:
+            blocks = 1 + contrast_anchors + contrast_positives + len(negatives)
+            rest = sum((1 - p[j]).log() for j in range(len(p)) if j != right)
+            losses.append(-(p[right].log() + rest) / (blocks * len(positives)))
+    return sum(losses) / len(losses), count
+
+
+class Vectors(nn.Module):
+    """What stands in for a SentenceTransformer: its features hold their vectors."""
+
+    def __init__(self, width, tokenizer):
+        super().__init__()
+        self.width, self.tokenizer, self.max_seq_length, self.device = width, tokenizer, 8, torch.device("cpu")
+
+    def forward(self, features):
+        return {"sentence_embedding": features["vectors"]}
+
+    def get_embedding_dimension(self):
+        return self.width
+
+    get_sentence_embedding_dimension = get_embedding_dimension
+
+
+class GuideVectors(Vectors):
+    """The same of a guide."""
+
+    def forward(self, features):
+        return {"sentence_embedding": features["guide"]}
+
+
+def tokenizer(folder):
+    """One that is a transformers tokenizer, which the library asks for."""
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]) + "\n", "utf-8")
+    return BertTokenizerFast(str(folder / "vocab.txt"))

@@ -1,0 +1,213 @@
+"""Shortened vectors and a guide around `contrast` and `contrast_views`: the library's losses, loops, two processes."""
+
+from __future__ import annotations
+
+import guided_oracle
+import pytest
+import torch
+from guided_oracle import naive_guided
+from info_nce_oracle import naive_info_nce, naive_nt_xent
+from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss, MatryoshkaLoss, MultipleNegativesRankingLoss
+from torch import nn
+from torch.nn.functional import normalize
+from two_processes import both_find
+
+from stsbench.errors import StsbenchError
+from stsbench.training.api.batch import Shares
+from stsbench.training.api.contrasting import Wrapping, contrast, contrast_views, watched, wrapped
+from stsbench.training.losses.guided import GuideRule
+
+N, D = 6, 8
+DIMS = ((8, 1.0), (5, 0.5), (2, 2.0))
+SPLITS = [(4, 2), (1, 5)]
+PLAIN = GuideRule(contrast_anchors=False, contrast_positives=False)
+
+
+def drawn(seed, blocks, rows=N, width=D):
+    numbers = torch.Generator().manual_seed(seed)
+    return [torch.randn(rows, width, generator=numbers, dtype=torch.float64).requires_grad_() for _ in range(blocks)]
+
+
+def guide_of(seed, blocks, rows=N):
+    """The guide's vectors, positives near their anchors, and its cosines as a batch holds them."""
+    first, *others = (block.detach() for block in drawn(seed, blocks, rows, 4))
+    guides = [first, *(first + 0.8 * block for block in others)]
+    a, p, *negatives = (normalize(block, dim=1) for block in guides)
+    columns = [a @ p.T, *(a @ block.T for block in negatives), a @ a.T, p @ p.T]
+    return guides, torch.cat(columns, dim=1)
+
+
+def term(wrapping, vectors, shares=None, mode="exact", **options):
+    with wrapped(wrapping):
+        return contrast(vectors[0], vectors[1], vectors[2:], shares or Shares((len(vectors[0]),)), mode, **options)
+
+
+def differ(one, other, vectors):
+    pairs = zip(*(torch.autograd.grad(value, vectors) for value in (one, other)), strict=True)
+    return max(float((a - b).abs().max()) for a, b in pairs)
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 2])
+def test_matryoshka_is_the_library_s_around_its_own_loss(tmp_path, blocks):
+    vectors = drawn(1, 2 + blocks)
+    model = guided_oracle.Vectors(D, guided_oracle.tokenizer(tmp_path))
+    dims, weights = zip(*DIMS, strict=True)
+    loss = MatryoshkaLoss(model, MultipleNegativesRankingLoss(model, scale=20.0), list(dims), list(weights))
+    theirs = loss([{"vectors": block} for block in vectors], None)
+    ours = term(Wrapping(DIMS), vectors, temperature=0.05)
+    assert ours.count == N and abs(ours.value - theirs) < 1e-9
+    assert differ(ours.value, theirs, vectors) < 1e-9
+
+
+def test_matryoshka_around_gist_is_the_library_s(tmp_path):
+    vectors, (guides, cosines) = drawn(2, 3), guide_of(3, 3)
+    tokens = guided_oracle.tokenizer(tmp_path)
+    model = guided_oracle.Vectors(D, tokens)
+    gist = GISTEmbedLoss(model, guided_oracle.GuideVectors(4, tokens), temperature=0.1, margin=0.2)
+    dims, weights = zip(*DIMS, strict=True)
+    features = [{"vectors": block, "guide": guide} for block, guide in zip(vectors, guides, strict=True)]
+    theirs = MatryoshkaLoss(model, gist, list(dims), list(weights))(features, None)
+    ours = term(Wrapping(DIMS, GuideRule(margin=0.2, diagonals="by_guide"), cosines), vectors, temperature=0.1)
+    assert abs(ours.value - theirs) < 1e-9 and differ(ours.value, theirs, vectors) < 1e-9
+
+
+def test_the_sum_by_hand_with_a_queue_a_weight_and_views():
+    vectors, (stored,) = drawn(4, 3), drawn(5, 1, rows=4)
+    stored = stored.detach()
+    value = term(Wrapping(DIMS), vectors, stored=stored, alpha=2.0).value
+    by_hand = 0.0
+    for dim, weight in DIMS:
+        a, p, m = (block[:, :dim] for block in vectors)
+        score = lambda x, y: torch.nn.functional.cosine_similarity(x, y, dim=-1) / 0.05  # noqa: E731
+        for i in range(N):
+            others = [score(a[i], y) for y in [*p, *stored[:, :dim]]]
+            others += [score(a[i], y) + (torch.log(torch.tensor(2.0)) if j == i else 0) for j, y in enumerate(m)]
+            by_hand = by_hand - weight * (score(a[i], p[i]) - torch.stack(others).logsumexp(0)) / N
+    assert abs(value - by_hand) < 1e-6  # the logarithm above is float32
+    first, second = drawn(6, 2)
+    with wrapped(Wrapping(DIMS)):
+        views = contrast_views(first, second, Shares((N,)))
+    want = sum(weight * naive_nt_xent(first[:, :dim], second[:, :dim]).mean() for dim, weight in DIMS)
+    assert abs(views.value - want) < 1e-10 and differ(views.value, want, (first, second)) < 1e-9
+
+
+def test_the_whole_vector_alone_is_the_term_without_a_wrapper_to_the_last_bit():
+    vectors = [block.detach().float() for block in drawn(7, 3)]
+    plain = contrast(vectors[0], vectors[1], vectors[2:], Shares((N,)))
+    assert torch.equal(term(Wrapping(((D, 1.0),)), vectors).value, plain.value)
+    assert torch.equal(term(Wrapping(), vectors).value, plain.value)
+    views = contrast_views(*vectors[:2], Shares((N,)))
+    with wrapped(Wrapping(((D, 1.0),))):
+        assert torch.equal(contrast_views(*vectors[:2], Shares((N,))).value, views.value)
+
+
+def test_further_terms_see_whole_vectors_and_calls_are_counted():
+    vectors, wrapping = drawn(8, 2), Wrapping(DIMS)
+    with watched() as calls, wrapped(wrapping):
+        contrast(*vectors, [], Shares((N,)))
+        contrast_views(*vectors, Shares((N,)))
+    assert wrapping.calls == 2 and [call[0].shape for call in calls] == [(N, D)] * 2
+
+
+@pytest.mark.parametrize(("wrapping", "options", "message"), [
+    (Wrapping(((9, 1.0),)), {}, "matryoshka.dims 9 is more than the 8 numbers"),
+    (Wrapping(DIMS), {"similarity": "dot"}, "matryoshka: shortened vectors are normalised"),
+    (Wrapping((), GuideRule(), torch.zeros(N, N)), {"similarity": "dot"}, "set guide.contrast_anchors"),
+    (Wrapping((), GuideRule()), {}, "guide: labelled rows are contrasted"),
+    (Wrapping((), GuideRule(), torch.zeros(3, 3)), {}, "other texts than the rows"),
+])
+def test_what_is_refused(wrapping, options, message):
+    with pytest.raises(StsbenchError, match=message):
+        term(wrapping, drawn(9, 2), **options)
+
+
+def test_what_a_guide_of_nt_xent_refuses():
+    first, second = drawn(10, 2)
+    for rule, columns, message in (
+        (PLAIN, N, "guide.contrast_anchors has no effect"), (GuideRule(diagonals="by_guide"), N, "guide.diagonals has no"),
+        (GuideRule(), 3 * N, "takes plain sentences"),
+    ):
+        with pytest.raises(StsbenchError, match=message), wrapped(Wrapping((), rule, torch.zeros(N, columns))):
+            contrast_views(first, second, Shares((N,)))
+    with pytest.raises(StsbenchError, match="other texts than those of the rows"):
+        term(Wrapping((), PLAIN, torch.zeros(N, N)), drawn(11, 3))
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = nn.Sequential(nn.Linear(D, 6), nn.Tanh(), nn.Linear(6, D)).double()
+
+    def forward(self, views):
+        return self.layers(torch.stack(views)).unbind()
+
+
+RULES = {"gist": GuideRule(margin=0.2), "plain": PLAIN,
+         "multicsr": GuideRule("fixed", phi=0.6, contrast_anchors=False, contrast_positives=False, masked="zero",
+                               loss="bce_of_softmax")}
+
+
+def values(count):
+    return [block.detach() for block in drawn(12, 3, count)], guide_of(13, 3, count)
+
+
+def find(rank):
+    found = {}
+    for split in SPLITS:
+        shares = Shares(split, rank)
+        rows = slice(shares.start, shares.start + split[rank])
+        blocks, (_, cosines) = values(sum(split))
+        for name, rule in RULES.items():
+            for mode in ("exact", "simcse", "local"):
+                encoder = nn.parallel.DistributedDataParallel(Encoder())
+                wrapping = Wrapping(DIMS, rule, cosines[rows])
+                one = term(wrapping, encoder([block[rows] for block in blocks]), shares, mode)
+                counts = torch.tensor([float(one.count), one.value.item() * one.count], dtype=torch.float64)
+                torch.distributed.all_reduce(counts)
+                (one.value * 2 * one.count / counts[0]).backward()  # the loop's scaling, before DDP's mean
+                found[split, name, mode] = (
+                    (counts[1] / counts[0]).item(), [weight.grad for weight in encoder.parameters()])
+    return found
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    return both_find(tmp_path_factory.mktemp("wrapping"), find)
+
+
+def alone(blocks, cosines, rule, weight=1.0):
+    encoder = Encoder()
+    value = term(Wrapping(DIMS, rule, cosines), encoder(blocks)).value
+    (weight * value).backward()
+    return value.item(), [parameter.grad for parameter in encoder.parameters()]
+
+
+@pytest.mark.parametrize("split", SPLITS, ids=str)
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(("mode", "weight"), [("exact", 1.0), ("simcse", 0.5)])
+def test_two_processes_have_the_loss_of_one(both, split, name, mode, weight):
+    blocks, (_, cosines) = values(sum(split))
+    loss, gradient = alone(blocks, cosines, RULES[name], weight)
+    for rank in range(2):
+        value, found = both[rank][split, name, mode]
+        assert value == pytest.approx(loss, abs=1e-10)
+        assert all((ours - theirs).abs().max() < 1e-10 for ours, theirs in zip(found, gradient, strict=True))
+
+
+def test_local_rows_are_guided_among_themselves(both):
+    blocks, (guides, _) = values(6)
+    losses = []
+    for part in (slice(4), slice(4, 6)):
+        vectors = Encoder()([block[part] for block in blocks])
+        losses.append(sum(weight * naive_guided(
+            vectors[0][:, :dim], vectors[1][:, :dim], [guide[part] for guide in guides],
+            negatives=[vectors[2][:, :dim]], margin=0.2, temperature=0.05)[0] for dim, weight in DIMS).item())
+    assert both[0][(4, 2), "gist", "local"][0] == pytest.approx((4 * losses[0] + 2 * losses[1]) / 6, abs=1e-10)
+
+
+def test_without_a_margin_and_blocks_it_is_the_plain_term():
+    vectors, (_, cosines) = drawn(14, 3), guide_of(15, 3)
+    rule = GuideRule(margin=-9.0, contrast_anchors=False, contrast_positives=False)
+    want = naive_info_nce(*vectors[:2], negatives=vectors[2:]).mean()
+    assert abs(term(Wrapping((), rule, cosines), vectors).value - want) < 1e-10
