@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from . import sbert as sbert
     from . import sgopt as sgopt
     from . import simcse as simcse
+    from . import sncse as sncse
     from .cmlm.options import ConditionalMaskedLMOptions as ConditionalMaskedLM
     from .consert.options import ConSERTOptions as ConSERT
     from .ct.options import ContrastiveTensionOptions as ContrastiveTension
@@ -44,6 +45,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .sbert.options import SBERTOptions as SBERT  # noqa: N814
     from .sgopt.options import SGOPTOptions as SGOPT  # noqa: N814
     from .simcse.options import SimCSEOptions as SimCSE
+    from .sncse.options import SNCSEOptions as SNCSE  # noqa: N814
 
 _FOLDERS = {
     "ConSERT": "consert",
@@ -61,14 +63,15 @@ _FOLDERS = {
     "SARCSE": "sarcse",
     "SBERT": "sbert",
     "SGOPT": "sgopt",
+    "SNCSE": "sncse",
     "SimCSE": "simcse",
 }
 
 __all__ = [
-    "ISBERT", "SARCSE", "SBERT", "SGOPT", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
+    "ISBERT", "SARCSE", "SBERT", "SGOPT", "SNCSE", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
     "DiffCSE", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct", "declutr",
     "diffaug", "diffcse", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert", "sgopt",
-    "simcse",
+    "simcse", "sncse",
 ]
 
 

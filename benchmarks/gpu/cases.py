@@ -16,6 +16,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method, settings
                                    "data.columns": {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"}}),
     "esimcse": ("esimcse", {}),
     "rankcse": ("rankcse", {"options.teachers": [{"model": "minilm"}]}),
+    "sncse": ("sncse", {"options.negation": "verbs"}),
     "mlm": ("mlm", {"data.held_out": 0}),
     "diffcse": ("diffcse", {"options.generator": None}),
     "sarcse": ("sarcse", {}),

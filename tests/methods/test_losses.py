@@ -208,6 +208,8 @@ CASES = {
                       lambda m, b: methods.sbert.triplet_loss(*views(m, b), margin=2.0)),
     "rankcse": ({"teachers": [{"model": "lexical:token-set"}], "loss": "listnet"}, "cls", PLAIN, "ranking",
                 lambda m, b: methods.rankcse.loss(*m.view_vectors(b), b.by_row["teacher similarities"], loss="listnet")),
+    "sncse": ({**TEMPLATES, "negation": "verbs", "weight": 1.0, "lookup": "line"}, "mask", PLAIN, None,
+              lambda m, b: methods.sncse.loss(*m._vectors(b.ids, b.mask, len(b)).split(len(b)), weight=1.0)),
     "sgopt": ({"projection_width": 8}, "mean", PLAIN, "contrastive",
               lambda m, b: methods.sgopt.loss(m.projector(*views(m, b)), layers(m, b))),
     "isbert": ({}, "mean_cnn", PLAIN, None, lambda m, b: methods.isbert.loss(*features(m, b))),

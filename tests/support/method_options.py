@@ -18,7 +18,7 @@ from stsbench.training.runs import prepare, run
 from stsbench.training.runs.options import TrainOptions
 
 OTHER = "a cat in the park : {} eats [MASK] ."
-VALUES = {"features": [["u", "v"]], "template": [OTHER], "second_template": [OTHER], "operators": [["insert"]],
+VALUES = {"features": [["u", "v"]], "template": [OTHER], "second_template": [OTHER], "test_template": [OTHER], "operators": [["insert"]],
           "scale": [[0, 6], 3.0], "views": ["same"]}
 CROP, RATES = {"options.view": "crop", "options.rate": 0.3}, {"options.joint_rates": [None, 0.2]}
 DROPPED = {"options.joint_views": ["none", "dropout"], **RATES}
@@ -44,6 +44,7 @@ WITH = {
     ("promptbert", "denoise_second_shift"): (
         "promptbert", {"options.second_template": OTHER}, {"options.denoise_second_shift": "first"}),
     ("rankcse", "teachers"): ("rankcse", {}, {"options.teachers": [{"model": "lexical:token-set"}]}),
+    ("sncse", "beta"): ("sncse", {"options.alpha": -2.0, "options.beta": -1.0}, {"options.beta": -0.5}),
     ("sbert", "objective"): ("sbert", {}, {"options.objective": "nli", "data.file": None}),
     ("sg-opt", "last_layer"): ("sg-opt", {}, {"options.last_layer": 1}),
     ("sg-opt", "reference_dropout"): ("sg-opt", {"backbone.dropout": 0.1}, {"options.reference_dropout": True}),
@@ -56,6 +57,7 @@ ELSEWHERE = {
     ("declutr", "spans"), ("declutr", "short"), ("diffaug", "text"), ("promptbert", "text"), ("diffaug", "denoise_start"),
     ("promptbert", "denoise_start"), ("diffcse", "generator"), ("diffcse", "augmented_as"), ("simcse", "thesaurus"),
     ("simcse", "replacer"), ("diffaug", "diagnose"), ("mirror-bert", "first_occurrence"), ("mirror-bert", "literal_mask"),
+    ("sncse", "negation"), ("sncse", "negations"), ("sncse", "train_tokens"),
     *((method, "view") for method in ("diffaug", "diffcse", "promptbert", "rankcse", "sarcse")),
     *((method, "queue") for method in ("simcse", "diffcse", "esimcse")),  # from the second batch on: test_esimcse.py
 }
