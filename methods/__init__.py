@@ -68,10 +68,10 @@ _FOLDERS = {
 }
 
 __all__ = [
-    "ISBERT", "SARCSE", "SBERT", "SGOPT", "SNCSE", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR", "DiffAug",
-    "DiffCSE", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct", "declutr",
-    "diffaug", "diffcse", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert", "sgopt",
-    "simcse", "sncse",
+    "ISBERT", "SARCSE", "SBERT", "SGOPT", "SNCSE", "ConSERT", "ConditionalMaskedLM", "ContrastiveTension", "DeCLUTR",
+    "DiffAug", "DiffCSE", "ESimCSE", "MaskedLM", "MirrorBERT", "PromptBERT", "RankCSE", "SimCSE", "cmlm", "consert", "ct",
+    "declutr", "diffaug", "diffcse", "esimcse", "isbert", "mirrorbert", "mlm", "promptbert", "rankcse", "sarcse", "sbert",
+    "sgopt", "simcse", "sncse",
 ]
 
 

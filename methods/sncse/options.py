@@ -29,7 +29,7 @@ class SNCSEOptions(Options):
     # none, and gets "Not " in front), or the line as it stands
     lookup: Literal["after_full_stop", "line"] = "after_full_stop"
     full_stop: Literal["punctuation32", "none"] = "punctuation32"  # in training and at test; card.md has the rule
-    max_length_counts: Literal["template", "sentence"] = "template"  # whether backbone.max_length counts the template's tokens
+    max_length_counts: Literal["template", "sentence"] = "template"  # whether it counts the template's tokens
     # whose tokens training has: those of the test, or, of tokenizers whose tokens hold the blank before them, the template's
     # last blank by itself and a sentence without one (released code, RoBERTa)
     train_tokens: Literal["test", "released"] = "test"

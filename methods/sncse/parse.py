@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from stsbench.errors import StsbenchError
 
 MODEL = "en_core_web_sm"
-_TAKES_NOT = frozenset("am is was were are can could will would shall should may must might".split())
+_TAKES_NOT = {"am", "is", "was", "were", "are", "can", "could", "will", "would", "shall", "should", "may", "must", "might"}
 _SUPPORT = {"VBP": "do", "VBZ": "does", "VBD": "did"}
 
 

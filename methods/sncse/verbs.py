@@ -8,16 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_AUXILIARIES = frozenset("am is was were are can could will would shall should may must might".split())
+
+def _words(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
+_AUXILIARIES = _words("am is was were are can could will would shall should may must might")
 _HAVE = {"has": "does", "have": "do", "had": "did"}
 _DO = frozenset(("do", "does", "did"))
-_SUBJECTS = frozenset("i you he she it we they who which that there this these those what".split())
-_BARE_SUBJECTS = frozenset("i you we they".split())  # verbs behind these may be the base form
-_NO_SUBJECTS = frozenset(
+_SUBJECTS = _words("i you he she it we they who which that there this these those what")
+_BARE_SUBJECTS = _words("i you we they")  # verbs behind these may be the base form
+_NO_SUBJECTS = _words(
     "a an the in on at of for from to by with as and or but after before during since until when while where if although "
-    "though because his her its their our my your this these those some many most several all both".split()
+    "though because his her its their our my your this these those some many most several all both"
 )
-# base, third person, past tense, participle; the past tense of the first group is never a participle
+# base, third person, past tense, participle; a past tense of the first group does not stand before a noun (`the died man`)
 _STRONG = """
 become becomes became become|begin begins began begun|break breaks broke broken|choose chooses chose chosen
 come comes came come|do does did done|draw draws drew drawn|drive drives drove driven|eat eats ate eaten
@@ -25,13 +30,17 @@ fall falls fell fallen|fly flies flew flown|forget forgets forgot forgotten|give
 grow grows grew grown|know knows knew known|ride rides rode ridden|rise rises rose risen|run runs ran run
 see sees saw seen|sing sings sang sung|speak speaks spoke spoken|steal steals stole stolen|swim swims swam swum
 take takes took taken|throw throws threw thrown|undergo undergoes underwent undergone|wear wears wore worn
-write writes wrote written
+write writes wrote written|agree agrees agreed agreed|appear appears appeared appeared|arrive arrives arrived arrived
+belong belongs belonged belonged|compete competes competed competed|consist consists consisted consisted
+die dies died died|exist exists existed existed|graduate graduates graduated graduated|happen happens happened happened
+last lasts lasted lasted|occur occurs occurred occurred|participate participates participated participated
+refer refers referred referred|remain remains remained remained|seem seems seemed seemed
 """
 _WEAK = """
-appear appears appeared appeared|attend attends attended attended|base bases based based|bring brings brought brought
+attend attends attended attended|base bases based based|bring brings brought brought
 build builds built built|buy buys bought bought|call calls called called|catch catches caught caught
 contain contains contained contained|continue continues continued continued|cover covers covered covered
-create creates created created|describe describes described described|die dies died died|direct directs directed directed
+create creates created created|describe describes described described|direct directs directed directed
 feature features featured featured|find finds found found|follow follows followed followed|form forms formed formed
 found founds founded founded|get gets got got|hold holds held held|include includes included included
 introduce introduces introduced introduced|join joins joined joined|keep keeps kept kept|lead leads led led
@@ -39,15 +48,15 @@ leave leaves left left|live lives lived lived|lose loses lost lost|make makes ma
 mean means meant meant|meet meets met met|move moves moved moved|open opens opened opened|own owns owned owned
 play plays played played|produce produces produced produced|provide provides provided provided
 publish publishes published published|reach reaches reached reached|receive receives received received
-record records recorded recorded|release releases released released|remain remains remained remained
+record records recorded recorded|release releases released released
 return returns returned returned|say says said said|sell sells sold sold|send sends sent sent|serve serves served served
 show shows showed showed|spend spends spent spent|stand stands stood stood|start starts started started
 state states stated stated|study studies studied studied|teach teaches taught taught|tell tells told told
 think thinks thought thought|use uses used used|want wants wanted wanted|win wins won won|work works worked worked
 """
-_NOUNS_TOO = frozenset(  # third persons that are more often plural nouns: known behind a subject only
+_NOUNS_TOO = _words(  # third persons that are more often plural nouns: known behind a subject only
     "bases calls covers features forms founds leads leaves lives moves plays records releases returns shows starts states "
-    "uses works wins means stands runs rides falls rises draws breaks drives studies flies".split()
+    "uses works wins means stands runs rides falls rises draws breaks drives studies flies"
 )
 
 
@@ -69,8 +78,8 @@ def negated(text: str) -> str | None:
 
     The first that fits: the first word `not` (so written, between blanks) is left out; at the first finite verb, in the
     sentence's order: `not` behind a form of be, a modal, do before a verb or a pronoun, have before a participle; else
-    `does not`, `do not`, `did not` and the base form in its place. Verbs that may be nouns or participles count behind a pronoun or a
-    name only.
+    `does not`, `do not`, `did not` and the base form in its place. Verbs that may be nouns or participles count behind a
+    pronoun or a name only.
 
     >>> [negated(text) for text in ("She is a painter.", "He has a boat.", "It has been sold.", "A red boat.")]
     ['She is not a painter.', 'He does not have a boat.', 'It has not been sold.', None]

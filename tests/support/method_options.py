@@ -18,8 +18,8 @@ from stsbench.training.runs import prepare, run
 from stsbench.training.runs.options import TrainOptions
 
 OTHER = "a cat in the park : {} eats [MASK] ."
-VALUES = {"features": [["u", "v"]], "template": [OTHER], "second_template": [OTHER], "test_template": [OTHER], "operators": [["insert"]],
-          "scale": [[0, 6], 3.0], "views": ["same"]}
+VALUES = {"features": [["u", "v"]], "template": [OTHER], "second_template": [OTHER], "operators": [["insert"]],
+          "test_template": [OTHER], "scale": [[0, 6], 3.0], "views": ["same"]}
 CROP, RATES = {"options.view": "crop", "options.rate": 0.3}, {"options.joint_rates": [None, 0.2]}
 DROPPED = {"options.joint_views": ["none", "dropout"], **RATES}
 MASKED = {"options.masked": 0.1, "options.probability": 0.6}

@@ -70,7 +70,7 @@ def with_full_stop(text: str, rule: FullStop = True) -> str:
     """`text` with a full stop behind it.
 
     True: unless it is empty or ends in . ? " or ' (PromptBERT's evaluation.py). "punctuation32": a blank and a full stop,
-    unless it is blank or its last character that is not a blank is one of string.punctuation (SNCSE's code). False: as it is.
+    unless it is blank or its last character but blanks is one of string.punctuation (SNCSE's code). False: as it is.
     """
     if rule == "punctuation32":
         return text if text.rstrip()[-1:] in ("", *string.punctuation) else f"{text} ."

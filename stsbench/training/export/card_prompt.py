@@ -99,7 +99,8 @@ def prompt_snippet(summary: dict[str, Any], pooling_layer: bool) -> str:
     source = "texts"
     if summary["full_stop"] == "punctuation32":
         lines.insert(0, "import string\n")
-        lines.append("""stopped = [text if text.rstrip()[-1:] in ("", *string.punctuation) else text + " ." for text in texts]""")
+        lines += ['ends = ("", *string.punctuation)',
+                  'stopped = [text if text.rstrip()[-1:] in ends else text + " ." for text in texts]']
         source = "stopped"
     elif summary["full_stop"]:
         lines.append("""stopped = [text if text[-1:] in ("", ".", "?", '"', "'") else text + "." for text in texts]""")
