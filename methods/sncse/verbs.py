@@ -20,7 +20,8 @@ _SUBJECTS = _words("i you he she it we they who which that there this these thos
 _BARE_SUBJECTS = _words("i you we they")  # verbs behind these may be the base form
 _NO_SUBJECTS = _words(
     "a an the in on at of for from to by with as and or but after before during since until when while where if although "
-    "though because his her its their our my your this these those some many most several all both"
+    "though because his her its their our my your this these those some many most several all both "
+    "two three four five six seven eight nine ten"
 )
 # base, third person, past tense, participle; a past tense of the first group does not stand before a noun (`the died man`)
 _STRONG = """

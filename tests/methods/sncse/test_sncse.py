@@ -1,7 +1,6 @@
 """SNCSE's loss and gradients against loops in float64, its views token by token, and what its parts come down to."""
 
 import json
-import math
 import string
 
 import promptbert_oracle
@@ -46,8 +45,8 @@ def pairs(tmp_path_factory):
 
 
 def sncse(folder, pairs, **options):
-    chosen = {"template": FIRST[folder.name].replace("<mask>", "[MASK]"),
-              "second_template": OF[folder.name].replace("<mask>", "[MASK]"), "negation": "file", "negations": pairs, **options}
+    first, second = (each[folder.name].replace("<mask>", "[MASK]") for each in (FIRST, OF))
+    chosen = {"template": first, "second_template": second, "negation": "file", "negations": pairs, **options}
     if chosen.get("weight") == 0:
         del chosen["negation"], chosen["negations"]
     return make(SNCSE, folder, chosen, pooler="mask")
@@ -153,13 +152,13 @@ def test_a_tokenizer_that_knows_blanks_in_training_as_released(folders, pairs):
                    test_template="the {} means [MASK].")
     rows, oracle = MemoryRows(folders["roberta"], {"sentence": TEXTS}), Oracle(folders["roberta"], method)
     assert total(method(batch_of(method, rows))).item() == pytest.approx(oracle.loss(TEXTS).item(), abs=1e-9)
-    tokenizer = oracle.tokenizer
-    released = tokenizer.convert_ids_to_tokens(method.read(MemoryRows(folders["roberta"], {"sentence": ["cat"]}), "sentence")[0])
+    tokenizer, cat = oracle.tokenizer, MemoryRows(folders["roberta"], {"sentence": ["cat"]})
+    released = tokenizer.convert_ids_to_tokens(method.read(cat, "sentence")[0])
     assert released == ["<s>", "the", "[UNK]", "cat", "Ġ.", "Ġmeans", "<mask>", "Ġ.", "</s>"]  # no blank in its vocabulary
     plain = sncse(folders["roberta"], pairs)
-    clean = tokenizer.convert_ids_to_tokens(plain.read(MemoryRows(folders["roberta"], {"sentence": ["cat"]}), "sentence")[0])
+    clean = tokenizer.convert_ids_to_tokens(plain.read(cat, "sentence")[0])
     assert clean == ["<s>", "the", "Ġcat", "Ġ.", "Ġmeans", "<mask>", "Ġ.", "</s>"]
-    assert method.inference().prompt.template == "the {} means [MASK]." and plain.inference().prompt.template == FIRST["bert"]
+    assert [each.inference().prompt.template for each in (method, plain)] == ["the {} means [MASK].", FIRST["bert"]]
     assert one_line(lambda: sncse(folders["bert"], pairs, train_tokens="released")).startswith(
         "options.train_tokens released has no effect: for bert the blank before the sentence is no token")
 
@@ -184,19 +183,18 @@ def test_weight_0_is_the_contrast_of_two_templates_that_promptbert_has(folders, 
 
 
 def margin(d, alpha=0.1, beta=0.3):
-    """Of one sentence whose cosines differ by d."""
-    a = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-    rows = []
-    for cos in (0.2, 0.2 + d):
-        rows.append(torch.tensor([[cos, math.sqrt(1 - cos * cos)]], dtype=torch.float64, requires_grad=True))
-    value = bidirectional_margin(a, *rows, alpha=alpha, beta=beta)
+    """Of one sentence whose cosines differ by d; and the gradient of its two cosines."""
+    cosines = [torch.tensor(each, dtype=torch.float64, requires_grad=True) for each in (0.2, 0.2 + d)]
+    rows = [torch.stack([each, (1 - each**2).sqrt()]).unsqueeze(0) for each in cosines]
+    anchor = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    value = bidirectional_margin(anchor, *rows, alpha=alpha, beta=beta)
     value.backward()
-    return value.item(), [float(row.grad[0, 0] - row.grad[0, 1] * row[0, 0] / row[0, 1]) for row in rows]
+    return value.item(), *(each.grad.item() for each in cosines)
 
 
 def test_the_margin_by_hand():
-    assert margin(0.05) == pytest.approx((0.15, [-1, 1])) and margin(-0.5) == pytest.approx((0.2, [1, -1]))
-    assert margin(-0.2) == (0, [0, 0])
+    assert margin(0.05) == pytest.approx((0.15, -1, 1)) and margin(-0.5) == pytest.approx((0.2, 1, -1))
+    assert margin(-0.2) == (0, 0, 0)
     assert margin(-0.2, alpha=0.25, beta=0.3)[0] == pytest.approx(0.05)
 
 
@@ -234,7 +232,7 @@ def test_the_template_counts_and_only_the_sentence_is_cut(folders, pairs):
     marked = MemoryRows(folders["bert"], {"sentence": ["a [MASK]", "cat"]})
     assert method(batch_of(method, marked))["contrastive"].value.isfinite()
     with pytest.raises(StsbenchError, match=r"options\.template: its 10 tokens fill backbone\.max_length 10"):
-        sncse(folders["bert"], pairs, template="the man in the {} means [MASK] .")
+        sncse(folders["bert"], pairs, template="the man in the big {} means [MASK] .")
 
 
 @pytest.mark.parametrize(("options", "said"), [
