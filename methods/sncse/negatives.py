@@ -19,7 +19,7 @@ from . import verbs
 from .options import SNCSEOptions
 from .parse import Parser, negated
 
-Way = Literal["source", "unknown", "full stop"]
+Reason = Literal["source", "unknown", "full stop"]
 
 
 class Negatives:
@@ -37,7 +37,7 @@ class Negatives:
         self.parser = Parser() if options.negation == "rule" else None
         if options.negation == "file":
             self.table = read_pairs(Path(options.negations or ""))
-        self.counted: Counter[Way] = Counter()
+        self.counted: Counter[Reason] = Counter()
 
     def __call__(self, lines: Sequence[str]) -> list[str]:
         """The negation of each line, with a full stop behind it by `options.full_stop`."""
@@ -46,7 +46,7 @@ class Negatives:
 
     def count(self, lines: Sequence[str]) -> None:
         """Add these lines to what `report` tells."""
-        self.counted.update(way for _, way in self._all(lines))
+        self.counted.update(reason for _, reason in self._all(lines))
 
     def report(self) -> list[str]:
         """A line for people on where the negations of the counted lines are from; none before any was counted."""
@@ -57,9 +57,9 @@ class Negatives:
         source = {"rule": "the released rule", "verbs": "verb lists", "file": str(options.negations)}[options.negation]
         if self.parser is not None:
             source += f" ({self.parser.version})"
-        why: dict[Way, str] = {"unknown": "that it lacks" if options.negation == "file" else "without a verb that it knows",
+        why: dict[Reason, str] = {"unknown": "that it lacks" if options.negation == "file" else "without a verb that it knows",
                                "full stop": "looked up behind a full stop (options.lookup after_full_stop)"}
-        reasons = [f"{_share(self.counted[way], total)} {words}" for way, words in why.items() if self.counted[way]]
+        reasons = [f"{_share(self.counted[reason], total)} {words}" for reason, words in why.items() if self.counted[reason]]
         rest = f'; "Not " in front of {" and of ".join(reasons)}' if reasons else ""
         known = self.counted["source"]
         return [f"soft negatives of {counted(total, 'sentence')}: {_share(known, total)} by {source}{rest}"]
@@ -72,18 +72,18 @@ class Negatives:
             return {"parser": hashlib.sha256(self.parser.version.encode()).hexdigest()}
         return {}
 
-    def _all(self, lines: Sequence[str]) -> list[tuple[str, Way]]:
+    def _all(self, lines: Sequence[str]) -> list[tuple[str, Reason]]:
         stop = stop_rule(self.options)
         sentences = [with_full_stop(line, stop) for line in lines]
         stripped = [line.strip() for line in lines]
         keys = stripped if self.options.lookup == "line" else sentences
-        ways: list[tuple[str, Way]] = []
+        results: list[tuple[str, Reason]] = []
         for sentence, key, line, negation in zip(sentences, keys, stripped, self._looked_up(keys, stripped), strict=True):
             if negation is not None:
-                ways.append((negation, "source"))
+                results.append((negation, "source"))
             else:
-                ways.append((f"Not {sentence}", "unknown" if key == line else "full stop"))
-        return ways
+                results.append((f"Not {sentence}", "unknown" if key == line else "full stop"))
+        return results
 
     def _looked_up(self, keys: Sequence[str], lines: Sequence[str]) -> list[str | None]:
         """The negations of the stripped `lines` by their `keys`: None where the two differ, or there is none."""

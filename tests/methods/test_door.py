@@ -67,4 +67,4 @@ def test_names_and_options_need_no_torch():
         "print(stsbench.methods.simcse.__name__, 'torch' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "16\nstsbench.methods.simcse False\n", done.stderr
+    assert done.stdout == "17\nstsbench.methods.simcse False\n", done.stderr

@@ -276,6 +276,9 @@ def test_a_stored_prompt_is_used_whole_or_set_aside_whole(tmp_path, folders):
         assert note.startswith("warning: --") and "another model than was trained" in note and aside.spec.options == {}
         assert aside.spec.max_length == 64
         np.testing.assert_allclose(aside.encode(TEXTS), plain.encode(TEXTS), atol=1e-6)
+    (run / "modules.json").unlink()  # stsbench.json still says what was trained
+    [note] = load(run, pooler="mean").notes
+    assert note.startswith("warning: --pooler 'mean': ") and f"at the mask of {prompt.template!r}" in note
 
 
 def test_limits(folders):

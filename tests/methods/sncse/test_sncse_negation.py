@@ -96,19 +96,20 @@ def test_what_a_lookup_behind_the_full_stop_misses():
         source.count(LINES[2:])
         assert source.counted == expected
     assert released.report() == [
-        'soft negatives of 5 sentences: 2 (40.0 %) by verb lists; "Not " in front of 3 (60.0 %) looked up behind a full stop '
-        "(options.lookup after_full_stop)"]
+        'soft negatives of 5 sentences: 2 (40.0 %) by verb lists; "Not " in front of 3 (60.0 %) looked up '
+        "behind a full stop (options.lookup after_full_stop)"]
     assert line.report() == [
-        'soft negatives of 5 sentences: 4 (80.0 %) by verb lists; "Not " in front of 1 (20.0 %) without a verb that it knows']
+        'soft negatives of 5 sentences: 4 (80.0 %) by verb lists; "Not " in front of 1 (20.0 %) without a verb '
+        "that it knows"]
 
 
 def test_a_file_of_pairs(tmp_path):
     path = tmp_path / "pairs.jsonl"
-    path.write_text('["the ship is red .", "stopped"]\n\n["the ship is red", "line"]\n["A red ship", "none at all"]', "utf-8")
-    assert read_pairs(path)["A red ship"] == "none at all"
+    path.write_text('["the ship is red .", "stopped"]\n\n["the ship is red", "line"]\n["A red ship", "not any"]', "utf-8")
+    assert read_pairs(path)["A red ship"] == "not any"
     released, line = (negatives(negation="file", negations=str(path), lookup=key) for key in ("after_full_stop", "line"))
     assert released(LINES[:3]) == ["Not The ship is red.", "stopped .", "Not A red ship ."]
-    assert line(LINES[:3]) == ["Not The ship is red.", "line .", "none at all ."]
+    assert line(LINES[:3]) == ["Not The ship is red.", "line .", "not any ."]
     released.count(LINES[:3])
     [report] = released.report()
     assert f"1 (33.3 %) by {path}" in report and "1 (33.3 %) that it lacks and of 1 (33.3 %) looked up behind" in report
