@@ -57,9 +57,11 @@ class Negatives:
         source = {"rule": "the released rule", "verbs": "verb lists", "file": str(options.negations)}[options.negation]
         if self.parser is not None:
             source += f" ({self.parser.version})"
-        why: dict[Reason, str] = {"unknown": "that it lacks" if options.negation == "file" else "without a verb that it knows",
-                               "full stop": "looked up behind a full stop (options.lookup after_full_stop)"}
-        reasons = [f"{_share(self.counted[reason], total)} {words}" for reason, words in why.items() if self.counted[reason]]
+        why: dict[Reason, str] = {
+            "unknown": "that it lacks" if options.negation == "file" else "without a verb that it knows",
+            "full stop": "looked up behind a full stop (options.lookup after_full_stop)",
+        }
+        reasons = [f"{_share(number, total)} {words}" for reason, words in why.items() if (number := self.counted[reason])]
         rest = f'; "Not " in front of {" and of ".join(reasons)}' if reasons else ""
         known = self.counted["source"]
         return [f"soft negatives of {counted(total, 'sentence')}: {_share(known, total)} by {source}{rest}"]
