@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from . import sbert as sbert
     from . import sgopt as sgopt
     from . import simcse as simcse
+    from . import sncse as sncse
     from . import tsdae as tsdae
     from . import whitenedcse as whitenedcse
     from .angle.options import AnglEOptions as AnglE
@@ -56,6 +57,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .sbert.options import SBERTOptions as SBERT  # noqa: N814
     from .sgopt.options import SGOPTOptions as SGOPT  # noqa: N814
     from .simcse.options import SimCSEOptions as SimCSE
+    from .sncse.options import SNCSEOptions as SNCSE  # noqa: N814
     from .tsdae.options import TSDAEOptions as TSDAE  # noqa: N814
     from .whitenedcse.options import WhitenedCSEOptions as WhitenedCSE
 
@@ -80,17 +82,18 @@ _FOLDERS = {
     "SARCSE": "sarcse",
     "SBERT": "sbert",
     "SGOPT": "sgopt",
+    "SNCSE": "sncse",
     "SimCSE": "simcse",
     "TSDAE": "tsdae",
     "WhitenedCSE": "whitenedcse",
 }
 
 __all__ = [
-    "ISBERT", "PCL", "SARCSE", "SBERT", "SGOPT", "TSDAE", "AnglE", "CoSENT", "ConSERT", "ConditionalMaskedLM",
+    "ISBERT", "PCL", "SARCSE", "SBERT", "SGOPT", "SNCSE", "TSDAE", "AnglE", "CoSENT", "ConSERT", "ConditionalMaskedLM",
     "ContrastiveTension", "DeCLUTR", "DiffAug", "DiffCSE", "Distil", "ESimCSE", "InfoCSE", "MaskedLM", "MirrorBERT",
     "PromptBERT", "RankCSE", "SimCSE", "WhitenedCSE", "angle", "cmlm", "consert", "cosent", "ct", "declutr", "diffaug",
     "diffcse", "distil", "esimcse", "infocse", "isbert", "mirrorbert", "mlm", "pcl", "promptbert", "rankcse", "sarcse",
-    "sbert", "sgopt", "simcse", "tsdae", "whitenedcse",
+    "sbert", "sgopt", "simcse", "sncse", "tsdae", "whitenedcse",
 ]
 
 

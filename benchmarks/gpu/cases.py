@@ -22,6 +22,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method, settings
     "distil": ("distil", {"options.teachers": [{"model": "minilm"}], "backbone.layers": [0, 2, 4], "data.held_out": 0}),
     "cosent": ("cosent", {"options.format": "labelled", "data": {}, **_PAIRS}),
     "angle": ("angle", {"data": {}, **_PAIRS}),
+    "sncse": ("sncse", {"options.negation": "verbs"}),
     "mlm": ("mlm", {"data.held_out": 0}),
     "diffcse": ("diffcse", {"options.generator": None}),
     "sarcse": ("sarcse", {}),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from stsbench.encoders.forward.checkpoint import position_limit
-from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import StsbenchError
 from stsbench.training.api.options import refuse_idle
 from stsbench.training.modules.backbone import Backbone
@@ -45,17 +43,3 @@ def check_backbone(options: PromptBERTOptions, backbone: Backbone) -> None:
         raise StsbenchError(f"promptbert trains the pooler mask, not {backbone.pooler}: set backbone.pooler mask")
     if options.denoise or options.test_denoise or options.trained != "all":
         check_prompted(backbone, options.denoise_start)
-
-
-def check_length(template: TokenTemplate, name: str, backbone: Backbone) -> None:
-    """Raises StsbenchError where the longest sentence inside the template has more tokens than the model has positions.
-
-    name: what a user would call the template.
-    """
-    limit = position_limit(backbone.model, backbone.tokenizer)
-    longest = backbone.max_length - 2 + template.length
-    if limit is not None and longest > limit:
-        raise StsbenchError(
-            f"{name} makes up to {longest} tokens of backbone.max_length {backbone.max_length}, and {backbone.name} has "
-            f"{limit} positions: --set backbone.max_length={backbone.max_length - longest + limit}"
-        )

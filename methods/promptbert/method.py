@@ -20,11 +20,11 @@ from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.denoising import template_vectors
+from stsbench.training.modules.denoising import check_length, template_vectors
 from stsbench.training.modules.lm_transform import load_transform
 from stsbench.training.modules.soft_prompt import SoftPrompt
 
-from .checks import TRANSFORMS, check_backbone, check_length, check_options
+from .checks import TRANSFORMS, check_backbone, check_options
 from .options import PromptBERTOptions
 
 

@@ -10,7 +10,7 @@ from stsbench.encoders.base import Encoder
 from stsbench.encoders.forward.checkpoint import position_limit
 from stsbench.encoders.forward.pooling import STATES, padded_length
 from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.encoders.prompt.template import Template, parse_template
+from stsbench.encoders.prompt.template import FullStop, Template, parse_template
 from stsbench.encoders.transformer.declared import POOLING_MODES
 from stsbench.encoders.transformer.lazy import LazyEncoder
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
@@ -34,7 +34,7 @@ class Parts:
     template: Template = field(default_factory=Template)  # what stands around a text without its prompt
     prompt: str = ""
     prompts: Mapping[str, str] = field(default_factory=dict)  # stored ones by name
-    full_stop: bool = False
+    full_stop: FullStop = False
     layer: int | None = None  # the hidden state that is pooled; None: as the pooler has it
     dense: Any = None  # of the pooler cls+dense
     token_pooler: Any = None  # of a learned pooler

@@ -23,7 +23,7 @@ FOLDERS = sorted(path.parent.name for path in (ROOT / "methods").glob("*/method.
 
 def test_the_names_are_those_of_all_methods():
     classes = {find_method(name).attribute for name in METHODS}
-    assert len(METHODS) == len(FOLDERS) == 20
+    assert len(METHODS) == len(FOLDERS) == 21
     assert {*methods.__all__} == {*classes, *FOLDERS} == {name for name in dir(methods) if not name.startswith("_")}
     assert stsbench.methods is methods and "methods" in dir(stsbench)
     with pytest.raises(AttributeError, match=r"^module 'stsbench\.methods' has no attribute 'SimCES'$"):
@@ -67,4 +67,4 @@ def test_names_and_options_need_no_torch():
         "print(stsbench.methods.simcse.__name__, 'torch' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "23\nstsbench.methods.simcse False\n", done.stderr
+    assert done.stdout == "24\nstsbench.methods.simcse False\n", done.stderr

@@ -235,6 +235,8 @@ CASES = {
                lambda m, b: methods.distil.loss(m.linear(*views(m, b)), b.by_row["teacher vectors"])),
     "distil-rows": ({"teachers": [{"model": "lexical:token-set"}], **KL}, "mean", PLAIN, "similarities",
                     lambda m, b: methods.distil.loss(*views(m, b), b.by_row["teacher similarities"], **KL)),
+    "sncse": ({**TEMPLATES, "negation": "verbs", "weight": 1.0, "lookup": "line"}, "mask", PLAIN, None,
+              lambda m, b: methods.sncse.loss(*m._vectors(b.ids, b.mask, len(b)).split(len(b)), weight=1.0)),
     "sgopt": ({"projection_width": 8}, "mean", PLAIN, "contrastive",
               lambda m, b: methods.sgopt.loss(m.projector(*views(m, b)), layers(m, b))),
     "isbert": ({}, "mean_cnn", PLAIN, None, lambda m, b: methods.isbert.loss(*features(m, b))),

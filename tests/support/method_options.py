@@ -19,7 +19,7 @@ from stsbench.training.runs.options import TrainOptions
 
 OTHER = "a cat in the park : {} eats [MASK] ."
 VALUES = {"features": [["u", "v"]], "template": [OTHER], "second_template": [OTHER], "operators": [["insert"]],
-          "scale": [[0, 6], 3.0], "views": ["same"], "augmentations": [["reverse"]]}
+          "test_template": [OTHER], "scale": [[0, 6], 3.0], "views": ["same"], "augmentations": [["reverse"]]}
 CROP, RATES = {"options.view": "crop", "options.rate": 0.3}, {"options.joint_rates": [None, 0.2]}
 DROPPED = {"options.joint_views": ["none", "dropout"], **RATES}
 MASKED = {"options.masked": 0.1, "options.probability": 0.6}
@@ -58,6 +58,7 @@ WITH = {
     ("angle", "label_scores"): ("angle", {}, {"options.label_scores": {"contradiction": 1, "entailment": 0}}),
     ("angle", "cln_weight"): ("angle-triplets", {}, {"options.cln_weight": 0.5}),
     ("rankcse", "teachers"): ("rankcse", {}, {"options.teachers": [{"model": "lexical:token-set"}]}),
+    ("sncse", "beta"): ("sncse", {"options.alpha": -2.0, "options.beta": -1.0}, {"options.beta": -0.5}),
     ("sbert", "objective"): ("sbert", {}, {"options.objective": "nli", "data.file": None}),
     ("sg-opt", "last_layer"): ("sg-opt", {}, {"options.last_layer": 1}),
     ("sg-opt", "reference_dropout"): ("sg-opt", {"backbone.dropout": 0.1}, {"options.reference_dropout": True}),
@@ -76,6 +77,7 @@ ELSEWHERE = {
     ("simcse", "replacer"),
     ("tsdae", "decoder"), ("tsdae", "detokenise"),
     ("diffaug", "diagnose"), ("mirror-bert", "first_occurrence"), ("mirror-bert", "literal_mask"),
+    ("sncse", "negation"), ("sncse", "negations"), ("sncse", "train_tokens"),
     *((method, "view") for method in ("diffaug", "diffcse", "promptbert", "rankcse", "sarcse")),
     *((method, "queue") for method in ("simcse", "diffcse", "esimcse")),  # from the second batch on: test_esimcse.py
 }

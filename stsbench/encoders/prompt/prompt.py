@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from stsbench.encoders.prompt.bottlenecks import Bottlenecks
+    from stsbench.encoders.prompt.template import FullStop
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class PromptSettings:
     """
 
     template: str | None = None
-    full_stop: bool = False
+    full_stop: FullStop = False
     text_prompt: str | None = None
     trained: bool = False
     text: Literal["inside", "pieces"] = "inside"
@@ -70,14 +71,15 @@ class PromptSettings:
 
 
 PLAIN = PromptSettings()
+_STOPS: dict[FullStop, str] = {True: "full stop added", "punctuation32": "full stop added behind a text without punctuation"}
 
 
 @dataclass(frozen=True)
 class Prompt:
     """Everything of the pooler `mask` that the transformers model and its tokenizer do not hold, as a method trains it.
 
-    template: with {} or [X] for the sentence and [MASK] or {mask}; full_stop: put one behind a text that ends in none of
-    . ? " ' (PromptBERT's evaluation.py); text: "inside": the filled template is tokenised, "pieces": the sentence is
+    template: with {} or [X] for the sentence and [MASK] or {mask}; full_stop: whether one is put behind a text, and behind
+    which (template.with_full_stop); text: "inside": the filled template is tokenised, "pieces": the sentence is
     tokenised alone and cut at `pieces` tokens (None: not at all), as in training.
 
     denoise: subtract the vector of the template alone, at the positions that it has around a text of as many tokens
@@ -91,7 +93,7 @@ class Prompt:
     """
 
     template: str
-    full_stop: bool = False
+    full_stop: FullStop = False
     text: Literal["inside", "pieces"] = "inside"
     pieces: int | None = None
     denoise: bool = False
@@ -153,7 +155,7 @@ def _unusual(word_places: str) -> dict[str, str]:
 def described(options: Mapping[str, Any]) -> list[str]:
     """What an encoder's spec.options say of a prompt and of a final full stop, for people; the template left out."""
     prompt = options.get("prompt") or {}
-    parts = ["full stop added"] if options.get("full_stop") or prompt.get("full_stop") else []
+    parts = [_STOPS[rule]] if (rule := options.get("full_stop") or prompt.get("full_stop")) else []
     if prompt.get("text") == "pieces":
         cut = "" if prompt["pieces"] is None else f", cut at {prompt['pieces']} tokens"
         parts.append(f"sentence tokenised alone{cut}")

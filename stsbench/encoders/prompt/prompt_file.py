@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 PROMPT_FILE = "prompt.safetensors"
 _KINDS: dict[str, Any] = {  # of Prompt.settings(): types, or the words that are allowed
-    "template": (str,), "full_stop": (bool,), "text": {"inside", "pieces"}, "pieces": (int, type(None)), "denoise": (bool,),
+    "template": (str,), "full_stop": {True, False, "punctuation32"}, "text": {"inside", "pieces"},
+    "pieces": (int, type(None)), "denoise": (bool,),
     "positions": {"matched", "empty"}, "start": {"own", "zero"}, "head": {None, "dense", "transform"}, "each": (bool,),
     "words": (int, type(None)), "prefixes": (list,), "shift": (int,), "bottlenecks": (dict, type(None)),
 }

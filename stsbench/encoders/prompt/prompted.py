@@ -46,7 +46,7 @@ class SplicedTokeniser:
 
     def __call__(self, texts: Sequence[str]) -> tuple[list[list[int]], NDArray[np.bool_]]:
         """Token ids of n texts, and which of them were cut: bool (n,)."""
-        read = [with_full_stop(text) if self.prompt.full_stop else text for text in texts]
+        read = [with_full_stop(text, self.prompt.full_stop) for text in texts]
         rows = self.template.pieces(read) if self.prompt.text == "inside" else self.template.alone(read)
         cut = np.array([self.limit is not None and len(row) - 2 > self.limit for row in rows], dtype=np.bool_)
         kept = [[row[0], *row[1:-1][: self.limit], row[-1]] for row in rows]

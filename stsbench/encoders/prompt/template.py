@@ -5,6 +5,7 @@ As text (Template), as tokens (TokenTemplate), and as positions where there is n
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from stsbench.errors import EncoderError
 Positions = Literal["matched", "empty"]
 WordPlaces = Literal["own", "rightmost"]
 Start = Literal["own", "zero"]
+FullStop = bool | Literal["punctuation32"]
 _SENTENCE = ("{}", "[X]")
 _MASK = ("[MASK]", "{mask}")
 
@@ -64,9 +66,15 @@ def parse_template(
     return Template(before + text_prompt, after, mask_last=masks[1] > 0)
 
 
-def with_full_stop(text: str) -> str:
-    """`text` with a full stop behind it, unless it is empty or ends in . ? " or ' (PromptBERT's evaluation.py)."""
-    return text if not text or text[-1] in ".?\"'" else text + "."
+def with_full_stop(text: str, rule: FullStop = True) -> str:
+    """`text` with a full stop behind it.
+
+    True: unless it is empty or ends in . ? " or ' (PromptBERT's evaluation.py). "punctuation32": a blank and a full stop,
+    unless it is blank or its last character but blanks is one of string.punctuation (SNCSE's code). False: as it is.
+    """
+    if rule == "punctuation32":
+        return text if text.rstrip()[-1:] in ("", *string.punctuation) else f"{text} ."
+    return text if not rule or not text or text[-1] in ".?\"'" else text + "."
 
 
 class TokenTemplate:
@@ -77,10 +85,14 @@ class TokenTemplate:
     is the mask. A sentence may hold mask tokens of its own: the template's is never searched for, but counted to.
     """
 
-    def __init__(self, tokenizer: Any, template: str, name: str, word_places: WordPlaces = "own") -> None:
+    def __init__(
+        self, tokenizer: Any, template: str, name: str, word_places: WordPlaces = "own",
+        blanks: Literal["sentence", "template"] = "sentence",
+    ) -> None:
         """template: with {} or [X] and [MASK] or {mask}; name: what errors begin with, e.g. "options.template";
         word_places: which tokens learned words stand for, the template's own, or each one's rightmost match in the text, in
-        the sentence or not, a later word in the place of an earlier one (PromptBERT's released code).
+        the sentence or not, a later word in the place of an earlier one (PromptBERT's released code). blanks: whose tokens
+        hold the blanks before the sentence; "template": as tokens of their own, if the tokenizer has such (SNCSE's code).
 
         EncoderError, one line: a template without one sentence and one mask, a tokenizer without a mask token, one that
         does not put one special token at either end of a text, one that loses the template's mask.
@@ -91,13 +103,14 @@ class TokenTemplate:
             raise EncoderError(
                 f"{name}: the tokenizer does not put one special token at either end of a text, as a template needs"
             )
-        self.before = self._encode([filled.before.rstrip()])[0][:-1]
+        start = filled.before if blanks == "template" else filled.before.rstrip()
+        self.before = self._encode([start])[0][:-1]
         self.after = self._encode([filled.after])[0][1:]
         self.mask_last = filled.mask_last
         self.mask_id = int(tokenizer.mask_token_id)
         if [*self.before, *self.after].count(self.mask_id) != 1 or self._side().count(self.mask_id) != 1:
             raise EncoderError(f"{name}: the tokenizer does not keep {tokenizer.mask_token} whole in {template!r}")
-        self._lead = filled.before[len(filled.before.rstrip()):]
+        self._lead = filled.before[len(start):]
 
     @property
     def length(self) -> int:

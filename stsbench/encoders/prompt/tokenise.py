@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.prompt.template import Template, with_full_stop
+from stsbench.encoders.prompt.template import FullStop, Template, with_full_stop
 from stsbench.encoders.prompt.tokenizer import known_text, panics_are_errors
 from stsbench.errors import EncoderError
 
@@ -17,11 +17,11 @@ class Tokeniser:
     """A transformers tokenizer with our template and limit.
 
     A tokenizer.json may carry truncation (128 in all-MiniLM-L6-v2's) and fixed padding: both are switched off here, or
-    they would act in silence. full_stop: put one behind texts that end in none of . ? " ' (with_full_stop).
+    they would act in silence. full_stop: whether one is put behind texts, and behind which (with_full_stop).
     """
 
     def __init__(
-        self, tokenizer: Any, limit: int | None, template: Template, full_stop: bool = False,
+        self, tokenizer: Any, limit: int | None, template: Template, full_stop: FullStop = False,
         limit_name: str = "--max-length",
     ) -> None:
         self.tokenizer = tokenizer
@@ -40,7 +40,7 @@ class Tokeniser:
 
     def __call__(self, texts: Sequence[str]) -> tuple[list[list[int]], NDArray[np.bool_]]:
         """Token ids of n texts, and which of them were cut: bool (n,)."""
-        filled = [self.template.fill(with_full_stop(text) if self.full_stop else text) for text in texts]
+        filled = [self.template.fill(with_full_stop(text, self.full_stop)) for text in texts]
         if self.backend is not None:
             fast = getattr(self.backend, "encode_batch_fast", self.backend.encode_batch)  # fast: without offsets
             with panics_are_errors(str(getattr(self.tokenizer, "name_or_path", "") or "this model")):

@@ -22,7 +22,7 @@ from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
 from stsbench.encoders.roles import ROLES
 from stsbench.encoders.transformer.declared import ROTARY, Declared, length_source, read_declared
 from stsbench.encoders.transformer.exported import FILE as EXPORTED
-from stsbench.encoders.transformer.exported import Exported, read_exported, trained_on_of
+from stsbench.encoders.transformer.exported import Exported, read_exported, template_notes, trained_on_of
 from stsbench.encoders.transformer.find import check_unpinned, resolve, resolve_base, resolve_code
 from stsbench.encoders.transformer.minilm import find_minilm
 from stsbench.errors import EncoderError
@@ -161,6 +161,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     if unrun := declared.transformer is not None and code_not_run(declared.transformer, code):
         notes = (*notes, f"warning: {name} declares code of its own ({unrun}), which is not run: transformers' own class is "
                  "(--trust-remote-code runs the folder's)")
+    notes = (*notes, *template_notes(folder, name, options, prompt))
     trained_on = trained_on_of(folder)
     if trained_on:
         remark = f"trained on sentences of {', '.join(trained_on)}, test sets included: scores there are transductive"
@@ -258,7 +259,6 @@ def _prompt(
     """What stands around a text, the prompts that a text's role and task may still choose, and notes."""
     known = prompts_of(name, options.prompts, declared.prompts, declared.default_prompt)
     prompt, prompts = PromptSettings(text_prompt=known.default or None), known.by_name
-    notes: tuple[str, ...] = ()
     asked = options.prompt
     if options.prompt_name is not None:
         names = {**known.by_name, **declared.prompts}
@@ -273,14 +273,12 @@ def _prompt(
         if options.pooler is not None or options.template is not None:
             if options.pooler == "mask" and options.template is None:
                 raise EncoderError(f"{name} stores a prompt: leave --pooler out to use it, or give a --template with it")
-            option = "--template" if options.pooler is None else "--pooler"
-            notes = (f"{option} sets the prompt that {name} was trained with aside: the model is tested without it",)
             prompt = PLAIN
     if asked is not None:
         prompt, prompts = replace(prompt, text_prompt=asked or None), {}
     if options.template is not None or prompt.trained:
         prompts = {}
-    return prompt.changed(options.template, options.full_stop), prompts, (*notes, *(known.notes if prompts else ()))
+    return prompt.changed(options.template, options.full_stop), prompts, known.notes if prompts else ()
 
 
 def _as_library(config: EncoderConfig, declared: Declared, options: EncoderOptions) -> EncoderConfig:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stsbench.encoders.forward.checkpoint import files_digest, weight_files
 from stsbench.encoders.forward.pooling import check_pooler
@@ -15,6 +15,10 @@ from stsbench.encoders.post.store import SETTINGS as POST_SETTINGS
 from stsbench.encoders.post.store import TENSORS as POST_TENSORS
 from stsbench.encoders.prompt.prompt_file import PROMPT_FILE, checked_settings
 from stsbench.errors import EncoderError
+
+if TYPE_CHECKING:
+    from stsbench.encoders.base import EncoderOptions
+    from stsbench.encoders.prompt.prompt import PromptSettings
 
 FILE = "stsbench.json"
 HEAD = ("pooler.dense.weight", "pooler.dense.bias")  # where a kept head is stored, as BERT's own pooler is
@@ -125,6 +129,28 @@ def trained_on_of(folder: Path) -> tuple[str, ...]:
     """The test data whose sentences a folder's weights were trained on, whoever changed the files around them since.
     EncoderError for a broken stsbench.json."""
     return read_with_layout(folder)[0].trained_on if (folder / FILE).is_file() else ()
+
+
+def template_notes(folder: Path, name: str, options: EncoderOptions, prompt: PromptSettings) -> tuple[str, ...]:
+    """A warning, one line, where a folder was trained with a template and is read otherwise: that is another model.
+
+    name, options: what the user asked for; prompt: what the encoder is read with. EncoderError for a broken stsbench.json.
+    """
+    stored = read_with_layout(folder)[0].prompt if (folder / FILE).is_file() else None
+    if stored is None:
+        return ()
+    if prompt.trained:
+        if prompt.full_stop == stored["full_stop"]:
+            return ()
+        flag = "--full-stop" if options.full_stop else "--no-full-stop"
+        return (f"warning: {flag} changes the rule by which {name} puts a full stop behind a text: this is not the model "
+                "that was trained",)
+    asked = {"--preset": options.preset, "--pooler": options.pooler, "--template": options.template}
+    how = next((f"{option} {value!r}" for option, value in asked.items() if value is not None), f"the files beside {FILE}")
+    return (
+        f"warning: {how}: {name} was trained to be read at the mask of {stored['template']!r}. Read otherwise it is another "
+        f"model than was trained: these are not the scores of {name}; leave the option out for those",
+    )
 
 
 def _prompted_modules(folder: Path) -> bool:

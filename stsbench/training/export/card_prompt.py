@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from stsbench.encoders.prompt.prompt import Prompt
-from stsbench.encoders.prompt.template import parse_template
+from stsbench.encoders.prompt.template import FullStop, parse_template
+
+_STOPS: dict[FullStop, str] = {
+    False: "none is added", True: "put behind a text that ends in none of . ? \" '",
+    "punctuation32": "put behind a text, after a blank, unless it ends in punctuation (ASCII)",
+}
 
 
 def prompt_summary(prompt: Prompt, mask_token: str) -> dict[str, Any]:
@@ -35,7 +40,7 @@ def prompt_rows(summary: dict[str, Any] | None) -> list[tuple[str, Any]]:
     return [
         ("template", summary["template"]),
         ("the text", alone if summary["text"] == "pieces" else "tokenised inside the template"),
-        ("full stop", "put behind a text that ends in none of . ? \" '" if summary["full_stop"] else "none is added"),
+        ("full stop", _STOPS[summary["full_stop"]]),
         ("prefix", prefix if lengths else None),
         ("positions before the text", summary["shift"] or None),
         ("learned words", f"{summary['words']} embeddings in the template" if summary["words"] else None),
@@ -92,7 +97,12 @@ def prompt_snippet(summary: dict[str, Any], pooling_layer: bool) -> str:
     lines += ["", 'tokenizer = AutoTokenizer.from_pretrained("PATH")',
               f'model = AutoModel.from_pretrained("PATH"{option}).eval()']
     source = "texts"
-    if summary["full_stop"]:
+    if summary["full_stop"] == "punctuation32":
+        lines.insert(0, "import string\n")
+        lines += ['ends = ("", *string.punctuation)',
+                  'stopped = [text if text.rstrip()[-1:] in ends else text + " ." for text in texts]']
+        source = "stopped"
+    elif summary["full_stop"]:
         lines.append("""stopped = [text if text[-1:] in ("", ".", "?", '"', "'") else text + "." for text in texts]""")
         source = "stopped"
     lines += [

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
+from stsbench.encoders.forward.checkpoint import position_limit
 from stsbench.encoders.forward.padded import check_family
 from stsbench.encoders.prompt.template import Positions, Start, TokenTemplate, first_position, template_positions
 from stsbench.errors import EncoderError
@@ -22,6 +23,20 @@ def check_prompted(backbone: Backbone, start: Start) -> None:
     if start == "zero" and first_position(backbone.model) == 0:
         raise EncoderError(
             f"options.denoise_start zero has no effect: the positions of {backbone.name} begin with 0; leave it at own"
+        )
+
+
+def check_length(template: TokenTemplate, name: str, backbone: Backbone) -> None:
+    """EncoderError where the longest sentence inside the template has more tokens than the model has positions.
+
+    name: what a user would call the template. The sentence has backbone.max_length tokens, two special ones among them.
+    """
+    limit = position_limit(backbone.model, backbone.tokenizer)
+    longest = backbone.max_length - 2 + template.length
+    if limit is not None and longest > limit:
+        raise EncoderError(
+            f"{name} makes up to {longest} tokens of backbone.max_length {backbone.max_length}, and {backbone.name} has "
+            f"{limit} positions: --set backbone.max_length={backbone.max_length - longest + limit}"
         )
 
 

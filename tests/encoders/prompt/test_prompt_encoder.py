@@ -266,13 +266,19 @@ def test_a_stored_prompt_is_used_whole_or_set_aside_whole(tmp_path, folders):
     np.testing.assert_allclose(
         stopless.encode(TEXTS), by_hand(folders["bert"], replace(prompt, full_stop=False), TEXTS), atol=2e-5
     )
+    [note] = stopless.notes
+    assert "--no-full-stop changes the rule" in note
     assert stopless.spec.fingerprint() != whole.spec.fingerprint() and stopless.spec == stopless.built.spec
     for options in ({"pooler": "mean"}, {"pooler": None, "template": TEMPLATES["bert"]}):
         aside = load(run, **options)
         plain = load(folders["bert"], **{**options, "pooler": options["pooler"] or "mask"})
-        assert len(aside.notes) == 1 and "aside" in aside.notes[0] and aside.spec.options == {}
+        [note] = aside.notes
+        assert note.startswith("warning: --") and "another model than was trained" in note and aside.spec.options == {}
         assert aside.spec.max_length == 64
         np.testing.assert_allclose(aside.encode(TEXTS), plain.encode(TEXTS), atol=1e-6)
+    (run / "modules.json").unlink()  # stsbench.json still says what was trained
+    [note] = load(run, pooler="mean").notes
+    assert note.startswith("warning: --pooler 'mean': ") and f"at the mask of {prompt.template!r}" in note
 
 
 def test_limits(folders):

@@ -1,0 +1,118 @@
+"""A negation by verb lists, without a parser: for English sentences, where spaCy is not installed.
+
+It is no copy of the released rule: it knows no root of a sentence, so it takes the first finite verb that it can tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+
+def _words(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
+_AUXILIARIES = _words("am is was were are can could will would shall should may must might")
+_HAVE = {"has": "does", "have": "do", "had": "did"}
+_DO = frozenset(("do", "does", "did"))
+_SUBJECTS = _words("i you he she it we they who which that there this these those what")
+_BARE_SUBJECTS = _words("i you we they")  # verbs behind these may be the base form
+_NO_SUBJECTS = _words(
+    "a an the in on at of for from to by with as and or but after before during since until when while where if although "
+    "though because his her its their our my your this these those some many most several all both "
+    "two three four five six seven eight nine ten"
+)
+# base, third person, past tense, participle; a past tense of the first group does not stand before a noun (`the died man`)
+_STRONG = """
+become becomes became become|begin begins began begun|break breaks broke broken|choose chooses chose chosen
+come comes came come|do does did done|draw draws drew drawn|drive drives drove driven|eat eats ate eaten
+fall falls fell fallen|fly flies flew flown|forget forgets forgot forgotten|give gives gave given|go goes went gone
+grow grows grew grown|know knows knew known|ride rides rode ridden|rise rises rose risen|run runs ran run
+see sees saw seen|sing sings sang sung|speak speaks spoke spoken|steal steals stole stolen|swim swims swam swum
+take takes took taken|throw throws threw thrown|undergo undergoes underwent undergone|wear wears wore worn
+write writes wrote written|agree agrees agreed agreed|appear appears appeared appeared|arrive arrives arrived arrived
+belong belongs belonged belonged|compete competes competed competed|consist consists consisted consisted
+die dies died died|exist exists existed existed|graduate graduates graduated graduated|happen happens happened happened
+last lasts lasted lasted|occur occurs occurred occurred|participate participates participated participated
+refer refers referred referred|remain remains remained remained|seem seems seemed seemed
+"""
+_WEAK = """
+attend attends attended attended|base bases based based|bring brings brought brought
+build builds built built|buy buys bought bought|call calls called called|catch catches caught caught
+contain contains contained contained|continue continues continued continued|cover covers covered covered
+create creates created created|describe describes described described|direct directs directed directed
+feature features featured featured|find finds found found|follow follows followed followed|form forms formed formed
+found founds founded founded|get gets got got|hold holds held held|include includes included included
+introduce introduces introduced introduced|join joins joined joined|keep keeps kept kept|lead leads led led
+leave leaves left left|live lives lived lived|lose loses lost lost|make makes made made|marry marries married married
+mean means meant meant|meet meets met met|move moves moved moved|open opens opened opened|own owns owned owned
+play plays played played|produce produces produced produced|provide provides provided provided
+publish publishes published published|reach reaches reached reached|receive receives received received
+record records recorded recorded|release releases released released
+return returns returned returned|say says said said|sell sells sold sold|send sends sent sent|serve serves served served
+show shows showed showed|spend spends spent spent|stand stands stood stood|start starts started started
+state states stated stated|study studies studied studied|teach teaches taught taught|tell tells told told
+think thinks thought thought|use uses used used|want wants wanted wanted|win wins won won|work works worked worked
+"""
+_NOUNS_TOO = _words(  # third persons that are more often plural nouns: known behind a subject only
+    "bases calls covers features forms founds leads leaves lives moves plays records releases returns shows starts states "
+    "uses works wins means stands runs rides falls rises draws breaks drives studies flies"
+)
+
+
+def _entries(table: str) -> Iterator[list[str]]:
+    return (entry.split() for line in table.strip().splitlines() for entry in line.split("|"))
+
+
+_BASES = {entry[0] for table in (_STRONG, _WEAK) for entry in _entries(table)}
+_THIRD = {entry[1]: entry[0] for table in (_STRONG, _WEAK) for entry in _entries(table)}
+_PAST = {entry[2]: entry[0] for entry in _entries(_STRONG)}
+_PAST_BEHIND_SUBJECT = {entry[2]: entry[0] for entry in _entries(_WEAK)}
+_PARTICIPLES = {entry[3] for table in (_STRONG, _WEAK) for entry in _entries(table)} | {"been", "had"}
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
+_NOT = re.compile(r"(?<!\S)not(?!\S) ?")
+
+
+def negated(text: str) -> str | None:
+    """A sentence's negation; None where no verb of the lists is known in it (it gets "Not" in front). Spacing is kept.
+
+    The first that fits: the first word `not` (so written, between blanks) is left out; at the first finite verb, in the
+    sentence's order: `not` behind a form of be, a modal, do before a verb or a pronoun, have before a participle; else
+    `does not`, `do not`, `did not` and the base form in its place. Verbs that may be nouns or participles count behind a
+    pronoun or a name only.
+
+    >>> [negated(text) for text in ("She is a painter.", "He has a boat.", "It has been sold.", "A red boat.")]
+    ['She is not a painter.', 'He does not have a boat.', 'It has not been sold.', None]
+    """
+    if match := _NOT.search(text):
+        return text[: match.start()] + text[match.end() :]
+    words = list(_WORD.finditer(text))
+    for i, word in enumerate(words):
+        form, before = word.group().lower(), words[i - 1].group() if i else ""
+        support = _support(form, before, [later.group().lower() for later in words[i + 1 : i + 3]])
+        if support is not None:
+            return text[: word.start()] + support.replace("{}", word.group()) + text[word.end() :]
+    return None
+
+
+def _support(form: str, before: str, later: list[str]) -> str | None:
+    """What takes the place of a word if it is a finite verb, {} for itself; before: the word before it, later: two more."""
+    asks_or_stresses = form in _DO and later[:1] and (later[0] in _SUBJECTS or later[0] in _BASES)
+    if form in _AUXILIARIES or asks_or_stresses:
+        return "{} not"
+    if form in _HAVE:
+        behind = later[1:] if later and later[0].endswith("ly") else later[:1]
+        return "{} not" if any(map(_is_participle, behind)) else f"{_HAVE[form]} not have"
+    subject = before.lower() in _SUBJECTS or (before[:1].isupper() and before.lower() not in _NO_SUBJECTS)
+    if form in _PAST:
+        return f"did not {_PAST[form]}"
+    if form in _PAST_BEHIND_SUBJECT and subject:
+        return f"did not {_PAST_BEHIND_SUBJECT[form]}"
+    if form in _THIRD and (subject or form not in _NOUNS_TOO):
+        return f"does not {_THIRD[form]}"
+    return f"do not {form}" if form in _BASES and before.lower() in _BARE_SUBJECTS else None
+
+
+def _is_participle(word: str) -> bool:
+    return word in _PARTICIPLES or word.endswith("ed")
