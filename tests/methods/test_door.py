@@ -23,7 +23,7 @@ FOLDERS = sorted(path.parent.name for path in (ROOT / "methods").glob("*/method.
 
 def test_the_names_are_those_of_all_methods():
     classes = {find_method(name).attribute for name in METHODS}
-    assert len(METHODS) == len(FOLDERS) == 21
+    assert len(METHODS) == len(FOLDERS) == 24
     assert {*methods.__all__} == {*classes, *FOLDERS} == {name for name in dir(methods) if not name.startswith("_")}
     assert stsbench.methods is methods and "methods" in dir(stsbench)
     with pytest.raises(AttributeError, match=r"^module 'stsbench\.methods' has no attribute 'SimCES'$"):

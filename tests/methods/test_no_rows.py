@@ -54,7 +54,7 @@ CASES = {
     "replaced_tokens": [lambda x: replaced_token_loss(x[:, None, :2], NO_TOKENS.long(), NO_TOKENS.bool())],
     "triplet": [lambda x: triplet(x, x, x)],
 }
-NO_LOSS = {"rows", "pair_features"}
+NO_LOSS = {"rows", "pair_features", "guided"}  # guided: tests/training/losses/test_guided.py
 OF_METHODS = {
     "sbert.loss": lambda loss, x: loss(x, x, NO_IDS, WEIGHT),
     "sbert.regression_loss": lambda loss, x: loss(x, x, NO_NUMBERS),
@@ -66,6 +66,7 @@ OF_METHODS = {
     "angle.loss": lambda loss, x: loss(x, x, NO_NUMBERS, cosine_weight=1.0),
     "angle.triplet_loss": lambda loss, x: loss(x, x, x, cosine_weight=1.0),
     "rankcse.loss": lambda loss, x: loss(x, x, torch.empty(0, 0)),
+    "sncse.loss": lambda loss, x: loss(x, x, x),
     "pcl.loss": lambda loss, x: loss([x, x, x], [x, x, x]),
     "distil.loss": lambda loss, x: (loss(x, x.detach()) + loss(x, torch.empty(0, 0), objective="ranks", loss="listmle")
                                     + loss(x, torch.empty(0, 0), objective="similarities", loss="kl")),

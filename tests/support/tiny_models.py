@@ -25,6 +25,11 @@ WORDS = [
     "blue", "big", "small", "with", "in", "on", "means", ":", ".",
 ]
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+# What a method needs, beside its default recipe, of a model of this shape: words of the command line.
+SETTINGS = {
+    "sg-opt": ("--set", "options.projection_width=16"), "infocse": ("--set", "options.frozen_layers=2"),
+    "whitenedcse": ("--set", "options.groups=4", "--set", "options.eps=0.1"), "distil": ("--set", "backbone.layers=[1]"),
+}
 READ = 3  # layers of a model that is read, not trained: with two, first_last of the first layer would be last2
 MINILM = Path(__file__).resolve().parents[3] / "shared" / "models" / "minilm-l6-fp16"
 

@@ -102,10 +102,12 @@ def plan_of(recipe: Recipe) -> MethodPlan:
         if isinstance(plan.options, RankingOptions):
             raise StsbenchError(f"ranking: the method {kind.name} ranks by its own options: set ranking to null")
         check_ranking(recipe.ranking, "ranking")
+    sections = {"ranking": recipe.ranking, "matryoshka": recipe.matryoshka, "guide": recipe.guide}
+    for name in (name for name, section in sections.items() if section is not None):
         if all(plan.labelled(stage) == "only" for stage in plan.method_stages):
             raise StsbenchError(
-                f"ranking: {kind.name} compares no two views by the shared contrastive term, for it trains on labelled rows "
-                "alone by these options: set ranking to null"
+                f"{name}: {kind.name} compares no two views by the shared contrastive term, for it trains on labelled rows "
+                f"alone by these options: set {name} to null"
             )
     check_stages(kind, {stage: plan.labelled(stage) for stage in plan.method_stages})
     if recipe.semi is None:

@@ -33,7 +33,7 @@ def test_it_is_the_equation(form, before, after):
         want.append(rest / np.sqrt(sum(rest**2)) if after else rest)
     z = made.transform(MORE)
     np.testing.assert_allclose(z, want, atol=1e-12)
-    np.testing.assert_array_equal(made.transform(MORE[7:9]), z[7:9])  # a row alone
+    np.testing.assert_allclose(made.transform(MORE[7:9]), z[7:9], rtol=1e-13)  # rows alone, up to a processor's rounding
     again = Renormalise.from_state(made.settings(), made.state())
     np.testing.assert_array_equal(again.transform(MORE), z)
     assert again.digest() == made.digest() and made.dimension(12) == 12

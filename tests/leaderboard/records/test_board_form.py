@@ -74,9 +74,10 @@ def test_what_the_data_decide_is_kept_once(runs, board):
     shared = 0
     for record, kept in pairs(runs["letters"], folder):
         kind = kinds()[record.protocol.name]
-        decided = {key for key, array in kind.arrays.items() if array.shared}
+        whole = observations_of(folder, kept).arrays
+        decided = {key for key, array in kind.arrays.items() if array.shared and (key in whole or not array.optional)}
         stored = stored_beside(folder, kept)
-        assert not decided & stored.arrays.keys() and decided <= observations_of(folder, kept).arrays.keys()
+        assert not decided & stored.arrays.keys() and decided <= whole.keys()
         shared += bool(decided)
     assert len(after) == shared
 

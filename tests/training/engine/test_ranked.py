@@ -13,7 +13,7 @@ REFUSED = {
     "distil": NOT_SHARED, "rankcse": "ranks by its own options", "cosent": NOT_SHARED, "angle": NOT_SHARED,
 }
 TAKEN = ("simcse", "simcse-given", "simcse-semi", "esimcse", "infocse", "pcl", "diffcse", "promptbert", "sarcse", "diffaug",
-         "consert", "ct-in-batch", "mirror-bert", "whitenedcse")
+         "consert", "ct-in-batch", "mirror-bert", "whitenedcse", "sncse")
 
 
 @pytest.fixture(scope="module")

@@ -30,13 +30,16 @@ NOT_NESTED = {
     "mlm": NOT_SHARED, "sbert": NOT_SHARED, "cmlm": NOT_SHARED, "is-bert": NOT_SHARED, "ct": NOT_SHARED,
     "simcse": "contrasts what its head makes of a vector", "diffcse": "contrasts what its projector makes",
     "sg-opt": "take a method without one", "diffaug": "take a method without one", "ct-in-batch": "takes dot products",
+    "infocse": "contrasts what its projector makes", "tsdae": NOT_SHARED, "distil": NOT_SHARED, "cosent": NOT_SHARED,
+    "angle": NOT_SHARED, **{name: "contrasts what its head makes of a vector" for name in ("pcl", "whitenedcse", "sncse")},
 }
 GUIDED = ("simcse", "simcse-given", "simcse-semi", "esimcse", "diffcse", "diffcse-rtd", "rankcse", "promptbert", "sarcse",
-          "diffaug", "mirror-bert")
+          "diffaug", "mirror-bert", "infocse", "pcl", "whitenedcse", "sncse")
 NOT_GUIDED = {
     "mlm": NOT_SHARED, "sbert": NOT_SHARED, "cmlm": NOT_SHARED, "is-bert": NOT_SHARED, "sg-opt": NOT_SHARED,
     "ct": "makes other texts of them", "declutr": "contrastive term compares other texts",
-    "ct-in-batch": "set guide.contrast_anchors and", "consert": "labelled rows are contrasted",
+    "ct-in-batch": "set guide.contrast_anchors and", "consert": "labelled rows are contrasted", "tsdae": NOT_SHARED,
+    "distil": NOT_SHARED, "cosent": NOT_SHARED, "angle": NOT_SHARED,
 }
 
 

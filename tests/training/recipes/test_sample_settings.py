@@ -18,7 +18,8 @@ from stsbench.training.recipes.sample import BACKBONE, BATCH, STEPS, TEXTS, is_o
 __all__ = ["cli", "one_thread", "place"]
 METHODS = names("stsbench.methods")
 NOT_THERE = {"QQP/train.tsv", "wikipedia_sections_triplets.csv", "amazon_qa_pairs_1172000.tsv", "flickr30k_pairs.csv",
-             "nli_with_neutral.csv", "paranmt_pairs.csv"}
+             "nli_with_neutral.csv", "paranmt_pairs.csv", "multicsr_nli.csv", "sumcse.csv", "SynCSE-partial-NLI.csv",
+             "SynCSE-scratch-NLI.csv"}
 
 
 def files(recipe):
@@ -66,9 +67,8 @@ def model(tmp_path_factory):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_every_stage_on_the_sample(cli, model, method):
-    small = {"sg-opt": ("--set", "options.projection_width=16"), "infocse": ("--set", "options.frozen_layers=2")}
     code, _, err = cli("train", method, "--sample", "--backbone", model, "--max-steps", "1", "--device", "cpu",
-                         "--dtype", "float32", "--output", "out", *small.get(method, ()))
+                         "--dtype", "float32", "--output", "out", *tiny_models.SETTINGS.get(method, ()))
     assert code == 0, err
     for stage in load_recipe(method).stages:
         assert f"stage {stage}: 1 step of" in err

@@ -150,9 +150,8 @@ def test_a_vocabulary_without_the_usual_tokens(cli, tmp_path, method):
     """It trains, or one line says what is missing."""
     model = bare(tmp_path / "bare")
     length = () if method == "declutr" else ("--set", "backbone.max_length=24")
-    narrow = ("--set", "options.projection_width=16") if method == "sg-opt" else ()
     words = ("train", method, "--sample", "--backbone", model, "--max-steps", "1", "--output", "out", "--device", "cpu",
-             "--dtype", "float32", *length, *narrow)
+             "--dtype", "float32", *length, *tiny_models.SETTINGS.get(method, ()))
     outcome = cli(*words)
     if outcome[0] == 1:
         assert "mask token" in fails(outcome)
