@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from stsbench.data.own.labelled_pairs import read_labelled_pairs
-from stsbench.data.sets.sets import DataSet, PairSet, path_name
+from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import SHARE, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, Text, Whole, setting
@@ -29,7 +29,6 @@ from stsbench.metrics.thresholds.matching import (
     matching_scores,
     threshold_interval,
 )
-from stsbench.wording import counts_listed
 
 _THRESHOLD = Metric("neither", 1, 4)
 _SCORES = {"ap": "ap", "auc": "auc", "f1": "f1", "accuracy": "accuracy"}  # metric -> attribute of Matching, MatchingDraws
@@ -88,10 +87,10 @@ class PairsProtocol(Protocol):
         return FileSettings if "file" in settings else PairsSettings
 
     def tasks(self) -> dict[str, str]:
-        return {path_name(self.user_path): f"own:{self.user_path}"} if self.user_path else {}
+        return self.user_tasks
 
     def load(self, set_id: str) -> DataSet | None:
-        if not self.user_path or set_id != f"own:{self.user_path}":
+        if self.user_path is None:
             return None
         return read_labelled_pairs(self.user_path, self.settings["columns"] or "", self.settings["positive"] or "")
 
@@ -104,11 +103,7 @@ class PairsProtocol(Protocol):
         return Observations(arrays, {"subsets": order})
 
     def contradiction(self, observations: Observations, record: Record) -> str:
-        subset, names = observations.arrays["subset"], observations.names["subsets"]
-        sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
-        if sizes != record.data.subsets or sum(sizes.values()) != record.data.n:
-            return f"its observations are of {counts_listed(sizes)}, its data of {counts_listed(record.data.subsets)}"
-        return ""
+        return other_subsets(observations, record)
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         subset, names = observations.arrays["subset"], observations.names["subsets"]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.own.relevance import read_relevance
-from stsbench.data.sets.sets import DataSet, PairSet, RetrievalSet, path_name
+from stsbench.data.sets.sets import DataSet, PairSet, RetrievalSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.roles import TextTask
 from stsbench.errors import ScoreError, StsbenchError
@@ -97,7 +97,7 @@ class RetrievalProtocol(Protocol):
         return {**chosen, "duplicates": "keep"} if "folder" in chosen else chosen
 
     def tasks(self) -> dict[str, str]:
-        return {path_name(self.user_path): f"own:{self.user_path}"} if self.user_path else {"STS-B": "stsb/test"}
+        return self.user_tasks or {"STS-B": "stsb/test"}
 
     def load(self, set_id: str) -> DataSet | None:
         return read_relevance(self.user_path) if self.user_path and set_id == f"own:{self.user_path}" else None

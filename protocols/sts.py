@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.own.scored_pairs import read_scored_pairs
-from stsbench.data.sets.sets import DataSet, PairSet, path_name
+from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import CORRELATION, Array, Metric, Names
 from stsbench.evaluation.settings import AnyOf, Settings, SettingsModel, SomeOf, Text, Whole, setting
@@ -28,7 +28,6 @@ from stsbench.metrics.bootstrap import block_rows, blocks_of, fisher_interval, i
 from stsbench.metrics.bootstrap_correlation import BootstrapCorrelation
 from stsbench.metrics.correlation import METRICS, correlation
 from stsbench.metrics.similarity import paired_similarity
-from stsbench.wording import counts_listed
 
 # The seven tasks of the literature's average, then MTEB's SICK-R: other data under the same everyday name.
 TASKS = {
@@ -109,7 +108,7 @@ class StsProtocol(Protocol):
         return FileSettings if "file" in settings else StsSettings
 
     def tasks(self) -> dict[str, str]:
-        return {path_name(self.user_path): f"own:{self.user_path}"} if self.user_path else dict(TASKS)
+        return self.user_tasks or dict(TASKS)
 
     def load(self, set_id: str) -> DataSet | None:
         if not self.user_path or set_id != f"own:{self.user_path}":
@@ -126,10 +125,8 @@ class StsProtocol(Protocol):
         return Observations(arrays, {"subsets": order})
 
     def contradiction(self, observations: Observations, record: Record) -> str:
-        subset, names = observations.arrays["subset"], observations.names["subsets"]
-        sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
-        if sizes != record.data.subsets or sum(sizes.values()) != record.data.n:
-            return f"its observations are of {counts_listed(sizes)}, its data of {counts_listed(record.data.subsets)}"
+        if fault := other_subsets(observations, record):
+            return fault
         largest = float(np.abs(observations.arrays["similarity"]).max(initial=0.0))
         if self.settings["similarity"] == "cosine" and largest > LARGEST_COSINE:
             return f"its observations hold a cosine of {largest:.6g}"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from stsbench.data.own.labelled_texts import read_labelled_texts
-from stsbench.data.sets.sets import BLANK, DataSet, LabelledSet, path_name
+from stsbench.data.sets.sets import BLANK, DataSet, LabelledSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped
@@ -164,7 +164,7 @@ class TransferProtocol(Protocol):
         return OwnProbeSettings if "file" in settings else ProbeSettings
 
     def tasks(self) -> dict[str, str]:
-        return {path_name(self.user_path): f"own:{self.user_path}"} if self.user_path else dict(TASKS)
+        return self.user_tasks or dict(TASKS)
 
     def load(self, set_id: str) -> DataSet | None:
         if not self.user_path or set_id != f"own:{self.user_path}":

@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.own.triplets import read_triplets
-from stsbench.data.sets.sets import DataSet, TripletSet, path_name
+from stsbench.data.sets.sets import DataSet, TripletSet
 from stsbench.encoders.cache.embed import Embed
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import SHARE, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, Text, Whole, setting
 from stsbench.metrics.bootstrap import block_rows, resample_blocks
 from stsbench.metrics.proportion import wilson
 from stsbench.metrics.similarity import paired_similarity
-from stsbench.wording import counts_listed
 
 
 class TripletsSettings(Settings):
@@ -68,10 +67,10 @@ class TripletsProtocol(Protocol):
         return FileSettings if "file" in settings else TripletsSettings
 
     def tasks(self) -> dict[str, str]:
-        return {path_name(self.user_path): f"own:{self.user_path}"} if self.user_path else {}
+        return self.user_tasks
 
     def load(self, set_id: str) -> DataSet | None:
-        if not self.user_path or set_id != f"own:{self.user_path}":
+        if self.user_path is None:
             return None
         return read_triplets(self.user_path, self.settings["columns"] or "")
 
@@ -87,11 +86,7 @@ class TripletsProtocol(Protocol):
         return Observations(arrays, {"subsets": order})
 
     def contradiction(self, observations: Observations, record: Record) -> str:
-        subset, names = observations.arrays["subset"], observations.names["subsets"]
-        sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
-        if sizes != record.data.subsets or sum(sizes.values()) != record.data.n:
-            return f"its observations are of {counts_listed(sizes)}, its data of {counts_listed(record.data.subsets)}"
-        return ""
+        return other_subsets(observations, record)
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         right, subset = _right(observations), observations.arrays["subset"]

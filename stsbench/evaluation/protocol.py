@@ -23,6 +23,7 @@ from stsbench.evaluation.schema import Array, Metric, Names, check_layout, find_
 from stsbench.evaluation.settings import Settings, SettingsModel, checked
 from stsbench.plugins import calling, check_written, where
 from stsbench.registry import did_you_mean, names, resolve
+from stsbench.wording import counts_listed
 
 GROUP = "stsbench.protocols"  # entry points; each names a class
 MTEB_NAMES = {  # ours -> mteb's, where the same texts have another name there
@@ -52,6 +53,15 @@ def grouped(observed: Sequence[Observations], arrays: Sequence[str], names: Sequ
                *(tuple(observations.names[kind]) for kind in names))
         groups.setdefault(key, []).append(at)
     return list(groups.values())
+
+
+def other_subsets(observations: Observations, record: Record) -> str:
+    """Where `subset` (n,), which indexes the names of `subsets`, does not fit the record's data: the fault in one line."""
+    subset, names = observations.arrays["subset"], observations.names["subsets"]
+    sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
+    if sizes == record.data.subsets and sum(sizes.values()) == record.data.n:
+        return ""
+    return f"its observations are of {counts_listed(sizes)}, its data of {counts_listed(record.data.subsets)}"
 
 
 class Protocol(ABC):
@@ -247,6 +257,11 @@ class Protocol(ABC):
     def work(self, data: DataSet) -> float:
         """How long `observe` takes on this set compared with others, in any unit: for estimates of the time left."""
         return float(len(data))
+
+    @property
+    def user_tasks(self) -> dict[str, str]:
+        """The task of the user's file or folder; {} where there is none."""
+        return {path_name(self.user_path): f"own:{self.user_path}"} if self.user_path else {}
 
     def load(self, set_id: str) -> DataSet | None:
         """A set that is not in the catalog (a user's own files), or None: the catalog's sets are loaded for it."""
