@@ -8,7 +8,6 @@ words (PAWS, Zhang et al. 2019). `robustness:FILE` measures a user's own paraphr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -91,10 +90,9 @@ class RobustnessProtocol(Protocol):
     name: ClassVar[str] = "robustness"
     version: ClassVar[int] = 1
     metrics: ClassVar[Mapping[str, Metric]] = {
-        "spearman": CORRELATION, "auc": Metric(range=SHARE.range, title="ROC AUC"),
-        "edited": Metric("neither", 1, 0, (0.0, inf)), "similarity": Metric("neither", 1, 4),
-        "auc by part": Metric(range=SHARE.range, title="ROC AUC by part"), "plain": CORRELATION, "perturbed": CORRELATION,
-        "drop": Metric("lower", 100, 2, (-200.0, 200.0)),
+        "auc": Metric(range=SHARE.range, title="ROC AUC"), "spearman": CORRELATION,
+        "drop": Metric("lower", 100, 2, (-200.0, 200.0)), "plain": CORRELATION, "perturbed": CORRELATION,
+        "auc by part": Metric(range=SHARE.range, title="ROC AUC by part"), "similarity": Metric("neither", 1, 4),
     }
     arrays: ClassVar[Mapping[str, Array]] = {
         "edited": Array("bool", "rn", shared=("rules", "share", "edit_seed")),
@@ -200,7 +198,7 @@ class RobustnessProtocol(Protocol):
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         """The scores of the set, then those of each rule or of each of a user's own subsets."""
-        parts, n = _Parts(observations, self.settings["similarity"] == "cosine"), observations.arrays["edited"].shape[1]
+        parts = _Parts(observations, self.settings["similarity"] == "cosine")
         draws = self.drawn(observations, data_id, self.settings["resamples"], self.settings["seed"])
         try:
             values = parts.values()
@@ -211,16 +209,16 @@ class RobustnessProtocol(Protocol):
             drawn = draws.get((subset, None, metric))
             low, high = (None if drawn is None else interval(drawn)) or (None, None)
             rows.append(ScoreRow(protocol=self.label, task=task, subset=subset, metric=metric, value=value, low=low,
-                                 high=high, n=n if subset is None else count))
+                                 high=high, n=count))
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """Pairs are redrawn, each with all edits of its first sentence: plain and perturbed scores are paired."""
         if not resamples:
             return {}
-        parts, n = _Parts(observations, self.settings["similarity"] == "cosine"), observations.arrays["edited"].shape[1]
+        parts = _Parts(observations, self.settings["similarity"] == "cosine")
         rows: dict[tuple[str | None, str], list[Floats]] = {}
-        for counts in resample_blocks(n, resamples, (seed, *data_id.encode()), block_rows(n)):
+        for counts in resample_blocks(parts.n, resamples, (seed, *data_id.encode()), block_rows(parts.n)):
             for key, values in parts.draws(counts).items():
                 rows.setdefault(key, []).append(values)
         return {(subset, None, metric): np.concatenate(some) for (subset, metric), some in rows.items()}
@@ -245,6 +243,7 @@ class _Parts:
         self._cosine = cosine
         self.aucs = {key: cuts for key, rules_and_items in self._auc_parts(observations).items()
                      if (cuts := self._cuts(*rules_and_items)) is not None}
+        self.scores = {rule: scores for rule in self.moved if (scores := self._scores(rule)) is not None}
 
     def _auc_parts(self, observations: Observations) -> dict[tuple[str | None, str], tuple[list[str], NDArray[np.bool_]]]:
         """Key of a score -> the rules whose edits it compares, bool (n,) of the items that count."""
@@ -270,31 +269,29 @@ class _Parts:
                 np.concatenate([self.items[rule][chosen[rule]] for rule in rules]))
 
     def values(self) -> dict[tuple[str | None, str], tuple[float, int]]:
-        """(subset, metric) -> score and the number of edits that it is of, in the order of the rows."""
+        """(subset, metric) -> score and the number of pairs that it is of, in the order of the rows: a table shows the interval
+        of the first score of each subset."""
         values: dict[tuple[str | None, str], tuple[float, int]] = {}
+        auc = {key: 100 * float(roc_auc(*cuts.counts())) for key, (cuts, _) in self.aucs.items()}
+        if (None, "auc") in auc:
+            values[None, "auc"] = auc.pop((None, "auc")), self.n
         if self.similarity is not None and self.gold is not None:
             values[None, "spearman"] = 100 * correlation(self.similarity, self.gold, "spearman"), self.n
-        for (subset, metric), (cuts, items) in self.aucs.items():
-            if subset is None:
-                values[subset, metric] = 100 * float(roc_auc(*cuts.counts())), len(items)
         for rule, near in self.near.items():
-            values[rule, "edited"] = float(len(near)), len(near)
-            if len(near):
-                values[rule, "similarity"] = float(near.mean()), len(near)
-            if (rule, "auc by part") in self.aucs:
-                values[rule, "auc by part"] = 100 * float(roc_auc(*self.aucs[rule, "auc by part"][0].counts())), len(near)
-            if (scores := self._scores(rule)) is not None:
-                plain, perturbed = (100 * score for score in scores)
-                values |= {(rule, "plain"): (plain, len(near)), (rule, "perturbed"): (perturbed, len(near)),
-                           (rule, "drop"): (plain - perturbed, len(near))}
-        for (subset, metric), (cuts, items) in self.aucs.items():
-            if (subset, metric) not in values:
-                values[subset, metric] = 100 * float(roc_auc(*cuts.counts())), len(np.unique(items))
-        return values
+            if not len(near):
+                continue
+            if rule in self.scores:
+                plain, perturbed = (100 * score for score in self.scores[rule])
+                values |= {(rule, "drop"): (plain - perturbed, len(near)), (rule, "plain"): (plain, len(near)),
+                           (rule, "perturbed"): (perturbed, len(near))}
+            if (rule, "auc by part") in auc:
+                values[rule, "auc by part"] = auc.pop((rule, "auc by part")), len(near)
+            values[rule, "similarity"] = float(near.mean()), len(near)
+        return values | {key: (value, len(np.unique(self.aucs[key][1]))) for key, value in auc.items()}
 
     def _scores(self, rule: str) -> tuple[float, float] | None:
         """Spearman of the pairs that a rule edits, before and after; None where there is none, as of two pairs."""
-        if rule not in self.moved or self.similarity is None or self.gold is None:
+        if self.similarity is None or self.gold is None:
             return None
         items = self.items[rule]
         try:
@@ -311,10 +308,12 @@ class _Parts:
         for key, (cuts, items) in self.aucs.items():
             drawn[key] = 100 * roc_auc(*cuts.counts(counts[:, items]))
         for rule, near in self.near.items():
+            if not len(near):
+                continue
             items, weights = self.items[rule], counts[:, self.items[rule]]
             total = weights.sum(axis=1)
             drawn[rule, "similarity"] = np.divide(weights @ near, total, out=np.full(len(total), np.nan), where=total > 0)
-            if self._scores(rule) is not None and self.similarity is not None and self.gold is not None:
+            if rule in self.scores and self.similarity is not None and self.gold is not None:
                 both = np.stack([self.similarity[items], self.moved[rule]])
                 plain, perturbed = 100 * BootstrapCorrelation(both, self.gold[items], "spearman")(weights)
                 drawn |= {(rule, "plain"): plain, (rule, "perturbed"): perturbed, (rule, "drop"): plain - perturbed}

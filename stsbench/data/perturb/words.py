@@ -92,7 +92,7 @@ QUANTIFIERS = _both_ways("""
 more than / less than, at least / at most, always / never, everyone / no one, everybody / nobody, everything / nothing
 everywhere / nowhere, many / few, more / fewer, often / rarely, increasingly / decreasingly
 """) | _one_way("""
-all > some / none of
+all > some / no
 all of > some of / none of
 all the > some of the / none of the
 all over >
