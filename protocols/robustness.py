@@ -84,7 +84,7 @@ class OwnParaphrasesSettings(FileSettings, MeasureSettings):
 
 
 class RobustnessProtocol(Protocol):
-    """Similarities of sentences to edited forms of themselves, and the STS score with the first sentence of each pair edited."""
+    """Similarities of sentences to edited forms of themselves, and the STS score with one sentence of each pair edited."""
 
     Settings: ClassVar[SettingsModel] = RobustnessSettings
     name: ClassVar[str] = "robustness"
@@ -105,7 +105,7 @@ class RobustnessProtocol(Protocol):
     names: ClassVar[Mapping[str, Names]] = {"rules": Names("r"), "subsets": Names()}
     title: ClassVar[str] = "Robustness"
     about: ClassVar[str] = (
-        "Are sentences nearer to edited forms that mean the same than to ones that do not, and how far does the STS score drop?"
+        "Are sentences nearer to edited forms that mean the same than to others, and how far does the STS score drop?"
     )
     lead: ClassVar[str] = "auc"
     text_type: ClassVar[str] = "STS"
@@ -143,13 +143,15 @@ class RobustnessProtocol(Protocol):
     def _edits(self, data: PairSet) -> dict[str, tuple[str | None, ...]]:
         """Rule -> the first sentences after it, None where it does not apply."""
         settings = self.settings
-        return {rule: edits_of(data.first, rule, settings["edit_seed"], settings["share"]) for rule in settings["rules"]}
+        seed, share = settings["edit_seed"], settings["share"]
+        return {rule: edits_of(data.first, rule, seed, share) for rule in settings["rules"]}
 
     def observe(self, embed: Embed, data: PairSet | TripletSet) -> Observations:
         """r rules, n pairs: edited bool (r, n), whether a rule edits a pair's first sentence; near float64 (k,), the
         similarity of that sentence to its edited form, rule by rule where `edited`; similarity, gold float64 (n,) of the
-        pairs; moved float64 (m,), the pair's similarity with the edited sentence, of rules that keep the meaning. Of a user's
-        paraphrases: the rules `kept` and `changed`, edited and near, subset int64 (n,) indexing the names of `subsets`.
+        pairs; moved float64 (m,), the pair's similarity with the edited sentence, of rules that keep the meaning. Of a
+        user's paraphrases: the rules `kept` and `changed`, edited and near, subset int64 (n,) of the
+        names of `subsets`.
         """
         measure = self.settings["similarity"]
         if isinstance(data, TripletSet):
@@ -193,7 +195,8 @@ class RobustnessProtocol(Protocol):
         if scored:
             keeping = int(arrays["edited"][[RULES[rule].keeps for rule in rules]].sum())
             if keeping != len(arrays["moved"]):
-                return f"its observations hold {keeping} edits that keep the meaning, but {len(arrays['moved'])} pairs of them"
+                pairs = len(arrays["moved"])
+                return f"its observations hold {keeping} edits that keep the meaning, but {pairs} pairs of them"
         return ""
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
@@ -255,7 +258,8 @@ class _Parts:
                 parts[name, "auc by part"] = ([*self.items], observations.arrays["subset"] == i)
             return parts
         for rule in self.items:
-            parts[rule, "auc by part"] = ([rule, *(other for other in self.items if self.keeps[other] != self.keeps[rule])], every)
+            others = (other for other in self.items if self.keeps[other] != self.keeps[rule])
+            parts[rule, "auc by part"] = ([rule, *others], every)
         return parts
 
     def _cuts(self, rules: Sequence[str], counted: NDArray[np.bool_]) -> tuple[Cuts, NDArray[np.intp]] | None:
@@ -269,8 +273,8 @@ class _Parts:
                 np.concatenate([self.items[rule][chosen[rule]] for rule in rules]))
 
     def values(self) -> dict[tuple[str | None, str], tuple[float, int]]:
-        """(subset, metric) -> score and the number of pairs that it is of, in the order of the rows: a table shows the interval
-        of the first score of each subset."""
+        """(subset, metric) -> score and the number of pairs that it is of, in the order of the rows: a table shows the
+        interval of the first score of each subset."""
         values: dict[tuple[str | None, str], tuple[float, int]] = {}
         auc = {key: 100 * float(roc_auc(*cuts.counts())) for key, (cuts, _) in self.aucs.items()}
         if (None, "auc") in auc:
@@ -295,7 +299,8 @@ class _Parts:
             return None
         items = self.items[rule]
         try:
-            before, after = (correlation(side, self.gold[items], "spearman") for side in (self.similarity[items], self.moved[rule]))
+            before = correlation(self.similarity[items], self.gold[items], "spearman")
+            after = correlation(self.moved[rule], self.gold[items], "spearman")
         except ScoreError:
             return None
         return before, after

@@ -146,8 +146,7 @@ def _fitted(embed: Embed, protocol: Protocol, data: DataSet, targets: Targets | 
 def texts_by_reading(
     embed: Embed, protocol: Protocol, data: DataSet
 ) -> Iterator[tuple[Embed, Sequence[str]]]:
-    """What reads the texts that a protocol asks for, with the distinct texts that it reads: two roles may be read in the same
-    way."""
+    """What reads the texts that a protocol asks for, with the distinct ones that it reads: two roles may be read alike."""
     by_role = protocol.texts_by_role(data)
     readers: dict[Embed, dict[str, None]] = {}
     for role, texts in by_role.items():

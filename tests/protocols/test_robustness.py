@@ -22,7 +22,8 @@ from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.metrics.bootstrap import resample_counts
 
 WHO = ["A man", "The woman", "A big dog", "Two boys", "An old horse", "Mary"]
-WHAT = ["is eating a red apple", "is chasing a cat", "was running before noon", "is not sleeping", "can swim in Paris", "sees 12 birds"]
+WHAT = ["is eating a red apple", "is chasing a cat", "was running before noon", "is not sleeping", "can swim in Paris",
+        "sees 12 birds"]
 
 
 def pairs(n, seed=0):
@@ -97,7 +98,7 @@ def test_the_draws_redraw_a_pair_with_all_its_edits(tmp_path, monkeypatch):
     data = pairs(40, seed=1)
     write_pairs(tmp_path, data)
     evaluate("lexical:token-set", output="run", protocol="robustness:pairs:p.tsv", resamples=0)
-    ((path, record),) = load_records(Path("run"))
+    ((_, record),) = load_records(Path("run"))
     observations = observations_of("run", record)
     (part,), _ = plan(["robustness:pairs:p.tsv"], None, {"robustness": {"resamples": 0}})
     drawn = part.protocol.draws(observations, record.data.id, 8, 3)
@@ -187,8 +188,10 @@ def test_every_setting_changes_what_it_should(tmp_path, monkeypatch):
     write_pairs(tmp_path, pairs(60))
 
     def scores(**settings):
-        result = evaluate("lexical:token-set", output=f"run-{len(list(tmp_path.iterdir()))}", protocol="robustness:pairs:p.tsv",
-                          resamples=0, settings={f"robustness.{key}": value for key, value in settings.items()})
+        output = f"run-{len(list(tmp_path.iterdir()))}"
+        chosen = {f"robustness.{key}": value for key, value in settings.items()}
+        result = evaluate("lexical:token-set", output=output, protocol="robustness:pairs:p.tsv", resamples=0,
+                          settings=chosen)
         return {key: (row.value, row.n) for key, row in by_key(result).items()}
 
     plain = scores()
@@ -230,7 +233,7 @@ def test_observations_that_contradict_each_other_are_refused(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path, pairs(30))
     evaluate("lexical:token-set", output="run", protocol="robustness:pairs:p.tsv", resamples=0)
-    ((path, record),) = load_records(Path("run"))
+    ((_, record),) = load_records(Path("run"))
     observations = observations_of("run", record)
     (part,), _ = plan(["robustness:pairs:p.tsv"], None, {})
     assert part.protocol.contradiction(observations, record) == ""

@@ -34,6 +34,6 @@ def read_paraphrases(path: Path, columns: str = "") -> TripletSet:
         raise DataError(f"{path} holds no paraphrase")
     text, kept, changed = (tuple(row[column] for _, row in rows) for column in PARAPHRASES.texts)
     return named_by_content(TripletSet(
-        id="", task=path_name(path), text_version="own", origin=str(path), warnings=tuple(warnings), anchor=text, positive=kept,
-        negative=changed, subsets=tuple(row.get(SUBSET, ALL) for _, row in rows),
+        id="", task=path_name(path), text_version="own", origin=str(path), warnings=tuple(warnings), anchor=text,
+        positive=kept, negative=changed, subsets=tuple(row.get(SUBSET, ALL) for _, row in rows),
     ))

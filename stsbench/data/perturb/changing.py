@@ -37,7 +37,7 @@ from .words import (
 Rng = np.random.Generator
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _LOWER_NAMES: Groups = {name.lower(): tuple(map(str.lower, group)) for name, group in NAMES.items()}
-_LOWER_CALENDAR: Phrases = {tuple(map(str.lower, words)): tuple(map(str.lower, others)) for words, others in CALENDAR.items()}
+_LOWER_CALENDAR: Phrases = {tuple(map(str.lower, day)): tuple(map(str.lower, others)) for day, others in CALENDAR.items()}
 
 
 def negation(text: str, rng: Rng) -> str | None:

@@ -95,7 +95,7 @@ def number_word(text: str, rng: Rng) -> str | None:
         word = words[i]
         if word.lower in NUMBER_WORDS:
             options[i] = str(NUMBER_WORDS[word.lower])
-        elif word.text in _FIGURES and not (text[: word.start].rstrip()[-1:] or " ") in _CURRENCY:
+        elif word.text in _FIGURES and (text[: word.start].rstrip()[-1:] or " ") not in _CURRENCY:
             beside = [words[j].lower for j in (i - 1, i + 1) if 0 <= j < len(words)]
             if text[word.end :].lstrip()[:1] not in ("%", "°") and not any(
                 one in LARGE_NUMBERS or one in NUMBER_WORDS or NUMBER.fullmatch(one) for one in beside
@@ -117,7 +117,7 @@ def contraction(text: str, rng: Rng) -> str | None:
     words = words_of(text)
     lower = [word.lower for word in words]
     options: list[tuple[int, int, str]] = []
-    for i, word in enumerate(words):
+    for i in range(len(words)):
         if lower[i] == "cannot":
             options.append((i, i, "can't"))
         elif lower[i] in CONTRACTED_NOT and (i or lower[i] == "don't"):  # "Isn't it" would become "Is not it"
