@@ -19,7 +19,7 @@ def _groups(lines: str) -> Groups:
 
 def _both_ways(lines: str) -> Phrases:
     """"a / b" on a line: a becomes b, b becomes a."""
-    table = {}
+    table: Phrases = {}
     for line in lines.strip().splitlines():
         for pair in line.split(","):
             one, other = (side.strip() for side in pair.split("/"))
@@ -29,7 +29,7 @@ def _both_ways(lines: str) -> Phrases:
 
 def _one_way(lines: str) -> Phrases:
     """"a > b / c": a becomes b or c."""
-    table: dict[tuple[str, ...], tuple[str, ...]] = {}
+    table: Phrases = {}
     for line in lines.strip().splitlines():
         one, _, others = line.partition(">")
         table[tuple(one.split())] = tuple(other.strip() for other in others.split("/") if other.strip())
