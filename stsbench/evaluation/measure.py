@@ -146,13 +146,15 @@ def _fitted(embed: Embed, protocol: Protocol, data: DataSet, targets: Targets | 
 def texts_by_reading(
     embed: Embed, protocol: Protocol, data: DataSet
 ) -> Iterator[tuple[Embed, Sequence[str]]]:
-    """What reads a set's texts, with the distinct texts that it reads: two roles may be read in the same way."""
+    """What reads the texts that a protocol asks for, with the distinct ones that it reads: two roles may be read alike."""
     by_role = protocol.texts_by_role(data)
     readers: dict[Embed, dict[str, None]] = {}
     for role, texts in by_role.items():
         readers.setdefault(embed if role is None else embed.for_role(role), {}).update(dict.fromkeys(texts))
+    if further := protocol.further_texts(data):
+        readers.setdefault(embed, {}).update(dict.fromkeys(further))
     for reader, distinct in readers.items():
-        yield reader, data.texts if len(readers) == 1 else list(distinct)
+        yield reader, data.texts if len(readers) == 1 and not further else list(distinct)
 
 
 Wanted = dict[Embed, list[tuple[DataSet, Sequence[str]]]]

@@ -200,6 +200,11 @@ class Protocol(ABC):
         """The texts that `observe` asks for, by their role: "query", "document", or None where all are of one kind."""
         return {None: data.texts}
 
+    def further_texts(self, data: Any) -> Sequence[str]:
+        """Texts without a role that `observe` asks for and the set does not hold, such as edited ones: they are encoded with
+        the set's, and no encoder is fitted on them."""
+        return ()
+
     @abstractmethod
     def observe(self, embed: Embed, data: Any) -> Observations:
         """What is needed of the vectors; data: the set that `tasks` names. Raises ScoreError where it cannot be done."""

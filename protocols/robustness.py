@@ -1,0 +1,325 @@
+"""The robustness protocol: does a similarity move with the meaning of a sentence, and only with it?
+
+The sentences of an STS set are edited by rule (stsbench/data/perturb): some edits keep the meaning, some change it. Minimal
+changes of one sentence as a test of a model: CheckList (Ribeiro et al. 2020), contrast sets (Gardner et al. 2020), swapped
+words (PAWS, Zhang et al. 2019). `robustness:FILE` measures a user's own paraphrases and changed sentences in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from stsbench.data.own.paraphrases import read_paraphrases
+from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.perturb.rules import RULES, RuleName, edits_of
+from stsbench.data.sets.sets import DataSet, PairSet, TripletSet, path_name
+from stsbench.encoders.cache.embed import Embed
+from stsbench.errors import ScoreError
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.schema import CORRELATION, SHARE, Array, Metric, Names
+from stsbench.evaluation.settings import Settings, SettingsModel, SomeOf, Text, Whole, setting
+from stsbench.metrics.bootstrap import block_rows, interval, resample_blocks
+from stsbench.metrics.bootstrap_correlation import BootstrapCorrelation
+from stsbench.metrics.correlation import correlation
+from stsbench.metrics.similarity import paired_similarity
+from stsbench.metrics.thresholds.matching import Cuts, roc_auc
+
+Floats = NDArray[np.float64]
+SOURCES = {
+    "stsb/test": "STS-B", "stsb/dev": "STS-B-dev", "sick-r/test": "SICK-R", "sts12/test": "STS12", "sts13/test": "STS13",
+    "sts14/test": "STS14", "sts15/test": "STS15", "sts16/test": "STS16",
+}
+OWN_RULES = {"kept": True, "changed": False}  # the columns of a user's paraphrases
+DECIMALS = 6  # of cosines that are compared: float32 vectors of equal tokens differ behind them from batch to batch
+
+
+class FileSettings(Settings):
+    file: Text = setting(..., "the name of the user's file", "our choice", by="--protocol robustness:FILE")
+    columns: Text | None = setting(
+        None, "which columns of the file hold what: text=a,kept=b,changed=c, or sentence1=a,sentence2=b,score=c under "
+        "robustness:pairs:FILE; null: by their names", "our choice", by="--columns",
+    )
+
+
+class MeasureSettings(Settings):
+    similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = setting(
+        "cosine", "of the two vectors; distances are negated", "as under sts"
+    )
+    resamples: Whole = setting(1000, "bootstrap resamples of each interval; 0: no intervals", "our choice")
+    seed: Whole = setting(0, "of the bootstrap", "our choice")
+
+
+class EditSettings(MeasureSettings):
+    rules: SomeOf[RuleName] = setting(list(RULES), "the edits", "our choice")
+    share: Annotated[float, Field(gt=0, le=1)] = setting(
+        1.0, "the share of the sentences that a rule applies to which it edits, drawn by edit_seed", "our choice"
+    )
+    edit_seed: Whole = setting(0, "of the edits", "our choice")
+
+
+class RobustnessSettings(EditSettings):
+    source: Literal[
+        "stsb/test", "stsb/dev", "sick-r/test", "sts12/test", "sts13/test", "sts14/test", "sts15/test", "sts16/test"
+    ] = setting("stsb/test", "the set whose pairs are edited", "our choice")
+
+
+class PairsSettings(EditSettings):
+    scored: Literal[True] = setting(
+        True, "the user's file holds scored pairs, which the rules edit", "our choice", by="--protocol robustness:pairs:FILE"
+    )
+
+
+class OwnPairsSettings(FileSettings, PairsSettings):
+    pass
+
+
+class OwnParaphrasesSettings(FileSettings, MeasureSettings):
+    pass
+
+
+class RobustnessProtocol(Protocol):
+    """Similarities of sentences to edited forms of themselves, and the STS score with one sentence of each pair edited."""
+
+    Settings: ClassVar[SettingsModel] = RobustnessSettings
+    name: ClassVar[str] = "robustness"
+    version: ClassVar[int] = 1
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "auc": Metric(range=SHARE.range, title="ROC AUC"), "spearman": CORRELATION,
+        "drop": Metric("lower", 100, 2, (-200.0, 200.0)), "plain": CORRELATION, "perturbed": CORRELATION,
+        "auc by part": Metric(range=SHARE.range, title="ROC AUC by part"), "similarity": Metric("neither", 1, 4),
+    }
+    arrays: ClassVar[Mapping[str, Array]] = {
+        "edited": Array("bool", "rn", shared=("rules", "share", "edit_seed")),
+        "near": Array("float", "k", rounded=True),
+        "similarity": Array("float", optional=True, rounded=True, per_item=True),
+        "gold": Array("float", optional=True, shared=True),
+        "moved": Array("float", "m", optional=True, rounded=True),
+        "subset": Array("int", optional=True, shared=True),
+    }
+    names: ClassVar[Mapping[str, Names]] = {"rules": Names("r"), "subsets": Names()}
+    title: ClassVar[str] = "Robustness"
+    about: ClassVar[str] = (
+        "Are sentences nearer to edited forms that mean the same than to others, and how far does the STS score drop?"
+    )
+    lead: ClassVar[str] = "auc"
+    text_type: ClassVar[str] = "STS"
+    hub_task: ClassVar[str] = "sentence-similarity"
+    position: ClassVar[int] = 4
+    in_all: ClassVar[tuple[str, ...]] = ()
+    metrics_across: ClassVar[bool] = True
+    cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed", "file", "columns"})
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"pairs": {"scored": True}}
+    path_setting: ClassVar[str] = "file"
+
+    @classmethod
+    def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
+        if "file" in settings:
+            return OwnPairsSettings if "scored" in settings else OwnParaphrasesSettings
+        return PairsSettings if "scored" in settings else RobustnessSettings
+
+    def tasks(self) -> dict[str, str]:
+        if self.user_path:
+            return {path_name(self.user_path): f"own:{self.user_path}"}
+        source = self.settings.get("source")
+        return {SOURCES[source]: source} if source else {}
+
+    def load(self, set_id: str) -> DataSet | None:
+        if not self.user_path or set_id != f"own:{self.user_path}":
+            return None
+        read = read_scored_pairs if "scored" in self.settings else read_paraphrases
+        return read(self.user_path, self.settings["columns"] or "")
+
+    def further_texts(self, data: PairSet | TripletSet) -> Sequence[str]:
+        if isinstance(data, TripletSet):
+            return ()
+        return [text for edits in self._edits(data).values() for text in edits if text is not None]
+
+    def _edits(self, data: PairSet) -> dict[str, tuple[str | None, ...]]:
+        """Rule -> the first sentences after it, None where it does not apply."""
+        settings = self.settings
+        seed, share = settings["edit_seed"], settings["share"]
+        return {rule: edits_of(data.first, rule, seed, share) for rule in settings["rules"]}
+
+    def observe(self, embed: Embed, data: PairSet | TripletSet) -> Observations:
+        """r rules, n pairs: edited bool (r, n), whether a rule edits a pair's first sentence; near float64 (k,), the
+        similarity of that sentence to its edited form, rule by rule where `edited`; similarity, gold float64 (n,) of the
+        pairs; moved float64 (m,), the pair's similarity with the edited sentence, of rules that keep the meaning. Of a
+        user's paraphrases: the rules `kept` and `changed`, edited and near, subset int64 (n,) of the
+        names of `subsets`.
+        """
+        measure = self.settings["similarity"]
+        if isinstance(data, TripletSet):
+            text = embed(data.anchor)
+            near = [paired_similarity(text, embed(side), measure) for side in (data.positive, data.negative)]
+            order = list(data.counts)
+            subset = np.array([order.index(name) for name in data.subsets], dtype=np.int64)
+            arrays = {"edited": np.ones((2, len(data)), dtype=bool), "near": np.concatenate(near), "subset": subset}
+            return Observations(arrays, {"rules": list(OWN_RULES), "subsets": order})
+        first, second = embed(data.first), embed(data.second)
+        near, moved, rows = [], [], []
+        for rule, edits in self._edits(data).items():
+            rows.append(np.array([new is not None for new in edits], dtype=bool))
+            at = np.flatnonzero(rows[-1])
+            if len(at):
+                vectors = embed([new for new in edits if new is not None])
+                near.append(paired_similarity(first[at], vectors, measure))
+                if RULES[rule].keeps:
+                    moved.append(paired_similarity(vectors, second[at], measure))
+        arrays = {
+            "edited": np.array(rows), "near": np.concatenate([np.empty(0), *near]),
+            "moved": np.concatenate([np.empty(0), *moved]), "similarity": paired_similarity(first, second, measure),
+            "gold": data.gold,
+        }
+        counts = ", ".join(f"{rule} {int(row.sum())}" for rule, row in zip(self.settings["rules"], rows, strict=True))
+        return Observations(arrays, {
+            "rules": list(self.settings["rules"]), "subsets": [],
+            "notes": [f"edited of {len(data)} first sentences: {counts}"],
+        })
+
+    def contradiction(self, observations: Observations, record: Record) -> str:
+        arrays, rules = observations.arrays, observations.names["rules"]
+        scored = "rules" in self.settings
+        if rules != list(self.settings.get("rules", OWN_RULES)):
+            return f"its observations are of the rules {', '.join(rules)}"
+        needed = ("similarity", "gold", "moved") if scored else ("subset",)
+        if missing := [key for key in needed if key not in arrays]:
+            return f"its observations lack {missing[0]}"
+        if (edits := int(arrays["edited"].sum())) != len(arrays["near"]):
+            return f"its observations hold {edits} edits, but {len(arrays['near'])} similarities of them"
+        if scored:
+            keeping = int(arrays["edited"][[RULES[rule].keeps for rule in rules]].sum())
+            if keeping != len(arrays["moved"]):
+                pairs = len(arrays["moved"])
+                return f"its observations hold {keeping} edits that keep the meaning, but {pairs} pairs of them"
+        return ""
+
+    def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        """The scores of the set, then those of each rule or of each of a user's own subsets."""
+        parts = _Parts(observations, self.settings["similarity"] == "cosine")
+        draws = self.drawn(observations, data_id, self.settings["resamples"], self.settings["seed"])
+        try:
+            values = parts.values()
+        except ScoreError as error:
+            raise ScoreError(f"{task}: {error}") from error
+        rows = []
+        for (subset, metric), (value, count) in values.items():
+            drawn = draws.get((subset, None, metric))
+            low, high = (None if drawn is None else interval(drawn)) or (None, None)
+            rows.append(ScoreRow(protocol=self.label, task=task, subset=subset, metric=metric, value=value, low=low,
+                                 high=high, n=count))
+        return rows
+
+    def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
+        """Pairs are redrawn, each with all edits of its first sentence: plain and perturbed scores are paired."""
+        if not resamples:
+            return {}
+        parts = _Parts(observations, self.settings["similarity"] == "cosine")
+        rows: dict[tuple[str | None, str], list[Floats]] = {}
+        for counts in resample_blocks(parts.n, resamples, (seed, *data_id.encode()), block_rows(parts.n)):
+            for key, values in parts.draws(counts).items():
+                rows.setdefault(key, []).append(values)
+        return {(subset, None, metric): np.concatenate(some) for (subset, metric), some in rows.items()}
+
+
+class _Parts:
+    """What the scores are of: the edits by rule, and the pairs by rule that keeps the meaning."""
+
+    def __init__(self, observations: Observations, cosine: bool) -> None:
+        arrays, rules = observations.arrays, observations.names["rules"]
+        self.n = arrays["edited"].shape[1]
+        self.items = {rule: np.flatnonzero(row) for rule, row in zip(rules, arrays["edited"], strict=True)}
+        sizes = [len(items) for items in self.items.values()]
+        self.near = dict(zip(rules, np.split(arrays["near"], np.cumsum(sizes)[:-1]), strict=True))
+        self.keeps = {rule: OWN_RULES[rule] if rule in OWN_RULES else RULES[rule].keeps for rule in rules}
+        self.similarity, self.gold = arrays.get("similarity"), arrays.get("gold")
+        self.moved: dict[str, Floats] = {}
+        if (moved := arrays.get("moved")) is not None:
+            keeping = [rule for rule in rules if self.keeps[rule]]
+            ends = np.cumsum([len(self.items[rule]) for rule in keeping])[:-1]
+            self.moved = dict(zip(keeping, np.split(moved, ends), strict=True)) if keeping else {}
+        self._cosine = cosine
+        self.aucs = {key: cuts for key, rules_and_items in self._auc_parts(observations).items()
+                     if (cuts := self._cuts(*rules_and_items)) is not None}
+        self.scores = {rule: scores for rule in self.moved if (scores := self._scores(rule)) is not None}
+
+    def _auc_parts(self, observations: Observations) -> dict[tuple[str | None, str], tuple[list[str], NDArray[np.bool_]]]:
+        """Key of a score -> the rules whose edits it compares, bool (n,) of the items that count."""
+        every = np.ones(self.n, dtype=bool)
+        parts: dict[tuple[str | None, str], tuple[list[str], NDArray[np.bool_]]] = {(None, "auc"): ([*self.items], every)}
+        if "subset" in observations.arrays:
+            names = observations.names["subsets"]
+            for i, name in enumerate(names if len(names) > 1 else ()):
+                parts[name, "auc by part"] = ([*self.items], observations.arrays["subset"] == i)
+            return parts
+        for rule in self.items:
+            others = (other for other in self.items if self.keeps[other] != self.keeps[rule])
+            parts[rule, "auc by part"] = ([rule, *others], every)
+        return parts
+
+    def _cuts(self, rules: Sequence[str], counted: NDArray[np.bool_]) -> tuple[Cuts, NDArray[np.intp]] | None:
+        """The edits of these rules by similarity, and the item that each is of; None where all are of one kind."""
+        chosen = {rule: counted[self.items[rule]] for rule in rules}
+        near = np.concatenate([self.near[rule][chosen[rule]] for rule in rules])
+        label = np.concatenate([np.full(chosen[rule].sum(), float(self.keeps[rule])) for rule in rules])
+        if not 0 < label.sum() < len(label):
+            return None
+        return (Cuts(near.round(DECIMALS) if self._cosine else near, label),
+                np.concatenate([self.items[rule][chosen[rule]] for rule in rules]))
+
+    def values(self) -> dict[tuple[str | None, str], tuple[float, int]]:
+        """(subset, metric) -> score and the number of pairs that it is of, in the order of the rows: a table shows the
+        interval of the first score of each subset."""
+        values: dict[tuple[str | None, str], tuple[float, int]] = {}
+        auc = {key: 100 * float(roc_auc(*cuts.counts())) for key, (cuts, _) in self.aucs.items()}
+        if (None, "auc") in auc:
+            values[None, "auc"] = auc.pop((None, "auc")), self.n
+        if self.similarity is not None and self.gold is not None:
+            values[None, "spearman"] = 100 * correlation(self.similarity, self.gold, "spearman"), self.n
+        for rule, near in self.near.items():
+            if not len(near):
+                continue
+            if rule in self.scores:
+                plain, perturbed = (100 * score for score in self.scores[rule])
+                values |= {(rule, "drop"): (plain - perturbed, len(near)), (rule, "plain"): (plain, len(near)),
+                           (rule, "perturbed"): (perturbed, len(near))}
+            if (rule, "auc by part") in auc:
+                values[rule, "auc by part"] = auc.pop((rule, "auc by part")), len(near)
+            values[rule, "similarity"] = float(near.mean()), len(near)
+        return values | {key: (value, len(np.unique(self.aucs[key][1]))) for key, value in auc.items()}
+
+    def _scores(self, rule: str) -> tuple[float, float] | None:
+        """Spearman of the pairs that a rule edits, before and after; None where there is none, as of two pairs."""
+        if self.similarity is None or self.gold is None:
+            return None
+        items = self.items[rule]
+        try:
+            before = correlation(self.similarity[items], self.gold[items], "spearman")
+            after = correlation(self.moved[rule], self.gold[items], "spearman")
+        except ScoreError:
+            return None
+        return before, after
+
+    def draws(self, counts: Floats) -> dict[tuple[str | None, str], Floats]:
+        """(subset, metric) -> (b,) scores under (b, n) counts of how often each pair was drawn."""
+        drawn: dict[tuple[str | None, str], Floats] = {}
+        if self.similarity is not None and self.gold is not None:
+            drawn[None, "spearman"] = 100 * BootstrapCorrelation(self.similarity[None], self.gold, "spearman")(counts)[0]
+        for key, (cuts, items) in self.aucs.items():
+            drawn[key] = 100 * roc_auc(*cuts.counts(counts[:, items]))
+        for rule, near in self.near.items():
+            if not len(near):
+                continue
+            items, weights = self.items[rule], counts[:, self.items[rule]]
+            total = weights.sum(axis=1)
+            drawn[rule, "similarity"] = np.divide(weights @ near, total, out=np.full(len(total), np.nan), where=total > 0)
+            if rule in self.scores and self.similarity is not None and self.gold is not None:
+                both = np.stack([self.similarity[items], self.moved[rule]])
+                plain, perturbed = 100 * BootstrapCorrelation(both, self.gold[items], "spearman")(weights)
+                drawn |= {(rule, "plain"): plain, (rule, "perturbed"): perturbed, (rule, "drop"): plain - perturbed}
+        return drawn

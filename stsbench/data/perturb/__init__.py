@@ -1,0 +1,1 @@
+"""Edits of English sentences by rule: some change the meaning, some keep it."""

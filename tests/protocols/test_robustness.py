@@ -1,0 +1,246 @@
+"""`robustness`: against scikit-learn and loops; a user's paraphrases and scored pairs; what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clirun import cli, fails, place  # noqa: F401 - fixtures
+from scipy.stats import spearmanr
+from sklearn.metrics import roc_auc_score
+
+from stsbench import evaluate, load_encoder
+from stsbench.data.own.paraphrases import read_paraphrases
+from stsbench.data.perturb.rules import RULES, edited
+from stsbench.data.sets.sets import PairSet
+from stsbench.errors import DataError, StsbenchError
+from stsbench.evaluation.measure import texts_by_reading
+from stsbench.evaluation.plan import plan
+from stsbench.evaluation.rescore import rescored
+from stsbench.evaluation.run_file import load_records, observations_of
+from stsbench.metrics.bootstrap import resample_counts
+
+WHO = ["A man", "The woman", "A big dog", "Two boys", "An old horse", "Mary"]
+WHAT = ["is eating a red apple", "is chasing a cat", "was running before noon", "is not sleeping", "can swim in Paris",
+        "sees 12 birds"]
+
+
+def pairs(n, seed=0):
+    rng = np.random.default_rng(seed)
+    sides = [[f"{WHO[a]} {WHAT[b]}." for a, b in zip(rng.integers(6, size=n), rng.integers(6, size=n), strict=True)]
+             for _ in range(2)]
+    gold = [sum(word in b.split() for word in a.split()) / 2 for a, b in zip(*sides, strict=True)]
+    return [*zip(*sides, np.minimum(gold, 5) + rng.integers(3, size=n) / 4, strict=True)]
+
+
+def write_pairs(folder, rows):
+    (folder / "p.tsv").write_text("".join(["sentence1\tsentence2\tscore\n", *(f"{a}\t{b}\t{c}\n" for a, b, c in rows)]))
+
+
+def cosines(one, other):
+    vectors = np.asarray(load_encoder("lexical:token-set").encode([*one, *other]).todense(), dtype=np.float64)
+    first, second = vectors[: len(one)], vectors[len(one) :]
+    return np.array([float(a @ b / np.sqrt((a @ a) * (b @ b))) if a.any() and b.any() else 0.0
+                     for a, b in zip(first, second, strict=True)])
+
+
+def by_key(result):
+    return {(row.subset, row.metric): row for row in result.rows}
+
+
+def test_the_scores_are_those_of_loops_and_of_scikit_learn(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = pairs(80)
+    write_pairs(tmp_path, data)
+    result = evaluate("lexical:token-set", output="run", protocol="robustness:pairs:p.tsv", resamples=100,
+                      settings={"robustness.edit_seed": 5})
+    rows = by_key(result)
+    first, second, gold = zip(*data, strict=True)
+    plain, near = cosines(first, second), {}
+    assert rows[None, "spearman"].value == pytest.approx(100 * spearmanr(plain, gold)[0], abs=1e-8)
+    for rule in RULES:
+        at = [i for i in range(80) if edited(first[i], rule, 5) is not None]
+        texts = [edited(first[i], rule, 5) for i in at]
+        if not at:
+            assert not any(subset == rule for subset, _ in rows)
+            continue
+        near[rule] = cosines([first[i] for i in at], texts)
+        row = rows[rule, "similarity"]
+        assert row.n == len(at) and row.value == pytest.approx(near[rule].mean(), abs=1e-8)
+        if not RULES[rule].keeps:
+            assert (rule, "drop") not in rows
+            continue
+        before = 100 * spearmanr(plain[at], np.array(gold)[at])[0]
+        after = 100 * spearmanr(cosines(texts, [second[i] for i in at]), np.array(gold)[at])[0]
+        assert rows[rule, "plain"].value == pytest.approx(before, abs=1e-8)
+        assert rows[rule, "perturbed"].value == pytest.approx(after, abs=1e-8)
+        assert rows[rule, "drop"].value == pytest.approx(before - after, abs=1e-8) and rows[rule, "drop"].n == len(at)
+    assert len(near) >= 10
+
+    def auc(rules):
+        label = np.concatenate([np.full(len(near[rule]), RULES[rule].keeps) for rule in rules])
+        return 100 * roc_auc_score(label, np.concatenate([near[rule] for rule in rules]).round(6))
+
+    assert rows[None, "auc"].value == pytest.approx(auc(list(near)), abs=1e-8)
+    for rule in near:
+        others = [other for other in near if RULES[other].keeps != RULES[rule].keeps]
+        assert rows[rule, "auc by part"].value == pytest.approx(auc([rule, *others]), abs=1e-8)
+    (row,) = [row for row in result.rows if row.metric == "drop" and row.subset == "typo"]
+    assert row.low <= row.value <= row.high
+    ((path, record),) = load_records(Path("run"))
+    assert record.protocol.label == "robustness:p.tsv" and rescored(path, record)[1] == record.scores
+
+
+def test_the_draws_redraw_a_pair_with_all_its_edits(tmp_path, monkeypatch):
+    """Every draw against the scores of the redrawn pairs, each one computed from scratch."""
+    monkeypatch.chdir(tmp_path)
+    data = pairs(40, seed=1)
+    write_pairs(tmp_path, data)
+    evaluate("lexical:token-set", output="run", protocol="robustness:pairs:p.tsv", resamples=0)
+    ((_, record),) = load_records(Path("run"))
+    observations = observations_of("run", record)
+    (part,), _ = plan(["robustness:pairs:p.tsv"], None, {"robustness": {"resamples": 0}})
+    drawn = part.protocol.draws(observations, record.data.id, 8, 3)
+    counts = resample_counts(40, 8, (3, *record.data.id.encode())).astype(int)
+    first, second, gold = zip(*data, strict=True)
+    texts = {rule: [edited(text, rule, 0) for text in first] for rule in RULES}
+    plain, gold = cosines(first, second), np.array(gold)
+    for b in range(8):
+        chosen = np.repeat(np.arange(40), counts[b])
+        at = [i for i in chosen if texts["typo"][i] is not None]
+        moved = cosines([texts["typo"][i] for i in at], [second[i] for i in at])
+        drop = 100 * (spearmanr(plain[at], gold[at])[0] - spearmanr(moved, gold[at])[0])
+        assert drawn["typo", None, "drop"][b] == pytest.approx(drop, abs=1e-8)
+        near, label = [], []
+        for rule in RULES:
+            its = [i for i in chosen if texts[rule][i] is not None]
+            near += [*cosines([first[i] for i in its], [texts[rule][i] for i in its]).round(6)] if its else []
+            label += [RULES[rule].keeps] * len(its)
+        assert drawn[None, None, "auc"][b] == pytest.approx(100 * roc_auc_score(label, near), abs=1e-8)
+    assert part.protocol.draws(observations, record.data.id, 0, 3) == {}
+
+
+def test_what_is_fitted_is_fitted_on_the_set_alone(tmp_path, monkeypatch):
+    """The plain score is the one of `sts`, though edited texts hold other words; all are encoded beforehand."""
+    monkeypatch.chdir(tmp_path)
+    result = evaluate("lexical:tfidf", output="run", protocol="robustness,sts", tasks=["STS-B"], sample=True, resamples=0)
+    scores = {row.protocol: row.value for row in result.rows if row.metric == "spearman" and row.subset is None
+              and row.aggregation in (None, "all")}
+    assert scores["robustness"] == scores["sts"]
+
+
+def test_the_texts_that_are_encoded_are_the_set_s_and_the_edited_ones():
+    class Reader:
+        def for_role(self, role):
+            raise AssertionError(role)
+
+    (part,), _ = plan(["robustness"], None, {"robustness": {"rules": ["antonym", "typo"]}})
+    assert part.tasks == {"STS-B": "stsb/test"}
+    own = PairSet("x", "x", "own", ("A big dog",), ("Rain",), np.array([1.0]), ("all",))
+    ((_, texts),) = texts_by_reading(Reader(), part.protocol, own)
+    assert texts == ["A big dog", "Rain", "A small dog"]
+
+
+def test_paraphrases_of_one_s_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    text = [f"{WHO[a]} {WHAT[b]}" for a, b in zip(rng.integers(6, size=50), rng.integers(6, size=50), strict=True)]
+    kept = [one.replace("is", "was") + " today" if i % 3 else f"today {one} it is said" for i, one in enumerate(text)]
+    changed = [f"{one} not" if i % 2 else "no " + " ".join(one.split()[2:]) for i, one in enumerate(text)]
+    lines = [f"{a}\t{b}\t{c}\t{('x', 'y')[i % 2]}\n" for i, (a, b, c) in enumerate(zip(text, kept, changed, strict=True))]
+    (tmp_path / "q.tsv").write_text("".join(["text\tkept\tchanged\tsubset\n", *lines]))
+    result = evaluate("lexical:token-set", output="run", protocol="robustness:q.tsv", resamples=100)
+    rows = by_key(result)
+    near, far = cosines(text, kept), cosines(text, changed)
+    for subset, metric, at in ((None, "auc", slice(None)), ("x", "auc by part", slice(0, None, 2)),
+                               ("y", "auc by part", slice(1, None, 2))):
+        n = len(near[at])
+        want = 100 * roc_auc_score([1] * n + [0] * n, np.concatenate([near[at], far[at]]).round(6))
+        row = rows[subset, metric]
+        assert row.value == pytest.approx(want, abs=1e-8) and row.n == n and row.low <= row.value <= row.high
+    assert rows["kept", "similarity"].value == pytest.approx(near.mean(), abs=1e-8)
+    assert rows["changed", "similarity"].value == pytest.approx(far.mean(), abs=1e-8)
+    assert {metric for _, metric in rows} == {"auc", "auc by part", "similarity"}
+    ((path, record),) = load_records(Path("run"))
+    assert rescored(path, record)[1] == record.scores and "rules" not in record.protocol.settings
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("text,kept,changed\na,b,\n", r"a.csv:2: changed is empty"),
+    ("text,kept,changed\na,a,b\n", r"a.csv:2: kept and text are one text"),
+    ("text,kept,changed\na,c,b\na,b,a\n", r"a.csv:3: changed and text are one text"),
+    ("text,kept,changed\na,b,b\n", r"a.csv:2: kept and changed are one text"),
+    ("text,kept,changed\n", r"a.csv holds no paraphrase"),
+    ("text,kept\na,b\n", r"a.csv:1: no column changed \(there are 'text', 'kept'\): paraphrases need"),
+    ("text,kept,changed\na,b\n", r"a.csv:2: 2 fields, but the header names 3"),
+])
+def test_what_is_wrong_is_one_line_with_file_and_row(tmp_path, monkeypatch, text, message):
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text(text)
+    with pytest.raises(DataError, match=message) as error:
+        read_paraphrases(Path("a.csv"))
+    assert "\n" not in str(error.value)
+
+
+def test_every_setting_changes_what_it_should(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_pairs(tmp_path, pairs(60))
+
+    def scores(**settings):
+        output = f"run-{len(list(tmp_path.iterdir()))}"
+        chosen = {f"robustness.{key}": value for key, value in settings.items()}
+        result = evaluate("lexical:token-set", output=output, protocol="robustness:pairs:p.tsv", resamples=0,
+                          settings=chosen)
+        return {key: (row.value, row.n) for key, row in by_key(result).items()}
+
+    plain = scores()
+    assert plain == scores(edit_seed=0) != scores(edit_seed=1)
+    half = scores(share=0.5)
+    assert half["typo", "drop"][1] == round(plain["typo", "drop"][1] / 2)
+    assert half[None, "spearman"] == plain[None, "spearman"]
+    few = scores(rules=["typo", "negation"])
+    assert {subset for subset, _ in few} == {None, "typo", "negation"} and few["typo", "drop"] == plain["typo", "drop"]
+    assert not any("auc" in metric for _, metric in scores(rules=["typo"]))  # nothing changes the meaning
+    assert scores(similarity="dot") != plain
+
+
+def test_the_command_line(cli, place):
+    words = ("eval", "--model", "lexical:token-set", "--sample", "--resamples", "50", "--protocol")
+    fails(cli(*words, "robustness", "--set", "robustness.rules=typos"), "robustness: rules.0 must be", "did you mean typo?")
+    fails(cli(*words, "robustness", "--set", "robustness.share=0"), "robustness: share must be")
+    fails(cli(*words, "robustness:pairs"), "robustness:pairs measures data of your own")
+    fails(cli(*words, "robustness:none.csv"), "robustness:none.csv: there is no file none.csv")
+    fails(cli(*words, "robustness", "--columns", "text=1"), "--columns does not apply to protocol robustness")
+    code, out, err = cli(*words, "robustness", "--output", "one")
+    assert code == 0 and "STS-B, typo" in out and "auc by part" in out, err
+    assert "STS-B: edited of " in err and "typo " in err
+    code, out, err = cli("compare", "one", "one")
+    assert code == 0, err
+    with pytest.raises(StsbenchError, match="robustness has no setting 'source'"):
+        Path("q.csv").write_text("text,kept,changed\na b,b a c,d\n")
+        evaluate("lexical:token-set", protocol="robustness:q.csv", output="q", settings={"robustness.source": "stsb/dev"})
+
+
+def test_all_does_not_run_it():
+    parts, left_out = plan(["all"], None, {})
+    assert "robustness" not in {part.protocol.name for part in parts} and not any("robustness" in name for name in left_out)
+    (part,), _ = plan(["robustness"], None, {"robustness": {"source": "sts14/test"}})
+    assert part.tasks == {"STS14": "sts14/test"}
+
+
+def test_observations_that_contradict_each_other_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_pairs(tmp_path, pairs(30))
+    evaluate("lexical:token-set", output="run", protocol="robustness:pairs:p.tsv", resamples=0)
+    ((_, record),) = load_records(Path("run"))
+    observations = observations_of("run", record)
+    (part,), _ = plan(["robustness:pairs:p.tsv"], None, {})
+    assert part.protocol.contradiction(observations, record) == ""
+    for key, fault in (("near", "similarities of them"), ("moved", "pairs of them")):
+        kept = observations.arrays[key]
+        observations.arrays[key] = kept[:-1]
+        assert fault in part.protocol.contradiction(observations, record)
+        observations.arrays[key] = kept
+    del observations.arrays["moved"]
+    assert "lack moved" in part.protocol.contradiction(observations, record)
