@@ -1,4 +1,4 @@
-"""Edits after which a sentence means something else. Each is a pure function of the text and a generator, and gives None
+"""Edits after which a sentence means something else. Each is a pure function of the text and a generator, and returns None
 where it does not apply."""
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def negation(text: str, rng: Rng) -> str | None:
         return with_spans(text, {(start, end): new})
     if NEGATIVE & set(lower):
         return None
-    places = [i for i in range(1, len(words) - 1) if _takes_not(text, words, lower, i)]
-    main = [i for i in places if lower[i - 1] not in RELATIVE] or places
+    positions = [i for i in range(1, len(words) - 1) if _takes_not(text, words, lower, i)]
+    main = [i for i in positions if lower[i - 1] not in RELATIVE] or positions
     return with_spans(text, {(words[main[0]].end, words[main[0]].end): " not"}) if main else None
 
 
@@ -134,10 +134,10 @@ def number(text: str, rng: Rng) -> str | None:
     (True, None)
     """
     words = words_of(text)
-    places = list(numbers(text, words))
-    if not places:
+    positions = list(numbers(text, words))
+    if not positions:
         return None
-    i = pick(places, rng)
+    i = pick(positions, rng)
     word = words[i]
     if NUMBER.fullmatch(word.text):
         at = 3 if _YEAR.fullmatch(word.text) else 0

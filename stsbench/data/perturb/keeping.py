@@ -1,4 +1,4 @@
-"""Edits after which a sentence means what it meant. Each is a pure function of the text and a generator, and gives None
+"""Edits after which a sentence means what it meant. Each is a pure function of the text and a generator, and returns None
 where it does not apply."""
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ def number_word(text: str, rng: Rng) -> str | None:
         if word.lower in NUMBER_WORDS:
             options[i] = str(NUMBER_WORDS[word.lower])
         elif word.text in _FIGURES and (text[: word.start].rstrip()[-1:] or " ") not in _CURRENCY:
-            beside = [words[j].lower for j in (i - 1, i + 1) if 0 <= j < len(words)]
+            neighbours = [words[j].lower for j in (i - 1, i + 1) if 0 <= j < len(words)]
             if text[word.end :].lstrip()[:1] not in ("%", "°") and not any(
-                one in LARGE_NUMBERS or one in NUMBER_WORDS or NUMBER.fullmatch(one) for one in beside
+                one in LARGE_NUMBERS or one in NUMBER_WORDS or NUMBER.fullmatch(one) for one in neighbours
             ):
                 options[i] = _FIGURES[word.text]
     if not options:

@@ -66,6 +66,6 @@ def numbers(text: str, words: Sequence[Word]) -> Iterator[int]:
             if not (before and before in "-+/#.,'’") and not (after and after in "/+'’-") and not clock:
                 yield at
         elif word.lower in NUMBER_WORDS:
-            beside = {words[i].lower for i in (at - 1, at + 1) if 0 <= i < len(words)}
-            if not beside & (NUMBER_WORDS.keys() | LARGE_NUMBERS) and not any(NUMBER.fullmatch(one) for one in beside):
+            near = {words[i].lower for i in (at - 1, at + 1) if 0 <= i < len(words)}
+            if not near & (NUMBER_WORDS.keys() | LARGE_NUMBERS) and not any(NUMBER.fullmatch(one) for one in near):
                 yield at
