@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.sets.scripts import letters
 from stsbench.data.sets.sets import DataSet, PairSet, path_name
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
@@ -329,11 +330,7 @@ def _redrawn(observations: Observations, resamples: int, seed: tuple[int, str]) 
 
 def pair_keys(first: Sequence[str], second: Sequence[str]) -> NDArray[np.uint64]:
     """uint64 (n,): one number a pair of sentences, whatever their order, letter case, spaces and punctuation."""
-    return np.array([_key(sorted((_letters(a), _letters(b)))) for a, b in zip(first, second, strict=True)], dtype=np.uint64)
-
-
-def _letters(text: str) -> str:
-    return "".join(letter for letter in text.casefold() if letter.isalnum())
+    return np.array([_key(sorted((letters(a), letters(b)))) for a, b in zip(first, second, strict=True)], dtype=np.uint64)
 
 
 def _key(texts: Sequence[str]) -> int:
