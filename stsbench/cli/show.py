@@ -65,7 +65,7 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
         for entry in entries():
             echo(f"{entry.id:20} {entry.text_version:9} {entry.total:6} {entry.licence}")
         for item in LANGUAGES:
-            echo(f"{item.id:20} {'mteb':9} {item.pairs:6} --tasks {item.task}: {item.languages}; licence {item.licence}")
+            echo(f"{item.id:20} {'own':9} {item.pairs:6} --tasks {item.task}: {item.languages}; licence {item.licence}")
     elif what == "methods":
         _list_methods()
     else:
