@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.sets.languages import LANGUAGES
+from stsbench.data.sets.scripts import letters
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
@@ -65,6 +67,10 @@ class StsSettings(Settings):
     )
 
 
+class AverageSettings(StsSettings):
+    average: SomeOf[Text] = setting(..., "the tasks whose mean is Avg", "the paper of the preset", by="--protocol zh")
+
+
 class FileSettings(StsSettings):
     file: Text = setting(..., "the name of the user's file of scored pairs", "our choice", by="--protocol sts:FILE")
     columns: Text | None = setting(
@@ -92,23 +98,23 @@ class StsProtocol(Protocol):
     hub_task: ClassVar[str] = "sentence-similarity"
     position: ClassVar[int] = 0
     cosmetic: ClassVar[frozenset[str]] = frozenset(
-        {"aggregations", "metrics", "resamples", "seed", "file", "columns", "pearson_interval"}
+        {"aggregations", "metrics", "resamples", "seed", "file", "columns", "pearson_interval", "average"}
     )
-    on_request: ClassVar[frozenset[str]] = frozenset({"SICK-R-MTEB"})
+    on_request: ClassVar[frozenset[str]] = frozenset({"SICK-R-MTEB", *(item.task for item in LANGUAGES)})
     averaged: tuple[str, ...] = AVERAGED
     variants: ClassVar[dict[str, dict[str, Any]]] = {how: {"aggregations": [how]} for how in AGGREGATIONS}
     path_setting: ClassVar[str] = "file"
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         super().__init__(settings, label)
-        self.averaged = () if self.user_path else AVERAGED
+        self.averaged = () if self.user_path else tuple(self.settings.get("average", AVERAGED))
 
     @classmethod
     def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
-        return FileSettings if "file" in settings else StsSettings
+        return FileSettings if "file" in settings else AverageSettings if "average" in settings else StsSettings
 
     def tasks(self) -> dict[str, str]:
-        return self.user_tasks or dict(TASKS)
+        return self.user_tasks or {**TASKS, **{item.task: item.id for item in LANGUAGES}}
 
     def load(self, set_id: str) -> DataSet | None:
         if not self.user_path or set_id != f"own:{self.user_path}":
@@ -246,8 +252,8 @@ class StsProtocol(Protocol):
         drawn: list[Drawn] = [{} for _ in observed]
         by_pairs: dict[tuple[bytes, ...], list[int]] = {}
         for at, tasks in enumerate(observed):
-            if set(AVERAGED) <= tasks.keys():
-                keys = (tasks[task][0].arrays["pair"] for task in AVERAGED)
+            if self.averaged and set(self.averaged) <= tasks.keys():
+                keys = (tasks[task][0].arrays["pair"] for task in self.averaged)
                 by_pairs.setdefault(tuple(key.astype("<u8").tobytes() for key in keys), []).append(at)
         for pairs, indices in by_pairs.items():
             counts = _pair_counts(pairs, resamples, seed)
@@ -261,7 +267,7 @@ class StsProtocol(Protocol):
     ) -> list[Drawn]:
         """The average's draws of encoders that met the same pairs; counts: (resamples, n) of each task."""
         parts: list[dict[Any, list[NDArray[np.float64]]]] = [{} for _ in observed]
-        for task, weights in zip(AVERAGED, counts, strict=True):
+        for task, weights in zip(self.averaged, counts, strict=True):
             of_task = [tasks[task][0] for tasks in observed]
             for indices in grouped(of_task, ("gold", "subset"), ("subsets",)):
                 many = self._weighted([of_task[at] for at in indices], blocks_of(weights))
@@ -269,22 +275,22 @@ class StsProtocol(Protocol):
                     for key, values in draws.items():
                         if key[0] is None:
                             parts[at].setdefault(key, []).append(values)
-        return [{key: np.mean(values, axis=0) for key, values in part.items() if len(values) == len(AVERAGED)}
+        return [{key: np.mean(values, axis=0) for key, values in part.items() if len(values) == len(self.averaged)}
                 for part in parts]
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
         """The STS average, twice: `Avg` of two-decimal scores as papers print it, `Avg-full` of unrounded scores.
 
-        Only where all seven tasks were scored: a mean over fewer is no STS average.
+        Only where all seven tasks were scored, or all of a preset's: a mean over fewer is no STS average.
         """
         whole = (row for record in records for row in record.scores if row.subset is None)
         by_score = {(row.task, row.aggregation, row.metric): row for row in whole}
         rows = []
         for metric in self.settings["metrics"]:
             for how in self.settings["aggregations"]:
-                seven = [by_score.get((task, how, metric)) for task in AVERAGED]
-                chosen = [row for row in seven if row is not None]
-                if len(chosen) < len(seven):
+                all_of_them = [by_score.get((task, how, metric)) for task in self.averaged]
+                chosen = [row for row in all_of_them if row is not None]
+                if not chosen or len(chosen) < len(all_of_them):
                     continue
                 values, n = [row.value for row in chosen], sum(row.n for row in chosen)
                 common = {"protocol": self.label, "aggregation": how, "metric": metric, "n": n}
@@ -326,11 +332,7 @@ def _redrawn(observations: Observations, resamples: int, seed: tuple[int, str]) 
 
 def pair_keys(first: Sequence[str], second: Sequence[str]) -> NDArray[np.uint64]:
     """uint64 (n,): one number a pair of sentences, whatever their order, letter case, spaces and punctuation."""
-    return np.array([_key(sorted((_letters(a), _letters(b)))) for a, b in zip(first, second, strict=True)], dtype=np.uint64)
-
-
-def _letters(text: str) -> str:
-    return "".join(letter for letter in text.casefold() if letter.isalnum())
+    return np.array([_key(sorted((letters(a), letters(b)))) for a, b in zip(first, second, strict=True)], dtype=np.uint64)
 
 
 def _key(texts: Sequence[str]) -> int:

@@ -46,7 +46,8 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
         from stsbench.encoders.load import kinds as encoder_kinds
 
         echo("minilm, a Hub id, a transformers or sentence-transformers folder")
-        echo("lexical:token-set, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, python:module:callable, mteb:NAME")
+        echo("lexical:token-set, lexical:char-ngrams, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, "
+             "python:module:callable, mteb:NAME")
         echo("onnx:FILE, openvino:FILE: an exported model (extras onnx, openvino)")
         echo("openai:NAME: a model behind a server (--base-url URL, extra api)")
         echo(f"kinds: {', '.join(encoder_kinds())}")
@@ -59,9 +60,12 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
         _columns([(name, load_post(name).source) for name in post_names()])
     elif what == "data":
         from stsbench.data.sets.catalog import entries
+        from stsbench.data.sets.languages import LANGUAGES
 
         for entry in entries():
             echo(f"{entry.id:20} {entry.text_version:9} {entry.total:6} {entry.licence}")
+        for item in LANGUAGES:
+            echo(f"{item.id:20} {'own':9} {item.pairs:6} --tasks {item.task}: {item.languages}; licence {item.licence}")
     elif what == "methods":
         _list_methods()
     else:

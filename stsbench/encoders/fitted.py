@@ -9,6 +9,11 @@ from collections.abc import Collection, Sequence
 
 from stsbench.data.sets.sets import FROM_MTEB
 
+# Sets of one set's sentences: what mteb loads, STS-B in its second version and beside its translations.
+SAME_SENTENCES = {
+    FROM_MTEB + "STSBenchmark": "stsb/test", FROM_MTEB + "SICK-R": "sick-r/mteb", "stsb.v2/test": "stsb/test",
+    "stsb-multi/test": "stsb/test",
+}
 STATE = "post_state"  # in a spec's options: the digest of what the fitting of a post-processing found
 
 
@@ -38,5 +43,5 @@ def was_trained_on(trained_on: Collection[str], set_id: str) -> bool:
 
     trained_on: data (sts12), which stand for all of their sets, or one set (sick-r/mteb).
     """
-    name = {FROM_MTEB + "STSBenchmark": "stsb/test", FROM_MTEB + "SICK-R": "sick-r/mteb"}.get(set_id, set_id)
+    name = SAME_SENTENCES.get(set_id, set_id)
     return name in trained_on or name.removeprefix(FROM_MTEB).partition("/")[0].lower() in trained_on

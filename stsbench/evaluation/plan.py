@@ -26,12 +26,14 @@ Settings = Mapping[str, Mapping[str, Any]]  # protocol name, or "" for every pro
 
 @dataclass(frozen=True)
 class Planned:
-    """One protocol to run. label: as the user named it; tasks: task -> set id; note: what the preset leaves out."""
+    """One protocol to run. label: as the user named it; tasks: task -> set id; note: what the preset leaves out;
+    named: whether the preset names its tasks, so that those measured on request are meant, too."""
 
     label: str
     protocol: Protocol
     tasks: dict[str, str]
     note: str = ""
+    named: bool = False
 
 
 def presets() -> dict[str, dict[str, Any]]:
@@ -69,7 +71,7 @@ def plan(
     wanted = pick_tasks(everything, tasks, owner)
     chosen = []
     for part in parts.values():
-        unasked = part.protocol.on_request if tasks is None else ()
+        unasked = part.protocol.on_request if tasks is None and not part.named else ()
         if tasks_wanted := {task: id for task, id in part.tasks.items() if task in wanted and task not in unasked}:
             chosen.append(replace(part, tasks=tasks_wanted))
         elif part.label not in papers:
@@ -172,7 +174,7 @@ def _parts(name: str, settings: Settings, left_out: dict[str, str]) -> Iterator[
         for part in paper["parts"]:
             protocol = _built(name, load_protocol(part["protocol"]), part.get("settings", {}), settings)
             within = pick_tasks(protocol.tasks(), part.get("tasks"), f"protocol {name}")
-            yield Planned(name, protocol, within, paper.get("left_out", ""))
+            yield Planned(name, protocol, within, paper.get("left_out", ""), "tasks" in part)
     else:
         protocol = protocol_of(name, settings)
         if not protocol.tasks() and protocol.path_setting:

@@ -28,6 +28,7 @@ from stsbench.wording import counts_listed
 GROUP = "stsbench.protocols"  # entry points; each names a class
 MTEB_NAMES = {  # ours -> mteb's, where the same texts have another name there
     "STS-B": "STSBenchmark", "STS-B-dev": "STSBenchmark", "STS-B-whole": "STSBenchmark", "SICK-R-MTEB": "SICK-R",
+    "STS-B-zh": "STSB",
 }
 
 

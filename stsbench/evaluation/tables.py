@@ -122,10 +122,11 @@ def remarks(result: Scores) -> list[str]:
     for label, protocol in sorted({record.protocol.label: record.protocol for record in result.records}.items()):
         kind = load_protocol(protocol.name)
         others = any(part["protocol"] != kind.name for part in presets().get(label, {}).get("parts", ()))
-        if others or not kind.averaged or kind.path_setting in protocol.settings:
+        averaged = kind(protocol.settings).averaged
+        if others or not averaged:
             continue  # a paper with a trained head, too, reports other averages, or none
         if not any(row.task == "Avg" for row in result.rows if row.protocol == label):
-            lines.append(f"No average for {label}: the {kind.title} average is the mean of all {len(kind.averaged)} tasks.")
+            lines.append(f"No average for {label}: the {kind.title} average is the mean of all {len(averaged)} tasks.")
     unknown = list(dict.fromkeys(record.data.id for record in result.records if not record.data.known))
     if unknown:
         lines.append(f"* Data differ from the catalog: {', '.join(unknown)}. Not comparable with other results.")

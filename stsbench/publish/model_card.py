@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from stsbench.data.sets.languages import BY_ID
 from stsbench.data.sets.sets import FROM_MTEB
 from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.encoders.prompt.prompt import described
@@ -183,7 +184,7 @@ def _limits(result: Scores, groups: Sequence[Group]) -> Iterable[str]:
     if strange := _ids(record for record in records if not record.data.known and record.data.text_version != "own"):
         yield f"Any other result: the files of {strange} are not those that the catalog knows."
     unlisted = (record for record in records if record.data.text_version == "own")
-    if ids := _ids(record for record in unlisted if not record.data.id.startswith(FROM_MTEB)):
+    if ids := _ids(record for record in unlisted if not (record.data.id.startswith(FROM_MTEB) or record.data.id in BY_ID)):
         yield f"Anything not measured on the same data: {ids} is the user's own."
     if sets := {str(other) for record in records for other in record.protocol.settings.get("without_overlap") or ()}:
         yield f"The published STS tasks: pairs that share a sentence with {plain(', '.join(sorted(sets)))} were left out."

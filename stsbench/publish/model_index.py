@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stsbench.data.sets.catalog import entries, entry
+from stsbench.data.sets.languages import BY_ID
 from stsbench.data.sets.sets import FROM_MTEB
 from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.evaluation.plan import metric_of
@@ -192,7 +193,7 @@ def _is_part(record: Record) -> bool:
 def parts_of(record: Record) -> list[str]:
     """What a record was measured on, with all that makes its scores incomparable."""
     data, fitted = record.data, record.encoder.spec.get("fitted_on")
-    parts = [TEXT[data.text_version]]
+    parts = ["as mteb defines it"] if data.id in BY_ID else [TEXT[data.text_version]]
     if data.id.startswith(FROM_MTEB):
         return ["loaded by mteb from the Hub"]
     if hub_revision(data.id, data.text_version, data.known, data.n):

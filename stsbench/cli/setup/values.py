@@ -35,7 +35,7 @@ def _models(ctx: click.Context, incomplete: str) -> Completed:
     """Kinds of encoders with what stands behind their colon where that is known; else files, a model folder among them."""
     from stsbench.registry import names
 
-    words = ["minilm", "lexical:token-set", "lexical:tfidf"]
+    words = ["minilm", "lexical:token-set", "lexical:char-ngrams", "lexical:tfidf"]
     words += [f"{kind}:" for kind in names("stsbench.encoders") if kind not in ("transformers", "lexical")]
     _, colon, file = incomplete.partition(":")
     return _beginning(words, incomplete) or ([] if colon and not file else [CompletionItem(incomplete, type="file")])

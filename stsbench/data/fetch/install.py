@@ -12,6 +12,7 @@ from pathlib import Path
 
 from stsbench.data.fetch.lock import read_lock, remember
 from stsbench.data.sets.catalog import catalog, entries
+from stsbench.data.sets.languages import copied_files, is_copied
 from stsbench.errors import DataError
 from stsbench.files import lock_file, sha256_file
 
@@ -61,7 +62,8 @@ def expected(root: Path) -> dict[str, str]:
     """Every file a data folder may hold -> its sha256 from catalog or lock ("" for a raw file never seen)."""
     locked = read_lock(root)
     raw = {name: digest or locked.get(name, "") for item in entries("raw") for name, digest in item.files.items()}
-    return catalog().files | raw | {text.path: locked.get(text.path, "") for text in catalog().training.values()}
+    others = [*(text.path for text in catalog().training.values()), *copied_files(root)]
+    return catalog().files | raw | {name: locked.get(name, "") for name in others}
 
 
 def install(files: Mapping[str, Path], root: Path, *, source: str, strict: bool = False) -> FetchReport:
@@ -70,7 +72,7 @@ def install(files: Mapping[str, Path], root: Path, *, source: str, strict: bool 
     SentEval archives begin at `STS/…`, at `downstream/STS/…` or higher: the beginning is found from the known names.
     Raises DataError, `root` untouched, when nothing is known, and with `strict` when a file differs or is missing.
     """
-    known = expected(root)
+    known = {name: "" for name in files if is_copied(name)} | expected(root)
     known_files = _known_names(files, known)
     if not known_files:
         raise DataError(f"{source} contains none of the benchmark's files")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.data.sets.scripts import words
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.errors import DataError
 
@@ -35,8 +36,13 @@ class OverlapReport:
 
 
 def normalise(text: str) -> str:
-    """Lower case, letters and digits only, one space between; Moses' HTML entities (&apos;) count as punctuation."""
-    return " ".join(_WORDS.findall(html.unescape(text).lower()))
+    """Lower case, letters and digits only, one space between; Moses' HTML entities (&apos;) count as punctuation.
+
+    In any script: vowel signs and accents belong to their letters, widths do not count, and ideographs, kana and Thai, which
+    have no spaces between words, get none for their punctuation.
+    """
+    text = html.unescape(text).lower()
+    return " ".join(_WORDS.findall(text)) if text.isascii() else words(text)
 
 
 def overlap(target: DataSet, others: Sequence[DataSet]) -> OverlapReport:

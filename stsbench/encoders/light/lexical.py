@@ -1,9 +1,10 @@
 """Encoders that know words and nothing else: the floor any trained encoder has to beat.
 
-`lexical:token-set`  binary vector of the distinct tokens of a text, cut as bert-base-uncased cuts before word pieces
-`lexical:tfidf`      scikit-learn's TfidfVectorizer, which must be fitted on named texts first
+`lexical:token-set`    binary vector of the distinct tokens of a text, cut as bert-base-uncased cuts before word pieces
+`lexical:char-ngrams`  binary vector of the distinct character n-grams of a text, whatever stands between its words
+`lexical:tfidf`        scikit-learn's TfidfVectorizer, which must be fitted on named texts first
 
-Both give scipy CSR matrices, and neither is cached: computing them costs less than reading them back.
+All give scipy CSR matrices, and none is cached: computing them costs less than reading them back.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import hashlib
-from collections.abc import Sequence
-from typing import Any
+import unicodedata
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from stsbench.data.sets.scripts import unified
 from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
 from stsbench.encoders.fitted import named_source, shortened
 from stsbench.errors import EncoderError
@@ -50,32 +54,23 @@ class Lexical(Encoder):
         return LEXICAL[argument]()
 
 
-class TokenSet(Lexical):
-    """Binary bag of tokens: lower-cased, accents stripped, split as BERT's BasicTokenizer does.
+class Bag(Lexical):
+    """Binary bag of what `tokens` cuts a text into.
 
     The vocabulary grows with every call, so a column means the same token in all matrices of one instance; a later
     matrix may be wider than an earlier one (`earlier.resize(...)` widens it). A text without tokens is a zero row.
     """
 
     def __init__(self) -> None:
-        from tokenizers.normalizers import BertNormalizer
-        from tokenizers.pre_tokenizers import BertPreTokenizer
-
-        # Every setting stated: BertNormalizer's defaults tie strip_accents to lowercase only implicitly.
-        settings = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": True, "lowercase": True}
-        self._normalizer = BertNormalizer(**settings)
-        self._splitter = BertPreTokenizer()
         self._columns: dict[str, int] = {}
-        self.spec = _spec("lexical:token-set", 1, {"tokens": "bert-pretokenizer", "values": "binary", **settings})
 
-    def as_timed(self, texts: Sequence[str]) -> TokenSet:
-        """A copy with a vocabulary of its own."""
-        return TokenSet()
-
+    @abstractmethod
     def tokens(self, text: str) -> list[str]:
         """The tokens of one text, in order, repeats included."""
-        normal = self._normalizer.normalize_str(text)
-        return [token for token, _ in self._splitter.pre_tokenize_str(normal)]
+
+    def as_timed(self, texts: Sequence[str]) -> Self:
+        """A copy with a vocabulary of its own."""
+        return type(self)()
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 CSR (n, size of the vocabulary so far), ones at the tokens each text contains."""
@@ -90,6 +85,56 @@ class TokenSet(Lexical):
         if progress is not None:
             progress(len(texts))
         return Encoded(vectors, np.zeros(len(texts), dtype=bool))
+
+
+class TokenSet(Bag):
+    """Lower-cased tokens, accents stripped, split as BERT's BasicTokenizer does.
+
+    Every ideograph is a token; a phrase in kana or Thai, which have no spaces between words, is a single one, and combining
+    vowel signs are stripped with the accents: `CharNgrams` is for those.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        from tokenizers.normalizers import BertNormalizer
+        from tokenizers.pre_tokenizers import BertPreTokenizer
+
+        # Every setting stated: BertNormalizer's defaults tie strip_accents to lowercase only implicitly.
+        settings = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": True, "lowercase": True}
+        self._normalizer = BertNormalizer(**settings)
+        self._splitter = BertPreTokenizer()
+        self.spec = _spec("lexical:token-set", 1, {"tokens": "bert-pretokenizer", "values": "binary", **settings})
+
+    def tokens(self, text: str) -> list[str]:
+        """The tokens of one text, in order, repeats included."""
+        normal = self._normalizer.normalize_str(text)
+        return [token for token, _ in self._splitter.pre_tokenize_str(normal)]
+
+
+class CharNgrams(Bag):
+    """Runs of one to three characters, without case and width, one space for any white space.
+
+    Nothing is cut into words, so that scripts without spaces between words are read like others: two characters are a common
+    length of a word written in ideographs, three of a stem elsewhere. Accents and vowel signs count; characters that only
+    say how a text is laid out (its direction, where it may break) do not.
+
+    >>> CharNgrams().tokens("ＡＢ　東")
+    ['a', 'b', '東', 'ab', 'b ', ' 東', 'ab ', 'b 東']
+    """
+
+    lengths = (1, 2, 3)
+
+    def __init__(self) -> None:
+        super().__init__()
+        about = {"tokens": "character n-grams", "lengths": list(self.lengths), "values": "binary", "lowercase": True}
+        self.spec = _spec("lexical:char-ngrams", 1, about)
+
+    def tokens(self, text: str) -> list[str]:
+        """The n-grams of one text, the shortest first, repeats included; a space alone is none."""
+        visible = "".join(letter for letter in unified(text) if letter.isascii() or unicodedata.category(letter) != "Cf")
+        plain = " ".join(visible.casefold().split())
+        grams = (plain[at : at + length] for length in self.lengths for at in range(len(plain) - length + 1))
+        return [gram for gram in grams if gram != " "]
 
 
 class TfIdf(Lexical):
@@ -133,4 +178,4 @@ class TfIdf(Lexical):
         return Encoded(vectors, np.zeros(len(texts), dtype=bool))
 
 
-LEXICAL: dict[str, type[TokenSet] | type[TfIdf]] = {"token-set": TokenSet, "tfidf": TfIdf}
+LEXICAL: dict[str, Callable[[], Encoder]] = {"token-set": TokenSet, "char-ngrams": CharNgrams, "tfidf": TfIdf}

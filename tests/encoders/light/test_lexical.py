@@ -121,7 +121,7 @@ def test_load_finds_light_encoders_and_suggests():
     assert isinstance(load_encoder("lexical:tfidf", device="cuda", batch_tokens=9, offline=True), TfIdf)
     with pytest.raises(EncoderError, match="did you mean 'lexical:token-set'"):
         load_encoder("lexical:tokenset")
-    with pytest.raises(EncoderError, match="known are lexical:token-set, lexical:tfidf"):
+    with pytest.raises(EncoderError, match="known are lexical:token-set, lexical:char-ngrams, lexical:tfidf"):
         load_encoder("lexical:zzz")
     with pytest.raises(EncoderError, match="did you mean 'lexical:'"):
         load_encoder("lexcal:token-set")

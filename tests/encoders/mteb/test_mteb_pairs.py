@@ -1,0 +1,199 @@
+"""Sets that mteb defines, read from small copies of their repositories: the pairs, and mteb's own scores on the copies."""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mteb")
+from mteb_folders import ITEMS, PAIRS, write
+
+from stsbench import evaluate, load_encoder, to_mteb
+from stsbench.data.fetch.bundle import install_bundle, write_bundle
+from stsbench.data.sets.languages import BY_ID, LANGUAGES
+from stsbench.encoders.mteb.pairs import load_pairs
+from stsbench.encoders.mteb_import import undisturbed
+from stsbench.errors import DataError, MissingDataError, StsbenchError
+from stsbench.evaluation.plan import plan
+from stsbench.evaluation.rescore import score_again
+from stsbench.protocols.sts import AVERAGED
+
+FIVE = ["ATEC", "BQ", "LCQMC", "PAWSX", "STS-B-zh"]
+
+
+def letters(texts):
+    """Counts of letters, hashed into 96 columns, and a little of the text's length."""
+    vectors = np.zeros((len(texts), 97), dtype=np.float32)
+    for row, text in enumerate(texts):
+        for letter in text:
+            vectors[row, zlib.crc32(letter.encode()) % 96] += 1
+        vectors[row, 96] = len(text) / 7
+    return vectors
+
+
+MODEL = {"model": letters, "no_cache": True}
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory):
+    """A data folder with all copies, and what mteb.evaluate says of its tasks on them: main score, and scores by subset."""
+    root = tmp_path_factory.mktemp("data")
+    expected = {}
+    with undisturbed() as mteb:
+        encoder = to_mteb(load_encoder(letters))
+        for item in LANGUAGES:
+            task = write(root, item)
+            done = mteb.evaluate(encoder, task, cache=None, co2_tracker=False, show_progress_bar=False)
+            assert not done.exceptions
+            (result,) = done.task_results
+            assert list(result.scores) == [item.split]
+            expected[item.task] = result.get_score(), {one["hf_subset"]: one for one in result.scores[item.split]}
+    return root, expected
+
+
+@pytest.fixture(scope="module")
+def measured(copies, tmp_path_factory):
+    return evaluate(**MODEL, protocol="sts", tasks=[item.task for item in LANGUAGES], data_dir=copies[0], resamples=60,
+                    output=tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.mark.parametrize("item", LANGUAGES, ids=lambda item: item.task)
+def test_its_scores_are_mteb_s(item, copies, measured):
+    main, of_subsets = copies[1][item.task]
+    rows = {(row.subset, row.aggregation, row.metric): row for row in measured.rows if row.task == item.task}
+    assert rows[None, "mean", "spearman"].value == pytest.approx(100 * main, abs=1e-2)  # 1e-4 of 1
+    several = len(of_subsets) > 1
+    for name, scores in of_subsets.items():
+        for metric in ("spearman", "pearson"):
+            row = rows[(name, None, metric) if several else (None, "all", metric)]
+            assert row.value == pytest.approx(100 * scores[f"cosine_{metric}"], abs=1e-2)
+            assert row.n == PAIRS and row.low < row.high
+    assert {"all", "mean", "wmean"} == {how for _, how, _ in rows if how}
+
+
+def test_no_average_and_the_record(copies, measured):
+    assert not [row for row in measured.rows if row.task.startswith("Avg")]
+    assert score_again(measured.folder).rows == measured.rows
+    (record,) = [record for record in measured.records if record.data.task == "STS17"]
+    assert (record.data.id, record.data.text_version, record.data.known) == ("sts17/test", "own", False)
+    assert record.data.subsets == dict.fromkeys(copies[1]["STS17"][1], PAIRS)
+    assert record.data.warnings[0] == "STS17 ko-ko holds 14 pairs, mteb's statistics say 2846"
+
+
+def test_the_chinese_preset_averages_its_five_sets(copies):
+    result = evaluate(**MODEL, protocol="zh", data_dir=copies[0], resamples=60)
+    rows = {row.task: row for row in result.rows}
+    assert list(rows) == [*FIVE, "Avg", "Avg-full"]
+    assert {(row.protocol, row.metric, row.aggregation) for row in rows.values()} == {("zh", "spearman", "all")}
+    assert rows["Avg-full"].value == pytest.approx(100 * np.mean([copies[1][task][0] for task in FIVE]), abs=1e-2)
+    assert rows["Avg"].value == pytest.approx(rows["Avg-full"].value, abs=0.01) and rows["Avg"].low < rows["Avg"].high
+    some = evaluate(**MODEL, protocol="zh", tasks="BQ,LCQMC", data_dir=copies[0], resamples=0)
+    assert [row.task for row in some.rows] == ["BQ", "LCQMC"]
+    assert "No average for zh: the STS average is the mean of all 5 tasks." in str(some)
+
+
+def test_they_are_measured_only_where_named():
+    (part,), _ = plan(["sts"], None, {})
+    assert tuple(part.tasks) == AVERAGED
+    (part,), _ = plan(["zh"], None, {})
+    assert list(part.tasks) == FIVE and part.protocol.averaged == tuple(FIVE)
+    (part,), _ = plan(["sts:mean"], ["sts17", "JSTS"], {})
+    assert part.tasks == {"STS17": "sts17/test", "JSTS": "jsts/validation"}
+    with pytest.raises(StsbenchError, match=r"average"):
+        plan(["sts"], None, {"sts": {"average": ["STS12"]}})
+
+
+def test_ids_and_names_are_mteb_s():
+    with undisturbed() as mteb:
+        for item in LANGUAGES:
+            task = mteb.get_task(item.name)
+            assert task.metadata.type == "STS" and task.metadata.dataset["revision"]
+            assert task.metadata.dataset["path"] == item.repository
+            assert item.split == ("test" if "test" in task.eval_splits else task.eval_splits[0])
+            statistics = task.metadata.descriptive_stats[item.split]
+            assert (statistics["num_samples"], len(task.hf_subsets)) == (item.pairs, item.subsets)
+    assert len(BY_ID) == len(LANGUAGES)
+
+
+def test_one_copy_read_twice_is_one_set_and_another_row_another(tmp_path):
+    item = ITEMS["JSTS"]
+    write(tmp_path / "one", item)
+    one = load_pairs(item.id, data_dir=tmp_path / "one")
+    write(tmp_path / "other", item)
+    assert load_pairs(item.id, data_dir=tmp_path / "other").digest == one.digest
+    with pytest.raises(DataError, match=r"JSTS holds 14 pairs, mteb's statistics say 1457 \(refused: --strict-data\)"):
+        load_pairs(item.id, data_dir=tmp_path / "one", strict=True)
+
+
+def faulty(folder, change):
+    """The copy of KorSTS with its rows changed."""
+    file = folder / "dkoterwa/kor-sts/test.jsonl"
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    change(rows)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda rows: rows[2].update(score=5.5), r"KorSTS \(.*kor-sts\), test: row 3: the score 5.5 is outside 0-5"),
+    (lambda rows: rows[1].update(sentence1=None), r"row 2: a sentence is not a text"),
+    (lambda rows: rows[4].update(score=None), r"row 5: the score None is not a number"),
+    (lambda rows: [row.pop("sentence2") for row in rows], r"no column sentence2 \(there are sentence1, score\)"),
+    (lambda rows: rows.clear(), r"KorSTS: mteb cannot read|holds no pair"),
+], ids=["range", "text", "number", "column", "empty"])
+def test_faults_of_a_copy(change, message, tmp_path):
+    write(tmp_path, ITEMS["KorSTS"])
+    faulty(tmp_path, change)
+    with pytest.raises(DataError, match=message) as caught:
+        load_pairs("korsts/test", data_dir=tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_copy_without_all_its_subsets_is_refused(tmp_path):
+    write(tmp_path, ITEMS["STS17"], only=("ko-ko", "ar-ar"))
+    with pytest.raises(DataError, match=r"STS17 \(.*\), subset en-ar is not there; the set is all of ko-ko, ar-ar, en-ar"):
+        load_pairs("sts17/test", data_dir=tmp_path)
+
+
+def test_nowhere(tmp_path, monkeypatch):
+    with pytest.raises(MissingDataError, match=r"mteb/JSTS is missing: --data-dir must hold JSTS's files there"):
+        load_pairs("jsts/validation", data_dir=tmp_path)
+    with pytest.raises(DataError, match=r"the sample holds nothing of JSTS"):
+        evaluate(**MODEL, protocol="sts", tasks="JSTS", sample=True)
+    monkeypatch.setenv("STSBENCH_DATA", str(tmp_path))
+    with pytest.raises(MissingDataError, match=r"the Hub's mteb/JSTS at [0-9a-f]{12}.* files into DIR/mteb/JSTS"):
+        load_pairs("jsts/validation", offline=True)
+    write(tmp_path, ITEMS["JSTS"])
+    assert load_pairs("jsts/validation", offline=True).origin == str(tmp_path / "mteb/JSTS")
+
+
+def test_through_mteb_s_own_loading(tmp_path, monkeypatch):
+    """Without a copy in a folder mteb loads the revision that it pins: here the Hub's client is a function."""
+    import datasets
+    import mteb.abstasks.abstask as module
+
+    folder = write(tmp_path, ITEMS["STS-B-zh"]).metadata.dataset["path"]
+    asked = []
+
+    def fetched(path, revision, **settings):
+        asked.append((path, revision))
+        return datasets.load_dataset(folder, cache_dir=str(tmp_path / "hub"))
+
+    monkeypatch.setattr(module, "load_dataset", fetched)
+    data = load_pairs("stsb-zh/test")
+    assert asked == [("mteb/STSB", "e036defee8f190911de6fc825a944b928c8cda53")]
+    assert data.origin == "the Hub's mteb/STSB at e036defee8f1, through mteb"
+    assert (data.task, data.order, len(data)) == ("STS-B-zh", ("STS-B-zh",), PAIRS)
+
+
+def test_a_bundle_carries_the_copies(tmp_path):
+    write(tmp_path / "here", ITEMS["JSTS"])
+    (tmp_path / "here/mteb/JSTS/.cache").mkdir()
+    (tmp_path / "here/mteb/JSTS/.cache/kept").write_text("x")
+    assert write_bundle(tmp_path / "here", tmp_path / "b.tar") == ["mteb/JSTS/validation.parquet"]
+    report = install_bundle(tmp_path / "b.tar", tmp_path / "there")
+    assert report.installed == ("mteb/JSTS/validation.parquet",) and not report.changed
+    there = load_pairs("jsts/validation", data_dir=tmp_path / "there")
+    assert there.digest == load_pairs("jsts/validation", data_dir=tmp_path / "here").digest
