@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .api import build as build
     from .api import import_mteb as import_mteb
     from .api import index as index
+    from .api import init as init
     from .api import load as load
     from .api import placement as placement
     from .api import plot as plot
@@ -25,7 +26,8 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .reproduce.prompt_study import prompt_sensitivity as prompt_sensitivity
 
 _PUBLIC = {
-    "Board": "loaded_board", "add": "api", "build": "api", "import_mteb": "api", "index": "api", "load": "api",
+    "Board": "loaded_board", "add": "api", "build": "api", "import_mteb": "api", "index": "api", "init": "api",
+    "load": "api",
     "papers": "reproduce.api", "placement": "api", "plot": "api", "prompt_sensitivity": "reproduce.prompt_study",
     "serve": "api", "submit": "api",
 }
@@ -38,8 +40,8 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Board", "add", "build", "import_mteb", "index", "load", "papers", "placement", "plot", "prompt_sensitivity", "serve",
-    "submit",
+    "Board", "add", "build", "import_mteb", "index", "init", "load", "papers", "placement", "plot", "prompt_sensitivity",
+    "serve", "submit",
 ]
 
 

@@ -13,6 +13,7 @@ from stsbench.leaderboard.ranks import results
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import Added, described
 from stsbench.leaderboard.records.add import add as add_records
+from stsbench.leaderboard.records.board_settings import write_settings
 from stsbench.leaderboard.records.index import Index, write_index
 from stsbench.leaderboard.records.paths import find_board, writable_board
 
@@ -66,6 +67,22 @@ def _stated(
 
 def _fields(stated: Mapping[str, Any]) -> dict[str, Any]:
     return {"flags" if name == "flag" else name: value for name, value in stated.items()}
+
+
+def init(folder: Folder, *, title: str = "Leaderboard") -> Path:
+    """Make a board of your own in a new or empty folder: board.yaml, its settings, and measured/. It needs no git.
+
+    title: the heading of its page. Returns the path of board.yaml. `add`, `build`, `load` and the others take the folder as
+    `board`; the page shows only what you measured, a table for each of your files. Raises StsbenchError where something is
+    there already.
+
+    >>> from stsbench import leaderboard
+    >>> leaderboard.init("tickets", title="Support tickets").as_posix()
+    'tickets/board.yaml'
+    >>> leaderboard.load("tickets")
+    <Board tickets: 0 entries, 0 tabs; print it for the leading one>
+    """
+    return write_settings(Path(folder), title)
 
 
 def load(board: Folder | None = None, *, records: Folder | None = None) -> Board:

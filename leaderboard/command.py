@@ -1,7 +1,8 @@
-"""`stsbench leaderboard`: build the page and tables, add records, look at the page."""
+"""`stsbench leaderboard`: begin a board, build the page and tables, add records, look at the page."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -22,6 +23,24 @@ def leaderboard() -> None:
 
 for command in (add, submit, placement, import_):
     leaderboard.add_command(command)
+
+
+@leaderboard.command(short_help="Make a board of your own.")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--title", default="Leaderboard", show_default=True, help="The heading of its page.")
+def init(folder: Path, title: str) -> None:
+    """Make a board of your own in DIR, a new or empty folder: board.yaml, its settings, and measured/.
+
+    It needs no git and no checkout. `stsbench leaderboard add RUN --board DIR` puts runs on it, `build --board DIR` writes
+    DIR/site/index.html, which opens in any browser. A table for each of your files; the papers' rows are left out unless
+    board.yaml asks for them.
+    """
+    from .api import init as make
+
+    echo(str(make(folder, title=title)))
+    board = shlex.quote(str(folder))
+    echo(f"next: stsbench leaderboard add RUN --board {board} --entry NAME --method TEXT --backbone TEXT --setting "
+         f"unsup|semi|sup, then stsbench leaderboard build --board {board}", err=True)
 
 
 @leaderboard.command(short_help="Check every record, then write the page and the tables.")

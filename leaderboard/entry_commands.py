@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ def add(runs: tuple[Path, ...], board: Path | None, slug: str, records: Path | N
     A new entry needs --method, --backbone and --setting. Runs of several seeds of one method go into one entry. A record
     that was edited, or measured by code with uncommitted changes, is refused. Nothing is ever overwritten.
     """
+    from stsbench.leaderboard.records.board_settings import SETTINGS
+
     from .api import add as add_runs
 
     with as_command():
@@ -34,7 +37,9 @@ def add(runs: tuple[Path, ...], board: Path | None, slug: str, records: Path | N
         echo(f"already there: {counted(len(added.present), 'record')}", err=True)
     for line in added.warnings:
         echo(f"note: {line}", err=True)
-    echo("commit them; `stsbench leaderboard build` makes the page with them", err=True)
+    private = board is not None and (board / SETTINGS).is_file()
+    of_board = f" --board {shlex.quote(str(board))}" if board is not None else ""
+    echo(f"{'' if private else 'commit them; '}`stsbench leaderboard build{of_board}` makes the page with them", err=True)
 
 
 @click.command(short_help="Show what an entry would add, and how to publish it.")

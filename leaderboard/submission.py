@@ -15,6 +15,7 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
+from stsbench.leaderboard.records.board_settings import SETTINGS
 from stsbench.leaderboard.records.entries import Entry, Prompts
 from stsbench.leaderboard.records.index import records_folder
 from stsbench.wording import counted, sized
@@ -131,7 +132,9 @@ def _copied(board: Path, slug: str) -> Iterator[Path]:
         trial = Path(folder) / board.resolve().name
         (trial / "measured").mkdir(parents=True)
         for path in board.iterdir():
-            if path.is_dir() and path.name not in ("measured", SITE):
+            if path.name == SETTINGS:
+                _link(str(path), str(trial / SETTINGS))
+            elif path.is_dir() and path.name not in ("measured", SITE):
                 shutil.copytree(path, trial / path.name, copy_function=_link)
         for path in (board / "measured").iterdir() if (board / "measured").is_dir() else ():
             if path.name == slug:

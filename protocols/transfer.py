@@ -294,7 +294,8 @@ class TransferProtocol(Protocol):
             return exact_solver(x, y, classes, counts=counts)
         from stsbench.probes.lockstep import lockstep_solver
 
-        pace = {key: value for key, value in self.settings.items() if key not in ProbeSettings.model_fields}
+        others = {*ProbeSettings.model_fields, *OwnSettings.model_fields}
+        pace = {key: value for key, value in self.settings.items() if key not in others}
         return _counting(lockstep_solver(x, y, classes, seed=self.settings["seed"], **pace), counts)
 
 

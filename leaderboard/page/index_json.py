@@ -20,7 +20,7 @@ def index(board: Board) -> dict[str, Any]:
     """The index as plain data. Tabs and entries stand in the order of the board, and name their files."""
     return {
         "schema_version": SCHEMA,
-        "updated": updated(board),
+        "updated": updated(board), **({"name": board.name} if board.name else {}),
         "cell": list(CELL),
         "settings": SETTINGS,
         "flags": {
@@ -40,6 +40,8 @@ def updated(board: Board) -> str | None:
 
 def form(tab: Tab) -> str:
     """What a tab's title says behind metric and aggregation: "raw text"; "" for a protocol's defaults."""
+    if tab.form is not None:
+        return tab.form
     _, *rest = re.split(r", ", tab.title)
     return ", ".join(part for part in rest if part != tab.aggregation)
 
@@ -49,10 +51,12 @@ def _tab(tab: Tab) -> dict[str, Any]:
     return {
         "id": tab.id, "group": tab.group, "title": tab.title, "about": tab.about, "metric": tab.metric,
         "aggregation": tab.aggregation, "form": form(tab), "lead": tab.lead, "digits": tab.digits,
-        "columns": [{"name": column, "better": tab.direction(column), "lower_is_better": tab.lower(column)}
+        "columns": [{"name": column, "better": tab.direction(column), "lower_is_better": tab.lower(column),
+                     **({"digits": tab.finer[column]} if column in tab.finer else {})}
                     for column in _columns(tab)],
         "sample": tab.sample, "known_data": tab.known, "measured": len(tab.measured), "published": len(tab.published),
         "file": f"tabs/{tab.id}.json", **({"prompts": prompted} if prompted else {}),
+        **({"user_set": tab.user_set} if tab.user_set else {}),
     }
 
 

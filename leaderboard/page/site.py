@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from html import escape
 from statistics import median
 from typing import Any
 
@@ -28,6 +29,7 @@ def site(board: Board) -> dict[str, str]:
     """
     check(board)
     files = {name: _bundled(name) for name in PAGE} | _both("index", index(board))
+    files["index.html"] = _named(files["index.html"], board.name)
     for tab in board.tabs:
         files |= _both(f"tabs/{tab.id}", tab_shard(board, tab))
         for name, shard in pair_shards(tab).items():
@@ -42,6 +44,14 @@ def _bundled(name: str) -> str:
         return (BUNDLE / name).read_text("utf-8")
     except OSError as error:
         raise StsbenchError(f"{BUNDLE / name}: {error.strerror}; `make web` in a checkout makes it") from error
+
+
+def _named(page: str, name: str) -> str:
+    """The page with the board's name as its title and heading."""
+    for mark in ("title", "h1") if name else ():
+        before, _, rest = page.partition(f"<{mark}>")
+        page = f"{before}<{mark}>{escape(name)}</{mark}>{rest.partition(f'</{mark}>')[2]}"
+    return page
 
 
 def _both(name: str, data: dict[str, Any]) -> dict[str, str]:
@@ -118,7 +128,7 @@ def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
     }
     return {
         **_filled(fields),
-        "scores": {name: scores(row.cells[name], tab.digits) for name in tab.columns if name in row.cells},
+        "scores": {name: scores(row.cells[name], tab.digits_in(name)) for name in tab.columns if name in row.cells},
     }
 
 

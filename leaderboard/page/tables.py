@@ -40,7 +40,7 @@ _TEXTS = ("id", "method", "backbone", "column", "source", "notes")
 
 def markdown_tables(board: Board) -> str:
     """All tabs, those of a group below its heading."""
-    parts = ["# Leaderboard", GENERATED]
+    parts = [f"# {plain_markdown(board.name or 'Leaderboard')}", GENERATED]
     for group in dict.fromkeys(tab.group for tab in board.tabs):
         parts.append(f"## {plain_markdown(group_title(group))}")
         parts += [markdown(tab).rstrip("\n") for tab in board.tabs if tab.group == group]
@@ -268,10 +268,11 @@ def _score(tab: Tab, row: Row, column: str) -> str:
     cell = row.cells.get(column)
     if cell is None:
         return ""
-    text = _fixed(cell.value, tab.digits)
+    digits = tab.digits_in(column)
+    text = _fixed(cell.value, digits)
     if cell.sd is not None:
         # A published sd has the digits of its paper, never more.
-        text += f" ± {_fixed(cell.sd, tab.digits) if row.kind == 'measured' else round(cell.sd, tab.digits)}"
+        text += f" ± {_fixed(cell.sd, digits) if row.kind == 'measured' else round(cell.sd, digits)}"
     if column == tab.lead:
         text += f" ({_interval(cell, tab.digits)})" if _interval(cell, tab.digits) else ""
         text += f", printed {_fixed(row.average_printed, tab.digits)}" if row.average_printed is not None else ""

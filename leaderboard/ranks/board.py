@@ -124,6 +124,13 @@ class Tab:
     notes: tuple[str, ...] = ()  # what is said of the published tables
     pairs: PairTests | None = None
     better: Mapping[str, Better] = field(default_factory=dict)  # column -> which end wins; the lead's is by lower_is_better
+    user_set: str = ""  # the name of the user's file or folder that all rows were measured on
+    finer: Mapping[str, int] = field(default_factory=dict)  # column -> decimals, of those shown with more than `digits`
+    form: str | None = None  # what sets it apart from tabs of the same metric and aggregation; None: as its title says
+
+    def digits_in(self, column: str) -> int:
+        """Decimals that a column is shown with."""
+        return self.finer.get(column, self.digits)
 
     def lower(self, column: str) -> bool:
         """Whether a smaller score in that column is a better one."""
@@ -177,11 +184,12 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class Board:
-    """Everything the page and the tables show."""
+    """Everything the page and the tables show. name: the heading, "" for that of the public board."""
 
     tabs: tuple[Tab, ...]
     entries: Mapping[str, Provenance]
     sensitivity: Sensitivity | None
+    name: str = field(default="", kw_only=True)
 
 
 UNLIKE = ("sts", "transductive", "best-of-n")  # flags that make a score another thing than its neighbours'

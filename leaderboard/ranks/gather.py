@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from stsbench.comparison.costs import bytes_a_vector, cost_of, machine_and_use
 from stsbench.encoders.fitted import fitted_sets, was_trained_on
+from stsbench.evaluation.provenance import why_not_repeatable
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.run_file import RUN
 from stsbench.evaluation.schema import Metric
 from stsbench.evaluation.tables import read_behind
 from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.board_settings import read_settings
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.metrics.ranks import letters, rank_intervals
 
@@ -32,7 +34,7 @@ from .scored import scored_entries
 from .seeds import merged
 from .sensitivity import Tested, sensitivity
 from .significance import Placed, tested
-from .wording import about, digits_of, form, metric_of, slug, title
+from .wording import about, digits_of, finer_columns, form, metric_of, slug, title
 
 Values = NDArray[np.float64]
 MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
@@ -44,14 +46,16 @@ def gather(root: Path, records: str | None = None) -> Board:
     entries, lines = scored_entries(root, records)
     placed = [(entry, line, marks) for entry in entries
               for line, marks in merged(entry, [lines[run.folder] for run in entry.runs])]
-    shipped = root / "published"
-    publications = load_publications(shipped if shipped.is_dir() else None)
+    shipped, settings = root / "published", read_settings(root)
+    shows = settings is None or settings.published
+    publications = load_publications(shipped if shipped.is_dir() else None) if shows else []
     tests: dict[str, Tested] = {}
     prompts = {entry.id: lines_behind(entry, lines) for entry in entries if entry.prompts}
     tabs = _tabs(_grouped(placed), tests, prompts)
     tabs = published_tabs(published_rows(tabs, publications), publications)
     tabs = with_imported(tabs, load_imported(root / FOLDER))
-    return Board(tuple(tabs), {entry.id: _provenance(entry) for entry in entries}, sensitivity(tabs, tests))
+    provenances = {entry.id: _provenance(entry, root.resolve().name) for entry in entries}
+    return Board(tuple(tabs), provenances, sensitivity(tabs, tests), name=settings.title if settings else "")
 
 
 def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:
@@ -68,19 +72,30 @@ def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:
     for item in sorted(placed, key=order):
         line = item[1]
         for digests, members in groups:
-            same = (members[0][1].setting, members[0][1].known) == (line.setting, line.known)
-            if same and all(digests.get(column, digest) == digest for column, digest in line.digests.items()):
+            of_form = members[0][1].key == line.key
+            if of_form and all(digests.get(column, digest) == digest for column, digest in line.digests.items()):
                 digests.update(line.digests)
                 members.append(item)
                 break
         else:
             groups.append((dict(line.digests), [item]))
-    return [members for _, members in groups]
+    made = [members for _, members in groups]
+    return [members for members in made if not _repeats(members, made)]
+
+
+def _repeats(members: Sequence[Placed], groups: Sequence[Sequence[Placed]]) -> bool:
+    """Whether a table of one's own data has the scores of the one over all its items: a file without subsets has one
+    correlation, whatever the aggregation."""
+    first = members[0][1]
+    if not first.user_set or first.setting.aggregation in (None, "all") or any(line.subsets for _, line, _ in members):
+        return False
+    whole = replace(first.setting, aggregation="all"), first.known, first.user_set
+    return any(others[0][1].key == whole and others[0][1].digests == first.digests for others in groups)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A tab before its rows are tested. number: among tabs of one name; reasons: why each member has no rank, or "";
+    """A tab before its rows are tested. number: among tabs of one title; reasons: why each member has no rank, or "";
     able: those that have one; over: each member behind its prompts."""
 
     name: str
@@ -117,14 +132,19 @@ def _tabs(
             id=plan.name, group=first.setting.protocol,
             title=title(first) + (f", data {plan.number}" if plan.number > 1 else ""), about=_about(first, lead, columns),
             metric=first.setting.metric, aggregation=first.setting.aggregation, columns=columns, lead=lead,
-            digits=digits_of(first), lower_is_better=plan.ranked_by.lower,
+            digits=digits_of(first), finer=finer_columns(first), lower_is_better=plan.ranked_by.lower,
             measured=_sorted(plan, ranks), published=(),
             sample=first.sample, known=first.known, settings=json.loads(first.setting.settings),
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
             pairs=_pairs(tests[plan.name]) if len(able) > 1 else None,
             better={column: metric_of(first, column).better for column in columns},
+            user_set=first.user_set, form=_form_of(plan) if first.user_set else None,
         ))
     return tabs
+
+
+def _form_of(plan: _Plan) -> str:
+    return form(plan.members[0][1]) + (f", data {plan.number}" if plan.number > 1 else "")
 
 
 def rounded(values: Sequence[float]) -> Values:
@@ -135,14 +155,16 @@ def rounded(values: Sequence[float]) -> Values:
 def _plans(groups: Sequence[Sequence[Placed]], prompts: Mapping[str, Sequence[Placed]]) -> list[_Plan]:
     plans: list[_Plan] = []
     times: dict[str, int] = {}
+    called: dict[str, int] = {}
     for members in groups:
         first = members[0][1]
         columns = _columns(members)
         lead = next((name for name in (AVERAGE, first.protocol.lead) if name in columns), columns[0])
         name = slug(first)
-        times[name] = number = times.get(name, 0) + 1
+        times[name] = times.get(name, 0) + 1
+        called[title(first)] = number = called.get(title(first), 0) + 1
         ranked_by = metric_of(first, lead)
-        name = f"{name}-data{number}" if number > 1 else name
+        name = f"{name}-data{times[name]}" if times[name] > 1 else name
         never = first.protocol.unranked and f"not ranked: {first.protocol.unranked}"
         if ranked_by.better == "neither" and not never:
             never = f"not ranked: neither a higher nor a lower {first.setting.metric or lead} is better"
@@ -250,6 +272,7 @@ def _row(plan: _Plan, at: int, rank: Rank | None) -> Row:
     if line.protocol.metrics_across:
         notes = [f"{count} texts were cut at the encoder's limit" for count in {max(line.cut.values(), default=0)} if count]
     shown = [item.record for item in loaded.runs[0].records if item.record.protocol.name == line.protocol.name]
+    notes += _uncommitted(loaded)
     notes += [f"texts are read behind {how}" for how in dict.fromkeys(read_behind(shown).values())]
     notes += [over.left_out] if over.left_out else []
     return Row(
@@ -261,7 +284,7 @@ def _row(plan: _Plan, at: int, rank: Rank | None) -> Row:
     )
 
 
-def _provenance(loaded: LoadedEntry) -> Provenance:
+def _provenance(loaded: LoadedEntry, board: str) -> Provenance:
     runs = []
     for run in loaded.runs:
         first = run.records[0].record
@@ -277,11 +300,18 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
             "device": _distinct(about.get("device") for about in provenances),
             "command": _distinct(" ".join(about["command"]) if about.get("command") else None for about in provenances),
             "measured": [end.astimezone(UTC).isoformat() for end in (min(times), max(times))],
-            "records": f"{len(run.records)} in leaderboard/measured/{loaded.id}/{run.folder.name}/{RUN}",
+            "records": f"{len(run.records)} in {board}/measured/{loaded.id}/{run.folder.name}/{RUN}",
         })
     entry = loaded.entry
     prompts = tuple(dict.fromkeys(run.prompt for run in loaded.prompts))
     return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs), prompts, loaded.prompt_entries)
+
+
+def _uncommitted(loaded: LoadedEntry) -> list[str]:
+    """A sentence where code in no commit measured a record: only a board of one's own takes it."""
+    records = [item.record for run in loaded.runs for item in run.records]
+    changed = any(why_not_repeatable(record.provenance.get("git")) for record in records)
+    return ["measured by a checkout with uncommitted changes: nobody can repeat it"] if changed else []
 
 
 def _costs(records: Sequence[Record]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.comparison.comparability import Measured, Setting
+from stsbench.data.sets.sets import path_name
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import ScoreRow
@@ -40,6 +41,16 @@ class ScoreLine:
     sample: bool = False
     known: bool = True  # all of it measured on the catalog's data, or on data that are in no catalog
 
+    @property
+    def user_set(self) -> str:
+        """The name of the user's file or folder that it was measured on; "" for the catalog's data."""
+        return path_name(self.protocol.user_path) if self.protocol.user_path else ""
+
+    @property
+    def key(self) -> tuple[Setting, bool, str]:
+        """What two lines of one table have in common, besides the data themselves."""
+        return self.setting, self.known, self.user_set
+
 
 Parts = dict[str, Measured]  # task -> the record that scored it
 
@@ -61,7 +72,7 @@ def lines_of_runs(runs: Sequence[EntryRun]) -> list[list[ScoreLine]]:
 
 def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
     """A run's lines without averages, and the records behind each."""
-    lines: dict[tuple[Setting, bool], tuple[ScoreLine, Parts]] = {}
+    lines: dict[tuple[Setting, bool, str], tuple[ScoreLine, Parts]] = {}
     for measured in run.records:
         drawn = measured.protocol.drawn(measured.observed(), measured.set_id, RESAMPLES, SEED)
         known = proven(measured.record)
@@ -71,7 +82,8 @@ def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
             if aside or measured.protocol.metric(row.metric).development:
                 continue
             for setting in _settings(measured, row):
-                line, parts = lines.setdefault((setting, known), (ScoreLine(setting, measured.protocol, known=known), {}))
+                new = ScoreLine(setting, measured.protocol, known=known)
+                line, parts = lines.setdefault(new.key, (new, {}))
                 line.sample |= measured.record.data.text_version == "sample"
                 key = (None, row.aggregation, row.metric)
                 if row.subset is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks import results
 from stsbench.leaderboard.records.admission import check_decided
+from stsbench.leaderboard.records.board_settings import check_admitted, read_settings
 from stsbench.leaderboard.records.copies import Owned, near_copies, near_copy_notes, near_pairs, sketch
 from stsbench.leaderboard.records.draws import draw_many
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
@@ -33,6 +34,7 @@ def scored_entries(board: Path, records: str | None = None) -> tuple[list[Loaded
     """
     folder = records_folder(board, records)
     entries = read_entries(board / "measured", None if folder == board else folder / "measured")
+    check_admitted(entries, read_settings(board))  # for each board: what is kept of a run is kept for all of them
     runs = {run.folder: run for entry in entries for run in (*entry.runs, *entry.prompts)}
     keys = {path: results.key_of(run) for path, run in runs.items()}
     scored = {path: result for path, run in runs.items() if (result := results.read(keys[path], run))}
@@ -86,7 +88,7 @@ def score_batch(folders: Sequence[Path]) -> list[str]:
     draw_many([measured for _, run in read for measured in run.records])
     for key, run in read:
         try:
-            runs.append(checked_run(run))
+            runs.append(checked_run(run, uncommitted=True))  # `check_admitted` asks for the commit
             keys.append(key)
         except StsbenchError as error:
             faults.append(str(error))

@@ -31,10 +31,10 @@ def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tupl
         return [(line, ()) for line in runs[0]]
     from scipy import stats
 
-    by_setting: dict[tuple[Setting, bool], list[ScoreLine]] = {}
+    by_setting: dict[tuple[Setting, bool, str], list[ScoreLine]] = {}
     for lines in runs:
         for line in lines:
-            by_setting.setdefault((line.setting, line.known), []).append(line)
+            by_setting.setdefault(line.key, []).append(line)
     rng = np.random.default_rng([SEED, *entry.id.encode()])  # an entry's seeds have nothing to do with another's
     wider = _student(len(runs)) / stats.norm.ppf(0.975)
     deviate = rng.standard_normal(RESAMPLES) * wider / np.sqrt(len(runs))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from stsbench.data.sets.sets import path_name
+from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Protocol, load_protocol
 from stsbench.evaluation.schema import Metric
 from stsbench.leaderboard.publications.model import PRINTED
@@ -43,8 +45,15 @@ def metric_of(line: ScoreLine, column: str) -> Metric:
 
 
 def digits_of(line: ScoreLine) -> int:
-    """Decimals that are shown: the most that one of its columns has."""
-    return max(metric_of(line, column).digits for column in line.cells)
+    """Decimals that are shown: the most that one of its columns has, of the scores where there are any."""
+    metrics = [metric_of(line, column) for column in line.cells]
+    return max(metric.digits for metric in [metric for metric in metrics if metric.better != "neither"] or metrics)
+
+
+def finer_columns(line: ScoreLine) -> dict[str, int]:
+    """Column -> decimals, of those that are shown with more: a threshold beside scores."""
+    digits = digits_of(line)
+    return {column: more for column in line.cells if (more := metric_of(line, column).digits) > digits}
 
 
 def form(line: ScoreLine) -> str:
@@ -59,7 +68,9 @@ def form(line: ScoreLine) -> str:
     parts = min((_changes(protocol, kind, word) for word in (*kind.variants, "")), key=len)
     if protocol.settings.get("without_overlap"):
         parts.append(f"without overlap with {', '.join(protocol.settings['without_overlap'])}")
-    if line.setting.text_version != "senteval":
+    if line.user_set:
+        parts.append(line.user_set)
+    elif line.setting.text_version != "senteval":
         parts.append({"raw": "raw text", "own": "own files"}.get(line.setting.text_version, line.setting.text_version))
     if not line.known:
         parts.append("data not the catalog's")
@@ -73,8 +84,20 @@ def _changes(protocol: Protocol, kind: type[Protocol], word: str) -> list[str]:
     changed = [f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in protocol.settings.items()
                if key not in unsaid and (key not in default or default[key] != value)]
     plain_default = {key: value for key, value in kind({}).settings.items() if key not in unsaid}
-    named = word and {key: value for key, value in default.items() if key not in unsaid} != plain_default
+    differs = {key: value for key, value in default.items() if key not in unsaid} != plain_default
+    named = word and differs and not _only_form(protocol, kind)
     return [*([f"{kind.name}:{word}"] if named else []), *changed]
+
+
+def _only_form(protocol: Protocol, kind: type[Protocol]) -> bool:
+    """Whether a user's own data can be measured in one form only, which then needs no name (retrieval's: keep)."""
+    if protocol.user_path is None:
+        return False
+    try:
+        kind({kind.path_setting: path_name(protocol.user_path)})
+    except StsbenchError:
+        return True
+    return False
 
 
 def title(line: ScoreLine) -> str:
@@ -101,6 +124,8 @@ def plain(text: str) -> str:
 def about(line: ScoreLine) -> str:
     """One or two sentences on what the numbers are."""
     setting = line.setting
-    sentences = [line.protocol.about, AGGREGATIONS.get(setting.aggregation or "", "")]
-    sentences.append(f"Text: {TEXT_VERSIONS.get(setting.text_version, setting.text_version)}.")
+    pooled = AGGREGATIONS.get(setting.aggregation or "", "")
+    sentences = [line.protocol.about, pooled.replace(" of a year", "") if line.user_set else pooled]
+    text = TEXT_VERSIONS.get(setting.text_version, setting.text_version)
+    sentences.append(f"Data: {line.user_set}, a file of one's own." if line.user_set else f"Text: {text}.")
     return " ".join(filter(None, sentences))

@@ -31,6 +31,7 @@ from stsbench.files import create_whole, one_at_a_time
 
 from .admission import check_decided, check_record, check_widths
 from .board_form import BoardRecord, board_forms
+from .board_settings import read_settings
 from .copies import refuse_equal
 from .entries import (
     DESCRIPTION,
@@ -81,7 +82,9 @@ def add(
     records = [item for path in runs for run in _runs(path, isinstance(is_of, Prompts)) for item in load_records(run)]
     if not records:
         raise StsbenchError("no run was named")
-    made = board_forms([(path, record, check_record(path, record)) for path, record in records])
+    settings = read_settings(board)
+    uncommitted = settings is not None and settings.uncommitted
+    made = board_forms([(path, record, check_record(path, record, uncommitted=uncommitted)) for path, record in records])
     measured = (outside or board) / "measured"
     folder = measured / slug
     with one_at_a_time(board):

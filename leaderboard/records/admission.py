@@ -31,15 +31,19 @@ LONGEST_NAME, LONGEST_TEXT = 300, 5000  # characters: of an encoder, a task, a s
 MOST_NAMES, LONGEST = 500, 200  # names among the observations, and characters of one: a data set's texts are far more
 
 
-def check_record(path: Path, record: Record, observations: Observations | None = None) -> Observations:
+def check_record(
+    path: Path, record: Record, observations: Observations | None = None, *, uncommitted: bool = False
+) -> Observations:
     """The record's observations, read if they were not before. Raises StsbenchError, naming the file, unless its scores
-    follow from them, and its data and provenance hold.
+    follow from them, and its data and provenance hold. uncommitted: what a checkout with changes measured is let in, too.
 
     What nobody can prove without the model: the similarities and predictions themselves, the counts of zero vectors and of
     truncated texts, and the provenance. Whoever makes these up, and all else to fit, passes.
     """
     _check_texts(path, record)
     _check_provenance(path, record)
+    if not uncommitted:
+        check_repeatable(path, record)
     _check_encoder(path, record)
     _check_data(path, record)
     try:
@@ -74,8 +78,6 @@ def _check_provenance(path: Path, record: Record) -> None:
     versions = provenance.get("versions")
     if not isinstance(versions, dict) or not {"stsbench", "numpy"} <= versions.keys():
         raise StsbenchError(f"{path}: its provenance names no versions of stsbench and numpy: measure it with stsbench eval")
-    if reason := why_not_repeatable(provenance.get("git")):
-        raise StsbenchError(f"{path} was measured by {reason}; commit them and measure again")
     if record.created.tzinfo is None:
         raise StsbenchError(f"{path}: created: the time has no zone")
     if not FIRST < record.created < datetime.now(UTC) + timedelta(hours=1):
@@ -85,6 +87,12 @@ def _check_provenance(path: Path, record: Record) -> None:
     seed = provenance.get("seed")
     if seed is not None and (type(seed) is not int or seed < 0):
         raise StsbenchError(f"{path} was edited: seed of its provenance is {seed!r}, not a whole number")
+
+
+def check_repeatable(path: Path, record: Record) -> None:
+    """Raises StsbenchError, naming the file, where the code that measured a record is in no commit."""
+    if reason := why_not_repeatable(record.provenance.get("git")):
+        raise StsbenchError(f"{path} was measured by {reason}; commit them and measure again")
 
 
 def _check_texts(path: Path, record: Record) -> None:

@@ -349,10 +349,11 @@ def read_run(folder: Path) -> EntryRun:
     return EntryRun(folder, tuple(measured(path, record) for path, record in loaded))
 
 
-def checked_run(run: EntryRun) -> EntryRun:
-    """The run, each record checked against its observations, which it then holds."""
+def checked_run(run: EntryRun, *, uncommitted: bool = False) -> EntryRun:
+    """The run, each record checked against its observations, which it then holds. uncommitted: as for `check_record`."""
     records = tuple(
-        measured(item.path, item.record, check_record(item.path, item.record, item.read)) for item in run.records
+        measured(item.path, item.record, check_record(item.path, item.record, item.read, uncommitted=uncommitted))
+        for item in run.records
     )
     refuse_doubles([(item.path, item.protocol, item.record) for item in records])
     return EntryRun(run.folder, records)

@@ -9,6 +9,7 @@ from stsbench.errors import StsbenchError, UsageError
 _HERE = Path(__file__).resolve().parents[1]
 PUBLISHED = _HERE / "published"
 REPRODUCTIONS = _HERE / "reproductions"
+SHIPPED = _HERE  # the board of the repository, or, installed, what of it the package has
 BUNDLE = _HERE / "web" / "bundle"  # made by `make web`, committed
 EXPECTED = _HERE / "expected.yaml"
 

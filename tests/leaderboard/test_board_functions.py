@@ -53,7 +53,7 @@ def files(folder):
 @pytest.mark.parametrize(("name", "renamed", "left_out"), [
     ("build", {"only_check": "check", "every": "all"}, ()), ("plot", {}, ("output",)), ("index", {}, ()),
     ("add", {"slug": "entry"}, ()), ("submit", {"slug": "entry", "commit": "open"}, ()), ("placement", {}, ()),
-    ("serve", {}, ()), ("import_mteb", {}, ()),
+    ("serve", {}, ()), ("import_mteb", {}, ()), ("init", {}, ()),
 ])
 def test_options_and_defaults_are_the_commands(name, renamed, left_out):
     """plot alone differs: without an output the function writes nothing."""

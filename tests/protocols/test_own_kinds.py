@@ -118,6 +118,13 @@ def test_transfer_trains_on_the_splits_that_are_there(tmp_path, monkeypatch, spl
     assert rescored(path, record)[1] == record.scores and record.protocol.label == "transfer:exact:a.csv"
 
 
+def test_the_default_classifier_takes_own_texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, CLASSES)
+    result = evaluate("lexical:token-set", output="run", protocol="transfer:a.csv")
+    assert not result.failures and {row.protocol for row in result.rows} == {"transfer:a.csv"}
+
+
 def test_columns_by_name_and_by_position(tmp_path):
     (tmp_path / "a.csv").write_text("id,q1,q2,same\n1,a,b,yes\n2,c,d,no\n")
     (tmp_path / "b.tsv").write_text("1\ta\tb\tyes\n2\tc\td\tno\n")

@@ -24,6 +24,11 @@ export function fixed(value, digits) {
 }
 
 /** "75.10–77.32"; with "to" where a minus sign would meet the dash. */
+/** How many decimals a column of a tab is shown with. */
+export function digitsOf(tab, name) {
+  return tab.columns.find((column) => column.name === name)?.digits ?? tab.digits;
+}
+
 export function span(low, high, digits) {
   const between = Math.min(low, high) < 0 ? " to " : "–";
   return fixed(low, digits) + between + fixed(high, digits);

@@ -3,6 +3,7 @@
 export const KEYS = ["aggregation", "metric", "form"];
 export const TEXT = "Text"; // the label where forms differ in the text alone
 const TEXTS = ["", "raw text", "own files"];
+const DATA = { true: "Data", false: "Data and settings" }; // where a tab is of a file of one's own; true: each is, whole
 const LABELS = { aggregation: "Aggregation", metric: "Score", form: "Text and settings" };
 
 /** [{key, label, values}] of what the measured tabs of a group differ in. */
@@ -11,7 +12,9 @@ export function switches(tabs) {
   return KEYS.map((key) => {
     const values = [...new Set(measured.map((tab) => tab[key] ?? ""))];
     const texts = key === "form" && values.every((value) => TEXTS.includes(value));
-    return { key, label: texts ? TEXT : LABELS[key], values };
+    const sets = key === "form" && measured.some((tab) => tab.user_set);
+    const label = sets ? DATA[measured.every((tab) => tab.form === tab.user_set)] : texts ? TEXT : LABELS[key];
+    return { key, label, values };
   }).filter(({ values }) => values.length > 1);
 }
 

@@ -1,6 +1,6 @@
 // Two rows side by side, task by task, and what the board's test says of them.
 
-import { fixed, h, listed, span } from "../dom.js";
+import { digitsOf, fixed, h, listed, span } from "../dom.js";
 import { directed } from "../rows.js";
 import { tested, untested, verdict } from "./pairs.js";
 
@@ -69,9 +69,9 @@ export function comparison(tab, files, rows, one, other, names, flags) {
   const all = gaps(tab, one, other);
   const widest = Math.max(...all.map(({ gap }) => Math.abs(gap ?? 0)), 1e-9);
   const counted = tally(tab, all, names.get(one.id));
-  const score = (cell) =>
+  const score = (cell, digits) =>
     cell
-      ? [fixed(cell.value, tab.digits), cell.low == null ? "" : h("small", {}, span(cell.low, cell.high, tab.digits))]
+      ? [fixed(cell.value, digits), cell.low == null ? "" : h("small", {}, span(cell.low, cell.high, digits))]
       : "–";
   return h(
     "div",
@@ -117,9 +117,9 @@ export function comparison(tab, files, rows, one, other, names, flags) {
               "tr",
               { class: name === tab.lead ? "lead" : null },
               h("th", { scope: "row" }, name),
-              h("td", { class: `num ${better > 0 ? "best" : ""}` }, score(a)),
-              h("td", { class: `num ${better < 0 ? "best" : ""}` }, score(b)),
-              h("td", { class: "num" }, gap === null ? "–" : (gap > 0 ? "+" : "") + fixed(gap, tab.digits)),
+              h("td", { class: `num ${better > 0 ? "best" : ""}` }, score(a, digitsOf(tab, name))),
+              h("td", { class: `num ${better < 0 ? "best" : ""}` }, score(b, digitsOf(tab, name))),
+              h("td", { class: "num" }, gap === null ? "–" : (gap > 0 ? "+" : "") + fixed(gap, digitsOf(tab, name))),
               h("td", { class: "gap", "aria-hidden": "true" }, gap === null || !directed(tab) ? "" : gapBar(gap / widest, better)),
             ),
           ),

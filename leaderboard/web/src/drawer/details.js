@@ -1,6 +1,6 @@
 // What stands behind a row: its notes, its scores with their noise, the parts of its tasks, and each run's provenance.
 
-import { fixed, h, link, listed, span } from "../dom.js";
+import { digitsOf, fixed, h, link, listed, span } from "../dom.js";
 import { load } from "../load.js";
 import { imported, interval, percent } from "../rows.js";
 
@@ -60,16 +60,16 @@ export function rankOverPrompts({ prompts, chance }) {
 
 function scoreTable(tab, row) {
   const lines = tab.columns.filter(({ name }) => row.scores[name]).map(({ name }) => [[name], row.scores[name]]);
-  return table("Scores with their noise", ["Task"], lines, tab.digits);
+  return table("Scores with their noise", ["Task"], lines, (name) => digitsOf(tab, name));
 }
 
-/** A table of scores: `lines` are [names, cell]; columns that no line fills are left out. */
+/** A table of scores: `lines` are [names, cell]; digits: by the first of the names; columns that no line fills are left out. */
 function table(caption, heads, lines, digits) {
   const any = (field) => lines.some(([, cell]) => cell[field] != null);
   const columns = [
-    ["Score", (cell) => fixed(cell.value, digits)],
-    ...(any("low") ? [["95 % interval", (cell) => (cell.low == null ? "" : span(cell.low, cell.high, digits))]] : []),
-    ...(any("sd") ? [["sd over seeds", (cell) => (cell.sd == null ? "" : fixed(cell.sd, digits))]] : []),
+    ["Score", (cell, name) => fixed(cell.value, digits(name))],
+    ...(any("low") ? [["95 % interval", (cell, name) => (cell.low == null ? "" : span(cell.low, cell.high, digits(name)))]] : []),
+    ...(any("sd") ? [["sd over seeds", (cell, name) => (cell.sd == null ? "" : fixed(cell.sd, digits(name)))]] : []),
     ...(any("n") ? [["n", (cell) => cell.n ?? ""]] : []),
   ];
   return h(
@@ -97,7 +97,7 @@ function table(caption, heads, lines, digits) {
             "tr",
             {},
             names.map((name, i) => h("th", { scope: i === names.length - 1 ? "row" : null }, name)),
-            columns.map(([, show]) => h("td", { class: "num" }, String(show(cell)))),
+            columns.map(([, show]) => h("td", { class: "num" }, String(show(cell, names[0])))),
           ),
         ),
       ),
@@ -152,7 +152,7 @@ function behind(tab, row) {
                     [task, part],
                     Object.fromEntries(tab.cell.map((field, k) => [field, cell[k] ?? null])),
                   ]),
-                  tab.digits,
+                  () => tab.digits,
                 ),
               )
             : [],

@@ -8,7 +8,7 @@ import {
   SortModule,
   Tabulator,
 } from "tabulator-tables";
-import { fixed, h, span } from "../dom.js";
+import { digitsOf, fixed, h, span } from "../dom.js";
 import { beside, bestFirst, compared, interval } from "../rows.js";
 
 Tabulator.registerModule([AccessorModule, FormatModule, FrozenColumnsModule, InteractionModule, SortModule]);
@@ -135,7 +135,7 @@ function columns(tab, kind, state, flags, open, rows) {
       headerHozAlign: "right",
       width: Math.max(name === tab.lead ? 94 + 7 * tab.digits : 76, 9 * name.length + 34),
       cssClass: name === tab.lead ? "lead" : "",
-      formatter: (cell) => number(cell.getData().scores[name], tab, name === tab.lead),
+      formatter: (cell) => number(cell.getData().scores[name], digitsOf(tab, name), name === tab.lead),
     }),
   );
   return [
@@ -197,8 +197,8 @@ function ranked(row) {
   );
 }
 
-function number(cell, tab, lead) {
+function number(cell, digits, lead) {
   if (!cell) return h("span", { class: "none" }, "–");
-  const bounds = lead && cell.low !== null ? h("small", {}, span(cell.low, cell.high, tab.digits)) : "";
-  return h("span", {}, fixed(cell.value, tab.digits), bounds);
+  const bounds = lead && cell.low !== null ? h("small", {}, span(cell.low, cell.high, digits)) : "";
+  return h("span", {}, fixed(cell.value, digits), bounds);
 }

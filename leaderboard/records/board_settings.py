@@ -1,0 +1,97 @@
+"""board.yaml: the settings of a board of one's own. A board without that file is the repository's, or like it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from stsbench.config import parse_yaml
+from stsbench.errors import StsbenchError
+from stsbench.files import create_whole
+from stsbench.parsing import MOST_YAML, read_text
+
+from .admission import check_repeatable, hidden_in
+from .entries import LoadedEntry
+from .paths import SHIPPED
+
+SETTINGS = "board.yaml"
+HEAD = """\
+# The settings of a board of one's own (`stsbench leaderboard init`).
+# title: the heading of the page
+# published: true puts the papers' rows beside those that were measured; false leaves them out
+# uncommitted: true takes records that a checkout of stsbench with uncommitted changes measured, and marks their rows;
+#   false refuses them, as the public board does
+"""
+
+
+class BoardSettings(BaseModel):
+    """What a board of one's own may decide for itself. Every other rule is that of the public board."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+    title: str = Field(default="Leaderboard", min_length=1, max_length=80)
+    published: bool = Field(default=False, strict=True)
+    uncommitted: bool = Field(default=True, strict=True)
+
+    @field_validator("title")
+    @classmethod
+    def _is_visible(cls, title: str) -> str:
+        if hidden := hidden_in(title):
+            raise ValueError(f"it holds a character that is not seen ({hidden})")
+        return title
+
+
+def read_settings(board: Path) -> BoardSettings | None:
+    """The settings of a board of one's own; None for a board without any, which obeys the rules of the public one.
+
+    Raises StsbenchError, naming file and field, for a wrong file, and for one in the repository's board, which nothing may
+    relax.
+    """
+    path = board / SETTINGS
+    if not path.is_file():
+        return None
+    if (board / "published").is_dir() or board.resolve() == SHIPPED:
+        raise StsbenchError(f"{path}: a board with published rows of its own is public, and takes no settings: remove it")
+    stated = parse_yaml(read_text(path, MOST_YAML), str(path)) or {}
+    try:
+        return BoardSettings.model_validate(stated)
+    except ValidationError as error:
+        raise StsbenchError(f"{path}: {_first(error)}") from error
+
+
+def write_settings(board: Path, title: str) -> Path:
+    """Make the folder `board` a board of one's own: board.yaml and an empty measured/. Returns the file.
+
+    Raises StsbenchError where a board or anything else is there already.
+    """
+    path = board / SETTINGS
+    if board.is_symlink() or (board.exists() and not board.is_dir()):
+        raise StsbenchError(f"{board} is not a folder: name another")
+    if path.exists():
+        raise StsbenchError(f"{path} is there already: {board} is a board")
+    if board.is_dir() and any(board.iterdir()):
+        raise StsbenchError(f"{board} is not empty: name a new folder")
+    try:
+        settings = BoardSettings(title=title)
+    except ValidationError as error:
+        raise StsbenchError(f"--{_first(error)}") from error
+    text = yaml.safe_dump(settings.model_dump(), sort_keys=False, allow_unicode=True, width=120)
+    (board / "measured").mkdir(parents=True, exist_ok=True)
+    create_whole(path, (HEAD + text).encode())
+    return path
+
+
+def check_admitted(entries: list[LoadedEntry], settings: BoardSettings | None) -> None:
+    """Raises StsbenchError, naming the file, for a record that nobody can repeat, unless the board's settings take it."""
+    if settings is None or not settings.uncommitted:
+        for entry in entries:
+            for run in (*entry.runs, *entry.prompts):
+                for measured in run.records:
+                    check_repeatable(measured.path, measured.record)
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg'].removeprefix('Value error, ')}"
