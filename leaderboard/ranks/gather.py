@@ -155,14 +155,15 @@ def rounded(values: Sequence[float]) -> Values:
 def _plans(groups: Sequence[Sequence[Placed]], prompts: Mapping[str, Sequence[Placed]]) -> list[_Plan]:
     plans: list[_Plan] = []
     times: dict[str, int] = {}
-    called: dict[str, int] = {}
+    called: dict[tuple[str, str], int] = {}
     for members in groups:
         first = members[0][1]
         columns = _columns(members)
         lead = next((name for name in (AVERAGE, first.protocol.lead) if name in columns), columns[0])
         name = slug(first)
         times[name] = times.get(name, 0) + 1
-        called[title(first)] = number = called.get(title(first), 0) + 1
+        heading = first.setting.protocol, title(first)
+        called[heading] = number = called.get(heading, 0) + 1
         ranked_by = metric_of(first, lead)
         name = f"{name}-data{times[name]}" if times[name] > 1 else name
         never = first.protocol.unranked and f"not ranked: {first.protocol.unranked}"
