@@ -81,7 +81,8 @@ def _sha(values: Iterable[NDArray[Any] | Sequence[str]]) -> str:
     digest = hashlib.sha256()
     for part in values:
         if isinstance(part, np.ndarray):
-            fixed = np.ascontiguousarray(part, dtype=f"<{part.dtype.kind}8")
+            kind = "u" if part.dtype.kind == "b" else part.dtype.kind  # there are no booleans of eight bytes
+            fixed = np.ascontiguousarray(part, dtype=f"<{kind}8")
             digest.update(f"{fixed.dtype.str}{fixed.shape}".encode())
             digest.update(fixed.tobytes())
         else:

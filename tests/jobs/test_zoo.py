@@ -39,7 +39,8 @@ def test_every_command_of_the_records_is_in_the_zoo():
     assert [command for command in sorted(commands) if essence(command[1:]) not in zoo] == []
     runs = {each.entry.name: each for each in entry_runs(plan, jobs)}
     entries = {path.name for path in (ROOT / "leaderboard" / "measured").glob("minilm-mlm32-*")}
-    assert entries <= set(runs)
+    again = {"minilm-mlm32-simcse-again"}  # the job simcse, from the checkpoint that was trained again
+    assert entries - again <= set(runs)
     assert all(len({job.needs for job in each.jobs}) in (1, 3) for each in runs.values())
 
 

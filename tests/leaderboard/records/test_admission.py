@@ -331,7 +331,7 @@ def test_what_the_catalogs_sets_decide_is_known():
                 by = f"duplicates {protocol.settings.get('duplicates')}"
                 wanted = {"sts": {"gold", "pair", "subset", "subsets"}, "retrieval": {f"query {by}", f"corpus {by}"},
                           "transfer": {"gold", "folds of k 10 and seed 1111"}, "regression": {"gold", "row", "sizes"},
-                          "geometry": {"gold"}}[name]
+                          "geometry": {"gold"}, "robustness": {"gold"}}[name]
                 assert wanted <= parts.keys(), (name, word, set_id)
                 assert all(len(sha) == 64 for sha in parts.values())
 
