@@ -294,10 +294,11 @@ class _Parts:
         return values | {key: (value, len(np.unique(self.aucs[key][1]))) for key, value in auc.items()}
 
     def _scores(self, rule: str) -> tuple[float, float] | None:
-        """Spearman of the pairs that a rule edits, before and after; None where there is none, as of two pairs."""
-        if self.similarity is None or self.gold is None:
-            return None
+        """Spearman of the pairs that a rule edits, before and after; None where there is none, and of two pairs, whose
+        correlation is 1 or -1 whatever they are."""
         items = self.items[rule]
+        if self.similarity is None or self.gold is None or len(items) < 3:
+            return None
         try:
             before = correlation(self.similarity[items], self.gold[items], "spearman")
             after = correlation(self.moved[rule], self.gold[items], "spearman")
