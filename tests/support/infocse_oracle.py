@@ -103,10 +103,10 @@ class Naive:
 
     def weights(self):
         """Their names in `InfoCSE` -> weights."""
-        found = {f"backbone.model.{name}": weight for name, weight in self.encoder.named_parameters()}
-        found |= {f"projector.{name}": weight for name, weight in self.projector.items()}
-        found |= {f"auxiliary.lm_head.parts.{name}": weight for name, weight in self.lm_head.items()}
-        return found | {f"auxiliary.head.{name}": weight for name, weight in self.layers.items()}
+        named = {f"backbone.model.{name}": weight for name, weight in self.encoder.named_parameters()}
+        named |= {f"projector.{name}": weight for name, weight in self.projector.items()}
+        named |= {f"auxiliary.lm_head.parts.{name}": weight for name, weight in self.lm_head.items()}
+        return named | {f"auxiliary.head.{name}": weight for name, weight in self.layers.items()}
 
 
 def _lm_head(whole):

@@ -76,12 +76,12 @@ class Naive:
     def terms(self, views, length, pad):
         """name -> a scalar with a graph. views: [view][row] -> token ids; length: of the padded batch."""
         z = [[self.encoder(ids) for ids in view] for view in views]
-        found = {"contrastive": self.info_nce(z), "group": self.group(z)}
+        terms = {"contrastive": self.info_nce(z), "group": self.group(z)}
         if self.options.peer is not None:
             q = [[self.second(ids, length, pad) for ids in view] for view in views]
-            found |= {"contrastive_peer": self.info_nce(q), "group_peer": self.group(q), "cross": self.kl(z, q, q, z),
+            terms |= {"contrastive_peer": self.info_nce(q), "group_peer": self.group(q), "cross": self.kl(z, q, q, z),
                       "symmetric": self.kl(z, z, q, q)}
-        return found
+        return terms
 
     def s(self, a, b):
         return a @ b / (a.norm() * b.norm()) / self.options.temperature

@@ -25,7 +25,7 @@ def made(folder, number, mode, split=None, rank=0):
 
 
 def find(rank, folder):
-    found = {}
+    by_case = {}
     for split in SPLITS:
         for number in range(len(CHOSEN)):
             for mode in ("exact", "simcse", "local"):
@@ -33,8 +33,8 @@ def find(rank, folder):
                 means, gradients = second_pass(method, batch, processes=2)
                 statistics = {name: value.clone() for name, value in method.projector.named_buffers()}
                 vectors = method.vectors(batch.ids, batch.mask).detach()
-                found[split, number, mode] = means, gradients, statistics, vectors
-    return found
+                by_case[split, number, mode] = means, gradients, statistics, vectors
+    return by_case
 
 
 @pytest.fixture(scope="module")

@@ -153,7 +153,7 @@ def values(count):
 
 
 def find(rank):
-    found = {}
+    results = {}
     for split in SPLITS:
         shares = Shares(split, rank)
         rows = slice(shares.start, shares.start + split[rank])
@@ -166,9 +166,9 @@ def find(rank):
                 counts = torch.tensor([float(one.count), one.value.item() * one.count], dtype=torch.float64)
                 torch.distributed.all_reduce(counts)
                 (one.value * 2 * one.count / counts[0]).backward()  # the loop's scaling, before DDP's mean
-                found[split, name, mode] = (
+                results[split, name, mode] = (
                     (counts[1] / counts[0]).item(), [weight.grad for weight in encoder.parameters()])
-    return found
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -190,9 +190,9 @@ def test_two_processes_have_the_loss_of_one(both, split, name, mode, weight):
     blocks, (_, cosines) = values(sum(split))
     loss, gradient = alone(blocks, cosines, RULES[name], weight)
     for rank in range(2):
-        value, found = both[rank][split, name, mode]
+        value, results = both[rank][split, name, mode]
         assert value == pytest.approx(loss, abs=1e-10)
-        assert all((ours - theirs).abs().max() < 1e-10 for ours, theirs in zip(found, gradient, strict=True))
+        assert all((ours - theirs).abs().max() < 1e-10 for ours, theirs in zip(results, gradient, strict=True))
 
 
 def test_local_rows_are_guided_among_themselves(both):
