@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -16,7 +16,7 @@ from stsbench.training.api.batch import Shares, Term
 from stsbench.training.api.gathering import Gathering, gather
 from stsbench.training.losses.contrastive import Similarity, info_nce
 from stsbench.training.losses.graded_pairs import cosent, labelled_in_batch
-from stsbench.training.losses.guided import GuideCosines, GuideRule, guided_info_nce, guided_nt_xent
+from stsbench.training.losses.guided import GuideCosines, GuideRule, guided_info_nce, guided_nt_xent, masked_share
 from stsbench.training.losses.nt_xent import nt_xent
 
 Contrasted = tuple[Tensor, Tensor, tuple[Tensor, ...]]  # queries, keys and the blocks of hard negatives, each (n, d)
@@ -29,13 +29,15 @@ class Wrapping:
     dims: (d, weight) pairs; the term is the sum of weight * the term of the first d numbers of every vector; (): of all
     numbers. rule: which negatives a guide masks, by `cosines`, the guide's, row by row this process's share: (n, N) of plain
     sentences, else (n, (3 + k) N), of anchors with positives, with each of k hard negatives, with anchors, and of positives
-    with positives. The masks are the same for all d. calls: how many there were.
+    with positives. The masks are the same for all d. calls: how many there were; masked: of each, how much of the
+    negatives the guide masked.
     """
 
     dims: tuple[tuple[int, float], ...] = ()
     rule: GuideRule | None = None
     cosines: Tensor | None = None
     calls: int = 0
+    masked: list[Term] = field(default_factory=list)
 
 
 _WATCHED: ContextVar[list[Contrasted] | None] = ContextVar("watched", default=None)
@@ -102,6 +104,8 @@ def contrast(
         return Term(value, count)
     _check_similarity(wrapping, similarity)
     guide = None if rule is None else _guide_cosines(wrapping, len(rows) - 1, shares, mode)
+    if rule is not None and guide is not None:
+        wrapping.masked.append(Term(masked_share(guide, rule, start), count))
 
     def shortened(cut: Callable[[Tensor], Tensor]) -> Tensor:
         short = [cut(block) for block in rows]
@@ -138,6 +142,9 @@ def contrast_views(
         return Term(value, count)
     rule = wrapping.rule
     guide = None if rule is None else _guide_of_views(wrapping, rule, shares, mode)
+    if rule is not None and guide is not None:
+        once = replace(rule, contrast_anchors=False, contrast_positives=False)
+        wrapping.masked.append(Term(masked_share(GuideCosines(guide, (), guide, guide), once, start), count))
 
     def shortened(cut: Callable[[Tensor], Tensor]) -> Tensor:
         one, two, all_one, all_two = (cut(vectors) for vectors in (first, second, *every))

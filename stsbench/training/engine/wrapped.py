@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from stsbench.training.losses.guided import GuideRule
 from stsbench.training.modules.lm_head import LMHead
 from stsbench.training.recipes.wrappers import GuideSettings, MatryoshkaSettings
 
+MASKED = "masked"  # the share of the negatives, in the log
 _BY_ROW = "guide cosines"
 _HEADS = ("head", "projector")  # what stands behind the pooled vector, in every method here
 
@@ -146,6 +148,8 @@ class Wrapped(Around):
             section = "guide" if self.matryoshka is None else "matryoshka"
             why = "compares no two views by the shared contrastive term"
             raise StsbenchError(f"{section}: {self.method.name} {why}: set it to null")
+        if wrapping.masked:  # for the log: a guide that masks nearly all leaves nothing to learn
+            terms[MASKED] = replace(wrapping.masked[0], weight=0.0)
         return terms
 
     def _loaded(self) -> Teachers:

@@ -122,6 +122,20 @@ def guided_nt_xent(
     return (losses[0] + losses[1]) / 2
 
 
+def masked_share(guide: GuideCosines, rule: GuideRule, start: int = 0) -> Tensor:
+    """() how much of the rows' negatives the guide masks, 0 to 1: of `guided_info_nce`, and of `guided_nt_xent` where
+    the guide's cosines of anchors are all there is. A text itself is no negative. 0 where there is none."""
+    limit = rule.thresholds(own_column(guide.positives, start))
+    rows = torch.arange(len(guide.positives), device=guide.positives.device)
+    other = torch.ones_like(guide.positives, dtype=torch.bool)
+    other[rows, rows + start] = False
+    blocks = [(guide.positives, other), *((block, torch.ones_like(other)) for block in guide.negatives)]
+    blocks += [(guide.anchors, other)] if rule.contrast_anchors else []
+    blocks += [(guide.between_positives, other)] if rule.contrast_positives else []
+    masked = torch.stack([((block > limit) & negative).sum() for block, negative in blocks]).sum()
+    return masked / torch.stack([negative.sum() for _, negative in blocks]).sum().clamp(min=1)
+
+
 def own_column(cosines: Tensor, start: int) -> Tensor:
     """(n,) of (n, N) the column start + i of each row i."""
     rows = torch.arange(len(cosines), device=cosines.device)

@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
 from torch.nn.functional import binary_cross_entropy, normalize
 
 from stsbench.training.losses.contrastive import info_nce
-from stsbench.training.losses.guided import GuideCosines, GuideRule, guided_info_nce, guided_nt_xent
+from stsbench.training.losses.guided import GuideCosines, GuideRule, guided_info_nce, guided_nt_xent, masked_share
 from stsbench.training.losses.nt_xent import nt_xent
 
 N, D = 7, 5
@@ -193,3 +193,32 @@ def test_bfloat16_vectors_are_compared_in_float32():
         ours = guided_info_nce(*low, cosines(guides), GuideRule(), anchors=low[0], temperature=0.05)
     theirs, _ = naive_guided(*(block.double() for block in low), guides, temperature=0.05)
     assert ours.dtype == torch.float32 and abs(ours - theirs) < 1e-4 * theirs.item()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("blocks", [0, 2])
+def test_the_masked_share_is_counted(rule, blocks):
+    guide, start = cosines(guides_near(4, 2 + blocks)), 2
+    some = GuideCosines(
+        guide.positives[start:], tuple(block[start:] for block in guide.negatives), guide.anchors[start:],
+        guide.between_positives[start:],
+    )
+    kinds = GuideRule(**rule)
+    masked = negatives = 0
+    for i in range(start, N):
+        positive = float(guide.positives[i, i])
+        near = {"absolute": kinds.margin, "relative": kinds.margin * abs(positive)}
+        limit = kinds.phi if kinds.threshold == "fixed" else positive - near[kinds.threshold]
+        among = [(guide.positives, True), *((block, False) for block in guide.negatives)]
+        among += [(guide.anchors, True)] if kinds.contrast_anchors else []
+        among += [(guide.between_positives, True)] if kinds.contrast_positives else []
+        for block, same in among:
+            others = [float(block[i, j]) for j in range(N) if not (same and i == j)]
+            masked += sum(value > limit for value in others)
+            negatives += len(others)
+    assert float(masked_share(some, kinds, start)) == pytest.approx(masked / negatives)
+
+
+def test_of_one_text_alone_nothing_is_masked():
+    one = torch.ones(1, 1)
+    assert float(masked_share(GuideCosines(one, (), one, one), GuideRule(margin=0.5))) == 0
