@@ -33,6 +33,7 @@ from stsbench.training.recipes.sample import TEXTS
 from stsbench.training.rows.at_hand import LABELLED as LABELLED
 from stsbench.training.rows.at_hand import training_file
 from stsbench.training.rows.catalog_rows import SetPlace, scale_of
+from stsbench.training.rows.shared_words import shared_words
 from stsbench.training.rows.streams import stream
 from stsbench.wording import counted
 
@@ -121,6 +122,8 @@ def open_data(
     log(f"{path.name}: {store.report()}, used as {', '.join(roles)}")
     if doubt := store.doubt():
         log(doubt)
+    if set(TRIPLET) <= set(roles) and len(store):
+        log(f"{path.name}: {shared_words(store)}")
     if LABEL in roles:
         log(f"{path.name}: classes {', '.join(f'{name} {count:,}' for name, count in store.classes().items())}")
     text = catalog().training.get(path.name)
