@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets.sets import PairSet, named_by_content, path_name
+from stsbench.data.sets.sets import PairSet, named_by_content
 from stsbench.errors import DataError
 
 from .scored_pairs import ALL, SENTENCES, SUBSET
+from .source import source_of
 from .table import Form, is_number, read_columns, table_rows
 
 LABELLED = Form(
@@ -32,9 +33,9 @@ def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> Pa
     Labels are 0 and 1, true and false, or two names, of which `positive` means a match. columns: as `read_columns` takes
     them. Its task is the file's name, never a path, its id a digest of the pairs. Raises DataError naming file and line.
     """
-    warnings: list[str] = []
+    source, warnings = source_of(path), list[str]()
     first, second, labels, subsets, locations = list[str](), list[str](), list[str](), list[str](), list[str]()
-    for location, row in table_rows(path, LABELLED, warnings, read_columns(columns, LABELLED)):
+    for location, row in table_rows(source, LABELLED, warnings, read_columns(columns, LABELLED)):
         first.append(row["sentence1"])
         second.append(row["sentence2"])
         subsets.append(row.get(SUBSET, ALL))
@@ -44,7 +45,7 @@ def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> Pa
     if not labels:
         raise DataError(f"{path} holds no pair")
     return named_by_content(PairSet(
-        id="", task=path_name(path), text_version="own", origin=str(path), warnings=tuple(warnings), first=tuple(first),
+        id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), first=tuple(first),
         second=tuple(second), gold=_matches(labels, locations, positive, path), subsets=tuple(subsets),
     ))
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from stsbench.data.sets.readers import number_of
-from stsbench.data.sets.sets import PairSet, named_by_content, path_name
+from stsbench.data.sets.sets import PairSet, named_by_content
 from stsbench.errors import DataError
 
+from .source import source_of
 from .table import Form, is_number, read_columns, table_rows
 
 SUBSET = "subset"
@@ -34,9 +35,9 @@ def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
     are one set. columns: as `read_columns` takes them. What was not as in SCORED (delimiter, names, no header) is among the
     warnings. Raises DataError naming file and line.
     """
-    warnings: list[str] = []
+    source, warnings = source_of(path), list[str]()
     first, second, gold, subsets = list[str](), list[str](), list[float](), list[str]()
-    for location, row in table_rows(path, SCORED, warnings, read_columns(columns, SCORED)):
+    for location, row in table_rows(source, SCORED, warnings, read_columns(columns, SCORED)):
         first.append(row["sentence1"])
         second.append(row["sentence2"])
         subsets.append(row.get(SUBSET, ALL))
@@ -49,6 +50,6 @@ def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
     if not gold:
         raise DataError(f"{path} holds no pair")
     return named_by_content(PairSet(
-        id="", task=path_name(path), text_version="own", origin=str(path), warnings=tuple(warnings), first=tuple(first),
+        id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), first=tuple(first),
         second=tuple(second), gold=np.array(gold), subsets=tuple(subsets),
     ))

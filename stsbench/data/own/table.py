@@ -1,4 +1,4 @@
-"""The rows of a user's own table: CSV, TSV, JSON lines, Parquet, or a folder that `datasets` saved; columns by their names,
+"""The rows of a user's own tables: CSV, TSV, JSON lines, Parquet, or a folder that `datasets` saved; columns by their names,
 by names like theirs, by position, or as the user says."""
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from stsbench.data.sets.readers import number_of
 from stsbench.data.sets.sets import path_name
 from stsbench.data.text.rows import READERS, separated
 from stsbench.errors import DataError
+
+from .source import TABLES, Source
 
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _KINDS = {".csv": ",", ".tsv": "\t", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
@@ -77,14 +79,30 @@ class Form:
         return is_number(fields[-1]) and not any(map(is_number, fields[:-1]))
 
 
-def table_rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str, str] | None = None) -> Rows:
+def table_rows(source: Source, form: Form, warnings: list[str], columns: Mapping[str, str] | None = None) -> Rows:
     """("FILE:LINE", column of the form -> value) of each row; an empty line is none. Values are as they stand in the file,
-    texts without white space around them and never empty; the optional column is there where the file has it.
+    texts without white space around them and never empty; the optional column is there where the file has it, and holds the
+    part's name where the source has parts.
 
     columns: column of the form -> the file's column, or its position from 1 in a file without header; without it, by
     `Form.names`. What was not as the form says (delimiter, names, no header) is added to `warnings`. Raises DataError
     naming file and line.
     """
+    warnings += source.notes
+    for part, files in source.parts.items():
+        rows = 0
+        for path in files:
+            for location, row in _file_rows(path, form, warnings, columns):
+                if part and form.optional in row:
+                    own = f"its file is the {form.optional} {part!r} already"
+                    raise DataError(f"{location}: a column {form.optional}, but {own}: leave the column out")
+                rows += 1
+                yield location, row | ({form.optional: part} if part else {})
+        if part and not rows:
+            raise DataError(f"{files[0]} holds no row: leave the file out")
+
+
+def _file_rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str, str] | None) -> Rows:
     names: dict[str, str] | None = None
     for location, fields in _rows(path, form, warnings, columns or {}):
         if names is None:
@@ -236,7 +254,10 @@ def _saved(folder: Path) -> list[Path]:
         raise DataError(f"{folder} holds several splits: name the one to measure ({splits})")
     files = sorted(folder.glob("data-*.arrow"))
     if not (folder / "state.json").is_file() or not files:
-        raise DataError(f"{folder} is not a folder that datasets saved (save_to_disk): no state.json with data-*.arrow")
+        raise DataError(
+            f"{folder} holds no {', '.join(TABLES[:-1])} or {TABLES[-1]} file, nor is it a folder that datasets saved "
+            "(save_to_disk): no state.json with data-*.arrow"
+        )
     return files
 
 
