@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.config import shown
 from stsbench.data.sets.sets import PairSet, named_by_content
 from stsbench.errors import DataError
 
@@ -52,16 +54,20 @@ def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> Pa
 
 def label_of(value: Any, location: str) -> str:
     """A label as a text: 1, 1.0 and "1" are one label, as are true and "true". Raises DataError, with `location`."""
-    if isinstance(value, str):
-        value = value.strip()
-        if is_number(value):
-            value = float(value)
-    if not isinstance(value, str | bool | int | float) or value == "" or value != value:
-        wrong = "is empty" if value in ("", None) else "must be a name, a number, true or false"
-        raise DataError(f"{location}: label {wrong}")
+    if isinstance(value, str) and (text := value.strip()) and not is_number(text) and text.lower() != "nan":
+        return text
     if isinstance(value, bool):
         return str(value).lower()
-    return value if isinstance(value, str) else f"{value:g}"
+    try:
+        number = Decimal(value.strip() if isinstance(value, str) else repr(value) if isinstance(value, float) else value)
+    except (ArithmeticError, TypeError, ValueError):
+        number = Decimal("nan")
+    if not number.is_finite():
+        wrong = "label is empty" if value is None or value == "" or not str(value).strip() else f"{shown(value)} is no label"
+        raise DataError(f"{location}: {wrong}: write a name, a number, true or false")
+    # Every digit counts: two classes may be called 1000001 and 1000002.
+    whole = number == number.to_integral_value()
+    return str(int(number)) if whole else format(number.normalize(Context(prec=400)), "f")
 
 
 def _matches(labels: Sequence[str], locations: Sequence[str], positive: str, path: Path) -> NDArray[np.float64]:
@@ -69,7 +75,7 @@ def _matches(labels: Sequence[str], locations: Sequence[str], positive: str, pat
     names = list(dict.fromkeys(labels))
     if len(names) > 2:
         wanted = "write 0 and 1, or measure scores by sts:FILE"
-        raise DataError(f"{locations[2]}: a third label, {names[2]!r}, beside {_listed(names[:2])}: {wanted}")
+        raise DataError(f"{locations[2]}: a third label, {shown(names[2])}, beside {_listed(names[:2])}: {wanted}")
     if len(names) == 1:
         raise DataError(f"{path}: every pair has the label {names[0]!r}: pairs of both kinds are needed")
     matching = _positive(names, positive, path)
@@ -93,4 +99,4 @@ def _positive(names: Sequence[str], positive: str, path: Path) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return " and ".join(map(repr, names))
+    return " and ".join(map(shown, names))

@@ -26,17 +26,21 @@ class Source:
 
 
 def source_of(path: Path, splits: bool = False) -> Source:
-    """What `path` names: a file, a folder that `datasets` saved, a folder of files, each of which is a part, or hf:OWNER/NAME.
+    """What `path` names: a file, a folder that `datasets` saved, a folder of files, each of which is a part, or a dataset of
+    the Hub.
 
-    splits: the parts are splits, so that a dataset of the Hub is read with all of them where none is named. Raises DataError,
-    one line, for a dataset that cannot be had.
+    splits: the parts are splits, so that a dataset of the Hub is read with all of them where none is named. Raises
+    DataError, one line, for what cannot be read.
     """
     if (name := path.as_posix()).startswith(ON_HUB):
         files = dataset_files(name, splits)
         return Source(name, files.origin, files.parts)
-    if not path.is_dir() or (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-        return Source(path_name(path), str(path), {"": (path,)})
-    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    try:
+        if not path.is_dir() or (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
+            return Source(path_name(path), str(path), {"": (path,)})
+        entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     files = [entry for entry in entries if entry.is_file() and entry.suffix.lower() in TABLES]
     if not files:
         return Source(path_name(path), str(path), {"": (path,)})
