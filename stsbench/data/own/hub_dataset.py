@@ -104,7 +104,7 @@ def _described(called: str) -> Iterator[None]:
     except DataError:
         raise
     except Exception as error:  # yaml's, fsspec's, its own kinds
-        raise DataError(f"{called}: its files cannot be told: {' '.join(str(error).split())[:200]}") from error
+        raise DataError(f"{called}: which files it has cannot be read: {' '.join(str(error).split())[:200]}") from error
 
 
 def _configs(called: str, readme: Path) -> dict[str, dict[str, Any]]:
@@ -173,19 +173,25 @@ def _fetched(
     inside = [f"{below}/{pattern}" if below else pattern for pattern in patterns]
     if outside := [pattern for pattern in inside if "://" in pattern or pattern.startswith("/") or ".." in pattern]:
         raise DataError(f"{called}: its files are outside of the repository ({outside[0]}): fetch and name them yourself")
-    folder = _snapshot(called, repository, commit, [form for at in inside for form in (at, at.replace("**/", ""))])
-    matched = DataFilesList.from_patterns([*inside], base_path=str(folder))
-    files = [Path(path) for path in dict.fromkeys(matched) if Path(path).name != "README.md"]
-    if unread := [path for path in files if not _kind(path)]:
-        raise DataError(f"{called}: {unread[0].relative_to(folder)} is not a {', '.join(_READ[:-1])} or {_READ[-1]} file")
+    described = bool(about.get("data_files"))  # else `_patterns` has fetched them, and not what else fits such patterns
+    wanted = [form for at in inside for form in (at, at.replace("**/", ""))] if described else ["README.md"]
+    folder = _snapshot(called, repository, commit, wanted)
+    matched = [Path(path) for path in dict.fromkeys(DataFilesList.from_patterns([*inside], base_path=str(folder)))]
+    files = [path for path in matched if _kind(path)]
+    if not files:
+        other = f", but {matched[0].relative_to(folder)}" if matched else ""
+        raise DataError(f"{called} holds no {', '.join(_READ[:-1])} or {_READ[-1]} file there{other}")
+    if len(kinds := {_kind(path) for path in files}) > 1:
+        raise DataError(f"{called}: the same rows may be in its {' and its '.join(sorted(kinds))} files: fetch and name one")
     for path in files:
         if (shard := _SHARD.match(str(path))) and sum(str(one).startswith(f"{shard[1]}-") for one in files) < int(shard[2]):
             raise MissingDataError(f"{called}: the Hub cache holds only some of {path.name}'s {int(shard[2])} files")
     return tuple(path if path.suffix != ".gz" else _unpacked(called, path) for path in files)
 
 
-def _kind(path: Path) -> bool:
-    return path.name.lower().removesuffix(".gz").endswith(_READ)
+def _kind(path: Path) -> str:
+    """The extension of a file that can be read, without .gz; "" for another."""
+    return next((ending for ending in _READ if path.name.lower().removesuffix(".gz").endswith(ending)), "")
 
 
 def _unpacked(called: str, path: Path) -> Path:

@@ -58,6 +58,8 @@ def hub(monkeypatch, tmp_path):
     with dataset_hub(monkeypatch, tmp_path) as state:
         state.repositories = {
             "me/plain": {"README.md": b"no header", "test.csv": CSV.encode(), "train.csv": CSV.encode(), "LICENSE": b"x"},
+            "me/single": {"pairs.csv": CSV.encode(), "LICENSE": b"x", "script.py": b"x"},
+            "me/twice": {"test.csv": CSV.encode(), "test.jsonl": b"{}"},
             "me/packed": {"test.csv.gz": gzip.compress(CSV.encode())},
             "me/configs": {
                 "README.md": CONFIGS.encode(), "en/train-0.parquet": parquet(ROWS[:3]),
@@ -82,12 +84,12 @@ def test_a_dataset_is_known_by_its_content_and_its_commit(hub):
     Path("plain.csv").write_text(CSV)
     local = read_scored_pairs(Path("plain.csv"))
     for name in ("hf:me/plain", "hf:me/plain:test", "hf:me/plain:train", "hf:me/packed", "hf:me/configs:en",
-                 "hf:me/configs:en:test", f"hf:me/plain@{COMMIT}:train", "hf:me/configs:de:dev"):
+                 "hf:me/configs:en:test", f"hf:me/plain@{COMMIT}:train", "hf:me/configs:de:dev", "hf:me/single"):
         data = scored(name)
         assert (data.id, data.digest, data.task) == (local.id, local.digest, name), name
     assert scored("hf:me/configs:en:test").origin == f"the Hub's me/configs at {COMMIT}, configuration en, split test"
     assert scored("hf:me/configs:en:train").id != local.id
-    assert not any(path.endswith(("LICENSE", "de/other.csv")) for path in hub.asked)  # what is not needed is not fetched
+    assert not any(path.endswith(("LICENSE", "script.py", "de/other.csv")) for path in hub.asked)
 
 
 def test_the_other_kinds(hub):
@@ -131,6 +133,7 @@ def test_half_of_a_split_in_the_cache_is_refused(hub, tmp_path, monkeypatch):
     ("hf:me/configs:fr:test", "hf:me/configs: there is no configuration fr: it has en, de"),
     ("hf:me/configs:en:dev", "hf:me/configs:en:dev: there is no split dev; splits are train, test"),
     ("hf:me/configs:de", "hf:me/configs:de: it has no split test: name one of dev, other, as in hf:me/configs:de:dev"),
+    ("hf:me/twice", "hf:me/twice: the same rows may be in its .csv and its .jsonl files: fetch and name one"),
     ("hf:me/pictures", "hf:me/pictures holds no .csv, .tsv, .jsonl, .json or .parquet file"),
 ])
 def test_what_cannot_be_had_is_one_line(hub, name, message):
