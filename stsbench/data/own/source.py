@@ -33,8 +33,8 @@ def source_of(path: Path, splits: bool = False) -> Source:
     DataError, one line, for what cannot be read.
     """
     if (name := path.as_posix()).startswith(ON_HUB):
-        files = dataset_files(name, splits)
-        return Source(name, files.origin, files.parts)
+        dataset = dataset_files(name, splits)
+        return Source(name, dataset.origin, dataset.parts)
     try:
         if not path.is_dir() or (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
             return Source(path_name(path), str(path), {"": (path,)})
