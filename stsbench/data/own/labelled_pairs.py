@@ -63,7 +63,8 @@ def label_of(value: Any, location: str) -> str:
     except (ArithmeticError, TypeError, ValueError):
         number = Decimal("nan")
     if not number.is_finite():
-        wrong = "label is empty" if value is None or value == "" or not str(value).strip() else f"{shown(value)} is no label"
+        empty = value is None or not str(value).strip()
+        wrong = "label is empty" if empty else f"{shown(value)} is not a label"
         raise DataError(f"{location}: {wrong}: write a name, a number, true or false")
     # Every digit counts: two classes may be called 1000001 and 1000002.
     whole = number == number.to_integral_value()

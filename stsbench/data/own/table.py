@@ -100,8 +100,8 @@ def table_rows(source: Source, form: Form, warnings: list[str], columns: Mapping
         for path in files:
             for location, row in _file_rows(path, form, warnings, columns):
                 if part and form.optional in row:
-                    own = f"its file is the {form.optional} {part!r} already"
-                    raise DataError(f"{location}: a column {form.optional}, but {own}: leave the column out")
+                    already = f"its file is the {form.optional} {part!r} already"
+                    raise DataError(f"{location}: a column {form.optional}, but {already}: leave the column out")
                 rows += 1
                 yield location, row | ({form.optional: part} if part else {})
         if part and not rows:
