@@ -30,7 +30,7 @@ from stsbench.metrics.thresholds.matching import (
     threshold_interval,
 )
 
-_THRESHOLD = Metric("neither", 1, 4)
+_THRESHOLD = Metric("neither", 1, 4, shows_interval=True)
 _SCORES = {"ap": "ap", "auc": "auc", "f1": "f1", "accuracy": "accuracy"}  # metric -> attribute of Matching, MatchingDraws
 
 

@@ -38,6 +38,7 @@ TASKS = {
 }
 AVERAGED = tuple(TASKS)[:7]
 YEARS = tuple(TASKS.values())[:5]  # the sets made of subsets
+FEW = 10  # pairs of a user's own, below which the output says so: the interval of a correlation of .5 reaches below 0
 LARGEST_COSINE = 1 + 1e-6  # float32 vectors, rounded
 
 
@@ -128,7 +129,12 @@ class StsProtocol(Protocol):
         similarity = paired_similarity(embed(data.first), embed(data.second), self.settings["similarity"])
         subset = np.array([order.index(name) for name in data.subsets], dtype=np.int64)
         arrays = {"similarity": similarity, "gold": data.gold, "subset": subset, "pair": pair_keys(data.first, data.second)}
-        return Observations(arrays, {"subsets": order})
+        few = [f"{count} pairs" + (f" in {name}" if len(order) > 1 else "")
+               for name, count in data.counts.items() if count < FEW] if self.user_path else []
+        more = f" and {len(few) - 5} subsets more" if len(few) > 5 else ""
+        says = f"a correlation over fewer than {FEW} says next to nothing, look at its interval"
+        notes = {"notes": [f"{', '.join(few[:5])}{more}: {says}"]} if few else {}
+        return Observations(arrays, {"subsets": order, **notes})
 
     def contradiction(self, observations: Observations, record: Record) -> str:
         if fault := other_subsets(observations, record):

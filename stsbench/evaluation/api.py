@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from stsbench.config import checked_options
+from stsbench.data.fetch.sources import no_downloads
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.base import CHANGING, EQUAL_LENGTHS, Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
@@ -265,7 +266,8 @@ def _load_sets(planned: list[Planned], options: EvalOptions) -> tuple[dict[str, 
             if id in sets or id in missing:
                 continue
             try:
-                loaded = part.protocol.load(id)
+                with no_downloads(options.offline):
+                    loaded = part.protocol.load(id)
                 sets[id] = _load(id, options) if loaded is None else loaded
             except DataError as error:
                 missing[id] = error

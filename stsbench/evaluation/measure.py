@@ -33,7 +33,6 @@ from stsbench.evaluation.records import (
 )
 from stsbench.evaluation.result import Result
 from stsbench.metrics.bootstrap import interval
-from stsbench.metrics.similarity import zero_rows
 from stsbench.plugins import calling, where
 
 LONG = 10  # seconds after which a task's time is said, and how much is left: a sign of life
@@ -226,7 +225,7 @@ def _doubtful(
 ) -> dict[str, int]:
     """How many distinct texts have a zero vector and how many were cut; said, and with `strict` refused."""
     texts = [text for _, of in read for text in of]
-    zero = np.concatenate([zero_rows(embed(of)) for embed, of in read])
+    zero = np.concatenate([embed.zero(of) for embed, of in read])
     cut = np.concatenate([embed.truncated(of) for embed, of in read])
     limit = read[0][0].spec.max_length
     if strict and cut.any():

@@ -141,7 +141,8 @@ def names_path(name: str) -> bool:
         word = path
     if kind is None or not kind.path_setting or word in kind.variants:
         return False
-    return kind.path_setting == "folder" or bool(Path(word).suffix)  # sts:maen is a slip, not a file
+    # sts:maen is a slip, not a file
+    return kind.path_setting == "folder" or bool(Path(word).suffix) or kind.reads_hub(word) or Path(word).is_dir()
 
 
 def pick_tasks(known: Mapping[str, str], wanted: Sequence[str] | None, owner: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets.sets import DataSet, path_name
+from stsbench.data.sets.sets import ON_HUB, DataSet, path_name
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.roles import TextTask
 from stsbench.errors import ScoreError, StsbenchError
@@ -125,7 +125,7 @@ class Protocol(ABC):
         form, colon, path = word.partition(":")
         if cls.path_setting and colon and form in cls.variants:  # transfer:exact:FILE
             return {**cls.variants[form], **cls.variant(path)}
-        if cls.path_setting and word not in cls.variants and Path(word).exists():
+        if cls.path_setting and word not in cls.variants and (Path(word).exists() or cls.reads_hub(word)):
             return {cls.path_setting: word}
         if word not in cls.variants and Path(word).exists():
             raise StsbenchError(f"{cls.name}:{word}: {cls.name} does not measure data of your own: sts:FILE, pairs:FILE, "
@@ -139,6 +139,11 @@ class Protocol(ABC):
             absent = f" (nor is there a {cls.path_setting} {word})" if cls.path_setting else ""
             raise StsbenchError(f"unknown protocol '{cls.name}:{word}'{absent}{did_you_mean(f'{cls.name}:{word}', known)}")
         return dict(cls.variants[word])
+
+    @classmethod
+    def reads_hub(cls, word: str) -> bool:
+        """Whether `NAME:word` measures a dataset of the Hub, hf:OWNER/NAME: what reads a file reads these, too."""
+        return cls.path_setting == "file" and word.startswith(ON_HUB)
 
     @classmethod
     def metric(cls, name: str) -> Metric:

@@ -23,7 +23,8 @@ class Metric:
     better: which of two scores wins; neither: the metric describes, and ranks nothing. scale: what the rows are multiplied
     by, 100 as papers print correlations and shares, or 1. digits: decimals that are shown. range: both ends included, in the
     unit of the rows; a score beyond them is an error. title: its heading, where that is not the name with a capital.
-    development: of development data; in the record, and on no leaderboard.
+    development: of development data; in the record, and on no leaderboard. shows_interval: a table has its interval, too, as
+    it has that of the first metric: of values that are used by themselves, such as thresholds.
     """
 
     better: Better = "higher"
@@ -32,6 +33,7 @@ class Metric:
     range: Range = (-inf, inf)
     title: str = ""
     development: bool = False
+    shows_interval: bool = False
 
     def __post_init__(self) -> None:
         if self.better not in get_args(Better):

@@ -207,6 +207,13 @@ def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> tuple[tuple[s
         columns.append((f"{metric}\n{aggregation or ''}", [cells.get(key, "") for key in lead]))
     if bounded := [row for row in lead.values() if row.low is not None]:
         columns.append((f"95 % interval of\n{_whose(bounded)}", [interval(row) for row in lead.values()]))
+    with_interval = [row for row in rows if metric_of(row).shows_interval]
+    for metric, aggregation in dict.fromkeys((row.metric, row.aggregation) for row in with_interval):
+        its = [row for row in with_interval if (row.metric, row.aggregation) == (metric, aggregation)]
+        those = {(row.task, row.subset): row for row in its}
+        if any(row.low is not None and row is not lead.get(key) for key, row in those.items()):
+            name = f"{metric} {aggregation or ''}".strip()
+            columns.append((f"95 % interval of\n{name}", [interval(those[key]) if key in those else "" for key in lead]))
     return tuple(columns)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 _NUMBERS = 300_000  # counts at a time: what is computed from them stays in the processor's cache
+_MOST = 4_000_000  # counts at a time of very many pairs: some ten arrays of this size are in memory at once
 
 
 def resample_counts(n: int, resamples: int, seed: tuple[int, ...]) -> Floats:
@@ -22,7 +23,7 @@ def resample_counts(n: int, resamples: int, seed: tuple[int, ...]) -> Floats:
 
 def block_rows(n: int) -> int:
     """How many rows of counts of n pairs are best handled at a time."""
-    return min(512, max(32, _NUMBERS // max(n, 1)))
+    return min(512, max(32, _NUMBERS // max(n, 1))) if 32 * n <= _MOST else max(1, _MOST // n)
 
 
 def resample_blocks(n: int, resamples: int, seed: tuple[int, ...], rows: int) -> Iterator[Floats]:

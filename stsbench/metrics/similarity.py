@@ -10,6 +10,7 @@ from scipy import sparse
 
 Floats = NDArray[np.float64]
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+_BLOCK = 16_384  # pairs at a time: in float64, each side of all of them would take twice its memory again
 
 
 def zero_rows(vectors: Any) -> NDArray[np.bool_]:
@@ -28,6 +29,11 @@ def paired_similarity(first: Any, second: Any, name: str = "cosine") -> Floats:
     """
     if name not in SIMILARITIES:
         raise ValueError(f"unknown similarity '{name}'; known: {', '.join(SIMILARITIES)}")
+    blocks = (slice(start, start + _BLOCK) for start in range(0, first.shape[0], _BLOCK))
+    return np.concatenate([np.zeros(0), *(_similarity(first[at], second[at], name) for at in blocks)])
+
+
+def _similarity(first: Any, second: Any, name: str) -> Floats:
     measure = _sparse if sparse.issparse(first) else _dense
     if name in ("manhattan", "euclidean"):
         return -measure(first, second, name)

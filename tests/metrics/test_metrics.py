@@ -292,8 +292,9 @@ def test_unknown_similarity():
 @pytest.mark.parametrize(
     ("predicted", "gold", "reason"),
     [
-        ([], [], "at least two pairs, not 0"),
-        ([1.0], [1.0], "at least two pairs, not 1"),
+        ([], [], "at least three pairs, not 0"),
+        ([1.0], [1.0], "at least three pairs, not 1"),
+        ([1.0, 2.0], [2.0, 1.0], "at least three pairs, not 2: over two it is 1 or -1, whatever they are"),
         ([0.5, 0.5, 0.5], [1, 2, 3], r"all 3 predictions are equal \(0.5\)"),
         ([1, 2, 3], [4, 4, 4], r"all 3 gold scores are equal \(4\)"),
         ([1, np.nan, np.inf], [1, 2, 3], "2 of 3 predictions are NaN or infinite"),

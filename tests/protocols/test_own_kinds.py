@@ -17,6 +17,7 @@ from stsbench.data.own.labelled_texts import read_labelled_texts
 from stsbench.data.own.scored_pairs import read_scored_pairs
 from stsbench.data.own.triplets import read_triplets
 from stsbench.errors import DataError
+from stsbench.evaluation import tables
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records
 
@@ -188,6 +189,10 @@ def test_the_command_line(cli, place):
     fails(cli(*words, "triplets:none.csv"), "triplets:none.csv: there is no file none.csv")
     code, out, err = cli(*words, "pairs:a.csv", "--output", "one")
     assert code == 0 and "f1-threshold" in out and "95 % interval of" in out, err
+    rows = {row.metric: row for _, record in load_records(Path("one")) for row in record.scores if row.subset is None}
+    for metric in ("ap", "f1-threshold", "accuracy-threshold"):  # of thresholds every interval is shown
+        assert tables.interval(rows[metric]) in out and rows[metric].low < rows[metric].high
+    assert tables.interval(rows["f1"]) not in out
     code, out, err = cli(*words, "pairs:b.csv", "--similarity", "dot", "--output", "dot")
     assert code == 0, err
     code, out, _ = cli("compare", "one", "one")

@@ -123,9 +123,9 @@ def test_the_command_line(cli, place):
     fails(cli(*words, both, "--output", "run"), "pairs.csv and second/pairs.csv have one name, pairs.csv")
     code, out, _ = cli("compare", "a", "a")
     assert code == 0 and "sts:pairs.csv" in out and "not part of the average" not in out
-    write(name, PAIRS[:-1])
-    assert cli(*words, f"sts:{name}", "--output", "fewer")[0] == 0
-    assert "the data differ" in " ".join(cli("compare", "a", "fewer")[1:])
+    write(name, [*PAIRS[:-1], (*PAIRS[-1][:2], 1.1, "animals")])
+    assert cli(*words, f"sts:{name}", "--output", "other")[0] == 0
+    assert "the data differ" in " ".join(cli("compare", "a", "other")[1:])
 
 
 VARIANTS = {
@@ -201,3 +201,18 @@ def test_a_decimal_comma_is_refused_with_what_to_do(score, tmp_path):
     hint = "; write it with a decimal point" if score[-1] != "," else "$"
     with pytest.raises(DataError, match=f"pairs.csv:2: the score '{score}' is not a number{hint}"):
         read_scored_pairs(tmp_path / "pairs.csv")
+
+
+def test_two_pairs_are_refused_and_a_few_are_said(cli, place):
+    """Over two pairs a correlation is 1 or -1; over fewer than ten its interval is nearly everything."""
+    words = ("eval", "--model", "lexical:token-set", "--resamples", "0", "--output")
+    for number, rows in enumerate((PAIRS[:2], [*PAIRS, ("A.", "B.", 1.0, "rest"), ("C.", "D.", 2.0, "rest")])):
+        code, out, err = cli(*words, f"two-{number}", "--protocol", f"sts:{write('pairs.csv', rows)}")
+        assert code == 1 and "at least three pairs, not 2: over two it is 1 or -1, whatever they are" in err and not out
+    assert "subset rest" in err
+    code, out, err = cli(*words, "few", "--protocol", f"sts:{write('pairs.csv')}")
+    assert code == 0 and "3 pairs in music, 3 pairs in animals: a correlation over fewer than 10 says next to nothing" in err
+    ((path, record),) = load_records(Path("few"))
+    assert rescored(path, record)[1] == record.scores
+    code, out, err = cli(*words, "sample", "--protocol", "sts", "--sample")
+    assert code == 0 and "says next to nothing" not in err

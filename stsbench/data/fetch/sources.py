@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -206,9 +208,22 @@ def _miscounted(item: Entry, data: PairSet | LabelledSet) -> list[str]:
     ]
 
 
+_OFFLINE: ContextVar[bool] = ContextVar("offline", default=False)
+
+
+@contextmanager
+def no_downloads(offline: bool) -> Iterator[None]:
+    """A block in which nothing is fetched if `offline`: for readers that are not told, such as a protocol's own."""
+    token = _OFFLINE.set(offline or _OFFLINE.get())
+    try:
+        yield
+    finally:
+        _OFFLINE.reset(token)
+
+
 def downloads_are_off(offline: bool) -> bool:
-    """Whether nothing may be fetched: --offline, or the Hub client's $HF_HUB_OFFLINE."""
-    return offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+    """Whether nothing may be fetched: --offline, a block of `no_downloads`, or the Hub client's $HF_HUB_OFFLINE."""
+    return offline or _OFFLINE.get() or os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
 
 
 def _fetched(item: Entry, offline: bool, folders: list[str]) -> Location:

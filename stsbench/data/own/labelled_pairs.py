@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets.sets import PairSet, named_by_content, path_name
+from stsbench.config import shown
+from stsbench.data.sets.sets import PairSet, named_by_content
 from stsbench.errors import DataError
 
 from .scored_pairs import ALL, SENTENCES, SUBSET
+from .source import source_of
 from .table import Form, is_number, read_columns, table_rows
 
 LABELLED = Form(
@@ -32,9 +35,9 @@ def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> Pa
     Labels are 0 and 1, true and false, or two names, of which `positive` means a match. columns: as `read_columns` takes
     them. Its task is the file's name, never a path, its id a digest of the pairs. Raises DataError naming file and line.
     """
-    warnings: list[str] = []
+    source, warnings = source_of(path), list[str]()
     first, second, labels, subsets, locations = list[str](), list[str](), list[str](), list[str](), list[str]()
-    for location, row in table_rows(path, LABELLED, warnings, read_columns(columns, LABELLED)):
+    for location, row in table_rows(source, LABELLED, warnings, read_columns(columns, LABELLED)):
         first.append(row["sentence1"])
         second.append(row["sentence2"])
         subsets.append(row.get(SUBSET, ALL))
@@ -44,23 +47,28 @@ def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> Pa
     if not labels:
         raise DataError(f"{path} holds no pair")
     return named_by_content(PairSet(
-        id="", task=path_name(path), text_version="own", origin=str(path), warnings=tuple(warnings), first=tuple(first),
+        id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), first=tuple(first),
         second=tuple(second), gold=_matches(labels, locations, positive, path), subsets=tuple(subsets),
     ))
 
 
 def label_of(value: Any, location: str) -> str:
     """A label as a text: 1, 1.0 and "1" are one label, as are true and "true". Raises DataError, with `location`."""
-    if isinstance(value, str):
-        value = value.strip()
-        if is_number(value):
-            value = float(value)
-    if not isinstance(value, str | bool | int | float) or value == "" or value != value:
-        wrong = "is empty" if value in ("", None) else "must be a name, a number, true or false"
-        raise DataError(f"{location}: label {wrong}")
+    if isinstance(value, str) and (text := value.strip()) and not is_number(text) and text.lower() != "nan":
+        return text
     if isinstance(value, bool):
         return str(value).lower()
-    return value if isinstance(value, str) else f"{value:g}"
+    try:
+        number = Decimal(value.strip() if isinstance(value, str) else repr(value) if isinstance(value, float) else value)
+    except (ArithmeticError, TypeError, ValueError):
+        number = Decimal("nan")
+    if not number.is_finite():
+        empty = value is None or not str(value).strip()
+        wrong = "label is empty" if empty else f"{shown(value)} is not a label"
+        raise DataError(f"{location}: {wrong}: write a name, a number, true or false")
+    # Every digit counts: two classes may be called 1000001 and 1000002.
+    whole = number == number.to_integral_value()
+    return str(int(number)) if whole else format(number.normalize(Context(prec=400)), "f")
 
 
 def _matches(labels: Sequence[str], locations: Sequence[str], positive: str, path: Path) -> NDArray[np.float64]:
@@ -68,7 +76,7 @@ def _matches(labels: Sequence[str], locations: Sequence[str], positive: str, pat
     names = list(dict.fromkeys(labels))
     if len(names) > 2:
         wanted = "write 0 and 1, or measure scores by sts:FILE"
-        raise DataError(f"{locations[2]}: a third label, {names[2]!r}, beside {_listed(names[:2])}: {wanted}")
+        raise DataError(f"{locations[2]}: a third label, {shown(names[2])}, beside {_listed(names[:2])}: {wanted}")
     if len(names) == 1:
         raise DataError(f"{path}: every pair has the label {names[0]!r}: pairs of both kinds are needed")
     matching = _positive(names, positive, path)
@@ -92,4 +100,4 @@ def _positive(names: Sequence[str], positive: str, path: Path) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return " and ".join(map(repr, names))
+    return " and ".join(map(shown, names))

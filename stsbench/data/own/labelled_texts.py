@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from stsbench.data.sets.sets import LabelledSet, named_by_content, path_name
+from stsbench.data.sets.sets import LabelledSet, named_by_content
 from stsbench.errors import DataError
 
 from .labelled_pairs import label_of
+from .source import source_of
 from .table import Form, is_number, read_columns, table_rows
 
 SPLIT, ALL = "split", "all"
@@ -31,9 +32,9 @@ def read_labelled_texts(path: Path, columns: str = "") -> LabelledSet:
     are train and test, perhaps dev; without it all texts are one. columns: as `read_columns` takes them. Its task is the
     file's name, never a path, its id a digest of texts, splits and class numbers. Raises DataError naming file and line.
     """
-    warnings: list[str] = []
+    source, warnings = source_of(path, splits=True), list[str]()
     texts, labels, splits = list[str](), list[str](), list[str]()
-    for location, row in table_rows(path, TEXTS, warnings, read_columns(columns, TEXTS)):
+    for location, row in table_rows(source, TEXTS, warnings, read_columns(columns, TEXTS)):
         texts.append(row["text"])
         labels.append(label_of(row["label"], location))
         split = str(row.get(SPLIT, ALL))
@@ -45,7 +46,7 @@ def read_labelled_texts(path: Path, columns: str = "") -> LabelledSet:
     numbers = {name: number for number, name in enumerate(_in_order(labels))}
     _check(path, labels, splits)
     return named_by_content(LabelledSet(
-        id="", task=path_name(path), text_version="own", origin=str(path), warnings=tuple(warnings), first=tuple(texts),
+        id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), first=tuple(texts),
         labels=np.array([numbers[label] for label in labels], dtype=np.int64), splits=tuple(splits),
     ))
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stsbench.data.sets.sets import TripletSet, named_by_content, path_name
+from stsbench.data.sets.sets import TripletSet, named_by_content
 from stsbench.errors import DataError
 
 from .scored_pairs import ALL, SUBSET
+from .source import source_of
 from .table import Form, read_columns, table_rows
 
 PARAPHRASES = Form(
@@ -24,8 +25,8 @@ def read_paraphrases(path: Path, columns: str = "") -> TripletSet:
     columns: as `read_columns` takes them. Its text version is "own", its task the file's name, never a path, its id a digest
     of the texts. Raises DataError naming file and line.
     """
-    warnings: list[str] = []
-    rows = list(table_rows(path, PARAPHRASES, warnings, read_columns(columns, PARAPHRASES)))
+    source, warnings = source_of(path), list[str]()
+    rows = list(table_rows(source, PARAPHRASES, warnings, read_columns(columns, PARAPHRASES)))
     for location, row in rows:
         for one, other in (("kept", "text"), ("changed", "text"), ("kept", "changed")):
             if row[one] == row[other]:
@@ -34,6 +35,6 @@ def read_paraphrases(path: Path, columns: str = "") -> TripletSet:
         raise DataError(f"{path} holds no paraphrase")
     text, kept, changed = (tuple(row[column] for _, row in rows) for column in PARAPHRASES.texts)
     return named_by_content(TripletSet(
-        id="", task=path_name(path), text_version="own", origin=str(path), warnings=tuple(warnings), anchor=text,
+        id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), anchor=text,
         positive=kept, negative=changed, subsets=tuple(row.get(SUBSET, ALL) for _, row in rows),
     ))

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from stsbench.data.sets.lines import check_text, numbered_lines, without_end
+from stsbench.config import shown
+from stsbench.data.sets.lines import check_no_nul, check_text, numbered_lines, without_end
 from stsbench.data.sets.readers import json_object, number_of
 from stsbench.data.sets.sets import RetrievalSet, named_by_content, path_name
 from stsbench.errors import DataError
@@ -100,6 +101,7 @@ def _collect(path: Path, parse: Callable[[str, int], tuple[str, str, str]], empt
         if not key or not (whole or empty):
             raise DataError(f"{path}:{number}: the {'text' if key else 'id'} is empty")
         check_text(key + whole, f"{path}:{number}", "the text")
+        check_no_nul(key + whole, f"{path}:{number}", "the text")
         texts[key], untitled[key] = whole, text
     if not texts:
         raise DataError(f"{path} is empty")
@@ -172,6 +174,8 @@ def _relevance(path: Path, queries: Texts, position: dict[str, int]) -> tuple[Gr
             if text not in position:
                 absent.append(f"{path}:{number}: no corpus text has the id {text!r}")
             relevant[query].append((position.get(text, -1), score))
+    if not judged:
+        raise DataError(f"{path} holds no judgement: write query id, tab, corpus id, and perhaps a tab and a score")
     warnings = [f"{lines[0]} ({len(lines)} such judgements): {meaning}" for lines, meaning in
                 ((strangers, "left out, as by trec_eval"), (absent, "counted as not found, as by trec_eval"),
                  (again, "counted once")) if lines]
@@ -209,5 +213,5 @@ def _cells(line: str, path: Path, number: int, wanted: tuple[int, ...], shape: s
 
 def _score(text: str, path: Path, number: int) -> float:
     if not math.isfinite(score := number_of(text, f"{path}:{number}")):
-        raise DataError(f"{path}:{number}: the score {text!r} is not a number")
+        raise DataError(f"{path}:{number}: the score {shown(text)} is not a finite number")
     return score

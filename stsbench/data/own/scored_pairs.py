@@ -7,13 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
+from stsbench.config import shown
 from stsbench.data.sets.readers import number_of
-from stsbench.data.sets.sets import PairSet, named_by_content, path_name
+from stsbench.data.sets.sets import PairSet, named_by_content
 from stsbench.errors import DataError
 
-from .table import Form, is_number, read_columns, table_rows
+from .source import source_of
+from .table import Form, read_columns, table_rows
 
 SUBSET = "subset"
+_NOT_FINITE = ("nan", "inf", "infinity")
 ALL = "all"  # the one subset of items without subsets
 # What else two columns of sentences are called.
 SENTENCES = tuple((f"{word}{one}", f"{word}{other}") for word in ("sentence", "sent", "text", "s", "question", "q")
@@ -34,21 +37,22 @@ def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
     are one set. columns: as `read_columns` takes them. What was not as in SCORED (delimiter, names, no header) is among the
     warnings. Raises DataError naming file and line.
     """
-    warnings: list[str] = []
+    source, warnings = source_of(path), list[str]()
     first, second, gold, subsets = list[str](), list[str](), list[float](), list[str]()
-    for location, row in table_rows(path, SCORED, warnings, read_columns(columns, SCORED)):
+    for location, row in table_rows(source, SCORED, warnings, read_columns(columns, SCORED)):
         first.append(row["sentence1"])
         second.append(row["sentence2"])
         subsets.append(row.get(SUBSET, ALL))
         score = row["score"]
-        if isinstance(score, str) and not is_number(score) and score.strip().isalpha() and score.lower() != "nan":
-            raise DataError(f"{location}: the score {score!r} is not a number: pairs with labels are measured by pairs:FILE")
+        if isinstance(score, str) and score.strip().isalpha() and score.strip().lower() not in _NOT_FINITE:
+            wrong = f"the score {shown(score)} is not a number"
+            raise DataError(f"{location}: {wrong}: pairs with labels are measured by pairs:FILE")
         if not math.isfinite(value := number_of(score, location)):
-            raise DataError(f"{location}: the score {score!r} is not a finite number")
+            raise DataError(f"{location}: the score {shown(score)} is not a finite number: correct it or leave the row out")
         gold.append(value)
     if not gold:
         raise DataError(f"{path} holds no pair")
     return named_by_content(PairSet(
-        id="", task=path_name(path), text_version="own", origin=str(path), warnings=tuple(warnings), first=tuple(first),
+        id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), first=tuple(first),
         second=tuple(second), gold=np.array(gold), subsets=tuple(subsets),
     ))

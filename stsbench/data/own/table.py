@@ -1,23 +1,31 @@
-"""The rows of a user's own table: CSV, TSV, JSON lines, Parquet, or a folder that `datasets` saved; columns by their names,
+"""The rows of a user's own tables: CSV, TSV, JSON lines, Parquet, or a folder that `datasets` saved; columns by their names,
 by names like theirs, by position, or as the user says."""
 
 from __future__ import annotations
 
 import csv
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.sets.lines import check_text, numbered_lines, without_end
+from stsbench.data.sets.lines import check_no_nul, check_text, numbered_lines, without_end
 from stsbench.data.sets.readers import number_of
 from stsbench.data.sets.sets import path_name
 from stsbench.data.text.rows import READERS, separated
 from stsbench.errors import DataError
+from stsbench.wording import printable
+
+from .source import TABLES, Source
 
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _KINDS = {".csv": ",", ".tsv": "\t", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+
+_PACKED = {".gz", ".zip", ".xz", ".bz2", ".zst"}
+# Characters without width, which `str.strip` leaves: a text of nothing else is as empty as one of spaces.
+_INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff\u00ad" + "\t\n\r\x0b\x0c\x1c\x1d\x1e\x1f \x85\xa0\u2028\u2029\u3000"
 
 Rows = Iterator[tuple[str, dict[str, Any]]]  # ("FILE:LINE", column -> value)
 
@@ -77,14 +85,30 @@ class Form:
         return is_number(fields[-1]) and not any(map(is_number, fields[:-1]))
 
 
-def table_rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str, str] | None = None) -> Rows:
+def table_rows(source: Source, form: Form, warnings: list[str], columns: Mapping[str, str] | None = None) -> Rows:
     """("FILE:LINE", column of the form -> value) of each row; an empty line is none. Values are as they stand in the file,
-    texts without white space around them and never empty; the optional column is there where the file has it.
+    texts without white space around them and never empty; the optional column is there where the file has it, and holds the
+    part's name where the source has parts.
 
     columns: column of the form -> the file's column, or its position from 1 in a file without header; without it, by
     `Form.names`. What was not as the form says (delimiter, names, no header) is added to `warnings`. Raises DataError
     naming file and line.
     """
+    warnings += source.notes
+    for part, files in source.parts.items():
+        rows = 0
+        for path in files:
+            for location, row in _file_rows(path, form, warnings, columns):
+                if part and form.optional in row:
+                    already = f"its file is the {form.optional} {part!r} already"
+                    raise DataError(f"{location}: a column {form.optional}, but {already}: leave the column out")
+                rows += 1
+                yield location, row | ({form.optional: part} if part else {})
+        if part and not rows:
+            raise DataError(f"{files[0]} holds no row: leave the file out")
+
+
+def _file_rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str, str] | None) -> Rows:
     names: dict[str, str] | None = None
     for location, fields in _rows(path, form, warnings, columns or {}):
         if names is None:
@@ -104,9 +128,10 @@ def _row(form: Form, names: Mapping[str, str], fields: Mapping[str, Any], locati
         row[column] = fields[name]
         if column != form.value:
             text = fields[name]
-            if not isinstance(text, str) or not text.strip():
+            if not isinstance(text, str) or not text.strip() or (not text.isascii() and not text.strip(_INVISIBLE)):
                 raise DataError(f"{location}: {column} {'is empty' if isinstance(text, str) else 'must be a text'}")
             check_text(text, location, column)
+            check_no_nul(text, location, column)
             row[column] = text.strip()
     return row
 
@@ -142,6 +167,8 @@ def _rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str, str
     if path.is_dir():
         return _arrow(path, _saved(path))
     kind = _KINDS.get(path.suffix.lower())
+    if path.suffix.lower() in _PACKED:
+        raise DataError(f"{path} is compressed ({path.suffix}): unpack it first")
     if kind is None:
         raise DataError(
             f"{path}: {form.what} are a .csv, .tsv, .jsonl or .parquet file, or a folder that datasets saved, with the "
@@ -236,7 +263,10 @@ def _saved(folder: Path) -> list[Path]:
         raise DataError(f"{folder} holds several splits: name the one to measure ({splits})")
     files = sorted(folder.glob("data-*.arrow"))
     if not (folder / "state.json").is_file() or not files:
-        raise DataError(f"{folder} is not a folder that datasets saved (save_to_disk): no state.json with data-*.arrow")
+        raise DataError(
+            f"{folder} holds no {', '.join(TABLES[:-1])} or {TABLES[-1]} file, nor is it a folder that datasets saved "
+            "(save_to_disk): no state.json with data-*.arrow"
+        )
     return files
 
 
@@ -255,4 +285,7 @@ def _arrow(path: Path, files: Sequence[Path]) -> Rows:
                         number += 1
                         yield f"{path}: row {number}", row
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from error
+        if isinstance(error, OSError) and error.errno is not None:
+            raise DataError(f"cannot read {path}: {os.strerror(error.errno)}") from error
+        reason, after = printable(" ".join(str(error).split()))[:200].rstrip("."), f" after row {number}" if number else ""
+        raise DataError(f"cannot read {path}{after}: {reason}: it is damaged or not whole, write it again") from error

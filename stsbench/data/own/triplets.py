@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stsbench.data.sets.sets import TripletSet, named_by_content, path_name
+from stsbench.data.sets.sets import TripletSet, named_by_content
 from stsbench.errors import DataError
 
 from .scored_pairs import ALL, SUBSET
+from .source import source_of
 from .table import Form, read_columns, table_rows
 
 TRIPLETS = Form(
@@ -25,9 +26,9 @@ def read_triplets(path: Path, columns: str = "") -> TripletSet:
     columns: as `read_columns` takes them. Its task is the file's name, never a path, its id a digest of the triplets.
     Raises DataError naming file and line.
     """
-    warnings: list[str] = []
+    source, warnings = source_of(path), list[str]()
     anchor, positive, negative, subsets = list[str](), list[str](), list[str](), list[str]()
-    for location, row in table_rows(path, TRIPLETS, warnings, read_columns(columns, TRIPLETS)):
+    for location, row in table_rows(source, TRIPLETS, warnings, read_columns(columns, TRIPLETS)):
         if row["positive"] == row["negative"]:
             raise DataError(f"{location}: positive and negative are one text: neither can be nearer")
         for texts, column in ((anchor, "anchor"), (positive, "positive"), (negative, "negative")):
@@ -36,6 +37,6 @@ def read_triplets(path: Path, columns: str = "") -> TripletSet:
     if not anchor:
         raise DataError(f"{path} holds no triplet")
     return named_by_content(TripletSet(
-        id="", task=path_name(path), text_version="own", origin=str(path), warnings=tuple(warnings), anchor=tuple(anchor),
+        id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), anchor=tuple(anchor),
         positive=tuple(positive), negative=tuple(negative), subsets=tuple(subsets),
     ))

@@ -99,6 +99,12 @@ def check_text(text: str, location: str, what: str) -> None:
         raise DataError(f"{location}: {what} holds half a surrogate pair (\\u{ord(text[error.start]):x})") from error
 
 
+def check_no_nul(text: str, location: str, what: str) -> None:
+    """DataError, beginning with `location`, for a NUL character, which JSON and Parquet can hold and no file of text may."""
+    if "\0" in text:
+        raise DataError(f"{location}: {what} holds a NUL character (\\u0000): leave it out")
+
+
 def _text_of_start(raw: bytes, path: Path | str) -> bytes:
     """The first bytes of a file without a byte order mark. DataError where they are those of something else than text."""
     for start, what in _NOT_TEXT.items():

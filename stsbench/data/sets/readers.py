@@ -17,6 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from stsbench.config import shown
 from stsbench.data.sets.lines import check_text
 from stsbench.errors import DataError
 
@@ -136,13 +137,23 @@ def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> Pa
 
 def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
     """The object that a line of a JSON-lines file holds. Raises DataError naming the line."""
-    try:
-        item = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}:{number}: not valid JSON: {error}") from error
+    item = json_value(line, f"{path}:{number}")
     if not isinstance(item, dict):
         raise DataError(f"{path}:{number}: expected a JSON object")
     return item
+
+
+def json_value(line: str, location: str) -> Any:
+    """What a line of a JSON-lines file holds. Raises DataError, with `location`, for what is not JSON."""
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        wrong = f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
+    except RecursionError:
+        wrong = "nested too deeply"
+    except ValueError:  # what Python refuses to read as a whole number
+        wrong = "a number of more than 4,300 digits"
+    raise DataError(f"{location}: not valid JSON ({wrong}): each line must be one whole object")
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -196,7 +207,7 @@ def number_of(value: object, location: str) -> float:
         return float(value)
     except (ValueError, OverflowError):
         comma = "; write it with a decimal point" if re.fullmatch(r"\s*-?\d+,\d+\s*", str(value)) else ""
-        raise DataError(f"{location}: the score {value!r} is not a number{comma}") from None
+        raise DataError(f"{location}: the score {shown(value)} is not a number{comma}") from None
 
 
 def _score(value: object, path: Path, number: int, low: float, high: float) -> float:

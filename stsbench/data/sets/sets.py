@@ -14,11 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 FROM_MTEB = "mteb:"  # begins the id of a set that mteb loads from the Hub
+ON_HUB = "hf:"  # begins what a user calls a dataset of the Hub
 BLANK = "."  # what SentEval's encoders are fed for a line without words (CR and MPQA hold seven)
 
 
 def path_name(path: Path) -> str:
-    """What a user's file or folder is called, without the path to it; a link keeps its own name."""
+    """What a user's file or folder is called, without the path to it; a link keeps its own name, a dataset of the Hub its
+    whole one."""
+    if path.as_posix().startswith(ON_HUB):
+        return path.as_posix()
     return path.name if path.name not in ("", "..") else path.resolve().name
 
 

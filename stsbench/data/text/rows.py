@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.data.sets.lines import check_text, numbered_lines, without_end
+from stsbench.data.sets.readers import json_value
 from stsbench.data.text.columns import SCORE, optional_columns, roles_of
 from stsbench.errors import DataError
 
@@ -22,6 +23,7 @@ _UNCLOSED = {
     "unexpected end of data": "a quote opened in this row is never closed",
     "field larger than field limit (131072)": "a field of more than 131,072 characters, or a quote that is never closed",
 }
+_RETURN = "new-line character seen in unquoted field"  # begins what Python says of it, and goes on differently by version
 
 
 def file_format(path: Path, format: str = "auto") -> str:
@@ -159,11 +161,20 @@ def separated(lines: Lines, path: Path, delimiter: str = ",") -> Iterator[tuple[
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            raise DataError(f"{path}:{start}: {_UNCLOSED.get(str(error), f'not valid CSV: {error}')}") from error
+            raise DataError(f"{path}:{start}: {_csv_fault(str(error))}") from error
         if fields is None:
             return
         columns = columns or len(fields)
         yield start, fields or ([""] if columns == 1 else None)
+
+
+def _csv_fault(message: str) -> str:
+    """What is wrong with a record, by what Python's reader says of it."""
+    if message.startswith(_RETURN):
+        advice = "put the field between quotes, or save the file with line feeds alone"
+        return f"not valid CSV: a carriage return within a field: {advice}"
+    advice = ": write a quote within a quoted field twice" if "expected after" in message else ""
+    return _UNCLOSED.get(message, f"not valid CSV: {message}{advice}")
 
 
 def _jsonl(lines: Lines, path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
@@ -171,10 +182,7 @@ def _jsonl(lines: Lines, path: Path) -> Iterator[tuple[int, dict[str, Any] | Non
         if not line.strip():
             yield number, None
             continue
-        try:
-            item = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}:{number}: not valid JSON: {error}") from error
+        item = json_value(line, f"{path}:{number}")
         if not isinstance(item, dict):
             raise DataError(f"{path}:{number}: expected one JSON object per line")
         yield number, item

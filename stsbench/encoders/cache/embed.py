@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +18,10 @@ from stsbench.encoders.cache.encode import encode_cached, not_finite
 from stsbench.encoders.fitted import STATE
 from stsbench.encoders.roles import TextTask, reading
 from stsbench.errors import EncoderError
+from stsbench.metrics.similarity import zero_rows
 from stsbench.plugins import calling
+
+_BLOCK = 65_536  # texts whose vectors are looked at together
 
 
 @dataclass
@@ -178,9 +181,23 @@ class Embed:
 
     def unusable(self, texts: Sequence[str]) -> str | None:
         """One line when a text's vector is not finite, else None."""
-        vectors = self(texts)
-        bad = np.zeros(0, dtype=np.intp) if issparse(vectors) else np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        self.add(texts)
+        if issparse(self._done.vectors):
+            return None  # `encode_cached` takes no others
+        bad = np.flatnonzero(np.concatenate([np.zeros(0, dtype=bool), *(
+            ~np.isfinite(vectors).all(axis=1) for vectors in self._in_blocks(texts))]))
         return not_finite(self.spec, texts, bad) if len(bad) else None
+
+    def zero(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """bool (n,): which of n texts have a vector of zeros."""
+        return np.concatenate([np.zeros(0, dtype=bool), *map(zero_rows, self._in_blocks(texts))])
+
+    def _in_blocks(self, texts: Sequence[str]) -> Iterator[Any]:
+        """The vectors of n texts, some at a time unless it matters which texts one call asks for: those of all take as much
+        memory again as what is kept of them."""
+        step = _BLOCK if type(self.encoder).of_call is Encoder.of_call else max(len(texts), 1)
+        for start in range(0, len(texts), step):
+            yield self(texts[start : start + step])
 
     def truncated(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         """bool (n,): which of n texts lost tokens to the model's limit."""

@@ -1,0 +1,153 @@
+"""`sts:hf:OWNER/NAME`: a dataset of the Hub is read as its files are, at a commit that the record names."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+from datasethub import COMMIT, dataset_hub
+
+from stsbench import evaluate
+from stsbench.data.fetch.sources import no_downloads
+from stsbench.data.own.labelled_pairs import read_labelled_pairs
+from stsbench.data.own.labelled_texts import read_labelled_texts
+from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.own.triplets import read_triplets
+from stsbench.errors import DataError
+from stsbench.evaluation.plan import names_path
+from stsbench.evaluation.rescore import rescored
+from stsbench.evaluation.run_file import load_records
+
+ROWS = [("red cat", "red dog", 1.0), ("blue bird", "blue bird now", 4.5), ("a fish", "the moon", 0.0),
+        ("two cats", "cats, two", 3.0)]
+CSV = "".join(["sentence1,sentence2,score\n", *(f'"{a}","{b}",{score}\n' for a, b, score in ROWS)])
+CONFIGS = """---
+configs:
+- config_name: en
+  data_files:
+  - split: train
+    path: en/train-*
+  - split: test
+    path: en/test-*
+- config_name: de
+  data_files:
+  - split: dev
+    path: de/dev.csv
+  - split: other
+    path: de/other.csv
+---
+Some words.
+"""
+
+
+def parquet(rows):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    stream = io.BytesIO()
+    columns = dict(zip(("sentence1", "sentence2", "score"), map(list, zip(*rows, strict=True)), strict=True))
+    parquet.write_table(pa.table(columns), stream)
+    return stream.getvalue()
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with dataset_hub(monkeypatch, tmp_path) as state:
+        state.repositories = {
+            "me/plain": {"README.md": b"no header", "test.csv": CSV.encode(), "train.csv": CSV.encode(), "LICENSE": b"x"},
+            "me/single": {"pairs.csv": CSV.encode(), "LICENSE": b"x", "script.py": b"x"},
+            "me/twice": {"test.csv": CSV.encode(), "test.jsonl": b"{}"},
+            "me/packed": {"test.csv.gz": gzip.compress(CSV.encode())},
+            "me/configs": {
+                "README.md": CONFIGS.encode(), "en/train-0.parquet": parquet(ROWS[:3]),
+                "en/test-00000-of-00002.parquet": parquet(ROWS[:2]), "en/test-00001-of-00002.parquet": parquet(ROWS[2:]),
+                "de/dev.csv": CSV.encode(), "de/other.csv": CSV.encode(),
+            },
+            "me/pictures": {"train/a.png": b"x"}, "me/closed": {"test.csv": b""},
+            "me/labels": {"test.csv": b"question1,question2,is_duplicate\na,b,1\nc,d,0\n"},
+            "me/triplets": {"data/train.jsonl": b'{"anchor": "a", "positive": "b", "negative": "c"}\n'},
+            "me/texts": {"train.csv": b"text,label\na,0\nb,1\n", "test.csv": b"text,label\nc,1\n",
+                         "validation.csv": b"text,label\nd,0\n"},
+        }
+        state.gated = {"me/closed"}
+        yield state
+
+
+def scored(name, columns=""):
+    return read_scored_pairs(Path(name), columns)
+
+
+def test_a_dataset_is_known_by_its_content_and_its_commit(hub):
+    Path("plain.csv").write_text(CSV)
+    local = read_scored_pairs(Path("plain.csv"))
+    for name in ("hf:me/plain", "hf:me/plain:test", "hf:me/plain:train", "hf:me/packed", "hf:me/configs:en",
+                 "hf:me/configs:en:test", f"hf:me/plain@{COMMIT}:train", "hf:me/configs:de:dev", "hf:me/single"):
+        data = scored(name)
+        assert (data.id, data.digest, data.task) == (local.id, local.digest, name), name
+    assert scored("hf:me/configs:en:test").origin == f"the Hub's me/configs at {COMMIT}, configuration en, split test"
+    assert scored("hf:me/configs:en:train").id != local.id
+    assert not any(path.endswith(("LICENSE", "script.py", "de/other.csv")) for path in hub.asked)
+
+
+def test_the_other_kinds(hub):
+    assert read_labelled_pairs(Path("hf:me/labels")).gold.tolist() == [1, 0]
+    assert read_triplets(Path("hf:me/triplets")).anchor == ("a",)
+    assert read_labelled_texts(Path("hf:me/texts")).splits == ("train", "train", "dev", "test")
+    assert set(read_labelled_texts(Path("hf:me/texts:train")).splits) == {"all"}
+
+
+def test_it_is_read_from_the_cache_without_network(hub):
+    scored("hf:me/configs:en")
+    asked = len(hub.asked)
+    with no_downloads(True):
+        assert len(scored("hf:me/configs:en")) == len(ROWS)
+        for name in ("hf:me/plain", "hf:me/configs:de:dev"):
+            with pytest.raises(DataError, match=r"^hf:me/\w+ is not in the Hub cache, and --offline forbids fetching it$"):
+                scored(name)
+    assert len(hub.asked) == asked
+
+
+def test_half_of_a_split_in_the_cache_is_refused(hub, tmp_path, monkeypatch):
+    scored("hf:me/configs:en")
+    older = (tmp_path / "hub").rename(tmp_path / "older")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(older))
+    for path in sorted(older.rglob("*")):
+        if path.name == "test-00001-of-00002.parquet" or path.parent.name == "trees":
+            path.unlink()  # as older clients leave it, which keep no list of the files
+    with no_downloads(True), pytest.raises(DataError, match="the Hub cache holds only some of test-00000"):
+        scored("hf:me/configs:en")
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("hf:plain", "hf:plain: write hf:OWNER/NAME, with @REVISION, :CONFIG and :SPLIT behind it"),
+    ("hf:me/none", "hf:me/none: there is no such dataset on the Hub, or it is private: set HF_TOKEN"),
+    ("hf:me/closed", "hf:me/closed is gated: accept its terms on the Hub and set HF_TOKEN"),
+    ("hf:me/plain@v2", "hf:me/plain@v2: there is no such revision on the Hub"),
+    ("hf:me/plain:fr:test", "hf:me/plain: there is no configuration fr: it has none: leave it out, hf:me/plain:test"),
+    ("hf:me/plain:dev", "hf:me/plain:dev: there is no split dev; splits are train, test"),
+    ("hf:me/configs", "hf:me/configs: it has several configurations: name one of en, de, as in hf:me/configs:en"),
+    ("hf:me/configs:fr", "hf:me/configs: there is no configuration fr: name one of en, de, as in hf:me/configs:en"),
+    ("hf:me/configs:fr:test", "hf:me/configs: there is no configuration fr: it has en, de"),
+    ("hf:me/configs:en:dev", "hf:me/configs:en:dev: there is no split dev; splits are train, test"),
+    ("hf:me/configs:de", "hf:me/configs:de: it has no split test: name one of dev, other, as in hf:me/configs:de:dev"),
+    ("hf:me/twice", "hf:me/twice: the same rows may be in its .csv and its .jsonl files: fetch and name one"),
+    ("hf:me/pictures", "hf:me/pictures holds no .csv, .tsv, .jsonl, .json or .parquet file"),
+])
+def test_what_cannot_be_had_is_one_line(hub, name, message):
+    with pytest.raises(DataError) as error:
+        scored(name)
+    assert str(error.value).startswith(message) and "\n" not in str(error.value)
+
+
+def test_the_protocol(hub):
+    result = evaluate("lexical:token-set", output="run", protocol="sts:hf:me/configs:en", resamples=0)
+    assert {row.task for row in result.rows} == {"hf:me/configs:en"}
+    ((path, record),) = load_records(Path("run"))
+    assert COMMIT in record.data.origin and record.protocol.label == "sts:hf:me/configs:en"
+    assert rescored(path, record)[1] == record.scores
+    again = evaluate("lexical:token-set", protocol="sts:hf:me/configs:en", resamples=0, offline=True)
+    assert [row.value for row in again.rows] == [row.value for row in result.rows]
+    assert names_path("sts:hf:me/configs") and names_path("transfer:exact:hf:me/texts") and not names_path("sts:maen")
