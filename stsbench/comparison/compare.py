@@ -245,6 +245,7 @@ def _difference(a: Floats, b: Floats, drawn: Drawn | None, paired: bool) -> Diff
 def _equivalence(a: Floats, b: Floats, drawn: Drawn | None, paired: bool, margin: float | None) -> Equivalence | None:
     if margin is None or drawn is None:
         return None
+    of_a, of_b = drawn
     if len(a) == len(b) == 1:
-        return equivalence(float(a[0]), float(b[0]), *drawn, margin)
-    return equivalence_over_seeds(a, b, *drawn, margin, paired=paired)
+        return equivalence(float(a[0]), float(b[0]), of_a, of_b, margin)
+    return equivalence_over_seeds(a, b, of_a, of_b, margin, paired=paired)
