@@ -116,6 +116,7 @@ def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
     """A row without its empty fields; kind: what a comparable row was trained with."""
     rank = row.rank and {"place": row.rank.position, "first": row.rank.first, "last": row.rank.last, "ties": row.rank.ties,
                          "alone": list(row.rank.alone) if any(row.rank.alone) else None,
+                         "tier": row.rank.tier,
                          "prompts": row.rank.prompts and list(row.rank.prompts),
                          "chance": row.rank.chance if row.rank.chance is None else round(row.rank.chance, 4)}
     fields = {

@@ -28,11 +28,14 @@ OVER_PROMPTS = {  # heading of a column -> what it holds
     "Rank over prompts": "the 95 % interval of the rank where each row that has prompts draws one of them, over the draws "
                          "and over items; behind it how often the row is first in a draw, by the scores alone.",
 }
+TIERS = ("Tier: the best row and all that do not differ significantly from it (all pairs jointly, 5 %), then the best of "
+         "the others, and so on. Rows of one tier may differ from each other.")
+SUBJECT = "A row of several seeds ranks a method, over these seeds; a row of one ranks this encoder."
 NEVER_RANKED = "never ranked: papers give no digest of their data, and few say which text they measured"
 # printed: the average as the paper prints it where its columns give another; notes: what must be read with the row.
 CSV_COLUMNS = (
     "tab", "kind", "id", "method", "backbone", "setting", "flags", "seeds", "best_of", "column", "value", "low", "high",
-    "sd", "n", "place", "first", "last", "ties", "source", "printed", "notes",
+    "sd", "n", "place", "first", "last", "ties", "tier", "source", "printed", "notes",
 )
 _FIGURES = ("value", "low", "high", "sd")
 _TEXTS = ("id", "method", "backbone", "column", "source", "notes")
@@ -57,7 +60,8 @@ def markdown(tab: Tab, published: bool = True) -> str:
     parts = [f"**{plain_markdown(tab.title)}**{_label(tab)}", plain_markdown(tab.about)]
     notes = _Notes()
     if tab.measured:
-        parts += ["Measured here:", pipes(_grid(tab, tab.measured, True, notes, _superscript, plain_markdown), 4)]
+        grid = _grid(tab, tab.measured, True, notes, _superscript, plain_markdown)
+        parts += ["Measured here:", pipes(grid, 4 + _tiered(tab)), plain_markdown(_about_tiers(tab))]
     if tab.published and published:
         grid = _grid(tab, tab.published, False, notes, _superscript, plain_markdown)
         sources = ["Source", *map(_linked, tab.published)]
@@ -79,17 +83,17 @@ def _booktabs(tab: Tab) -> str:
         grid = _grid(tab, rows, True, notes, lambda mark: mark and rf"\textsuperscript{{{mark}}}", _latex)
         sources = ["Source", *("" if row.kind == "measured" else _latex(row.source) for row in rows)]
         grids.append([[*line, source] for line, source in zip(grid, sources, strict=True)])
-    header, numbers = grids[0][0], len(tab.columns) + len(_over(tab))
+    header, numbers, tier = grids[0][0], len(tab.columns) + len(_over(tab)), "r" if _tiered(tab) else ""
     bodies = ["\n".join("    " + " & ".join(line) + r" \\" for line in grid[1:]) for grid in grids if grid[1:]]
     what = f"{group_title(tab.group)}, {tab.title}{_label(tab)}. {tab.about}"
     caption = [_latex(what)]
     if tab.published:
         caption.append("Below the rule: published, measured by others, not ranked.")
     caption += [rf"\textsuperscript{{{number}}} {_latex(text)}" for number, text in notes.numbered]
-    caption += [_latex(_about_prompts(tab))] if _over(tab) else []
+    caption += [_latex(about) for about in (_about_tiers(tab), _about_prompts(tab)) if about]
     return (
         "\\begin{table*}\n  \\centering\n  \\small\n"
-        f"  \\begin{{tabular}}{{rlll{'r' * numbers}ll}}\n    \\toprule\n    {' & '.join(header)} \\\\\n    \\midrule\n"
+        f"  \\begin{{tabular}}{{r{tier}lll{'r' * numbers}ll}}\n    \\toprule\n    {' & '.join(header)} \\\\\n    \\midrule\n"
         + "\n    \\midrule\n".join(bodies)
         + f"\n    \\bottomrule\n  \\end{{tabular}}\n  \\caption{{{' '.join(caption)}}}\n"
         f"  \\label{{tab:{re.sub(r'[^A-Za-z0-9.:]+', '-', tab.id)}}}\n\\end{{table*}}\n"
@@ -106,7 +110,7 @@ def score_rows(board: Board) -> Iterator[dict[str, Any]]:
                 "setting": row.setting, "flags": " ".join(row.flags), "seeds": row.seeds, "best_of": row.best_of,
                 **dict.fromkeys(("column", *_FIGURES, "n")),  # in the order of the columns
                 "place": rank and rank.position, "first": rank and rank.first, "last": rank and rank.last,
-                "ties": rank and rank.ties, "source": row.source, "printed": row.average_printed,
+                "ties": rank and rank.ties, "tier": rank and rank.tier, "source": row.source, "printed": row.average_printed,
                 "notes": "; ".join([*notes, *_sentences(row)]),
             }
             for column in tab.columns:
@@ -204,14 +208,16 @@ class _Notes:
 def _grid(
     tab: Tab, rows: Sequence[Row], ranked: bool, notes: _Notes, mark: Callable[[str], str], escape: Callable[[str], str]
 ) -> list[list[str]]:
-    """Header and lines of escaped cells; the first column, the rank, and those over prompts only where `ranked`."""
-    over = _over(tab) if ranked else []
-    grid = [[*(["Rank"] if ranked else []), "Method", "Backbone", "Setting", *map(escape, tab.columns), *over, "Flags"]]
+    """Header and lines of escaped cells; rank, tier and the columns over prompts only where `ranked`."""
+    over, tiered = _over(tab) if ranked else [], ranked and _tiered(tab)
+    standings = [*(["Rank"] if ranked else []), *(["Tier"] if tiered else [])]
+    grid = [[*standings, "Method", "Backbone", "Setting", *map(escape, tab.columns), *over, "Flags"]]
     for row in rows:
         method = escape(row.method) + mark(notes.marks(_sentences(row)))
         scores = [escape(_score(tab, row, column)) for column in tab.columns]
         flags = escape(_flags(row))
         standing = [escape(_standing(row))] if ranked else []
+        standing += [str((row.rank and row.rank.tier) or "")] if tiered else []
         prompts = [escape(text) for text in (_over_prompts(tab, row), _rank_over_prompts(row))[: len(over)]]
         grid.append([*standing, method, escape(row.backbone), escape(row.setting or ""), *scores, *prompts, flags])
     return grid
@@ -230,6 +236,14 @@ def _rank_interval(row: Row) -> str:
 
 def _span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
+
+
+def _tiered(tab: Tab) -> bool:
+    return any(row.rank and row.rank.tier for row in tab.measured)
+
+
+def _about_tiers(tab: Tab) -> str:
+    return f"{TIERS} {SUBJECT}" if _tiered(tab) else ""
 
 
 def _over(tab: Tab) -> list[str]:

@@ -31,6 +31,9 @@ class Rank:
     ties: letters, rows that share one do not differ significantly, "" on a tab of more than 20 ranked rows; alone: the
     narrower interval that covers this row's rank in 95 %, by itself.
 
+    tier: 1 for the best row and those that do not differ significantly from it, 2 for the best of the others and those that
+    do not differ from that, and so on (`metrics.inference.tiers`); None where no other row is ranked.
+
     prompts: 95 % interval of the rank where every row of the tab that has prompts draws one of them, over such draws and
     items; chance: of being first in a draw, by the scores alone. None on a tab where fewer than two ranked rows have any.
     """
@@ -42,6 +45,7 @@ class Rank:
     alone: tuple[int, int] = (0, 0)
     prompts: tuple[int, int] | None = None
     chance: Number = None
+    tier: int | None = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.board_settings import read_settings
 from stsbench.leaderboard.records.entries import LoadedEntry
+from stsbench.metrics.inference.tiers import tiers
 from stsbench.metrics.ranks import letters, rank_intervals
 
 from .board import FLAGS, Board, PairTests, Provenance, Rank, Row, Tab
@@ -241,7 +242,11 @@ def _ranks(values: Values, tested: Tested, lower: bool) -> list[Rank]:
     _, *alone = (bound.tolist() for bound in rank_intervals(values, significance.alone, lower))
     few = len(values) <= MOST_LETTERS
     ties = letters(values, significance.jointly, lower) if few else [""] * len(values)
-    return [Rank(*fields) for fields in zip(position, first, last, ties, zip(*alone, strict=True), strict=True)]
+    ranks = [Rank(*fields) for fields in zip(position, first, last, ties, zip(*alone, strict=True), strict=True)]
+    if len(values) < 2:
+        return ranks  # a tier of one says nothing
+    of_rows = tiers(values, significance.jointly, lower).tolist()
+    return [replace(rank, tier=tier) for rank, tier in zip(ranks, of_rows, strict=True)]
 
 
 def _sorted(plan: _Plan, ranks: Mapping[int, Rank]) -> tuple[Row, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 from stsbench.comparison.comparability import Measured, SeedPairs, Setting
 from stsbench.comparison.comparison import Comparison
 from stsbench.comparison.differences import Compared, ComparisonTable
+from stsbench.comparison.margins import Margins
 from stsbench.comparison.shared import (
     RESAMPLES,
     Floats,
@@ -37,6 +38,7 @@ from stsbench.evaluation.plan import words_of
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.run_file import run_folders
+from stsbench.metrics.inference.equivalence import Equivalence, equivalence, equivalence_over_seeds
 from stsbench.metrics.paired import Difference, holm, paired_difference
 from stsbench.metrics.seeds import difference_over_seeds, uneven
 from stsbench.registry import did_you_mean
@@ -48,6 +50,7 @@ Drawn = list[Floats]  # of A and of B
 def compare(
     a: Any, b: Any, *, protocols: str | Sequence[str] | None = None, protocol: str | Sequence[str] | None = None,
     metric: str | None = None, resamples: int = RESAMPLES, seed: int = 0, by_seed: bool | None = None,
+    margin: float | None = None,
 ) -> Comparison:
     """Compare the scores of two encoders that measured the same data in the same way: a run folder each, or several seeds',
     as `run_folders` takes them.
@@ -55,7 +58,9 @@ def compare(
     protocols, or protocol: as `stsbench eval` names them, all by default; each is compared by its first metric and
     aggregation, or by `metric`. Scores of several seeds are averaged, and tested as the leaderboard's ranks are. by_seed:
     whether A's run of a seed is compared with B's run of it; by default where the records prove that the runs share more
-    than that number (`SeedPairs`). Raises StsbenchError for an edited record, a folder of several encoders or of two unlike
+    than that number (`SeedPairs`). margin: say for each score, too, whether A and B are practically equal within it, by two
+    one-sided tests (`metrics.inference.equivalence`); in points, or in the unit of the scores where these are not x 100 and
+    of one metric alone. Raises StsbenchError for an edited record, a folder of several encoders or of two unlike
     records of the same thing, seeds that cannot be paired, unknown names, and
     protocols of which neither has a record.
 
@@ -68,6 +73,7 @@ def compare(
     """
     if protocol is not None and protocols is not None:
         raise StsbenchError("compare: protocols is given twice, as protocol, too")
+    margins = Margins(margin)
     asked = words_of(protocols if protocol is None else protocol)
     chosen = chooser(asked)
     folders = [run_folders(side) for side in (a, b)]
@@ -77,12 +83,13 @@ def compare(
         check_seeds(side, records)
     _check_sides(folders, first)
     orders, paired = _paired([[[record for _, record in stored] for stored in side] for side in every], by_seed)
-    result = Comparison((first[0][0], first[1][0]), (folders[0], folders[1]), resamples, seed, paired)
+    result = Comparison((first[0][0], first[1][0]), (folders[0], folders[1]), resamples, seed, paired, margin=margin)
     of_a, of_b = (
         of_all([verified(letter, every[side][i], chosen, result) for i in orders[side]], letter, result)
         for side, letter in enumerate("AB")
     )
     tables = _tables(_matched(of_a, of_b, result), chosen, metric, result)
+    margins.check([setting for setting, _ in tables])
     pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))  # numpy lets go of the interpreter; each needs 300 MB
     try:
         drawing = {
@@ -91,7 +98,8 @@ def compare(
         for (setting, aside), items in tables.items():
             drawn = [future.result() for future in drawing[setting, aside]]
             average = average_draws([(pair, row) for pair, row, _ in items], resamples, seed)
-            result.tables.append(_table(setting, aside, items, drawn, average, paired))
+            table = _table(setting, aside, items, drawn, average, paired, margins.of(setting))
+            result.tables.append(replace(table, no_margin=margins.why_not(setting)))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for what has not begun
     if not (result.tables or result.left_out or result.failures):
@@ -191,17 +199,21 @@ def _why(a: Measured, b: Measured) -> str:
 
 def _table(
     setting: Setting, aside: bool, items: Sequence[tuple[Sides, ScoreRow, ScoreRow]], draws: Sequence[Drawn | None],
-    drawn: Drawn | None, paired: bool,
+    drawn: Drawn | None, paired: bool, margin: float | None,
 ) -> ComparisonTable:
     scores = [tuple(values_of(side, one) for side in pair) for pair, one, _ in items]
     rows = [
-        Compared(pair[0][0].task, one.subset, one.n, float(a.mean()), float(b.mean()), _difference(a, b, draw, paired))
+        Compared(pair[0][0].task, one.subset, one.n, float(a.mean()), float(b.mean()), _difference(a, b, draw, paired),
+                 equivalence=_equivalence(a, b, draw, paired, margin))
         for (pair, one, _), (a, b), draw in zip(items, scores, draws, strict=True)
     ]
     tested = [i for i, row in enumerate(rows) if row.difference.p is not None]
     noisy = [] if paired else [i for i in tested if uneven(*scores[i])]
     for i, p in zip(tested, holm([rows[i].difference.p or 0.0 for i in tested]), strict=True):
         rows[i] = replace(rows[i], corrected=p)
+    equal = [(i, row.equivalence.p) for i, row in enumerate(rows) if row.equivalence]
+    for (i, _), p in zip(equal, holm([p for _, p in equal]), strict=True):
+        rows[i] = replace(rows[i], equivalence_corrected=p)
     first = items[0][0][0][0]
     whole = {row.task: i for i, row in enumerate(rows) if row.subset is None}
     averaged = first.protocol.averaged
@@ -210,7 +222,8 @@ def _table(
         indices = [whole[task] for task in averaged]
         a, b = (np.mean([scores[i][side] for i in indices], axis=0) for side in range(2))
         count = sum(rows[i].n for i in indices)
-        average = Compared("Avg", None, count, float(a.mean()), float(b.mean()), _difference(a, b, drawn, paired))
+        average = Compared("Avg", None, count, float(a.mean()), float(b.mean()), _difference(a, b, drawn, paired),
+                           equivalence=_equivalence(a, b, drawn, paired, margin))
     no_test = ""
     if not tested:
         no_test = f"what {setting.protocol} stores for {setting.metric} cannot be redrawn item by item"
@@ -219,7 +232,7 @@ def _table(
     unknown = dict.fromkeys(pair[0][0].set_id for pair, _, _ in items if not pair[0][0].record.data.known)
     named = first.record, items[0][0][1][0].record
     return ComparisonTable(setting, named, tuple(rows), average, no_test, aside, tuple(unknown),
-                           tuple(rows[i] for i in noisy))
+                           tuple(rows[i] for i in noisy), margin)
 
 
 def _difference(a: Floats, b: Floats, drawn: Drawn | None, paired: bool) -> Difference:
@@ -227,3 +240,12 @@ def _difference(a: Floats, b: Floats, drawn: Drawn | None, paired: bool) -> Diff
     if len(a) == len(b) == 1:
         return paired_difference(float(a[0]), float(b[0]), *draws_of)
     return difference_over_seeds(a, b, *draws_of, paired=paired)
+
+
+def _equivalence(a: Floats, b: Floats, drawn: Drawn | None, paired: bool, margin: float | None) -> Equivalence | None:
+    if margin is None or drawn is None:
+        return None
+    of_a, of_b = drawn
+    if len(a) == len(b) == 1:
+        return equivalence(float(a[0]), float(b[0]), of_a, of_b, margin)
+    return equivalence_over_seeds(a, b, of_a, of_b, margin, paired=paired)

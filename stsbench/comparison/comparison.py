@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.comparison.comparability import same_encoder
 from stsbench.comparison.differences import Compared, ComparisonTable
+from stsbench.comparison.margins import margin_columns, margin_json
 from stsbench.comparison.shared import Reasons
 from stsbench.comparison.wording import limits, notes, pairing, sentence, title, unevenness
 from stsbench.config import shown
@@ -31,7 +32,7 @@ class Comparison(Tabular):
     """What two encoders share. left_out, failures: of what could not be compared.
 
     folders: the runs of A and of B; seeds: how many these are; by_seed: whether they were compared seed by seed; resamples,
-    seed: of the bootstrap.
+    seed: of the bootstrap; margin: that practical equality was tested with, None where it was not.
     """
 
     runs: tuple[Record, Record]  # one record of each: the encoders
@@ -42,6 +43,7 @@ class Comparison(Tabular):
     tables: list[ComparisonTable] = field(default_factory=list)
     left_out: Reasons = field(default_factory=list)
     failures: Reasons = field(default_factory=list)
+    margin: float | None = None
 
     @property
     def seeds(self) -> tuple[int, int]:
@@ -69,11 +71,12 @@ class Comparison(Tabular):
 
     def to_arrow(self) -> pa.Table:
         """A row for each task of each table: the scores a and b, a less b with its 95 % interval, p, and p after Holm's
-        correction; before it how both were measured."""
+        correction; before it how both were measured. With a margin, its 90 % interval, p and verdict stand behind."""
         return arrow_table([
             {**asdict(table.setting), "task": row.task, "subset": row.subset, "n": row.n, "a": row.a, "b": row.b,
              "difference": row.difference.value, "low": row.difference.low, "high": row.difference.high,
-             "p": row.difference.p, "p_holm": row.corrected}
+             "p": row.difference.p, "p_holm": row.corrected,
+             **(margin_columns(row) if self.margin is not None else {})}
             for table in self.tables for _, row in table.named
         ])
 
@@ -111,6 +114,7 @@ class Comparison(Tabular):
             "a": a, "b": b, "seeds": list(self.seeds), "by_seed": self.by_seed, "resamples": self.resamples,
             "seed": self.seed, "tables": list(map(_table_json, self.tables)), "not_compared": reasons_json(self.left_out),
             "failed": reasons_json(self.failures), "limits": limits(self.seeds),
+            **({"margin": self.margin} if self.margin is not None else {}),
         }
 
     def to_json(self) -> str:
@@ -170,4 +174,4 @@ def _table_json(table: ComparisonTable) -> dict[str, Any]:
 def _row_json(row: Compared) -> dict[str, Any]:
     gap = row.difference
     return {"task": row.task, "subset": row.subset, "n": row.n, "a": row.a, "b": row.b, "difference": gap.value,
-            "low": gap.low, "high": gap.high, "p": gap.p, "p_holm": row.corrected}
+            "low": gap.low, "high": gap.high, "p": gap.p, "p_holm": row.corrected, **margin_json(row)}

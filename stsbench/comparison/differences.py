@@ -8,13 +8,17 @@ from stsbench.comparison.comparability import Setting
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.schema import Metric
-from stsbench.metrics.paired import Difference
+from stsbench.metrics.inference.equivalence import Equivalence, Verdict, verdict
+from stsbench.metrics.paired import LEVEL, Difference
 from stsbench.wording import counted
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One task, or their average: the scores a and b, a less b, and p after Holm's correction over the table's tasks."""
+    """One task, or their average: the scores a and b, a less b, and p after Holm's correction over the table's tasks.
+
+    equivalence: the test of a margin, where one was named; equivalence_corrected: its p, corrected in the same way.
+    """
 
     task: str
     subset: str | None
@@ -23,6 +27,17 @@ class Compared:
     b: float
     difference: Difference
     corrected: float | None = None
+    equivalence: Equivalence | None = None
+    equivalence_corrected: float | None = None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What both tests say together, of a task after the corrections; None without a margin or a test."""
+        if self.equivalence is None or self.difference.p is None:
+            return None
+        p = self.difference.p if self.corrected is None else self.corrected
+        p_equal = self.equivalence.p if self.equivalence_corrected is None else self.equivalence_corrected
+        return verdict(p < 1 - LEVEL, p_equal < 1 - LEVEL)
 
     @property
     def name(self) -> str:
@@ -36,7 +51,8 @@ class ComparisonTable:
 
     records: the two runs' first ones, which name it; no_test: why differences stand here without interval and p, or "";
     aside: of tasks that the protocol's average leaves out, which are a table of their own; uneven: the rows in which one
-    side's two seeds differ much more than the other's (`metrics.seeds.uneven`).
+    side's two seeds differ much more than the other's (`metrics.seeds.uneven`); margin: that equivalence was tested with,
+    in the unit of the scores; no_margin: why it was not, where a margin was named.
     """
 
     setting: Setting
@@ -47,6 +63,8 @@ class ComparisonTable:
     aside: bool
     unknown: tuple[str, ...]  # sets that differ from the catalog
     uneven: tuple[Compared, ...]
+    margin: float | None = None
+    no_margin: str = ""
 
     @property
     def metric(self) -> Metric:
@@ -74,7 +92,18 @@ class ComparisonTable:
                 bounds = f"{gap.low:z.{digits}f} to {gap.high:z.{digits}f}"
             numbers = [f"{row.a:.{digits}f}", f"{row.b:.{digits}f}", f"{gap.value:+z.{digits}f}" if gap.value else "0"]
             cells.append([name, str(row.n), *numbers, bounds, _p(gap.p), _p(row.corrected)])
+        if self.margin is not None:
+            cells[0] += ["90 % interval\nof A - B", f"p, within {self.margin:g},\ncorrected", "verdict"]
+            for line, (_, row) in zip(cells[1:], self.named, strict=True):
+                line += self._of_margin(row)
         return cells
+
+    def _of_margin(self, row: Compared) -> list[str]:
+        test, digits = row.equivalence, self.metric.digits
+        if test is None:
+            return ["", "", ""]
+        bounds = f"{test.low:z.{digits}f} to {test.high:z.{digits}f}"
+        return [bounds, _p(row.equivalence_corrected), row.verdict or ""]
 
 
 def _p(p: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stsbench.comparison.differences import Compared, ComparisonTable
+from stsbench.comparison.margins import practically
 from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.schema import Metric
 from stsbench.evaluation.tables import SAMPLE
@@ -30,7 +31,7 @@ def notes(table: ComparisonTable) -> list[str]:
     """What stands below a table: its sentence, and what must be known of its data and its seeds."""
     names = ", ".join(table.unknown)
     data = f"Data differ from the catalog: {names}. The same in A and B, comparable with nothing else." if names else ""
-    return list(filter(None, [sentence(table), data, unevenness(table)]))
+    return list(filter(None, [sentence(table), table.no_margin, data, unevenness(table)]))
 
 
 def unevenness(table: ComparisonTable) -> str:
@@ -70,7 +71,11 @@ def title(table: ComparisonTable) -> str:
 
 
 def sentence(table: ComparisonTable) -> str:
-    """What the table says, in plain words."""
+    """What the table says, in plain words: of the difference and, with a margin, of practical equality."""
+    return " ".join(filter(None, [_difference(table), practically(table)]))
+
+
+def _difference(table: ComparisonTable) -> str:
     rows, average = table.rows, table.average
     if all(row.a == row.b and not row.difference.high and not row.difference.low for row in rows):
         where = f"on {rows[0].name}" if len(rows) == 1 else f"on each of the {len(rows)} {table.noun}s"

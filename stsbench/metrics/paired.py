@@ -53,17 +53,23 @@ def paired_difference(value_a: float, value_b: float, draws_a: Floats, draws_b: 
     d| >= |d|}) / (B + 1), and d +- their 95 % quantile leaves 0 out exactly where p < 0.05. Resamples that one of the two
     has no score of are left out; with more than 5 % of them there is no interval and no test.
     """
-    value = _rounded(value_a - value_b, max(abs(value_a), abs(value_b)))
-    differences = draws_a - draws_b
-    kept = differences[np.isfinite(differences)]
-    if not len(kept) or len(kept) < LEVEL * len(differences):
-        return Difference(value)
-    deviations = np.abs(kept - value)
+    value, deviations = paired_deviations(value_a, value_b, draws_a, draws_b)
     half = critical_value(deviations)
     if half == inf:
         return Difference(value)
-    p = (1 + int(np.count_nonzero(deviations >= abs(value)))) / (len(kept) + 1)
+    p = (1 + int(np.count_nonzero(deviations >= abs(value)))) / (len(deviations) + 1)
     return Difference(value, value - half, value + half, p)
+
+
+def paired_deviations(value_a: float, value_b: float, draws_a: Floats, draws_b: Floats) -> tuple[float, Floats]:
+    """The difference of two scores, and (n,) the sizes |d* - d| of its deviations in n resamples, as `paired_difference`
+    takes both: n is 0 where more than 5 % of the resamples have no score."""
+    value = _rounded(value_a - value_b, max(abs(value_a), abs(value_b)))
+    differences = draws_a - draws_b
+    kept = differences[np.isfinite(differences)]
+    if len(kept) < LEVEL * len(differences):
+        return value, np.zeros(0)
+    return value, np.abs(kept - value)
 
 
 def holm(p: Sequence[float]) -> list[float]:

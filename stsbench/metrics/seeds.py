@@ -33,6 +33,28 @@ def difference_over_seeds(
     (`Noise`). paired: a and b have the same seeds, in the same order. A side of one seed has the noise of its items
     alone. With more than 5 % of resamples without a score there is no interval and no test.
     """
+    value, noise, drawn = _drawn(a, b, draws_a, draws_b, paired, seed)
+    critical = critical_value(drawn)
+    if critical == inf:
+        return Difference(value)
+    half = float(noise.bound(critical)[0, 1])
+    p = (1 + int(np.count_nonzero(drawn >= noise.statistics()[0, 1]))) / (noise.draws + 1)
+    return Difference(value, value - half, value + half, p)
+
+
+def deviations_over_seeds(
+    a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, *, paired: bool = False, seed: Sequence[int] = (0,)
+) -> tuple[float, Floats]:
+    """The difference that `difference_over_seeds` tests, and (n,) the sizes that its deviations have in n further
+    experiments, in the scores' unit: n is 0 where there is no test."""
+    value, noise, drawn = _drawn(a, b, draws_a, draws_b, paired, seed)
+    return value, noise.bound(drawn[:, None, None])[:, 0, 1]
+
+
+def _drawn(
+    a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, paired: bool, seed: Sequence[int]
+) -> tuple[float, Noise, Floats]:
+    """The difference of the means, 0 where it is rounding; its noise; and (n,) drawn statistics, none where no test is."""
     values = np.array([a.mean(), b.mean()])
     draws = np.stack([draws_a, draws_b])
     groups = np.zeros(2, dtype=np.int64) if paired else None
@@ -40,11 +62,5 @@ def difference_over_seeds(
     value = float(values[0] - values[1])
     value = 0.0 if abs(value) <= noise.size else value
     if not noise.draws or noise.draws < LEVEL * draws.shape[1]:
-        return Difference(value)
-    drawn = noise.drawn(np.asarray(0), np.array([1]))[0]
-    critical = critical_value(drawn)
-    if critical == inf:
-        return Difference(value)
-    half = float(noise.bound(critical)[0, 1])
-    p = (1 + int(np.count_nonzero(drawn >= noise.statistics()[0, 1]))) / (noise.draws + 1)
-    return Difference(value, value - half, value + half, p)
+        return value, noise, np.zeros(0)
+    return value, noise, noise.drawn(np.asarray(0), np.array([1]))[0]

@@ -38,7 +38,7 @@ def test_the_frame_holds_what_the_csv_holds():
                 assert value is None or value != value or value == "", name
             elif name in ("value", "low", "high", "sd", "printed"):
                 assert value == pytest.approx(float(text), abs=1e-6), name
-            elif name in ("seeds", "best_of", "n", "place", "first", "last"):
+            elif name in ("seeds", "best_of", "n", "place", "first", "last", "tier"):
                 assert value == int(text), name
             else:
                 assert " ".join(value.split()) == text.removeprefix("'"), name

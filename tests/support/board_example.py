@@ -86,7 +86,8 @@ def _sts(rng: random.Random, how: str, metric: str, measured: int, published: in
             ranked.append(row)
             continue
         place += 1
-        rank = Rank(place, max(1, place - 1), place + 1, "abcdefghijklmnopqrstuvwxyz"[place % 26])
+        tier = 1 + (place > 3) + (place > 6)
+        rank = Rank(place, max(1, place - 1), place + 1, "abcdefghijklmnopqrstuvwxyz"[place % 26], tier=tier)
         ranked.append(Row(**{**row.__dict__, "rank": rank}))
     return Tab(
         f"sts-{metric}-{how}", "sts", f"{metric.title()}, {how}", "Cosine of two vectors against the gold scores.", metric,

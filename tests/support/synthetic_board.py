@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 
 from stsbench.leaderboard.ranks.board import Board, Cell, PairTests, Provenance, Rank, Row, Tab
+from stsbench.metrics.inference.tiers import tiers
 
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 PARTS = tuple((task, f"part-{i}") for task in TASKS for i in range(3))
@@ -54,6 +55,7 @@ def _ranked(scores: np.ndarray, rng: np.random.Generator) -> tuple[Row, ...]:
     average = scores.mean(1)
     order = np.argsort(-average)
     half = 1.2
+    of_rows = tiers(average, np.abs(average[:, None] - average) > half)
     rows = []
     for place, i in enumerate(order.tolist(), start=1):
         first = 1 + int((average > average[i] + half).sum())
@@ -70,7 +72,7 @@ def _ranked(scores: np.ndarray, rng: np.random.Generator) -> tuple[Row, ...]:
                 cells,
                 ("nli",) if i % 3 else ("dev-selected",),
                 seeds=3 if i % 2 else 1,
-                rank=Rank(place, first, last, "", (first, place)),
+                rank=Rank(place, first, last, "", (first, place), tier=int(of_rows[i])),
                 source=f"entry-{i:04}",
                 link=f"https://arxiv.org/abs/2{i % 5}0{1 + i % 9}.0{i % 9000:04}",
                 entry=f"entry-{i:04}",

@@ -100,18 +100,18 @@ export function switchboard(tabs, tab, pick) {
   return boxes;
 }
 
-/** The switch between the rows that may be set side by side and all that were measured. */
-export class RowsSwitch {
-  constructor(change) {
-    this.choices = ["", "all"].map((value) => {
+/** A switch between a few ways to show the rows: the values that a field of the state may have. */
+export class Segments {
+  constructor(key, legend, values, change) {
+    this.choices = values.map((value) => {
       const text = h("span");
-      const input = h("input", { type: "radio", name: "switch-rows", value, onchange: () => change({ rows: value }) });
+      const input = h("input", { type: "radio", name: `switch-${key}`, value, onchange: () => change({ [key]: value }) });
       return { value, text, input };
     });
     this.element = h(
       "fieldset",
-      { class: "switch rows", "data-key": "rows" },
-      h("legend", {}, "Shown"),
+      { class: "switch rows", "data-key": key },
+      h("legend", {}, legend),
       h(
         "span",
         { class: "segments" },
@@ -120,13 +120,13 @@ export class RowsSwitch {
     );
   }
 
-  /** `some` of `all` measured rows are comparable; the switch is hidden where it would change nothing. */
-  sync(some, all, whole, hidden) {
+  /** texts: of the values, in their order; hidden: where it would change nothing. */
+  sync(texts, now, hidden) {
     this.element.hidden = hidden;
-    for (const { value, text, input } of this.choices) {
-      text.textContent = value ? `All measured (${all})` : `Comparable (${some})`;
-      input.checked = whole === Boolean(value);
-    }
+    this.choices.forEach(({ value, text, input }, i) => {
+      text.textContent = texts[i];
+      input.checked = value === now;
+    });
   }
 }
 

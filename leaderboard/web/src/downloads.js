@@ -15,6 +15,7 @@ export function csv(tab, rows) {
     .flatMap(({ name }) => tab.cell.map((field) => [name, field]))
     .filter(([name, field]) => rows.some((row) => row.scores[name]?.[field] != null));
   const prompted = rows.some((row) => row.prompts);
+  const tiered = rows.some((row) => row.rank?.tier);
   const head = [
     "tab",
     "kind",
@@ -27,6 +28,7 @@ export function csv(tab, rows) {
     "place",
     "rank_first",
     "rank_last",
+    ...(tiered ? ["tier"] : []),
     ...(prompted ? ["prompts", "prompts_mean", "prompts_sd", "prompts_lowest", "prompts_highest"] : []),
     ...(prompted ? ["rank_first_over_prompts", "rank_last_over_prompts", "first_in_draws_of_prompts"] : []),
     "source",
@@ -45,6 +47,7 @@ export function csv(tab, rows) {
     row.rank?.place,
     row.rank?.first,
     row.rank?.last,
+    ...(tiered ? [row.rank?.tier] : []),
     ...(prompted ? ["n", "mean", "sd", "lowest", "highest"].map((name) => row.prompts?.[name]) : []),
     ...(prompted ? [row.rank?.prompts?.[0], row.rank?.prompts?.[1], row.rank?.chance] : []),
     row.source,

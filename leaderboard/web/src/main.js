@@ -1,13 +1,14 @@
 // The page: reads the state from the address, loads the tab's rows, and draws what the state says.
 
 import { answer } from "./answer.js";
-import { downloads, Filters, RowsSwitch, switchboard, tablist } from "./controls.js";
+import { downloads, Filters, Segments, switchboard, tablist } from "./controls.js";
 import { lines } from "./drawer/details.js";
 import { h } from "./dom.js";
 import { Drawer } from "./drawer/drawer.js";
 import { load } from "./load.js";
 import { Ranking } from "./views/ranking.js";
-import { comparable, compared, names, passes, unpacked } from "./rows.js";
+import { comparable, compared, names, passes, tiers, unpacked } from "./rows.js";
+import { signs } from "./signs.js";
 import { Scores } from "./views/scores.js";
 import { family, Settings } from "./views/settings.js";
 import { Size } from "./views/size.js";
@@ -17,7 +18,9 @@ import { themeButton } from "./theme.js";
 
 const SCHEMA = 1;
 const NAMED = { ranking: "Ranking", scores: "All scores", settings: "Across settings", size: "Score against size" };
-const PUSHED = ["tab", "view", "rows", "open", "compare"]; // these make a step that "back" undoes
+const TIERS =
+  "Tier 1: the best row and all that do not differ significantly from it, over all pairs at once; the best of the others leads tier 2, and so on. At 95 %, whatever is in a later tier is worse than the first row of each tier before it. Rows of one tier may differ from each other.";
+const PUSHED = ["tab", "view", "rows", "by", "open", "compare"]; // these make a step that "back" undoes
 
 class Page {
   constructor(index) {
@@ -32,7 +35,10 @@ class Page {
       size: new Size(open, (x) => this.change({ x })),
     };
     this.filters = new Filters(index, (fields) => this.change(fields));
-    this.rowsSwitch = new RowsSwitch((fields) => this.change(fields));
+    this.switches = {
+      rows: new Segments("rows", "Shown", ["", "all"], (fields) => this.change(fields)),
+      by: new Segments("by", "Read by", ["", "tiers"], (fields) => this.change(fields)),
+    };
     this.drawer = new Drawer((fields) => this.change(fields));
     this.parts = {
       groups: h("nav"),
@@ -53,7 +59,7 @@ class Page {
         this.parts.head,
         this.parts.answer,
         this.parts.views,
-        this.rowsSwitch.element,
+        h("div", { class: "switches" }, this.switches.rows.element, this.switches.by.element),
         this.filters.box,
         this.parts.view,
         downloads(() => ({ tab: this.tab, rows: this.shown }), index.updated),
@@ -141,6 +147,7 @@ class Page {
       );
       this.shards.set(tab.id, { rows, shard, names: names(rows) });
       tab.ranked = rows.filter((row) => row.rank).length;
+      tab.tiers = tiers(rows).length;
     }
     Object.assign(this, { tab }, { rows: this.shards.get(tab.id).rows, names: this.shards.get(tab.id).names });
   }
@@ -228,7 +235,17 @@ class Page {
         )
       : kept;
     this.filters.sync(tab, this.rows, this.shown, state);
-    this.rowsSwitch.sync(fair, tab.measured, this.whole, !fair || fair === tab.measured || state.view === "scores");
+    this.switches.rows.sync(
+      [`Comparable (${fair})`, `All measured (${tab.measured})`],
+      this.whole ? "all" : "",
+      !fair || fair === tab.measured || state.view === "scores",
+    );
+    this.byTier = state.by === "tiers" && state.view === "ranking" && tab.tiers > 0;
+    this.switches.by.sync(
+      ["Ranks", `Tiers (${tab.tiers})`],
+      this.byTier ? "tiers" : "",
+      !tab.tiers || state.view !== "ranking",
+    );
     this.say(tab);
     const gone = wanted.length - kept.length;
     this.filtered.textContent = gone
@@ -246,7 +263,7 @@ class Page {
     this.drawn = signature;
     const view = this.views[state.view];
     if (this.parts.view.firstChild !== view.element) this.parts.view.replaceChildren(view.element);
-    if (state.view === "ranking") view.show(tab, kept, this.index, this.whole, this.rows);
+    if (state.view === "ranking") view.show(tab, kept, this.index, this.whole, this.rows, this.byTier && this.names);
     if (state.view === "scores") view.show(tab, kept, state, this.index.flags);
     if (state.view === "size") view.show(tab, kept, state, this.names);
     if (state.view === "settings") {
@@ -268,7 +285,7 @@ class Page {
   /** The answer, and what stands behind the table as a whole. It is of all rows: filters change no rank. */
   say(tab) {
     const whole = this.state.rows === "all"; // the views differ in the rows they show, not in what is said
-    const signature = JSON.stringify([tab.id, whole]);
+    const signature = JSON.stringify([tab.id, whole, this.byTier]);
     if (this.said === signature) return;
     this.said = signature;
     const { head, how, sure, said, others = [] } = answer(tab, this.rows, this.names, this.index.flags, whole);
@@ -279,6 +296,8 @@ class Page {
     const measured = kinds[0]?.rows ?? ranked;
     const apart = this.rows.filter((row) => row.kind === "measured" && !row.comparable).length;
     const bare = measured.some((row) => row.scores[tab.lead].low == null);
+    const several = ranked.some((row) => row.seeds > 1);
+    const ofKind = kinds.length && !this.byTier;
     const more = [
       said ? h("p", {}, said) : "",
       ...others.map((other) => h("p", {}, other.head, " ", other.how, " ", other.said)),
@@ -291,12 +310,14 @@ class Page {
             `Ranks are among all ${ranked.length} ranked rows.`,
           )
         : "",
+      this.byTier ? h("p", { class: "how" }, TIERS) : "",
       measured.length > 1
         ? h(
             "p",
             { class: "how marks" },
-            h("span", {}, `Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first${kinds.length ? " of their kind" : ""}. “Rank, 95 %”: the places a row may have, over all rows at once; “alone”: for that row by itself. `,
+            h("span", {}, `Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first${ofKind ? " of their kind" : ""}. “Rank, 95 %”: the places a row may have, over all rows at once; “alone”: for that row by itself. `,
             ranked.some((row) => row.rank.prompts) ? "“Over prompts”: where each row with prompts draws one of them. " : "",
+            several ? "“3 seeds”: the row is a method, over its seeds; without it, the row is one encoder. " : "",
             bare ? "Rows without a bar have no interval, and are no surer than others. " : ""),
             h(
               "button",
@@ -347,26 +368,6 @@ class Page {
       ),
     );
   }
-}
-
-function signs(index) {
-  const list = [
-    ["● ○", "Dot: the score; bar: its 95 % interval. Filled: a row that could be first, of its kind or of all shown."],
-    ["1–3", "The places that a row may have, at 95 %, over all rows of its table at once."],
-    ["alone 1–2", "The same for that row by itself, whatever the others’ places."],
-    ...(index.tabs.some((tab) => tab.prompts)
-      ? [["over prompts 1–2", "The places over items and over prompts, of which each row that has some draws one of its own."]]
-      : []),
-    ["a, ab", "Rows that share a letter do not differ significantly. Letters are shown for up to 20 ranked rows."],
-    ["†", "There is a note on the row: open it."],
-    ...Object.entries(index.settings),
-    ...Object.values(index.flags).map(({ label, about }) => [label, about]),
-  ];
-  return h(
-    "dl",
-    {},
-    list.map(([sign, about]) => [h("dt", {}, sign), h("dd", {}, about)]),
-  );
 }
 
 themeButton(document.getElementById("theme"));

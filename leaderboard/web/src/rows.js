@@ -50,6 +50,15 @@ export function comparable(rows) {
     .sort((a, b) => b.rows.length - a.rows.length);
 }
 
+/** [{tier, leader, rows}] of the ranked rows, the first tier first; leader: its best row. Empty where there are none. */
+export function tiers(rows) {
+  const able = rows.filter((row) => row.rank?.tier).sort((a, b) => a.rank.place - b.rank.place || a.at - b.at);
+  return [...new Set(able.map(({ rank }) => rank.tier))]
+    .sort((a, b) => a - b)
+    .map((tier) => ({ tier, rows: able.filter(({ rank }) => rank.tier === tier) }))
+    .map((each) => ({ ...each, leader: each.rows[0] }));
+}
+
 /** Those of some ranked rows, among `all`, that could be the first of them: no other's last place is before their first, and
  * all that are surely better, as many as are before `first`, may be others than these. */
 export function firsts(rows, all) {

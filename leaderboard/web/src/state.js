@@ -1,7 +1,7 @@
 // What is shown, as a link: "#sts-spearman-all?view=table&q=bert". A field that has its default is left out.
 
 const LISTS = ["hide", "columns", "compare"];
-const TEXTS = ["view", "rows", "q", "setting", "backbone", "kind", "sort", "order", "open", "x"];
+const TEXTS = ["view", "rows", "q", "setting", "backbone", "kind", "sort", "order", "open", "x", "by"];
 export const VIEWS = ["ranking", "scores", "settings", "size"];
 const DEFAULTS = { view: "ranking", x: "" };
 
@@ -15,6 +15,7 @@ export function parse(fragment, ids) {
   for (const key of TEXTS) state[key] = fields.get(key) ?? DEFAULTS[key] ?? "";
   for (const key of LISTS) state[key] = fields.getAll(key);
   if (!VIEWS.includes(state.view)) state.view = DEFAULTS.view;
+  if (state.by !== "tiers") state.by = "";
   if (!["asc", "desc"].includes(state.order)) state.sort = state.order = "";
   return state;
 }

@@ -19,6 +19,7 @@ test("every state goes into its link and back", () => {
     columns: ["Avg", "STS 12"],
     open: "a:b:1",
     compare: [],
+    by: "tiers",
   };
   assert.deepEqual(parse(written(state), IDS), state);
 });
@@ -30,6 +31,6 @@ test("defaults are left out", () => {
 
 test("what a link cannot mean becomes the first", () => {
   assert.equal(parse("#no-such%E0%A4%A", IDS).tab, IDS[0]);
-  const odd = parse("#geometry?view=x&sort=Avg&order=up", IDS);
-  assert.deepEqual([odd.tab, odd.view, odd.sort, odd.order], ["geometry", "ranking", "", ""]);
+  const odd = parse("#geometry?view=x&sort=Avg&order=up&by=x", IDS);
+  assert.deepEqual([odd.tab, odd.view, odd.sort, odd.order, odd.by], ["geometry", "ranking", "", "", ""]);
 });

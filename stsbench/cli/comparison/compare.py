@@ -22,10 +22,12 @@ RESAMPLES = 5000  # stsbench.comparison.compare's, which --help would have to im
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the bootstrap.")
 @click.option("--by-seed/--no-by-seed", default=None, help="Of several seeds: compare A's run of a seed with B's run of it. "
               "Default: where their records prove that they share more than the number (weights, or backbone and data).")
+@click.option("--margin", metavar="X", type=float, help="Say, too, whether A and B are practically equal within X points "
+              "(TOST), or X in the unit of a --metric that is not x 100.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the tables as JSON; - makes stdout pure JSON.")
 def compare_(
     a: str, b: str, protocol: str | None, metric: str | None, resamples: int, seed: int, by_seed: bool | None,
-    json_target: str | None,
+    margin: float | None, json_target: str | None,
 ) -> int:
     """Compare A with B, task by task and on average: run folders, or folders of several seeds' runs.
 
@@ -47,7 +49,8 @@ def compare_(
     if not (a.strip() and b.strip()):
         raise click.UsageError("A and B are folders: one of them is empty")
     runs = run_folders(a), run_folders(b)
-    comparison = compare(*runs, protocols=names, metric=metric, resamples=resamples, seed=seed, by_seed=by_seed)
+    comparison = compare(*runs, protocols=names, metric=metric, resamples=resamples, seed=seed, by_seed=by_seed,
+                         margin=margin)
     for line in comparison.left_out_lines():
         echo(line, err=True)
     if not comparison.tables:

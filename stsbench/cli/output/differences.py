@@ -32,7 +32,8 @@ def print_table(table: ComparisonTable, stream: TextIO) -> None:
     console = console_of(stream)
     header, *cells = table.lines()
     print_text(console, title(table))
-    columns = [Column(name, its, left=name == "task") for name, its in zip(header, zip(*cells, strict=True), strict=True)]
+    columns = [Column(name, its, left=name in ("task", "verdict"))
+               for name, its in zip(header, zip(*cells, strict=True), strict=True)]
     print_columns(console, columns, lines_above=[len(table.rows)] if table.average else [])
     for line in notes(table):
         print_text(console, line)

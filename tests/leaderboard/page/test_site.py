@@ -73,7 +73,7 @@ def test_published_rows_have_no_rank_and_what_is_unranked_says_why(files: dict[s
         (None, 10),
     }
     ranks = [row["rank"] for row in shard["measured"] if "rank" in row]
-    assert ranks[0] == {"place": 1, "first": 1, "last": 2, "ties": "b"}  # no marginal interval in this board
+    assert ranks[0] == {"place": 1, "first": 1, "last": 2, "ties": "b", "tier": 1}  # no marginal interval in this board
     alone = dataclasses.replace(tab.measured[0], rank=dataclasses.replace(tab.measured[0].rank, alone=(1, 4)))
     one = site(Board((dataclasses.replace(tab, measured=(alone,)),), board().entries, None))
     assert read(one, f"tabs/{tab.id}")["measured"][0]["rank"]["alone"] == [1, 4]

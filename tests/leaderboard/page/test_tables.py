@@ -17,6 +17,8 @@ from stsbench.leaderboard.page.tables import (
     CSV_COLUMNS,
     README_ROWS,
     SAMPLE,
+    SUBJECT,
+    TIERS,
     csv_table,
     latex,
     latex_tables,
@@ -194,9 +196,9 @@ def test_csv_reads_back_as_every_score_of_every_row():
                     assert line[key] == "" if want is None else float(line[key]) == round(want, 6)
                 assert line["n"] == ("" if cell.n is None else str(cell.n))
                 assert line["method"] == " ".join(row.method.split()) and line["setting"] == (row.setting or "")
-                ranks = [line[key] for key in ("place", "first", "last", "ties")]
+                ranks = [line[key] for key in ("place", "first", "last", "ties", "tier")]
                 rank = row.rank
-                assert ranks == ([str(rank.position), str(rank.first), str(rank.last), rank.ties] if rank else [""] * 4)
+                assert ranks == ([str(rank.position), str(rank.first), str(rank.last), rank.ties, ""] if rank else [""] * 5)
     assert found["sts-spearman-all", "one", "STS12"]["flags"] == "nli best-of-n-like"
     assert found["sts-spearman-all", "three", "Avg"]["best_of"] == "10"
     assert found["sts-spearman-all", "three", "Avg"]["notes"] == UNRANKED
@@ -280,3 +282,16 @@ def test_the_short_table_has_no_flags_where_no_row_has_one_and_never_shows_a_sam
     assert lines[0][-1] == "Rank"
     for nothing in (board(tab(sample=True)), board(tab(measured=())), board(tab(group="mteb")), Board((), {}, None)):
         assert short_table(nothing) == "Nothing has been measured yet.\n"
+
+
+def test_tiers_have_a_column_where_rows_have_some():
+    one, two, three = MEASURED
+    first, second = (replace(row, rank=replace(row.rank, tier=tier)) for row, tier in ((one, 1), (two, 2)))
+    tiered = tab(measured=(first, second, three))
+    lines = rendered(markdown(tiered)).tables[0]
+    assert [line[:2] for line in lines] == [["Rank", "Tier"], ["1 (1-2) a", "1"], ["2 (2) ab2", "2"], ["best of 10", ""]]
+    assert TIERS in markdown(tiered) and SUBJECT in markdown(tiered)
+    assert "Tier" not in markdown(tab()) and SUBJECT not in markdown(tab())
+    assert "{rrlll" in latex(tiered) and "{rlll" in latex(tab()) and "Tier: the best row" in latex(tiered)
+    tiers = {(line["id"], line["tier"]) for line in csv.DictReader(io.StringIO(csv_table(board(tiered))))}
+    assert tiers >= {("one", "1"), ("two", "2"), ("three", ""), ("sbert:1:1", "")}

@@ -52,6 +52,21 @@ def test_ranks_are_bounded_by_significant_differences(board):
     assert min(rows["noisy"].rank.first, rows["twin"].rank.first) == 2
 
 
+def test_tiers_follow_from_the_pairs_that_differ(board):
+    found = board(letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS), twin=(["noisy-2"], LETTERS))
+    of_tab = tab(found, "sts-spearman-all-sample")
+    rows = {row.id: row for row in of_tab.measured}
+    assert rows["letters"].rank.tier == 1 and rows["noisy"].rank.tier > 1
+    place = {name: at for at, name in enumerate(of_tab.pairs.rows)}
+    apart = of_tab.pairs.different[place["noisy"], place["twin"]]
+    assert (rows["noisy"].rank.tier != rows["twin"].rank.tier) == apart
+
+
+def test_a_row_by_itself_has_no_tier(board):
+    (row,) = tab(board(letters=(["letters"], LETTERS)), "sts-spearman-all-sample").measured
+    assert row.rank.position == 1 and row.rank.tier is None
+
+
 def test_a_pair_is_tested_as_by_compare(board, runs):
     """Rows of one seed by the same draws, so by the same numbers; seeds' variance is moderated over all rows of the tab."""
     seeds = ["noisy", "noisy-2"]

@@ -12,6 +12,7 @@ export function details(tab, row, index) {
   const facts = [];
   const fact = (name, ...said) => facts.push(h("dt", {}, name), h("dd", {}, ...said));
   fact("rank", rankWords(tab, row));
+  if (row.rank?.tier) fact("tier", tierWords(tab, row));
   const lead = row.scores[tab.lead];
   if (row.average_printed !== undefined) {
     fact(
@@ -23,11 +24,11 @@ export function details(tab, row, index) {
   for (const mark of row.marks) fact("note †", mark);
   for (const flag of row.flags) fact(index.flags[flag]?.label ?? flag, index.flags[flag]?.about ?? "");
   if (row.setting) fact("setting", `${row.setting}: ${index.settings[row.setting] ?? ""}`);
-  if (row.seeds)
-    fact(
-      "seeds",
-      `${row.seeds}${lead?.sd != null ? `; standard deviation of ${tab.lead} over them ${fixed(lead.sd, tab.digits)}` : ""}`,
-    );
+  if (row.seeds) {
+    const spread = lead?.sd != null ? `; standard deviation of ${tab.lead} over them ${fixed(lead.sd, tab.digits)}` : "";
+    if (row.kind === "measured") fact("this row is", subject(row) + spread);
+    else fact("seeds", row.seeds + spread);
+  }
   if (row.prompts) fact("prompts", overPrompts(tab, row.prompts));
   if (row.rank?.prompts) fact("rank over prompts", rankOverPrompts(row.rank));
   if (row.source) fact("source", row.source, row.link ? [" ", link(row.link, "paper")] : []);
@@ -44,6 +45,15 @@ function rankWords(tab, row) {
   const single = alone ? `; for this row alone ${interval(...alone)}` : "";
   const letters = ties ? `; letters ${ties}: rows that share one do not differ significantly` : "";
   return `${place} of ${tab.ranked}; 95 % interval ${interval(first, last)}, over all rows at once${single}${letters}`;
+}
+
+function tierWords(tab, { rank }) {
+  return `${rank.tier} of ${tab.tiers}: the best row of this tier, or not significantly different from it`;
+}
+
+/** What a measured row ranks: an encoder, or a method over its seeds. */
+export function subject({ seeds }) {
+  return seeds > 1 ? `this method, over ${seeds} seeds` : "this encoder, of one seed: nothing is said of other seeds of its method";
 }
 
 /** What the scores of a row's encoder are behind its prompts. */

@@ -1,11 +1,12 @@
 // The first picture: a line a row with its score, the score's interval and the rank's; rows move when a switch is turned.
 
 import { fixed, h, span, still } from "../dom.js";
-import { beside, comparable, directed, firsts, interval } from "../rows.js";
+import { beside, comparable, directed, firsts, interval, tiers } from "../rows.js";
 import { scale } from "./scale.js";
 
 const SHOWN = 20; // rows before "show all"
-const OF_A_KIND = 12; // the same where rows stand by their supervision
+const OF_A_KIND = 12; // the same where rows stand by their supervision, or by tiers
+const OF_TIERS = 36; // of all tiers together
 const MOVE = { duration: 600, easing: "cubic-bezier(.3,0,.2,1)" };
 
 /** The ranking in an element. `open(row)` is called for a row that is clicked. */
@@ -64,25 +65,35 @@ export class Ranking {
     return this.lists.get(kind);
   }
 
-  /** Show these rows of a tab, of `all` it has: in one list, or by supervision. Rows that were there already move. */
-  show(tab, rows, index, whole, all) {
-    this.last = [tab, rows, index, whole, all];
+  /** Show these rows of a tab, of `all` it has: in one list, by supervision or, where `names` (row id -> name) are there, by
+   * tiers. Rows that were there already move. */
+  show(tab, rows, index, whole, all, names = null) {
+    this.last = [tab, rows, index, whole, all, names];
     this.index = index;
     const before = still() ? new Map() : this.places();
     const kinds = {
       measured: rows.filter((row) => row.kind === "measured"),
       published: rows.filter((row) => row.kind === "published"),
     };
-    const groups = (whole ? [{ kind: "", rows: all }] : comparable(all))
-      .map(({ kind, rows: peers }) => ({ kind, peers, rows: kinds.measured.filter((row) => peers.includes(row)) }))
-      .filter((group) => group.rows.length);
-    const cut = (kind, some, most) => (this.whole[kind] ? some : some.slice(0, most));
+    const every = names ? byTier(all) : whole ? [{ kind: "", rows: all }] : comparable(all);
+    const filled = every
+      .map((group) => ({ ...group, peers: group.rows, rows: kinds.measured.filter((row) => group.rows.includes(row)) }));
+    const begin = filled.findIndex((group) => group.rows.length);
+    // The tiers above those shown are named: else a page that begins with tier 2 would leave a riddle.
+    const groups = filled.filter((group, i) => group.rows.length || (group.leader && i < begin));
     const most = groups.length > 1 ? OF_A_KIND : SHOWN;
-    for (const group of groups) group.shown = cut("measured", group.rows, most);
+    let room = names ? OF_TIERS : Infinity;
+    for (const group of groups) {
+      group.few = group.rows.slice(0, Math.min(most, room));
+      group.shown = this.whole.measured ? group.rows : group.few;
+      room -= group.few.length;
+    }
+    const few = { measured: groups.flatMap((group) => group.few).length, published: SHOWN };
     const shown = {
       measured: groups.flatMap((group) => group.shown),
-      published: cut("published", kinds.published, kinds.measured.length ? 5 : SHOWN),
+      published: this.whole.published ? kinds.published : kinds.published.slice(0, kinds.measured.length ? 5 : SHOWN),
     };
+    const drawn = groups.filter((group) => group.shown.length || !group.rows.length);
     const values = [...shown.measured, ...shown.published].flatMap((row) => {
       const cell = row.scores[tab.lead];
       return cell ? [cell.value, cell.low ?? cell.value, cell.high ?? cell.value] : [];
@@ -91,20 +102,23 @@ export class Ranking {
     this.drawAxis();
     arrange(
       this.measured,
-      groups.map(({ kind }) => this.list(kind).box),
+      drawn.map(({ kind }) => this.list(kind).box),
     );
-    for (const { kind, peers, rows: some, shown: lines } of groups) {
+    const ofAll = whole || names;
+    for (const { kind, leader: best, peers, rows: some, shown: lines } of drawn) {
       const { title, list } = this.list(kind);
-      const able = new Set(whole ? [] : firsts(peers, all)); // of all: filters change no rank
-      const leader = whole ? some.find((row) => row.rank?.place === 1) : peers[0];
-      title.textContent = `${kind} (${some.length})`;
+      const able = new Set(ofAll ? [] : firsts(peers, all)); // of all: filters change no rank
+      const leader = names ? some.find((row) => row === best) : whole ? some.find((row) => row.rank?.place === 1) : peers[0];
+      title.textContent = `${kind} (${some.length}${names && some.length < peers.length ? ` of ${peers.length}` : ""})`;
+      const and = peers.length > 1 ? " and what does not differ significantly from it" : "";
+      if (best) title.append(" ", h("small", {}, `${names.get(best.id)}${and}${some.length ? "" : ": not shown"}`));
       list.setAttribute(
         "aria-label",
         `${kind || "Measured"} rows, ${directed(tab) ? "best first" : `by ${tab.lead}`}`,
       );
       arrange(
         list,
-        lines.map((row) => this.line(tab, row, leader, whole ? row.rank?.first === 1 : able.has(row))),
+        lines.map((row) => this.line(tab, row, leader, ofAll ? row.rank?.first === 1 : able.has(row))),
       );
     }
     arrange(
@@ -113,7 +127,7 @@ export class Ranking {
     );
     for (const kind of ["measured", "published"]) {
       const rest = kinds[kind].length - shown[kind].length;
-      const many = kind === "measured" ? groups.some((group) => group.rows.length > most) : kinds[kind].length > SHOWN;
+      const many = kinds[kind].length > few[kind];
       this.more[kind].hidden = !rest && !(this.whole[kind] && many);
       this.more[kind].textContent = rest ? `Show all ${kinds[kind].length} ${kind} rows` : "Show fewer";
     }
@@ -267,6 +281,15 @@ function standing(row) {
       )
     : "";
   return [h("b", {}, interval(first, last)), letters, single, over].filter((part) => part !== "");
+}
+
+/** Groups of all rows by their tiers; those without a rank last. */
+function byTier(rows) {
+  const apart = rows.filter((row) => row.kind === "measured" && !row.rank);
+  return [
+    ...tiers(rows).map(({ tier, ...group }) => ({ kind: `Tier ${tier}`, ...group })),
+    { kind: "Not ranked", rows: apart },
+  ];
 }
 
 /** Make these the children, in this order; those that stay are moved, not taken out, so that focus and motion last. */

@@ -1,0 +1,102 @@
+"""Whether two scores are practically equal: two one-sided tests of their difference against a margin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.metrics.paired import LEVEL, critical_value, paired_deviations
+from stsbench.metrics.seeds import deviations_over_seeds
+
+Floats = NDArray[np.float64]
+Verdict = Literal["different", "practically equal", "different, yet within", "undecided"]
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """The two one-sided tests (TOST) of a difference against a margin, both in the scores' unit.
+
+    low, high: the difference's 90 % interval; p_low: of a true difference of -margin or less; p_high: of margin or more.
+    """
+
+    margin: float
+    low: float
+    high: float
+    p_low: float
+    p_high: float
+
+    @property
+    def p(self) -> float:
+        """Of a true difference of the margin or more, in either direction: the larger of the two. Below 5 % exactly where
+        the 90 % interval lies inside the margin."""
+        return max(self.p_low, self.p_high)
+
+
+def equivalence(
+    value_a: float, value_b: float, draws_a: Floats, draws_b: Floats, margin: float
+) -> Equivalence | None:
+    """TOST of two scores over the same items (Schuirmann 1987, A Comparison of the Two One-Sided Tests Procedure and the
+    Power Approach for Assessing the Equivalence of Average Bioavailability), with the deviations that
+    `metrics.paired.paired_difference` tests by.
+
+    draws: (B,) of each score over the same resamples; margin: above 0, in the scores' unit. None where there is no test:
+    fewer than 20 resamples, or more than 5 % of them without a score.
+
+    >>> import numpy as np
+    >>> from stsbench.metrics.inference.equivalence import equivalence
+    >>> a, b = np.random.default_rng(0).normal([[79.0], [78.9]], 0.1, (2, 999))
+    >>> test = equivalence(79.0, 78.9, a, b, margin=0.5)
+    >>> round(test.low, 2), round(test.high, 2), test.p < 0.05
+    (-0.13, 0.33, True)
+    """
+    return from_deviations(*paired_deviations(value_a, value_b, draws_a, draws_b), margin)
+
+
+def equivalence_over_seeds(
+    a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, margin: float, *, paired: bool = False,
+    seed: Sequence[int] = (0,),
+) -> Equivalence | None:
+    """TOST of the means of a (n,) and b (m,), scores of seeds, with the noise of `metrics.seeds.difference_over_seeds`:
+    items, and Student's t for the seeds.
+
+    draws: (B,) of each mean over the same resamples; paired: a and b have the same seeds, in the same order; seed: of what
+    is redrawn of the variance over seeds. None where there is no test.
+    """
+    return from_deviations(*deviations_over_seeds(a, b, draws_a, draws_b, paired=paired, seed=seed), margin)
+
+
+def from_deviations(value: float, deviations: Floats, margin: float) -> Equivalence | None:
+    """TOST of a difference `value`, whose deviations from the truth have the sizes (n,) `deviations` and either sign.
+
+    A one-sided p is half the two-sided one of the difference to the bound, (1 + #{deviations >= |value +- margin|}) / (n +
+    1), on the bound's inner side, and 1 less that half elsewhere. None for fewer than 20 deviations.
+    """
+    half = critical_value(deviations, 2 * LEVEL - 1)
+    if critical_value(deviations) == inf:
+        return None
+
+    def one_sided(inside: float) -> float:
+        """p of a bound that the difference lies `inside` of, or outside of where it is below 0."""
+        both = (1 + int(np.count_nonzero(deviations >= abs(inside)))) / (len(deviations) + 1)
+        return both / 2 if inside > 0 else 1 - both / 2
+
+    return Equivalence(margin, value - half, value + half, one_sided(value + margin), one_sided(margin - value))
+
+
+def verdict(different: bool, equivalent: bool) -> Verdict:
+    """What a test of the difference and one of its equivalence say together.
+
+    The two never err at once: a difference of 0 is not outside the margin. So each at 5 % errs in at most 5 % of all cases.
+
+    >>> from stsbench.metrics.inference.equivalence import verdict
+    >>> verdict(different=False, equivalent=False)
+    'undecided'
+    """
+    if different:
+        return "different, yet within" if equivalent else "different"
+    return "practically equal" if equivalent else "undecided"

@@ -1,0 +1,115 @@
+"""`compare` with a margin: the tests task by task against a naive count, Holm's correction, and what is said where."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from clirun import cli, place  # noqa: F401
+from geometry_runs import make_run
+from scipy.stats import spearmanr
+from test_compare import naive_draws, pairs, sts_run
+from test_compare_seeds import two  # noqa: F401
+
+from stsbench.comparison.compare import compare
+from stsbench.comparison.wording import sentence
+from stsbench.errors import StsbenchError
+from stsbench.protocols.sts import AVERAGED
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return sts_run(tmp_path / "a", 0.3), sts_run(tmp_path / "b", 0.31, draw=1)
+
+
+def test_every_task_against_a_naive_count(runs):
+    table, = compare(*runs, resamples=120, margin=12).tables
+    for row in table.rows:
+        several = ("x", "y") if row.task in ("STS12", "STS13") else ("all",)
+        one, other = pairs(row.task, 0.3, several), pairs(row.task, 0.31, several, draw=1)
+        d = 100 * (spearmanr(one.arrays["similarity"], one.arrays["gold"]).statistic
+                   - spearmanr(other.arrays["similarity"], other.arrays["gold"]).statistic)
+        off = sorted(abs(each - d) for each in naive_draws(row.task, one, other, 120, spearmanr))
+        sides = []
+        for inside in (d + 12, 12 - d):
+            both = (1 + sum(each >= abs(inside) for each in off)) / 121
+            sides.append(both / 2 if inside > 0 else 1 - both / 2)
+        half = next(each for each in off if (1 + sum(more > each for more in off)) / 121 < 0.1)
+        test = row.equivalence
+        assert [test.p_low, test.p_high] == pytest.approx(sides)
+        assert [test.low, test.high] == pytest.approx([d - half, d + half])
+    order = sorted(range(7), key=lambda i: table.rows[i].equivalence.p)
+    so_far = 0.0
+    for rank, i in enumerate(order):
+        so_far = max(so_far, min(1.0, (7 - rank) * table.rows[i].equivalence.p))
+        assert table.rows[i].equivalence_corrected == pytest.approx(so_far)
+    assert table.average.equivalence_corrected is None and table.average.equivalence.p < 0.05
+
+
+def test_the_difference_is_as_without_a_margin(runs):
+    plain, named = compare(*runs, resamples=60), compare(*runs, resamples=60, margin=5)
+    assert "margin" not in plain.to_json() and "equivalence" not in plain.to_json() and "verdict" not in str(plain)
+    stripped = json.loads(named.to_json())
+    assert stripped.pop("margin") == 5
+    for table in stripped["tables"]:
+        for row in (*table["rows"], table["average"]):
+            assert set(row.pop("equivalence")) == {"margin", "low", "high", "p_low", "p_high", "p", "p_holm", "verdict"}
+    for table, other in zip(stripped["tables"], json.loads(plain.to_json())["tables"], strict=True):
+        assert table.pop("sentence").startswith(other.pop("sentence"))
+        assert table == other
+    assert plain.to_arrow().column_names == named.to_arrow().column_names[: len(plain.to_arrow().column_names)]
+    assert named.to_arrow().column_names[-1] == "verdict"
+
+
+def test_what_is_said(runs):
+    near, = compare(*runs, resamples=200, margin=60).tables
+    bounds = f"{near.average.equivalence.low:.2f} to {near.average.equivalence.high:.2f}"
+    assert f"Practically equal on average within 60 points: 90 % interval {bounds}." in sentence(near)
+    assert [row.verdict for row in near.rows] == ["practically equal"] * 7
+    listed = f"{', '.join(AVERAGED[:-1])} and {AVERAGED[-1]}"
+    assert sentence(near).endswith(f"Task by task, after correcting for 7 comparisons: practically equal on {listed}.")
+    far, = compare(*runs, resamples=200, margin=0.01).tables
+    assert "Undecided on average: the 90 % interval, " in sentence(far) and "margin of 0.01 points." in sentence(far)
+    alone, = compare(*runs, resamples=200, margin=1, protocol="sts").tables
+    assert "within 1 point:" in sentence(alone) or "margin of 1 point." in sentence(alone)
+
+
+def test_different_yet_within_and_different(tmp_path):
+    a, b = sts_run(tmp_path / "a", 0.1), sts_run(tmp_path / "b", 0.3, draw=1)
+    within, = compare(a, b, resamples=400, margin=90).tables
+    assert within.average.verdict == "different, yet within"
+    assert "Different on average, yet within 90 points: 90 % interval" in sentence(within)
+    beyond, = compare(a, b, resamples=400, margin=1).tables
+    assert beyond.average.verdict == "different" and "Different on average: the 90 % interval, " in sentence(beyond)
+
+
+def test_several_seeds(two):
+    (a, b), (good, poor) = two
+    table, = compare(a, b, resamples=200, margin=90).tables
+    row, = table.rows
+    assert row.equivalence.low < np.mean(good) - np.mean(poor) < row.equivalence.high
+    low, high = row.difference.low, row.difference.high
+    assert low < row.equivalence.low and row.equivalence.high < high  # 90 % inside 95 %
+    assert row.equivalence.p < 0.05 and "within 90 points" in sentence(table)
+
+
+@pytest.mark.parametrize("margin", [0, -1, float("nan"), float("inf"), True, "1"])
+def test_a_margin_that_is_none(runs, margin):
+    with pytest.raises(StsbenchError, match=r"--margin .*above 0"):
+        compare(*runs, resamples=40, margin=margin)
+
+
+def test_points_are_not_the_unit_of_other_scores(tmp_path):
+    runs = [make_run(tmp_path / name, shift, ("geometry", "sts")) for name, shift in (("a", 0.0), ("b", 0.05))]
+    tables = {table.setting.protocol: table for table in compare(*runs, resamples=60, margin=1).tables}
+    assert tables["sts"].margin == 1 and tables["geometry"].margin is None
+    assert tables["geometry"].rows[0].equivalence is None and "points" in tables["geometry"].no_margin
+
+
+def test_the_command(runs, cli, tmp_path):
+    a, b = runs
+    code, out, _ = cli("compare", a, b, "--resamples", "200", "--margin", "30", "--json", tmp_path / "out.json")
+    assert code == 0 and "Practically equal on average within 30 points" in " ".join(out.split())
+    assert json.loads((tmp_path / "out.json").read_text())["tables"][0]["average"]["equivalence"]["margin"] == 30
+    assert "practically equal" in compare(a, b, resamples=60, margin=30).latex()
