@@ -28,6 +28,7 @@ from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import stored_recipe
+from stsbench.training.recipes.sections import LABELLED_PAIRS
 from stsbench.training.rows.stage_rows import LABELLED, StageData
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.report import read_summary
@@ -157,6 +158,8 @@ def _without_folders(key: str, value: Any, known: Container[str]) -> Any:
     """A setting as it is wherever its files lie. known: names of sets, which are no files."""
     if key.endswith(".teachers"):
         return [{**teacher, "model": Path(teacher["model"]).name} for teacher in value]
+    if key == "selection.by" and value.startswith(LABELLED_PAIRS):  # of one file chosen by scores another encoder is kept
+        return f"{LABELLED_PAIRS}{Path(value.removeprefix(LABELLED_PAIRS)).name}"
     return Path(value).name if value and _names_a_file(key) and value not in known else value
 
 
