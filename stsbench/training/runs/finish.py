@@ -50,7 +50,8 @@ SEARCH = "search.json"  # in a run folder: what the run was chosen among, by `st
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run at the end of its last stage, with the weights that it keeps. `described`: what `described_data` says of it."""
+    """A run at the end of its last stage, with the weights that it keeps. `described`: what `described_data` says of it;
+    `overlap`: what `training_overlap` says, in the main process."""
 
     recipe: Recipe
     output: Path
@@ -63,6 +64,7 @@ class FinishedRun:
     processes: int
     engine: str
     described: dict[str, dict[str, Any]]
+    overlap: dict[str, dict[str, Any]]
 
 
 def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
@@ -97,7 +99,7 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
         "processes": run.processes,
         "engine": run.engine,
         "sample": run.sample,
-        "data": run.described,
+        "data": run.described, "overlap": run.overlap,
         "dev_data": selection.digests if selection else {},
         "truncated": {name: dict(data.tokens.truncated) for name, data in run.data.items()},
         "provenance": provenance(
@@ -166,8 +168,9 @@ def _training_overlap(run: FinishedRun, summary: Mapping[str, Any]) -> list[Mapp
         with suppress(StsbenchError):  # a folder that is gone by now costs no training
             earlier = earlier_run(Path(run.manifest.start_from), run.recipe.seed) / "best"
             known = {text["digest"]: text for text in training_overlap_of(earlier)}
-    here = [data.get("overlap") or known.get(data["digest"]) or not_looked_for(data["file"], data["digest"])
-            for _, data in _data_of(summary)]
+    earlier_data = [data for name, data in _data_of(summary) if summary["data"].get(name) != data]
+    here = [*(known.get(data["digest"]) or not_looked_for(data["file"], data["digest"]) for data in earlier_data),
+            *summary["overlap"].values()]
     backbone = run.method.backbone.folder
     base = resolve_base(backbone, offline=True)  # of an adapter
     every = [*training_overlap_of(backbone), *(training_overlap_of(base) if base else ()), *here]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -182,13 +183,11 @@ def _finish(run: PreparedRun, position: Position) -> dict[str, Any]:
     if position.best:
         run.checkpoints.load_best(position.best, run.method)
     described = described_data(run.plan, run.names, run.data)
-    if accelerator.is_main_process:
-        _note_overlap(run, described)
     finished = FinishedRun(
         run.recipe, folder, run.manifest, run.method, run.stages, run.data, run.selection,
         sample=run.selection is not None and run.selection.sample, processes=accelerator.num_processes,
         engine=run.method.backbone.engine_on(accelerator.device.type),
-        described=described,
+        described=described, overlap=_overlap(run, list(described)) if accelerator.is_main_process else {},
     )
     summary = summarise(finished, position)
     if accelerator.is_main_process:
@@ -199,20 +198,19 @@ def _finish(run: PreparedRun, position: Position) -> dict[str, Any]:
     return summary
 
 
-def _note_overlap(run: PreparedRun, described: dict[str, dict[str, Any]]) -> None:
-    """Add to each training text what it shares with test sets, those of the user's that the run is tested on among them,
-    and print it. At the end: a run that fails, or is stopped, is not kept waiting for it."""
+def _overlap(run: PreparedRun, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What the training texts of `names` share with test sets, those of the user's that the run is tested on among them; it
+    is printed. At the end: no run waits for it before its first step."""
     user_sets: list[DataSet] = []
     with suppress(StsbenchError):  # the final test says what is wrong with a file
         parts = plan(run.options.evaluate, None, {})[0] if run.options.evaluate else []
         loaded = [part.protocol.load(id) for part in parts if part.protocol.user_path for id in part.tasks.values()]
         user_sets = [data for data in loaded if data is not None]
-    documents = [name for name in described if name != LABELLED] if run.plan.needs.whole_texts else []
+    documents = [name for name in names if name != LABELLED] if run.plan.needs.whole_texts else []
     overlap = training_overlap(
-        run.data, list(described), data_dir=run.options.data_dir, sample=run.options.sample, user_sets=user_sets,
+        run.data, names, data_dir=run.options.data_dir, sample=run.options.sample, user_sets=user_sets,
         documents=documents,
     )
-    for name, about in overlap.items():
-        described[name]["overlap"] = about
     for line in overlap_lines(overlap, user_sets):
         run.log(line)
+    return overlap

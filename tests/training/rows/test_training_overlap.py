@@ -54,8 +54,8 @@ def run(place, tmp_path_factory):
 
 def test_the_record_of_the_training_has_what_a_set_intersection_finds(run, place):
     folder, summary, _ = run
-    about = json.loads((folder / "train.json").read_text("utf-8"))["data"]["main"]["overlap"]
-    assert about == summary["data"]["main"]["overlap"] and about["text"] == "planted.txt" and about["sample"] is True
+    about = json.loads((folder / "train.json").read_text("utf-8"))["overlap"]["main"]
+    assert about == summary["overlap"]["main"] and about["text"] == "planted.txt" and about["sample"] is True
     lines = {line.strip() for line in (place / "planted.txt").read_text("utf-8").splitlines()}
     plain = {normalise(line) for line in lines} - {""}
     for name in TESTS:
@@ -74,7 +74,7 @@ def test_the_record_of_the_training_has_what_a_set_intersection_finds(run, place
 
 
 def test_it_is_what_the_command_counts(run, place):
-    about = run[1]["data"]["main"]["overlap"]
+    about = run[1]["overlap"]["main"]
     (same,) = leakage(place / "planted.txt", [load("sts13/test", sample=True)], near=None)
     assert {key: getattr(same, key) for key in ("texts", "exact", "normalised", "rows")} == about["shared"]["sts13/test"]
 
@@ -82,7 +82,7 @@ def test_it_is_what_the_command_counts(run, place):
 def test_the_encoder_and_its_records_say_it(run):
     folder, summary, lines = run
     (about,) = stsbench.load_encoder(str(folder)).training_overlap
-    assert about == summary["data"]["main"]["overlap"]
+    assert about == summary["overlap"]["main"]
     records = [record for _, record in load_records(folder / "eval")]
     assert records and all(record.provenance["training_overlap"] == [about] for record in records)
     assert any(line.startswith("planted.txt: holds test texts: 8 of ") and "of sts13/test" in line for line in lines)
@@ -91,14 +91,14 @@ def test_the_encoder_and_its_records_say_it(run):
 def test_data_of_the_user_s_that_the_run_is_tested_on_are_compared(run):
     folder, summary, lines = run
     (own,) = (record.data for _, record in load_records(folder / "eval") if record.data.id.startswith("own:"))
-    assert summary["data"]["main"]["overlap"]["shared"][own.id] == {"texts": 6, "exact": 3, "normalised": 0, "rows": 3}
+    assert summary["overlap"]["main"]["shared"][own.id] == {"texts": 6, "exact": 3, "normalised": 0, "rows": 3}
     assert any("3 of 6 of own:own.csv" in line for line in lines)
 
 
 def test_without_test_sets_nothing_is_said_to_be_absent(place, tmp_path, monkeypatch):
     monkeypatch.setattr("stsbench.training.rows.overlap.available_tests", lambda **where: ([], [*TESTS]))
     summary, lines = train(place, place / "text.txt", tmp_path / "run")
-    about = summary["data"]["main"]["overlap"]
+    about = summary["overlap"]["main"]
     assert (about["looked_for"], about["shared"], about["none"], about["not_looked_for"]) == ([], {}, [], [*TESTS])
     assert f"text.txt: not compared with {', '.join(TESTS)}" in lines
 
@@ -109,12 +109,12 @@ def test_only_rows_that_are_trained_on_count(place, tmp_path):
     order = stream(42, "held-out rows").permutation(np.arange(len(text)))
     trained, held_out = ({text[row] for row in rows} for rows in (order[:-35], order[-35:]))
     exact = (trained - held_out) & set(load("sts13/test", sample=True).texts)
-    assert summary["data"]["main"]["overlap"]["shared"]["sts13/test"]["exact"] == len(exact) < 5
+    assert summary["overlap"]["main"]["shared"]["sts13/test"]["exact"] == len(exact) < 5
 
 
 def test_sentences_within_documents_are_not_looked_for(place, tmp_path):
     summary, _ = train(place, planted(place), tmp_path / "run", **{"data.lines_per_row": 3})
-    about = summary["data"]["main"]["overlap"]
+    about = summary["overlap"]["main"]
     assert about["none"] == [] == about["looked_for"] and about["not_looked_for"] == [*TESTS]
 
 
@@ -122,7 +122,7 @@ def test_a_run_on_an_exported_encoder_says_what_that_one_was_trained_on(run, pla
     folder, summary, _ = run
     train(place, place / "text.txt", tmp_path / "later", **{"backbone.model": str(folder / "best")})
     first, second = stsbench.load_encoder(str(tmp_path / "later")).training_overlap
-    assert first == summary["data"]["main"]["overlap"] and second["text"] == "text.txt"
+    assert first == summary["overlap"]["main"] and second["text"] == "text.txt"
 
 
 ONE = {"text": "a.txt", "shared": {"sts12/test": {"texts": 9, "exact": 1, "normalised": 2, "rows": 4}},
