@@ -1,4 +1,4 @@
-"""A known case: STS-B was drawn from STS12 to STS16. What its training split shares with their test sets, counted naively."""
+"""A known case: STS-B was drawn from STS12 to STS16. What its training split shares with them, counted naively."""
 
 import pytest
 from realdata import real_data
