@@ -202,6 +202,8 @@ FLAGS: dict[str, tuple[str, str]] = {
     "nli": ("NLI", "trained with the labels of natural language inference data"),
     "sts": ("STS", "trained with STS labels"),
     "transductive": ("transductive", "fitted or trained on the texts of the test sets"),
+    "shared-texts": ("shares test texts", "its training text holds texts of a test set of this tab, as the training "
+                     "recorded: the row's notes name the text, the set and how many"),
     "dev-selected": ("STS-B dev", "checkpoint or hyperparameters chosen on STS-B dev, 77 % of which is in test sets"),
     "changed-recipe": ("changed recipe", "trained here with other steps, texts or settings than the paper's"),
     "near-copy": ("near-copy", "similarities that are another row's but for tiny noise: the row's note names it"),

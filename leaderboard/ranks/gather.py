@@ -23,6 +23,7 @@ from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.board_settings import read_settings
 from stsbench.leaderboard.records.entries import LoadedEntry
+from stsbench.leaderboard.records.overlap import overlap_of
 from stsbench.metrics.inference.tiers import tiers
 from stsbench.metrics.ranks import letters, rank_intervals
 
@@ -281,10 +282,15 @@ def _row(plan: _Plan, at: int, rank: Rank | None) -> Row:
     notes += _uncommitted(loaded)
     notes += [f"texts are read behind {how}" for how in dict.fromkeys(read_behind(shown).values())]
     notes += [over.left_out] if over.left_out else []
+    overlap = overlap_of(item.record for run in loaded.runs for item in run.records
+                         if item.record.protocol.name == line.protocol.name
+                         and item.record.data.digest in line.digests.values())
+    flags = {*flags_of(loaded), *(["shared-texts"] if overlap.shared else [])}
+    notes += overlap.sentences()
     return Row(
         id=loaded.id, kind="measured", method=entry.method, backbone=entry.backbone, setting=entry.setting,
         cells={column: line.cells[column] for column in plan.columns if column in line.cells},
-        flags=flags_of(loaded), seeds=len(loaded.runs), best_of=entry.best_of, rank=rank,
+        flags=tuple(flag for flag in FLAGS if flag in flags), seeds=len(loaded.runs), best_of=entry.best_of, rank=rank,
         unranked=plan.reasons[at], marks=(*marks, *loaded.twins, *notes), source=loaded.id, link=str(entry.paper or ""),
         card=entry.card, entry=loaded.id, subsets=dict(line.subsets), prompts=spread_over(over, plan.lead),
     )

@@ -50,6 +50,7 @@ from .entries import (
 )
 from .expected import decided
 from .index import INDEX, records_folder, write_index
+from .overlap import overlap_of
 
 _AS_IN = "--method 'all-MiniLM-L6-v2, mean' --backbone MiniLM-L6 --setting sup --flag nli"  # what describes a new entry
 
@@ -264,4 +265,7 @@ def _doubts(records: Sequence[tuple[Path, Record]]) -> list[str]:
     texts = {json.dumps(record.provenance) + record.data.origin + json.dumps(record.encoder.spec) for _, record in records}
     if any(re.search(r'(?<![\w.])/(home|root|Users|tmp)/', text) for text in texts):
         doubts.append("the records name folders of this machine (command, data or model), which the page will show")
-    return doubts
+    overlap = overlap_of(record for _, record in records)
+    flagged = "flagged 'shares test texts' in the tabs of these sets: " if overlap.shared else ""
+    return [*doubts, *(f"{flagged if number < len(overlap.shared) else ''}{line}"
+                       for number, line in enumerate(overlap.sentences()))]

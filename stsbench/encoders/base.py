@@ -123,6 +123,7 @@ class Encoder(Interface, ABC):
     adapters: tuple[str, ...] = ()  # names of the adapters among which one is chosen by a text's task
     default_route: str | None = None  # the way of texts without a role, where queries and documents take other ways
     trained_on: tuple[str, ...] = ()  # the test data whose sentences it was trained on: its scores there are transductive
+    training_overlap: tuple[Mapping[str, Any], ...] = ()  # of its training texts: what they share with test sets
     equal_lengths: bool = False  # see `keep_lengths_apart`
     libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
     processes: int = 1  # in which it computes

@@ -204,6 +204,8 @@ def _measure(
         extra["server"] = spent
     if embed.encoder.trained_on:
         extra["trained_on"] = list(embed.encoder.trained_on)
+    if embed.encoder.training_overlap:
+        extra["training_overlap"] = [dict(text) for text in embed.encoder.training_overlap]
     measure(
         result, embed, part.protocol, sets, strict=options.strict, log=log, extra_provenance=extra, targets=targets,
         doing=doing,

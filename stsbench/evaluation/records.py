@@ -171,6 +171,27 @@ class _Start(_Stated):
     stage: str | None = None
 
 
+class _Shared(_Stated):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    texts: Annotated[int, Field(ge=1)]
+    exact: Annotated[int, Field(ge=0)]
+    normalised: Annotated[int, Field(ge=0)]
+    rows: Annotated[int, Field(ge=1)]
+
+
+class _Overlap(_Stated):
+    """What a training text shares with test sets: those with which it shares something, nothing, or nobody knows."""
+
+    text: Annotated[str, Field(min_length=1, max_length=200)]
+    digest: str = Sha256
+    looked_for: list[Literal["exact", "normalised", "near"]]
+    shared: dict[str, _Shared]
+    none: list[str]
+    not_looked_for: list[str]
+    sample: bool = False
+
+
 class _Provenance(_Stated):
     python: str = ""
     device: str = ""
@@ -180,6 +201,7 @@ class _Provenance(_Stated):
     recipe: str | None = None
     stage: str | None = None
     trained_on: list[str] = []
+    training_overlap: list[_Overlap] = []
     prompts: dict[str, str] = {}  # "text", or a role -> what the set's texts of it were read behind
     routes: dict[str, str] = {}  # the same -> the way through the model, where it has several
     cost: Cost | None = None

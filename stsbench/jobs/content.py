@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from stsbench.data.fetch import sources
+from stsbench.data.own.labelled_pairs import read_labelled_pairs
 from stsbench.data.own.scored_pairs import read_scored_pairs
 from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.transformer.find import resolve_base
@@ -23,7 +24,7 @@ from stsbench.jobs.plan_file import Defaults
 from stsbench.jobs.state import BESIDE
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.recipe import DataSettings
-from stsbench.training.recipes.sections import AVG_STS, AVG_STS_SETS, OWN_PAIRS
+from stsbench.training.recipes.sections import AVG_STS, AVG_STS_SETS, LABELLED_PAIRS, OWN_PAIRS
 from stsbench.training.rows.at_hand import training_file
 from stsbench.training.rows.catalog_rows import SetPlace
 
@@ -77,9 +78,10 @@ def dev_digests(by: str, defaults: Defaults) -> dict[str, str]:
     """The same of the development data of selection.by. Raises StsbenchError where they cannot be read."""
     if by in ("held-out", "none"):
         return {}
-    if by.startswith(OWN_PAIRS):
+    if by.startswith((OWN_PAIRS, LABELLED_PAIRS)):
+        read = read_scored_pairs if by.startswith(OWN_PAIRS) else read_labelled_pairs
         try:
-            return {by: read_scored_pairs(Path(by.removeprefix(OWN_PAIRS)).expanduser()).digest}
+            return {by: read(Path(by.partition(":")[2]).expanduser()).digest}
         except DataError as error:
             raise StsbenchError(f"no dev data, by which trials are compared: {error}") from error
     named = {"sts-b dev": ["stsb/dev"], AVG_STS: [*AVG_STS_SETS]}

@@ -21,7 +21,7 @@ _COMMON = ("kind", "stage", "step", "epoch", "loss", "terms", "learning_rate", "
 # dev scores by how their names begin: "(sample)" may follow
 UNITS = {
     "dev:sts-b dev": "Spearman × 100", "dev:avg_sts": "Spearman × 100", "dev:sts:": "Spearman × 100",
-    "dev:transfer dev": "mean accuracy × 100",
+    "dev:pairs:": "average precision × 100", "dev:transfer dev": "mean accuracy × 100",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stsbench.data.fetch.sources import load
 from stsbench.data.sets.lines import numbered_lines
 from stsbench.data.sets.overlap import normalise
-from stsbench.data.sets.sets import DataSet, LabelledSet
+from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet
 from stsbench.data.text.rows import READERS, file_format
 from stsbench.errors import DataError, StsbenchError
 
@@ -61,6 +61,7 @@ TESTS = (  # by the ids of the catalog: what is tested here
     "sts12/test", "sts13/test", "sts14/test", "sts15/test", "sts16/test", "stsb/test", "sick-r/test", "mr", "cr", "subj",
     "mpqa", "sst2", "trec", "mrpc",
 )
+PAIRED_TESTS = (*TESTS[:7], "mrpc")  # of pairs of texts
 
 
 def available_tests(
@@ -84,13 +85,20 @@ def leakage(path: Path, tests: Sequence[DataSet], *, near: float | None = NEAR) 
     above 0 and at most 1, of near duplicates, candidates for which come from MinHash (Broder 1997; 64 hashes in 16
     bands); None: they are not looked for. Raises DataError naming the file and line of what cannot be read.
     """
+    return shared_texts(_training_texts(path), tests, near=near)
+
+
+def shared_texts(
+    training: Iterable[tuple[int, str]], tests: Sequence[DataSet], *, near: float | None = NEAR
+) -> list[Shared]:
+    """As `leakage`, of (row, text) without white space around the texts; `Shared.rows` and `Example.line` count by row."""
     if near is not None and not 0 < near <= 1:
         raise StsbenchError(f"near must be above 0 and at most 1, not {near}")
     known = _Known([_test_texts(data) for data in tests], near)
     shared = [Shared(data.id, len(texts)) for data, texts in zip(tests, known.sets, strict=True)]
     nearest: list[dict[int, int]] = [{} for _ in tests]  # of each set: position of a test text -> index into KINDS
     rows: list[set[int]] = [set() for _ in tests]
-    texts = _training_texts(path)
+    texts = iter(training)
     while block := list(islice(texts, _BLOCK)):
         for at, number, kind, similarity in known.matches([text for _, text in block]):
             line, text = block[at]
@@ -106,6 +114,24 @@ def leakage(path: Path, tests: Sequence[DataSet], *, near: float | None = NEAR) 
         result.exact, result.normalised, result.near = counts
         result.rows = len(lines)
     return shared
+
+
+def same_pairs(pairs: PairSet, test: DataSet) -> tuple[int, int]:
+    """How many of a test set's distinct pairs of texts are among `pairs`, either way round, and how many it has; 0 and 0 for
+    a set that does not hold pairs. Scores and labels may differ.
+
+    >>> one, other = (PairSet("", "", "own", ("a", "c"), (second, "d"), np.zeros(2), ("all",) * 2) for second in "bx")
+    >>> same_pairs(one, other)
+    (1, 2)
+    """
+    if isinstance(test, PairSet):
+        tested = set(map(frozenset, zip(test.first, test.second, strict=True)))
+    elif isinstance(test, LabelledSet) and test.second:
+        rows = zip(test.first, test.second, test.splits, strict=True)
+        tested = {frozenset((first, second)) for first, second, split in rows if split == "test"}
+    else:
+        return 0, 0
+    return len(tested & set(map(frozenset, zip(pairs.first, pairs.second, strict=True)))), len(tested)
 
 
 def _test_texts(data: DataSet) -> list[str]:

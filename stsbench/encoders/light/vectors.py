@@ -110,6 +110,7 @@ class StoreEncoder(Encoder):
             options={"dtype": store.dtype},
         )
         self.similarity_fn_name, self.trained_on = store.manifest.similarity or "cosine", store.manifest.trained_on
+        self.training_overlap = store.manifest.training_overlap
         self.notes = (f"{folder}: vectors of {maker.name} (fingerprint {store.manifest.fingerprint[:12]}), {store.dtype}",)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:

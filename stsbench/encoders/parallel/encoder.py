@@ -44,6 +44,7 @@ class ParallelEncoder(Encoder):
         self.dimension, self.engine, self.attention = encoder.dimension, encoder.engine, encoder.attention
         self.similarity_fn_name = encoder.similarity_fn_name
         self.prompts, self.trained_on = encoder.prompts, encoder.trained_on
+        self.training_overlap = encoder.training_overlap
         self.default_prompt, self.adapters = encoder.default_prompt, encoder.adapters
         self.default_route = encoder.default_route
         self.equal_lengths, self.libraries, self.processes = encoder.equal_lengths, encoder.libraries, workers.count

@@ -43,6 +43,7 @@ class PostProcessed(Encoder):
         self.similarity_fn_name, self.prompts = base.similarity_fn_name, base.prompts
         self.default_prompt, self.adapters, self.default_route = base.default_prompt, base.adapters, base.default_route
         self.libraries, self.equal_lengths, self.trained_on = base.libraries, base.equal_lengths, base.trained_on
+        self.training_overlap = base.training_overlap
         self.dimension = None if base.dimension is None else _checked(chain, base.dimension)
         options = dict(base.spec.options) if fitted_on is None else {**base.spec.options, STATE: chain.digest()}
         self.spec = replace(base.spec, post=chain.spelled(), fitted_on=fitted_on, options=options)

@@ -41,6 +41,7 @@ class Held(Encoder):
         self.similarity_fn_name, self.prompts = base.similarity_fn_name, base.prompts
         self.default_prompt, self.adapters, self.default_route = base.default_prompt, base.adapters, base.default_route
         self.libraries, self.equal_lengths, self.trained_on = base.libraries, base.equal_lengths, base.trained_on
+        self.training_overlap = base.training_overlap
         self.attention = base.attention
 
     @property

@@ -187,7 +187,7 @@ def _manifest(encoder: Encoder, texts: Texts, folder: Path, dtype: str, shard_ro
             "dtype": dtype, "shard_rows": shard_rows or SHARD_ROWS, "column": texts.column, "encoder": asdict(encoder.spec),
             "fingerprint": encoder.spec.fingerprint(), "libraries": versions(encoder.libraries),
             "similarity": None if encoder.similarity_fn_name == "cosine" else encoder.similarity_fn_name,
-            "trained_on": encoder.trained_on,
+            "trained_on": encoder.trained_on, "training_overlap": encoder.training_overlap,
         })
         write_manifest(folder, new)
         (folder / SHARDS).mkdir(exist_ok=True)

@@ -65,6 +65,7 @@ class Manifest(_Strict):
     libraries: dict[str, str]  # package -> version, of those that may change a vector, and stsbench's own number
     similarity: str | None = None
     trained_on: tuple[str, ...] = ()
+    training_overlap: tuple[dict[str, Any], ...] = ()
     rows: int = 0
     dimension: int = 0
     scales: tuple[float, ...] | None = None  # int8: stored number times scale is the vector's
@@ -74,7 +75,7 @@ class Manifest(_Strict):
 
     def digest(self) -> str:
         """sha256 over what was encoded, by what, and every file: stores of equal digest give equal vectors."""
-        fields = self.model_dump(mode="json", exclude={"input"})
+        fields = self.model_dump(mode="json", exclude={"input", "training_overlap"})  # what changes no vector
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
     def total(self, name: Literal["empty", "truncated", "clipped"]) -> int:

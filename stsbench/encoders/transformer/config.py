@@ -22,7 +22,13 @@ from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
 from stsbench.encoders.roles import ROLES
 from stsbench.encoders.transformer.declared import ROTARY, Declared, length_source, read_declared
 from stsbench.encoders.transformer.exported import FILE as EXPORTED
-from stsbench.encoders.transformer.exported import Exported, read_exported, template_notes, trained_on_of
+from stsbench.encoders.transformer.exported import (
+    Exported,
+    read_exported,
+    template_notes,
+    trained_on_of,
+    training_overlap_of,
+)
 from stsbench.encoders.transformer.find import check_unpinned, resolve, resolve_base, resolve_code
 from stsbench.encoders.transformer.minilm import find_minilm
 from stsbench.errors import EncoderError
@@ -68,6 +74,7 @@ class EncoderConfig:
     notes: tuple[str, ...] = ()  # what a user should know before a run, a line each
     post: Path | None = None  # the folder with the post-processing that the vectors go through
     trained_on: tuple[str, ...] = ()  # the test data whose sentences it was trained on
+    training_overlap: tuple[Mapping[str, Any], ...] = ()  # what its training texts share with test sets
 
     def spec(self, positions: int | None) -> EncoderSpec:
         """The record of this encoder. positions: of the model, None if it states none. EncoderError: max_length is above."""
@@ -174,7 +181,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         reading=reading, layer=None if reading is not None or options.layer == LAST else options.layer,
         similarity=declared.similarity, trust_remote_code=options.trust_remote_code, revision=options.revision, notes=notes,
         post=folder if exported is not None and exported.post else None,
-        trained_on=trained_on, beyond_positions=declared.beyond_positions,
+        trained_on=trained_on, training_overlap=training_overlap_of(folder), beyond_positions=declared.beyond_positions,
     )
     if config.pooler is None and declared.modules and options.layer is not None:
         raise EncoderError(f"--layer: {name} runs its own modules; choose a --pooler with it")

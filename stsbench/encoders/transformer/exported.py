@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ class Exported:
     normalize: bool = False  # vectors of length 1, before a post-processing
     post: bool = False  # the vectors go through post.json and post.safetensors (stsbench/encoders/post/store.py)
     trained_on: tuple[str, ...] = ()  # the test data whose sentences were among the training text: "sts12", ...
+    training_overlap: tuple[Mapping[str, Any], ...] = ()  # of each training text: what it shares with which test sets
 
 
 def layout_digest(folder: Path, prompt: dict[str, Any] | None = None) -> str:
@@ -76,6 +78,8 @@ def write_exported(folder: Path, exported: Exported) -> None:
         del settings["normalize"], settings["post"]
     if not exported.trained_on:
         del settings["trained_on"]
+    if not exported.training_overlap:
+        del settings["training_overlap"]
     stored = {"format": number, **settings, "layout": _layout_of(folder, exported)}
     (folder / FILE).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
 
@@ -111,6 +115,7 @@ def read_with_layout(folder: Path) -> tuple[Exported, str]:
         exported = Exported(
             stored["pooler"], stored["max_length"], stored["method"], stored["recipe"], prompt,
             trained_on=tuple(map(str, stored.get("trained_on", ()))),
+            training_overlap=tuple(map(dict, stored.get("training_overlap", ()))),
         )
         if stored["format"] == 3:
             exported = replace(exported, normalize=stored["normalize"] is True, post=True)
@@ -129,6 +134,11 @@ def trained_on_of(folder: Path) -> tuple[str, ...]:
     """The test data whose sentences a folder's weights were trained on, whoever changed the files around them since.
     EncoderError for a broken stsbench.json."""
     return read_with_layout(folder)[0].trained_on if (folder / FILE).is_file() else ()
+
+
+def training_overlap_of(folder: Path) -> tuple[Mapping[str, Any], ...]:
+    """The same of what their training texts share with test sets; () where no training wrote it."""
+    return read_with_layout(folder)[0].training_overlap if (folder / FILE).is_file() else ()
 
 
 def template_notes(folder: Path, name: str, options: EncoderOptions, prompt: PromptSettings) -> tuple[str, ...]:

@@ -54,6 +54,7 @@ class LazyEncoder(Encoder):
         self.notes, self.libraries = config.notes, config.libraries
         self.similarity_fn_name = config.similarity or "cosine"
         self.prompts, self.trained_on = config.prompts, config.trained_on
+        self.training_overlap = config.training_overlap
         self.dimension = min((size for size in (config.width, config.truncate_dim) if size and config.width), default=None)
         if config.positions is None or config.reading is not None or config.layer is not None:
             self._built = self._build()

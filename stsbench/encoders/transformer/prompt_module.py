@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class PromptEncoding(InputModule):
         self.template = TokenTemplate(tokenizer, prompt.template, "template", prompt.word_places)
         self.max_seq_length = max_length
         self._trained_on: tuple[str, ...] = ()  # test data, kept for `save`
+        self._training_overlap: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def max_seq_length(self) -> int | None:
@@ -125,7 +126,10 @@ class PromptEncoding(InputModule):
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         write_prompt(folder, self.prompt)
-        exported = Exported("mask", self._max_length, prompt=self.prompt.settings(), trained_on=self._trained_on)
+        exported = Exported(
+            "mask", self._max_length, prompt=self.prompt.settings(), trained_on=self._trained_on,
+            training_overlap=self._training_overlap,
+        )
         write_exported(folder, exported)
 
     @classmethod
@@ -143,6 +147,6 @@ class PromptEncoding(InputModule):
         if (dtype := (kwargs.get("model_kwargs") or {}).get("dtype")) not in (None, "auto"):
             model = model.to(getattr(torch, dtype) if isinstance(dtype, str) else dtype)
         loaded = cls(model, load_tokenizer(folder, model_name_or_path), prompt, exported.max_length)
-        loaded._trained_on = exported.trained_on
+        loaded._trained_on, loaded._training_overlap = exported.trained_on, exported.training_overlap
         loaded.eval()
         return loaded

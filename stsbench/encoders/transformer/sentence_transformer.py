@@ -63,6 +63,7 @@ class SentenceTransformerEncoder(Encoder):
         self.notes, self.libraries = config.notes, config.libraries
         self.similarity_fn_name = config.similarity or "cosine"
         self.prompts, self.trained_on = config.prompts, config.trained_on
+        self.training_overlap = config.training_overlap
         self.adapters, self.default_route = config.adapters, config.default_route
         self._set(config)
         if config.max_length is not None:

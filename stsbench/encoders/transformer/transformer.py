@@ -62,7 +62,7 @@ class TransformerEncoder(Encoder):
         self.truncate_dim, self.rescale = config.truncate_dim, config.rescale
         self.libraries, self.prompts = config.libraries, config.prompts
         self.similarity_fn_name = config.similarity or "cosine"
-        self.trained_on = config.trained_on
+        self.trained_on, self.training_overlap = config.trained_on, config.training_overlap
         self.spec = config.spec(position_limit(model, tokenizer))
         self.limit_name = config.limit_name
         self.model, self.dense, self.token_pooler = model, parts.dense, parts.token_pooler

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 
 from stsbench.data.fetch import sources
+from stsbench.data.own.labelled_pairs import read_labelled_pairs
+from stsbench.data.own.leakage import PAIRED_TESTS, available_tests, same_pairs
 from stsbench.data.own.scored_pairs import read_scored_pairs
 from stsbench.data.sets.sets import LabelledSet, PairSet
 from stsbench.encoders.cache.embed import Embed
@@ -20,6 +22,7 @@ from stsbench.errors import DataError, DegenerateError, MissingDataError, ScoreE
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.similarity import paired_similarity
+from stsbench.metrics.thresholds.matching import matching_scores
 from stsbench.plugins import calling
 from stsbench.torch_state import fresh_torch
 from stsbench.training.api.batch import Batch, Term
@@ -27,7 +30,7 @@ from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.engine.live import live_encoder
 from stsbench.training.engine.ranked import Objective
-from stsbench.training.recipes.sections import AVG_STS, AVG_STS_SETS, OWN_PAIRS
+from stsbench.training.recipes.sections import AVG_STS, AVG_STS_SETS, LABELLED_PAIRS, OWN_PAIRS
 
 Score = Callable[[Inference], float]
 UNDEFINED = "undefined"  # in the log's line of a dev score: why there is none
@@ -46,7 +49,7 @@ class Selection:
 
         held_out: what gives the loss, and the batches that it is of.
         """
-        self.sample = sample and name != "held-out" and not name.startswith(OWN_PAIRS)
+        self.sample = sample and name != "held-out" and not name.startswith((OWN_PAIRS, LABELLED_PAIRS))
         self.name = f"{name} (sample)" if self.sample else name
         self.digests: dict[str, str] = {}
         self.warnings: list[str] = []  # of the data: files that are not those known to the catalog
@@ -65,7 +68,13 @@ class Selection:
         elif name.startswith(OWN_PAIRS):
             data = read_scored_pairs(Path(name.removeprefix(OWN_PAIRS)).expanduser())
             self.name = f"{OWN_PAIRS}{data.task}"  # a log does not say in which folder
+            self._refuse_test(data, data_dir, sample)
             self._score = self._correlated(data)
+        elif name.startswith(LABELLED_PAIRS):
+            data = read_labelled_pairs(Path(name.removeprefix(LABELLED_PAIRS)).expanduser())
+            self.name = f"{LABELLED_PAIRS}{data.task}"
+            self._refuse_test(data, data_dir, sample)
+            self._score = self._separated(data)
         elif held_out is None:
             raise StsbenchError("selection.by held-out needs rows that are held out: set data.held_out")
 
@@ -112,6 +121,31 @@ class Selection:
             return 100 * correlation(similarity, data.gold, "spearman")
 
         return score
+
+    def _separated(self, data: PairSet) -> Score:
+        """Average precision x 100 of the cosine, as the protocol pairs scores it."""
+        self._note(data)
+
+        def score(inference: Inference) -> float:
+            encoder = live_encoder(inference, "dev")
+            both = encoder.encode([*data.first, *data.second])
+            similarity = paired_similarity(both[: len(data)], both[len(data) :])
+            if len(data) > 1 and np.ptp(similarity) == 0:
+                raise DegenerateError("all pairs have the same similarity, by which none is told from another")
+            return 100 * matching_scores(similarity, data.gold).ap
+
+        return score
+
+    def _refuse_test(self, data: PairSet, data_dir: Path | None, sample: bool) -> None:
+        """DataError where the user's pairs are those of a test set that is at hand, on which nothing may be chosen; a
+        warning where they hold some of them."""
+        for test in available_tests(PAIRED_TESTS, data_dir=data_dir, sample=sample)[0]:
+            shared, tested = same_pairs(data, test)
+            if shared and shared == tested:
+                raise DataError(f"{data.origin} holds the pairs of {test.id}, a test set: choose the weights on other pairs")
+            if shared:
+                self.warnings.append(f"selection.by {self.name}: it holds {shared:,} of the {tested:,} pairs of {test.id}, "
+                                     "a test set: a score there is of pairs that chose the weights")
 
     def _probed(self, protocol: Any, sets: dict[str, Any]) -> Score:
         for data in sets.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def export_model(
     method: str | None = None,
     recipe: str | None = None,
     trained_on: tuple[str, ...] = (),
+    training_overlap: Sequence[Mapping[str, Any]] = (),
     replace: bool = False,
     normalize: bool = False,
     post: tuple[Chain, str] | None = None,
@@ -41,13 +43,14 @@ def export_model(
     card), sentence-transformers' files and stsbench.json. A kept head is stored as pooler.dense too, a learned pooler in
     1_TextCNN or 1_MeanCNN, what a prompt learned in prompt.safetensors. max_length: tokens, special ones included, that all
     readers cut at; by default the model's position limit (less those that a prompt shifts it by), not the training's.
-    trained_on: the test data whose sentences it was trained on.
+    trained_on: the test data whose sentences it was trained on. training_overlap: of each training text, what it shares with
+    test sets.
     replace: take the place of an earlier export. normalize: scale the vectors to length 1; post: a fitted chain that they go
     through after that, and what it was fitted on. Raises StsbenchError when the folder is there or cannot be written.
     """
     described = Exported(
         inference.pooler, max_length, method, recipe, None if inference.prompt is None else inference.prompt.settings(),
-        normalize, post is not None, trained_on,
+        normalize, post is not None, trained_on, tuple(training_overlap),
     )
     limit = _limit(inference, max_length)
     with new_folder(folder, replace) as building:

@@ -116,6 +116,7 @@ def fit_model(
         export_model(
             _inference(base), building, card=_card(base, fitted.chain, source, texts), max_length=base.spec.max_length,
             normalize=base.spec.normalize, post=(fitted.chain, source), trained_on=base.trained_on,
+            training_overlap=base.training_overlap,
         )
     for line in fitted.notes:
         log(line)

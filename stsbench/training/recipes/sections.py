@@ -15,6 +15,7 @@ _TRAINED = ("cls", "mean", "first_last:embeddings", "first_last:layer1", "last2"
 
 AVG_STS, AVG_STS_SETS = "avg_sts", ("stsb/dev", "sick-r/trial")  # the mean over both, as SimCSE's code calls it
 SELECTED_BY, OWN_PAIRS = ("sts-b dev", AVG_STS, "transfer dev", "held-out", "none"), "sts:"  # of selection.by
+LABELLED_PAIRS = "pairs:"  # the same of pairs that match or do not
 MOST = 2**31 - 1  # of a batch's rows and the like: beyond it C's integers overflow
 CHANNELS = 8192  # of a learned pooler: a recipe may be somebody else's, and memory is the machine's
 Kernels = Annotated[tuple[Annotated[int, Field(ge=1, le=512)], ...], Field(min_length=1, max_length=16)]
@@ -175,8 +176,8 @@ class TrainingSettings(Section):
 
 
 def _selected_by(name: str) -> str:
-    if name not in SELECTED_BY and not (name.startswith(OWN_PAIRS) and name.removeprefix(OWN_PAIRS).strip()):
-        expected = f"{', '.join(map(repr, SELECTED_BY))} or {OWN_PAIRS + 'FILE'!r}"
+    if name not in SELECTED_BY and not (name.startswith((OWN_PAIRS, LABELLED_PAIRS)) and name.partition(":")[2].strip()):
+        expected = f"{', '.join(map(repr, SELECTED_BY))}, {OWN_PAIRS + 'FILE'!r} or {LABELLED_PAIRS + 'FILE'!r}"
         raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
     return name
 
@@ -184,7 +185,7 @@ def _selected_by(name: str) -> str:
 class SelectionSettings(Section):
     """Which checkpoint is kept as the best."""
 
-    # sts:FILE: scored pairs of one's own, as the protocol sts:FILE reads them
+    # sts:FILE, pairs:FILE: scored or labelled pairs of one's own, as the protocol of that name reads them
     by: Annotated[str, AfterValidator(_selected_by)] = "sts-b dev"
     every: int = Field(default=250, ge=1)  # steps
     over: Literal["last", "all"] = "last"  # the best of the last stage, or of all stages

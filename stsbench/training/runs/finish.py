@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from accelerate import Accelerator
 
 from stsbench.config import flatten
 from stsbench.data.sets.catalog import entries
-from stsbench.encoders.transformer.exported import trained_on_of
+from stsbench.encoders.transformer.exported import trained_on_of, training_overlap_of
 from stsbench.encoders.transformer.find import resolve_base
-from stsbench.errors import DataError
+from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.provenance import provenance
 from stsbench.parsing import read_json_object
 from stsbench.training.api.method import Method
@@ -28,10 +29,13 @@ from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import stored_recipe
+from stsbench.training.recipes.sections import LABELLED_PAIRS
+from stsbench.training.rows.overlap import not_looked_for
 from stsbench.training.rows.stage_rows import LABELLED, StageData
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.report import read_summary
 from stsbench.training.runs.run_folder import RunManifest
+from stsbench.training.runs.warm_start import earlier_run
 
 _LATER: dict[str, Any] = {  # settings that were added after the first records -> what trained before
     "training.adam": "torch", "training.optimizer": "adamw", "training.rho": None, "training.milestones": [],
@@ -46,7 +50,8 @@ SEARCH = "search.json"  # in a run folder: what the run was chosen among, by `st
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run at the end of its last stage, with the weights that it keeps. `described`: what `described_data` says of it."""
+    """A run at the end of its last stage, with the weights that it keeps. `described`: what `described_data` says of it;
+    `overlap`: what `training_overlap` says, in the main process."""
 
     recipe: Recipe
     output: Path
@@ -59,6 +64,7 @@ class FinishedRun:
     processes: int
     engine: str
     described: dict[str, dict[str, Any]]
+    overlap: dict[str, dict[str, Any]]
 
 
 def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
@@ -93,7 +99,7 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
         "processes": run.processes,
         "engine": run.engine,
         "sample": run.sample,
-        "data": run.described,
+        "data": run.described, "overlap": run.overlap,
         "dev_data": selection.digests if selection else {},
         "truncated": {name: dict(data.tokens.truncated) for name, data in run.data.items()},
         "provenance": provenance(
@@ -134,7 +140,8 @@ def export_best(run: FinishedRun, summary: dict[str, Any]) -> None:
     }
     export_model(
         inference, run.output / "best", card=model_card(run.recipe, facts), method=short_name(run.recipe.method),
-        recipe=run.recipe.name, trained_on=_trained_on(summary, run.method.backbone.folder), replace=True,
+        recipe=run.recipe.name, trained_on=_trained_on(summary, run.method.backbone.folder),
+        training_overlap=_training_overlap(run, summary), replace=True,
     )
 
 
@@ -153,10 +160,29 @@ def _trained_on(summary: Mapping[str, Any], backbone: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*trained_on_of(backbone), *(trained_on_of(base) if base else ()), *here]))
 
 
+def _training_overlap(run: FinishedRun, summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What each training text shares with test sets: of any stage, of the runs it went on from, of the model it started
+    from."""
+    known: dict[str, Mapping[str, Any]] = {}
+    if run.manifest.start_from is not None:  # what the earlier run trained on, if it was finished
+        with suppress(StsbenchError):  # a folder that is gone by now costs no training
+            earlier = earlier_run(Path(run.manifest.start_from), run.recipe.seed) / "best"
+            known = {text["digest"]: text for text in training_overlap_of(earlier)}
+    earlier_data = [data for name, data in _data_of(summary) if summary["data"].get(name) != data]
+    here = [*(known.get(data["digest"]) or not_looked_for(data["file"], data["digest"]) for data in earlier_data),
+            *summary["overlap"].values()]
+    backbone = run.method.backbone.folder
+    base = resolve_base(backbone, offline=True)  # of an adapter
+    every = [*training_overlap_of(backbone), *(training_overlap_of(base) if base else ()), *here]
+    return [text for at, text in enumerate(every) if text not in every[:at]]
+
+
 def _without_folders(key: str, value: Any, known: Container[str]) -> Any:
     """A setting as it is wherever its files lie. known: names of sets, which are no files."""
     if key.endswith(".teachers"):
         return [{**teacher, "model": Path(teacher["model"]).name} for teacher in value]
+    if key == "selection.by" and value.startswith(LABELLED_PAIRS):  # of one file chosen by scores another encoder is kept
+        return f"{LABELLED_PAIRS}{Path(value.removeprefix(LABELLED_PAIRS)).name}"
     return Path(value).name if value and _names_a_file(key) and value not in known else value
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from stsbench.data.sets.sets import DataSet
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import plan
 from stsbench.files import atomic_write
@@ -22,6 +24,8 @@ from stsbench.training.engine.stage import Stage
 from stsbench.training.engine.trackers import flat_config, trackers
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.methods import method_file
+from stsbench.training.rows.overlap import overlap_lines, training_overlap
+from stsbench.training.rows.stage_rows import LABELLED
 from stsbench.training.runs.finish import FinishedRun, described_data, export_best, summarise, tested
 from stsbench.training.runs.lock import run_lock
 from stsbench.training.runs.options import TrainOptions
@@ -178,11 +182,12 @@ def _finish(run: PreparedRun, position: Position) -> dict[str, Any]:
     folder, accelerator = run.options.output, run.accelerator
     if position.best:
         run.checkpoints.load_best(position.best, run.method)
+    described = described_data(run.plan, run.names, run.data)
     finished = FinishedRun(
         run.recipe, folder, run.manifest, run.method, run.stages, run.data, run.selection,
         sample=run.selection is not None and run.selection.sample, processes=accelerator.num_processes,
         engine=run.method.backbone.engine_on(accelerator.device.type),
-        described=described_data(run.plan, run.names, run.data),
+        described=described, overlap=_overlap(run, list(described)) if accelerator.is_main_process else {},
     )
     summary = summarise(finished, position)
     if accelerator.is_main_process:
@@ -191,3 +196,21 @@ def _finish(run: PreparedRun, position: Position) -> dict[str, Any]:
             stream.write(json.dumps(summary, indent=1) + "\n")
     accelerator.wait_for_everyone()
     return summary
+
+
+def _overlap(run: PreparedRun, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What the training texts of `names` share with test sets, those of the user's that the run is tested on among them; it
+    is printed. At the end: no run waits for it before its first step."""
+    user_sets: list[DataSet] = []
+    with suppress(StsbenchError):  # the final test says what is wrong with a file
+        parts = plan(run.options.evaluate, None, {})[0] if run.options.evaluate else []
+        loaded = [part.protocol.load(id) for part in parts if part.protocol.user_path for id in part.tasks.values()]
+        user_sets = [data for data in loaded if data is not None]
+    documents = [name for name in names if name != LABELLED] if run.plan.needs.whole_texts else []
+    overlap = training_overlap(
+        run.data, names, data_dir=run.options.data_dir, sample=run.options.sample, user_sets=user_sets,
+        documents=documents,
+    )
+    for line in overlap_lines(overlap, user_sets):
+        run.log(line)
+    return overlap

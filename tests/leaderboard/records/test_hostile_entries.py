@@ -134,6 +134,8 @@ CHANGES = {
     "an argument": (lambda r: r["provenance"].update(command=[1]), "not a valid record: provenance.command.0"),
     "a start": (lambda r: r["provenance"].update({"from": "x"}), "not a valid record: provenance.from"),
     "a number trained on": (lambda r: r["provenance"].update(trained_on=5), "not a valid record: provenance.trained_on"),
+    "an overlap": (lambda r: r["provenance"].update(training_overlap=[{"text": "a.txt"}]),
+                   "not a valid record: provenance.training_overlap.0.digest"),
     "a revision": (lambda r: r["provenance"].update(git="=1+1"), "not a valid record: provenance.git"),
     "options": (lambda r: r["encoder"]["spec"].update(options=[1]), "not a valid record: encoder.spec.options"),
     "a name": (lambda r: r["encoder"]["spec"].update(name="x" * 301), "holds a name of 301 characters, at most 300"),
