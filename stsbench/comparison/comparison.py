@@ -72,8 +72,8 @@ class Comparison(Tabular):
         correction; before it how both were measured."""
         return arrow_table([
             {**asdict(table.setting), "task": row.task, "subset": row.subset, "n": row.n, "a": row.a, "b": row.b,
-             "difference": row.difference.value, "low": row.difference.low, "high": row.difference.high,
-             "p": row.difference.p, "p_holm": row.corrected}
+             "difference": row.difference.value, "detectable": row.detectable, "low": row.difference.low,
+             "high": row.difference.high, "p": row.difference.p, "p_holm": row.corrected}
             for table in self.tables for _, row in table.named
         ])
 
@@ -170,4 +170,5 @@ def _table_json(table: ComparisonTable) -> dict[str, Any]:
 def _row_json(row: Compared) -> dict[str, Any]:
     gap = row.difference
     return {"task": row.task, "subset": row.subset, "n": row.n, "a": row.a, "b": row.b, "difference": gap.value,
-            "low": gap.low, "high": gap.high, "p": gap.p, "p_holm": row.corrected}
+            "low": gap.low, "high": gap.high, "p": gap.p, "p_holm": row.corrected, "error": gap.error,
+            "detectable": row.detectable}

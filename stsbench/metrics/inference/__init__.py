@@ -1,0 +1,1 @@
+"""What can be concluded from so many items: power, the noise of the field, results of few items."""
