@@ -16,8 +16,8 @@ from stsbench.display.tabular import OneTable, arrow_table, html_lines, html_tab
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import words_of
 from stsbench.evaluation.run_file import run_folders
-from stsbench.metrics.inference.field import ALL, METRICS, field_noise, provenance
 from stsbench.metrics.inference.few_items import FEWEST
+from stsbench.metrics.inference.field import ALL, METRICS, field_noise, provenance
 from stsbench.metrics.inference.power import POWER, detectable_difference, error_of, items_needed
 from stsbench.registry import did_you_mean
 from stsbench.wording import printable
