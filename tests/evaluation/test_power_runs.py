@@ -31,7 +31,7 @@ def test_the_field_answers_before_anything_is_labelled() -> None:
     assert list(by_task)[-1] == ALL
     needed = stsbench.power(difference=by_task[ALL].value, metric="spearman").tasks[-1]
     assert needed.value == 200  # the two questions are each other's inverse
-    assert "Below 50 pairs" in str(stsbench.power(40)) and "Below" not in str(stsbench.power(50))
+    assert "Below 150 pairs" in str(stsbench.power(149)) and "Below" not in str(stsbench.power(150))
 
 
 def test_two_runs_have_the_noise_of_their_comparison(runs) -> None:
@@ -94,6 +94,6 @@ def test_the_command(cli, runs) -> None:
     code, out, _ = cli("power", "--difference", 1, "--metric", "pearson")
     assert code == 0 and "pearson: the pairs that detect a difference of 1 point in 80 %" in out and "630 pairs" in out
     code, out, _ = cli("power", "--pairs", 40, "--run", runs[0].folder, "--run", runs[1].folder, "--resamples", 100)
-    assert code == 0 and "paired noise of the two runs" in out and "Below 50 pairs" in out
+    assert code == 0 and "paired noise of the two runs" in out and "Below 150 pairs" in out
     assert cli("power")[0] == cli("power", "--pairs", 9, "--difference", 1)[0] == 2
     assert cli("power", "--pairs", 9, "--seed", 1)[0] == 2
