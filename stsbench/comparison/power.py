@@ -174,7 +174,7 @@ def power(
         basis = ("From the run's noise. Its rival is taken to share as much of it as two of the leaderboard's rows do: "
                  f"{_closeness(metric)}. How close the two encoders are decides: name both runs for their noise.")
     else:
-        noise = [("sts", one.name, one.n, one.unit_error.median, one.unit_error.low, one.unit_error.high)
+        noise = [(str(provenance()["protocol"]), one.name, one.n, one.unit_error.median, one.unit_error.low, one.unit_error.high)
                  for one in field_noise(metric).values()]
         rows = len(provenance()["rows"])
         basis = (f"From the paired noise of all {rows * (rows - 1) // 2} pairs of the leaderboard's {rows} measured rows: "
@@ -238,7 +238,7 @@ def _of_one(
                 left_out.append((item.record.protocol.label, name, "its score has no bootstrap noise"))
                 continue
             of_field, name_of = field_noise(metric), item.record.protocol.name
-            of_set = name_of == "sts" and item.record.data.known and item.task in of_field
+            of_set = name_of == provenance()["protocol"] and item.record.data.known and item.task in of_field
             ratio = of_field[item.task if of_set else ALL].ratio
             unit = error_of(error, row.n, 1)
             noise.append((name_of, name, row.n, unit * ratio.median, unit * ratio.low, unit * ratio.high))

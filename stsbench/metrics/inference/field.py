@@ -54,7 +54,7 @@ def field_noise(metric: str = "spearman") -> dict[str, FieldNoise]:
 
 @cache
 def provenance() -> dict[str, Any]:
-    """The file as it is: what it was made from (`made_by`, `rows`, `resamples`, `seed`), and the figures."""
+    """The file as it is: what it was made from (`made_by`, `protocol`, `rows`, `resamples`, `seed`), and the figures."""
     stored: dict[str, Any] = json.loads((files(__package__) / FILE).read_text("utf-8"))
     return stored
 
