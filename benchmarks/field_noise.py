@@ -65,8 +65,8 @@ def main() -> None:
     first = next(iter(by_task.values()))
     made = {
         "made_by": "benchmarks/field_noise.py", "from": "leaderboard/measured, leaderboard/observations",
-        "protocol": first[0][1].protocol.name, "resamples": RESAMPLES, "seed": SEED, "quantiles": QUARTILES, "rows": [name for name, _ in first],
-        "sets": sets,
+        "protocol": first[0][1].protocol.name, "resamples": RESAMPLES, "seed": SEED, "quantiles": QUARTILES,
+        "rows": [name for name, _ in first], "sets": sets,
     }
     with atomic_write(TARGET) as stream:
         stream.write(json.dumps(made, indent=1) + "\n")

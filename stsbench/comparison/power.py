@@ -126,8 +126,8 @@ class Power(OneTable):
                              "the square root of the number of pairs."]
         fewest = self.pairs if self.pairs is not None else min(task.low_answer or task.value for task in self.tasks)
         if fewest < _CAUTIOUS:
-            lines.append(f"Below {_CAUTIOUS} pairs the figures are cautious: in simulations such differences were significant "
-                         "in 81 to 87 %.")
+            lines.append(f"Below {_CAUTIOUS} pairs the figures are cautious: in simulations such differences were "
+                         "significant in 81 to 87 %.")
         reasons: dict[str, list[str]] = {}
         for _, task, reason in self.left_out:
             reasons.setdefault(reason, []).append(task)
@@ -174,7 +174,8 @@ def power(
         basis = ("From the run's noise. Its rival is taken to share as much of it as two of the leaderboard's rows do: "
                  f"{_closeness(metric)}. How close the two encoders are decides: name both runs for their noise.")
     else:
-        noise = [(str(provenance()["protocol"]), one.name, one.n, one.unit_error.median, one.unit_error.low, one.unit_error.high)
+        name = str(provenance()["protocol"])
+        noise = [(name, one.name, one.n, one.unit_error.median, one.unit_error.low, one.unit_error.high)
                  for one in field_noise(metric).values()]
         rows = len(provenance()["rows"])
         basis = (f"From the paired noise of all {rows * (rows - 1) // 2} pairs of the leaderboard's {rows} measured rows: "
