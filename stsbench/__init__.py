@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench.comparison.calibrate import calibrate as calibrate
     from stsbench.comparison.choose import choose as choose
     from stsbench.comparison.compare import compare as compare
+    from stsbench.comparison.power import power as power
     from stsbench.diagnosis.parity import parity as parity
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.encoders.store.encode import encode as encode
@@ -63,6 +64,7 @@ _PUBLIC = {
     "neighbours": "stsbench.encoders.store.neighbours",
     "parity": "stsbench.diagnosis.parity",
     "plot": "stsbench.plots.draw",
+    "power": "stsbench.comparison.power",
     "reproduce": "stsbench.leaderboard.reproduce.api",
     "run_plan": "stsbench.experiments.plan",
     "score": "stsbench.evaluation.rescore",
@@ -103,6 +105,7 @@ __all__ = [
     "neighbours",
     "parity",
     "plot",
+    "power",
     "reproduce",
     "run_plan",
     "score",

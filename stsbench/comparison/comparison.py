@@ -74,8 +74,8 @@ class Comparison(Tabular):
         correction; before it how both were measured. With a margin, its 90 % interval, p and verdict stand behind."""
         return arrow_table([
             {**asdict(table.setting), "task": row.task, "subset": row.subset, "n": row.n, "a": row.a, "b": row.b,
-             "difference": row.difference.value, "low": row.difference.low, "high": row.difference.high,
-             "p": row.difference.p, "p_holm": row.corrected,
+             "difference": row.difference.value, "detectable": row.detectable, "low": row.difference.low,
+             "high": row.difference.high, "p": row.difference.p, "p_holm": row.corrected,
              **(margin_columns(row) if self.margin is not None else {})}
             for table in self.tables for _, row in table.named
         ])
@@ -174,4 +174,5 @@ def _table_json(table: ComparisonTable) -> dict[str, Any]:
 def _row_json(row: Compared) -> dict[str, Any]:
     gap = row.difference
     return {"task": row.task, "subset": row.subset, "n": row.n, "a": row.a, "b": row.b, "difference": gap.value,
-            "low": gap.low, "high": gap.high, "p": gap.p, "p_holm": row.corrected, **margin_json(row)}
+            "low": gap.low, "high": gap.high, "p": gap.p, "p_holm": row.corrected, "error": gap.error,
+            "detectable": row.detectable, **margin_json(row)}

@@ -9,6 +9,7 @@ from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.schema import Metric
 from stsbench.metrics.inference.equivalence import Equivalence, Verdict, verdict
+from stsbench.metrics.inference.power import detectable_difference
 from stsbench.metrics.paired import LEVEL, Difference
 from stsbench.wording import counted
 
@@ -43,6 +44,13 @@ class Compared:
     def name(self) -> str:
         """The task, with the subset where it is of one."""
         return f"{self.task}, {self.subset}" if self.subset else self.task
+
+    @property
+    def detectable(self) -> float | None:
+        """The minimum detectable difference, in the scores' unit: the true one that would be significant, at the 5 % level
+        and before any correction, in 80 % of such experiments; None without a test, or without noise."""
+        gap = self.difference
+        return None if gap.error is None else detectable_difference(gap.error, gap.df)
 
 
 @dataclass(frozen=True)
@@ -85,13 +93,14 @@ class ComparisonTable:
         """Its cells as text, the header first, some of it in two lines; the average last."""
         digits = self.metric.digits
         corrected = f"p, corrected\nfor {counted(len(self.rows), self.noun)}"
-        cells = [["task", "n", "A", "B", "A - B", "95 % interval\nof A - B", "p", corrected]]
+        cells = [["task", "n", "A", "B", "A - B", "95 % interval\nof A - B", "p", corrected, "detectable\nin 80 %"]]
         for name, row in self.named:
             gap, bounds = row.difference, ""
             if gap.low is not None and gap.high is not None:
                 bounds = f"{gap.low:z.{digits}f} to {gap.high:z.{digits}f}"
             numbers = [f"{row.a:.{digits}f}", f"{row.b:.{digits}f}", f"{gap.value:+z.{digits}f}" if gap.value else "0"]
-            cells.append([name, str(row.n), *numbers, bounds, _p(gap.p), _p(row.corrected)])
+            detectable = "" if row.detectable is None else f"{row.detectable:.{digits}f}"
+            cells.append([name, str(row.n), *numbers, bounds, _p(gap.p), _p(row.corrected), detectable])
         if self.margin is not None:
             cells[0] += ["90 % interval\nof A - B", f"p, within {self.margin:g},\ncorrected", "verdict"]
             for line, (_, row) in zip(cells[1:], self.named, strict=True):

@@ -9,6 +9,7 @@ from stsbench.comparison.margins import practically
 from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.schema import Metric
 from stsbench.evaluation.tables import SAMPLE
+from stsbench.metrics.inference.few_items import Measurement, few_items
 from stsbench.metrics.paired import LEVEL
 from stsbench.wording import counted
 
@@ -31,7 +32,18 @@ def notes(table: ComparisonTable) -> list[str]:
     """What stands below a table: its sentence, and what must be known of its data and its seeds."""
     names = ", ".join(table.unknown)
     data = f"Data differ from the catalog: {names}. The same in A and B, comparable with nothing else." if names else ""
-    return list(filter(None, [sentence(table), table.no_margin, data, unevenness(table)]))
+    return list(filter(None, [sentence(table), table.no_margin, few(table), data, unevenness(table)]))
+
+
+def few(table: ComparisonTable) -> str:
+    """That rows of the table are of few items, and what could not be detected on them; "" where none is."""
+    metric = table.metric
+    rows = [(name, row, row.difference.low, row.difference.high) for name, row in table.named]
+    return few_items([
+        Measurement(name, row.n, None if low is None or high is None else (high - low) / 2, row.detectable,
+                    points=metric.scale == 100, digits=metric.digits)
+        for name, row, low, high in rows
+    ], differences=True)
 
 
 def unevenness(table: ComparisonTable) -> str:

@@ -15,6 +15,7 @@ from stsbench.encoders.roles import reading_in_words
 from stsbench.evaluation.plan import changed_settings, metric_of, presets
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record, ScoreRow, Scores
+from stsbench.metrics.inference.few_items import Measurement, few_items
 from stsbench.wording import csv_cell
 
 ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV columns behind those of a row
@@ -131,8 +132,28 @@ def remarks(result: Scores) -> list[str]:
     if unknown:
         lines.append(f"* Data differ from the catalog: {', '.join(unknown)}. Not comparable with other results.")
     lines += [f"{label}, texts read behind: {how}" for label, how in read_behind(result.records).items()]
+    lines += _few(result)
     if is_sample(result):
         lines.append(SAMPLE)
+    return lines
+
+
+def _few(result: Scores) -> list[str]:
+    """A sentence for each protocol with tasks of few items, by their first scores."""
+    lines = []
+    labels = list(dict.fromkeys(row.protocol for row in result.rows))
+    for label in labels:
+        by_scale: dict[float, list[Measurement]] = {}
+        for row in firsts(main_rows(result, label)).values():
+            metric = metric_of(row)
+            if row.task in AVERAGES:
+                continue
+            half = None if row.low is None or row.high is None else (row.high - row.low) / 2
+            name = f"{row.task} {row.subset}" if row.subset else row.task
+            by_scale.setdefault(metric.scale, []).append(
+                Measurement(name, row.n, half, points=metric.scale == 100, digits=metric.digits))
+        start = f"{label}: " if len(labels) > 1 else ""
+        lines += [start + line for some in by_scale.values() if (line := few_items(some))]
     return lines
 
 

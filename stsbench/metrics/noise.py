@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isinf
+from math import isinf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,12 @@ class Noise:
         variances = of_items + between
         self._share = np.divide(of_items, variances, out=np.zeros_like(variances), where=variances > 0)
         self.errors = np.sqrt(variances) * _stretched(variances, doubt)
+        self._variances = variances
+
+    def error(self, one: int, other: int) -> float:
+        """The standard error of the difference between two rows, not stretched; 0 where it is only rounding."""
+        error = sqrt(self._variances[one, other])
+        return error if error > self.size else 0.0
 
     def deviations(self, one: Ints, other: Ints) -> Floats:
         """(p, draws) of the differences between rows `one` (p,), or one row, and `other` (p,), in the scores' unit."""

@@ -18,13 +18,17 @@ ROUNDING = 1e-9  # relative to the scores' size: how much two ways of computing 
 class Difference:
     """value: first score less second, in their unit; low, high: its 95 % interval; p: of no difference, two-sided.
 
-    low, high and p are None where the draws are too few, or too many of them could not be computed.
+    low, high and p are None where the draws are too few, or too many of them could not be computed. error: its standard
+    error, None where they are and where the difference is the same in every draw; df: degrees of freedom of that, infinite
+    where all noise is of the items.
     """
 
     value: float
     low: float | None = None
     high: float | None = None
     p: float | None = None
+    error: float | None = None
+    df: float = inf
 
 
 def critical_value(draws: Floats, level: float = LEVEL) -> float:
@@ -58,7 +62,7 @@ def paired_difference(value_a: float, value_b: float, draws_a: Floats, draws_b: 
     if half == inf:
         return Difference(value)
     p = (1 + int(np.count_nonzero(deviations >= abs(value)))) / (len(deviations) + 1)
-    return Difference(value, value - half, value + half, p)
+    return Difference(value, value - half, value + half, p, _error(draws_a - draws_b, max(abs(value_a), abs(value_b))))
 
 
 def paired_deviations(value_a: float, value_b: float, draws_a: Floats, draws_b: Floats) -> tuple[float, Floats]:
@@ -79,6 +83,13 @@ def holm(p: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p) - rank) * p[index]))
         corrected[index] = largest
     return corrected
+
+
+def _error(draws: Floats, size: float) -> float | None:
+    """The standard deviation of (B,) draws of a difference, NaN of none; None where it is only rounding."""
+    kept = draws[np.isfinite(draws)]
+    error = float(np.std(kept, ddof=1)) if len(kept) > 1 else 0.0
+    return error if error > ROUNDING * size else None
 
 
 def _rounded(difference: float, size: float) -> float:

@@ -13,6 +13,7 @@ from stsbench.metrics.paired import LEVEL, Difference, critical_value
 
 Floats = NDArray[np.float64]
 _UNEVEN = 3.0  # times one side's standard deviation over the other's: with two seeds each, 4 of 10 equal pairs exceed it
+_NORMAL, _FEWEST = 1e4, 0.5  # degrees of freedom: from here on Student's distribution is the normal one; the least
 
 
 def uneven(a: Floats, b: Floats) -> bool:
@@ -39,7 +40,9 @@ def difference_over_seeds(
         return Difference(value)
     half = float(noise.bound(critical)[0, 1])
     p = (1 + int(np.count_nonzero(drawn >= noise.statistics()[0, 1]))) / (noise.draws + 1)
-    return Difference(value, value - half, value + half, p)
+    error = noise.error(0, 1)
+    df = degrees_of_freedom(half / error) if error and max(len(a), len(b)) > 1 else inf
+    return Difference(value, value - half, value + half, p, error or None, df)
 
 
 def deviations_over_seeds(
@@ -64,3 +67,13 @@ def _drawn(
     if not noise.draws or noise.draws < LEVEL * draws.shape[1]:
         return value, noise, np.zeros(0)
     return value, noise, noise.drawn(np.asarray(0), np.array([1]))[0]
+
+
+def degrees_of_freedom(ratio: float) -> float:
+    """Those at which Student's 97.5 % quantile is `ratio`: how many standard errors half the interval is wide. Infinite for
+    the normal one's or less. What an interval over items and seeds is that of, as far as one number can say it."""
+    from scipy import special
+
+    if ratio <= special.stdtrit(_NORMAL, (1 + LEVEL) / 2):
+        return inf
+    return max(_FEWEST, float(special.stdtridf((1 + LEVEL) / 2, ratio)))

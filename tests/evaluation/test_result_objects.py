@@ -163,7 +163,7 @@ def test_a_picture_has_the_scores_and_their_intervals(runs):
 def test_a_comparison_shows_the_differences_and_says_what_they_mean(runs, comparison, printed):
     assert len(repr(comparison)) < 400 and "2 tables" in repr(comparison)
     for table, lines in zip(comparison.tables, Tables(comparison._repr_html_()).tables, strict=True):
-        assert lines[0][:5] == ["task", "n", "A", "B", "A - B"] and lines[0][-1].startswith("p, corrected for ")
+        assert lines[0][:5] == ["task", "n", "A", "B", "A - B"] and lines[0][-2].startswith("p, corrected for ")
         for row, line in zip(table.rows, lines[1:], strict=True):
             gap = row.difference
             assert line[:4] == [row.task, str(row.n), f"{row.a:.2f}", f"{row.b:.2f}"]

@@ -59,8 +59,9 @@ def test_by_hand() -> None:
     a = np.array([3.0, 5.0, 4.0, 2.0] * 10)
     b = np.array([1.0, 2.0, 3.0, 4.0] * 10)
     found = paired_difference(4.0, 2.0, a, b)  # differences 2, 3, 1, -2: 0, 1, 1 and 4 from 2, ten times each
-    assert found == Difference(2.0, -2.0, 6.0, 11 / 41)
-    assert paired_difference(2.0, 4.0, b, a) == Difference(-2.0, -6.0, 2.0, 11 / 41)
+    error = pytest.approx((3.5 * 40 / 39) ** 0.5)  # 2, 3, 1, -2 are 1, 2, 0 and -3 from their mean
+    assert found == Difference(2.0, -2.0, 6.0, 11 / 41, error)
+    assert paired_difference(2.0, 4.0, b, a) == Difference(-2.0, -6.0, 2.0, 11 / 41, error)
 
 
 def test_a_model_with_itself() -> None:

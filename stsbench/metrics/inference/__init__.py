@@ -1,1 +1,1 @@
-"""What a test concludes: whether scores are practically equal, and which of many stand together in a tier."""
+"""What a test concludes: power, results of few items, practical equality, and which of many scores stand in one tier."""

@@ -1,0 +1,269 @@
+"""How large a difference so many pairs can show, and how many pairs a difference needs: before one labels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stsbench.comparison.compare import compare
+from stsbench.comparison.shared import RESAMPLES, Reasons, chooser, common_rows, draws, loaded, verified
+from stsbench.config import shown
+from stsbench.display.tabular import OneTable, arrow_table, html_lines, html_table, text_table
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.plan import words_of
+from stsbench.evaluation.run_file import run_folders
+from stsbench.metrics.inference.field import ALL, METRICS, field_noise, provenance
+from stsbench.metrics.inference.power import POWER, detectable_difference, error_of, items_needed
+from stsbench.registry import did_you_mean
+from stsbench.wording import printable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CAUTIOUS = 150  # pairs, below which the power was above its promise: docs/findings/power.md
+_LARGEST = 200.0  # points: the whole range of a correlation
+
+
+@dataclass(frozen=True)
+class TaskPower:
+    """One task of a protocol. n: the pairs that its noise is known from; unit_error: the standard error of the paired
+    difference times the square root of n, in points; value: the answer by it, a difference in points or a number of pairs.
+
+    low, high: of the encoders' closeness, the quartiles of unit_error over pairs of the leaderboard's rows; None for two
+    runs, whose own noise is known. low_answer, high_answer: the answers by these.
+    """
+
+    protocol: str
+    task: str
+    n: int
+    unit_error: float
+    value: float
+    low: float | None = None
+    high: float | None = None
+    low_answer: float | None = None
+    high_answer: float | None = None
+
+
+@dataclass(frozen=True)
+class Power(OneTable):
+    """The answer, task by task. One of pairs and difference is what was asked, the other is None.
+
+    basis: what the noise is taken from, in words; left_out: tasks of the runs without an answer, with the reason.
+    """
+
+    pairs: int | None
+    difference: float | None
+    metric: str
+    tasks: tuple[TaskPower, ...]
+    basis: str
+    left_out: Reasons = field(default_factory=list)
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each task: what was asked, the answer, and the noise that it follows from."""
+        return arrow_table([
+            {"pairs": self.pairs, "difference": self.difference, "metric": self.metric, **asdict(task)}
+            for task in self.tasks
+        ])
+
+    def as_json(self) -> dict[str, Any]:
+        """What --json writes, as plain data."""
+        return {"pairs": self.pairs, "difference": self.difference, "metric": self.metric, "power": POWER, "level": 0.05,
+                "tasks": [asdict(task) for task in self.tasks], "basis": self.basis,
+                "left_out": [dict(zip(("protocol", "task", "reason"), item, strict=True)) for item in self.left_out]}
+
+    def to_json(self) -> str:
+        """What --json writes."""
+        return json.dumps(self.as_json(), indent=1)
+
+    def __str__(self) -> str:
+        return printable("\n".join([self._title(), text_table(self._lines()), *self.sentences()]))
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), self._lines()) + html_lines(self.sentences())
+
+    def _title(self) -> str:
+        return self.title
+
+    def _lines(self) -> list[list[str]]:
+        return self.lines()
+
+    @property
+    def title(self) -> str:
+        """What the table answers."""
+        if self.pairs is not None:
+            return f"{self.metric}: the difference, in points, that {self.pairs:,} pairs detect in 80 % of experiments"
+        points = "point" if self.difference == 1 else "points"
+        return f"{self.metric}: the pairs that detect a difference of {self.difference:g} {points} in 80 % of experiments"
+
+    def lines(self) -> list[list[str]]:
+        """The table's cells as text, the header first."""
+        if all(task.low is None for task in self.tasks):
+            answer = "difference" if self.pairs is not None else "pairs"
+            rows = ([self._of(task), f"{task.n}", self._shown(task.value)] for task in self.tasks)
+            return [["noise of", "n", answer], *rows]
+        cells = [["noise of", "n", "close encoders", "median", "unlike encoders"]]
+        for task in self.tasks:
+            low, high = (self._shown(answer) for answer in (task.low_answer, task.high_answer))
+            cells.append([self._of(task), f"{task.n}", low, self._shown(task.value), high])
+        return cells
+
+    def _of(self, task: TaskPower) -> str:
+        """The task, behind its protocol where there are several."""
+        return f"{task.protocol} {task.task}" if len({one.protocol for one in self.tasks}) > 1 else task.task
+
+    def _shown(self, answer: float | None) -> str:
+        if answer is None:
+            return ""
+        return f"{answer:,.0f}" if self.pairs is None else f"{answer:.1f}"
+
+    def sentences(self) -> list[str]:
+        """What the figures rest on, and where they are rough."""
+        lines = [self.basis, "Test at the 5 % level, two-sided, without a correction for several tasks; noise shrinks with "
+                             "the square root of the number of pairs."]
+        fewest = self.pairs if self.pairs is not None else min(task.low_answer or task.value for task in self.tasks)
+        if fewest < _CAUTIOUS:
+            lines.append(f"Below {_CAUTIOUS} pairs the figures are cautious: in simulations such differences were "
+                         "significant in 81 to 87 %.")
+        reasons: dict[str, list[str]] = {}
+        for _, task, reason in self.left_out:
+            reasons.setdefault(reason, []).append(task)
+        return lines + [f"left out: {', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
+
+
+def power(
+    pairs: int | None = None, difference: float | None = None, *, runs: Any = None,
+    protocol: str | Sequence[str] | None = None, metric: str = "spearman", resamples: int = RESAMPLES, seed: int = 0,
+) -> Power:
+    """The difference between two encoders that `pairs` pairs can show, or the pairs that a `difference` (in points) needs.
+
+    Detectable is a true difference that is significant in 80 % of experiments, by a two-sided test at the 5 % level. What a
+    paired difference is uncertain by is taken from runs: two, of which the paired standard error is known; one, which is
+    taken to share as much noise with its rival as the leaderboard's rows do with each other; none: that of the leaderboard's
+    rows, for each STS set. runs: run folders, or what `evaluate` returned; protocol: of the runs, as `compare` takes it;
+    metric: spearman or pearson; resamples, seed: of the bootstrap. Raises StsbenchError unless one of pairs and difference
+    is there, for runs of several seeds, and where the runs have no such score.
+
+    >>> import stsbench
+    >>> answer = stsbench.power(200)
+    >>> [(task.task, round(task.value, 1)) for task in answer.tasks if task.task == "all sets"]
+    [('all sets', 8.2)]
+    >>> stsbench.power(difference=1).tasks[-1].value
+    13370
+    """
+    if (pairs is None) == (difference is None):
+        raise StsbenchError("power: name either pairs (--pairs N) or a difference (--difference D)")
+    if pairs is not None and not (isinstance(pairs, int) and pairs >= 3):
+        raise StsbenchError(f"pairs={shown(pairs)}: must be a whole number, 3 or more")
+    if difference is not None and not 0 < difference <= _LARGEST:
+        raise StsbenchError(f"difference={shown(difference)}: must be above 0 and at most {_LARGEST:g} points")
+    if metric not in METRICS:
+        raise StsbenchError(f"metric={shown(metric)}: must be {' or '.join(METRICS)}{did_you_mean(str(metric), METRICS)}")
+    sides = [] if runs is None else list(runs) if isinstance(runs, list | tuple) else [runs]
+    if len(sides) > 2:
+        raise StsbenchError(f"power: {len(sides)} runs: name two, one or none")
+    left_out: Reasons = []
+    if len(sides) == 2:
+        noise = _of_two(sides, protocol, metric, resamples, seed, left_out)
+        basis = "From the paired noise of the two runs, over other items of the same kind."
+    elif sides:
+        noise = _of_one(sides[0], protocol, metric, resamples, seed, left_out)
+        basis = ("From the run's noise. Its rival is taken to share as much of it as two of the leaderboard's rows do: "
+                 f"{_closeness(metric)}. How close the two encoders are decides: name both runs for their noise.")
+    else:
+        name = str(provenance()["protocol"])
+        noise = [(name, one.name, one.n, one.unit_error.median, one.unit_error.low, one.unit_error.high)
+                 for one in field_noise(metric).values()]
+        rows = len(provenance()["rows"])
+        basis = (f"From the paired noise of all {rows * (rows - 1) // 2} pairs of the leaderboard's {rows} measured rows: "
+                 "median and quartiles. How close the two encoders are decides: name two runs for theirs.")
+    tasks = tuple(_answered(one, pairs, difference) for one in noise)
+    return Power(pairs, difference, metric, tasks, basis, left_out)
+
+
+_Noise = tuple[str, str, int, float, float | None, float | None]  # protocol, task, n, unit error; its quartiles over rivals
+
+
+def _closeness(metric: str) -> str:
+    """'the difference has 0.77 times the run's standard error (quartiles 0.62 and 0.90; ...)'"""
+    ratio = field_noise(metric)[ALL].ratio
+    return (f"the difference has {ratio.median:.2f} times the run's standard error (quartiles {ratio.low:.2f} and "
+            f"{ratio.high:.2f}; of the set itself where it is one of the seven)")
+
+
+def _answered(noise: _Noise, pairs: int | None, difference: float | None) -> TaskPower:
+    def answer(unit_error: float | None) -> float | None:
+        if unit_error is None:
+            return None
+        if pairs is not None:
+            return detectable_difference(error_of(unit_error, 1, pairs))
+        return items_needed(difference or 0.0, unit_error, 1)
+
+    protocol, task, n, unit_error, low, high = noise
+    return TaskPower(protocol, task, n, unit_error, answer(unit_error) or 0.0, low, high, answer(low), answer(high))
+
+
+def _of_two(
+    sides: Sequence[Any], protocol: str | Sequence[str] | None, metric: str, resamples: int, seed: int, left_out: Reasons
+) -> list[_Noise]:
+    for side in sides:
+        _single(side)
+    made = compare(*sides, protocol=protocol, metric=metric, resamples=resamples, seed=seed)
+    left_out += [*made.left_out, *made.failures]
+    noise: list[_Noise] = []
+    for table in made.tables:
+        for row in table.rows:
+            if row.difference.error is None:
+                reason = table.no_test or "the difference is the same in every resample"
+                left_out.append((table.setting.protocol, row.name, reason))
+            else:
+                noise.append((table.setting.protocol, row.name, row.n, error_of(row.difference.error, row.n, 1), None, None))
+    return _some(noise, sides, metric, left_out)
+
+
+def _of_one(
+    side: Any, protocol: str | Sequence[str] | None, metric: str, resamples: int, seed: int, left_out: Reasons
+) -> list[_Noise]:
+    chosen, notes = chooser(words_of(protocol)), _Notes()
+    noise: list[_Noise] = []
+    for item in verified("the run", loaded(_single(side)), chosen, notes).values():
+        form = chosen(item)
+        for row in common_rows([[item]], form, metric) if form else []:
+            drawn = draws([[item]], row, resamples, seed)
+            finite = drawn[0][np.isfinite(drawn[0])] if drawn else np.zeros(0)
+            name = f"{item.task}, {row.subset}" if row.subset else item.task
+            if len(finite) < 0.95 * resamples or not (error := float(finite.std(ddof=1))):
+                left_out.append((item.record.protocol.label, name, "its score has no bootstrap noise"))
+                continue
+            of_field, name_of = field_noise(metric), item.record.protocol.name
+            of_set = name_of == provenance()["protocol"] and item.record.data.known and item.task in of_field
+            ratio = of_field[item.task if of_set else ALL].ratio
+            unit = error_of(error, row.n, 1)
+            noise.append((name_of, name, row.n, unit * ratio.median, unit * ratio.low, unit * ratio.high))
+    left_out += [*notes.left_out, *notes.failures]
+    return _some(noise, [side], metric, left_out)
+
+
+@dataclass
+class _Notes:
+    left_out: Reasons = field(default_factory=list)
+    failures: Reasons = field(default_factory=list)
+
+
+def _single(side: Any) -> Any:
+    folders = run_folders(side)
+    if len(folders) > 1:
+        why = "what seeds differ by does not shrink with more pairs"
+        raise StsbenchError(f"{side} holds {len(folders)} runs: name one; {why}")
+    return folders[0]
+
+
+def _some(noise: list[_Noise], sides: Sequence[Any], metric: str, left_out: Reasons) -> list[_Noise]:
+    if not noise:
+        why = f" ({left_out[0][2]})" if left_out else ""
+        names = " and ".join(str(getattr(side, "folder", side)) for side in sides)
+        raise StsbenchError(f"{names}: no {metric} with noise{why}")
+    return noise

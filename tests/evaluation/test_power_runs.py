@@ -1,0 +1,99 @@
+"""`power`, function and command: from the field's noise, from one run's and from two runs'."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from clirun import cli  # noqa: F401
+
+import stsbench
+from stsbench.comparison.compare import compare
+from stsbench.comparison.wording import notes
+from stsbench.errors import StsbenchError
+from stsbench.metrics.inference.field import ALL, field_noise
+from stsbench.metrics.inference.power import detectable_difference, items_needed, power_of
+
+SAMPLE = {"sample": True, "resamples": 0, "tasks": "STS-B,SICK-R"}
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return [stsbench.evaluate(model, **SAMPLE) for model in ("lexical:tfidf", "lexical:token-set")]
+
+
+def test_the_field_answers_before_anything_is_labelled() -> None:
+    by_task = {task.task: task for task in stsbench.power(200).tasks}
+    noise = field_noise()["STS-B"].unit_error
+    assert by_task["STS-B"].value == pytest.approx(2.8016 * noise.median / np.sqrt(200), rel=1e-4)
+    assert by_task["STS-B"].low_answer < by_task["STS-B"].value < by_task["STS-B"].high_answer
+    assert list(by_task)[-1] == ALL
+    needed = stsbench.power(difference=by_task[ALL].value, metric="spearman").tasks[-1]
+    assert needed.value == 200  # the two questions are each other's inverse
+    assert "Below 150 pairs" in str(stsbench.power(149)) and "Below" not in str(stsbench.power(150))
+
+
+def test_two_runs_have_the_noise_of_their_comparison(runs) -> None:
+    rows = compare(*runs, metric="spearman", resamples=300).tables[0].rows
+    answer = stsbench.power(100, runs=runs, resamples=300)
+    assert [(task.task, task.n, task.low) for task in answer.tasks] == [("STS-B", 42, None), ("SICK-R", 42, None)]
+    for row, task in zip(rows, answer.tasks, strict=True):
+        assert task.value == pytest.approx(detectable_difference(row.difference.error * np.sqrt(row.n / 100)))
+        assert row.detectable == pytest.approx(detectable_difference(row.difference.error))
+        assert power_of(row.detectable, row.difference.error) == pytest.approx(0.8)
+    assert stsbench.power(42, runs=runs, resamples=300).tasks[0].value == pytest.approx(rows[0].detectable)
+    needed = stsbench.power(difference=2.5, runs=runs, resamples=300).tasks[0]
+    assert needed.value == items_needed(2.5, rows[0].difference.error, rows[0].n)
+
+
+def test_one_run_s_rival_shares_as_much_noise_as_the_board_s_rows(runs) -> None:
+    from stsbench.comparison.comparability import measured
+    from stsbench.comparison.shared import draws
+    from stsbench.evaluation.run_file import load_records
+
+    answer = stsbench.power(100, runs=runs[0], resamples=300).tasks[0]
+    item = measured(*load_records(runs[0].folder)[0])
+    row = next(row for row in item.whole() if (row.metric, row.aggregation) == ("spearman", "all"))
+    error = np.std(draws([[item]], row, 300, 0)[0], ddof=1)
+    ratio = field_noise()[item.task if item.record.data.known else ALL].ratio
+    assert answer.unit_error == pytest.approx(error * np.sqrt(42) * ratio.median)
+    assert (answer.low, answer.high) == pytest.approx((error * np.sqrt(42) * ratio.low, error * np.sqrt(42) * ratio.high))
+    assert "times the run's standard error" in str(stsbench.power(100, runs=runs[0], resamples=300))
+
+
+def test_compare_says_what_it_could_not_detect(runs) -> None:
+    table = compare(*runs, protocol="sts", resamples=300).tables[0]
+    lines = table.lines()
+    assert lines[0][-1] == "detectable\nin 80 %" and float(lines[1][-1]) == pytest.approx(table.rows[0].detectable, abs=0.01)
+    assert any(line.startswith("Few items (STS-B 42, SICK-R 42): the 95 % intervals are ±") for line in notes(table))
+    same = compare(runs[0], runs[0], protocol="sts", resamples=300).tables[0]
+    assert same.rows[0].detectable is None and same.lines()[1][-1] == ""
+
+
+def test_eval_says_that_its_items_are_few() -> None:
+    result = stsbench.evaluate("lexical:tfidf", **{**SAMPLE, "resamples": 200})
+    assert "Few items (STS-B 42, SICK-R 42): the 95 % intervals are ±" in str(result)
+    assert "Few items" in result.latex()
+
+
+@pytest.mark.parametrize(("call", "part"), [
+    ({}, "either pairs"), ({"pairs": 3, "difference": 1.0}, "either pairs"), ({"pairs": 2}, "pairs=2"),
+    ({"difference": 0.0}, "difference=0.0"), ({"difference": 201.0}, "at most 200"),
+    ({"pairs": 10, "metric": "spearmn"}, "spearman"), ({"pairs": 10, "runs": ["a", "b", "c"]}, "3 runs"),
+    ({"pairs": 10, "runs": "no-such-run"}, "no-such-run"),
+])
+def test_what_cannot_be_asked(call: dict, part: str) -> None:
+    with pytest.raises(StsbenchError, match=part):
+        stsbench.power(**call)
+
+
+def test_the_command(cli, runs) -> None:
+    code, out, _ = cli("power", "--pairs", 200, "--json", "-")
+    assert code == 0 and json.loads(out) == stsbench.power(200).as_json()
+    code, out, _ = cli("power", "--difference", 1, "--metric", "pearson")
+    assert code == 0 and "pearson: the pairs that detect a difference of 1 point in 80 %" in out and "630 pairs" in out
+    code, out, _ = cli("power", "--pairs", 40, "--run", runs[0].folder, "--run", runs[1].folder, "--resamples", 100)
+    assert code == 0 and "paired noise of the two runs" in out and "Below 150 pairs" in out
+    assert cli("power")[0] == cli("power", "--pairs", 9, "--difference", 1)[0] == 2
+    assert cli("power", "--pairs", 9, "--seed", 1)[0] == 2

@@ -1,0 +1,98 @@
+"""Power and the minimum detectable difference, against closed forms, noncentral t, a published table and a naive loop."""
+
+from __future__ import annotations
+
+from math import inf, sqrt
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from stsbench.metrics.inference.power import detectable_difference, error_of, items_needed, power_of
+from stsbench.metrics.paired import paired_difference
+from stsbench.metrics.seeds import degrees_of_freedom, difference_over_seeds
+
+
+@pytest.mark.parametrize("size", [0.0, 0.3, 1.0, 2.8, 4.9, 5.1, 9.0])
+@pytest.mark.parametrize("df", [1.0, 2.5, 4.0, 33.0, 900.0, inf])
+def test_power_is_that_of_the_textbook_test(size: float, df: float) -> None:
+    if df == inf:
+        critical = stats.norm.ppf(0.975)
+        expected = stats.norm.sf(critical - size) + stats.norm.cdf(-critical - size)
+    else:  # Student's t given its scale is normal: no noncentral t here
+        critical = stats.t.ppf(0.975, df)
+        scale = np.sqrt(stats.chi2.ppf((np.arange(200_000) + 0.5) / 200_000, df) / df)
+        expected = np.mean(stats.norm.sf(critical * scale - size) + stats.norm.cdf(-critical * scale - size))
+    assert power_of(3 * size, 3.0, df) == pytest.approx(expected, abs=2e-5)
+    assert power_of(-3 * size, 3.0, df) == power_of(3 * size, 3.0, df)
+
+
+def test_scipy_s_noncentral_t() -> None:
+    critical = stats.t.ppf(0.975, 7)
+    assert power_of(2.0, 1.0, 7) == pytest.approx(stats.nct.sf(critical, 7, 2) + stats.nct.cdf(-critical, 7, 2), abs=1e-8)
+
+
+def test_published_sample_sizes() -> None:
+    """Cohen 1992, A Power Primer, table 2: two groups of 26, 64 and 393 show d = .8, .5 and .2 with a power of .80."""
+    for each, d in ((26, 0.8), (64, 0.5), (393, 0.2)):
+        assert power_of(d, sqrt(2 / each), 2 * each - 2) == pytest.approx(0.8, abs=0.01)  # the table rounds
+
+
+def test_the_detectable_difference_has_the_power() -> None:
+    expected = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
+    assert detectable_difference(1.5) == pytest.approx(1.5 * expected, rel=1e-5)  # the other tail is 1e-6
+    for df in (0.5, 1.0, 2.0, 6.0, 1e6, inf):
+        for power in (0.5, 0.8, 0.99):
+            assert power_of(detectable_difference(2.0, df, power), 2.0, df) == pytest.approx(power, abs=1e-6)
+
+
+def test_pairs_that_a_difference_needs() -> None:
+    assert error_of(2.0, 400, 100) == 4.0
+    needed = items_needed(1.5, 2.0, 400)
+    assert detectable_difference(error_of(2.0, 400, needed)) <= 1.5 < detectable_difference(error_of(2.0, 400, needed - 1))
+    assert items_needed(-1.5, 2.0, 400) == needed
+    assert items_needed(detectable_difference(2.0), 2.0, 400) == 400
+
+
+@pytest.mark.parametrize("call", [
+    lambda: power_of(1, 0.0), lambda: power_of(1, float("nan")), lambda: detectable_difference(1, 0),
+    lambda: detectable_difference(1, inf, 0.05), lambda: detectable_difference(1, inf, 1.0),
+    lambda: items_needed(0.0, 1, 10), lambda: error_of(1, 0, 10),
+])
+def test_what_has_no_answer(call) -> None:
+    with pytest.raises(ValueError):
+        call()
+
+
+def test_a_naive_loop_of_experiments() -> None:
+    """The test that `compare` makes of a mean difference, at the difference that is called detectable."""
+    rng, n, error = np.random.default_rng(3), 60, 1 / sqrt(60)
+    truth, hits = detectable_difference(error), 0
+    counts = rng.multinomial(n, np.full(n, 1 / n), 199)
+    for _ in range(1000):
+        items = truth + rng.standard_normal(n)
+        tested = paired_difference(float(items.mean()), 0.0, counts @ items / n, np.zeros(199))
+        hits += tested.p < 0.05
+    assert 0.76 < hits / 1000 < 0.84  # three standard errors
+
+
+def test_the_standard_error_of_a_difference() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 400))
+    assert paired_difference(1.0, 0.5, a, b).error == pytest.approx(np.std(a - b, ddof=1))
+    assert paired_difference(1.0, 0.5, a, a).error is None
+    assert paired_difference(1.0, 0.5, a[:3], b[:3]).error is None
+
+
+def test_seeds_have_the_degrees_of_freedom_of_their_interval() -> None:
+    for df in (0.7, 2.0, 11.0):
+        assert degrees_of_freedom(stats.t.ppf(0.975, df)) == pytest.approx(df)
+    assert degrees_of_freedom(1.9) == inf and degrees_of_freedom(1e9) == 0.5
+    rng = np.random.default_rng(1)
+    a, b = np.array([70.0, 71.5, 70.4]), np.array([69.0, 70.1, 69.7])
+    tested = difference_over_seeds(a, b, a.mean() + 0.3 * rng.normal(size=2000), b.mean() + 0.3 * rng.normal(size=2000))
+    half = (tested.high - tested.low) / 2
+    assert tested.df < 20 and half == pytest.approx(stats.t.ppf(0.975, tested.df) * tested.error)
+    assert detectable_difference(tested.error, tested.df) > half
+    single = difference_over_seeds(a[:1], b[:1], *rng.normal(70, 0.3, (2, 400)))
+    assert single.df == inf and single.error
