@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from stsbench.encoders.mteb_import import undisturbed
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import presets
 from stsbench.evaluation.run_file import load_records
+from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 WORDS = ("parcel", "invoice", "account", "password", "printer", "contract")
@@ -160,3 +163,23 @@ def test_languages_are_mtebs():
 
 def test_what_is_named_by_no_language_has_none():
     assert language_of("stsb/test") == language_of("own:0123") == language_of("sts17/test", "xx-yy") == ""
+
+
+def test_papers_chinese_rows_have_a_table_of_their_own_or_stand_beside_the_measured():
+    (alone,) = _chinese([])
+    assert (alone.title, alone.id, alone.lead) == ("Chinese, Spearman", "sts-spearman-all-chinese", "Avg")
+    first = next(row for row in alone.published if row.id == "cosent-readme:README:1")
+    assert first.cells["PAWSX"].value == 60.0 and first.cells["Avg"].value == 68.19 and len(alone.published) == 8
+    measured = replace(alone, columns=(*AVERAGED["Chinese"], "Avg"), published=())
+    (beside,) = _chinese([measured])
+    assert [row.id for row in beside.published] == [row.id for row in alone.published]
+    usual = replace(alone, id="sts-spearman-all", language="", published=())
+    assert not published_rows([usual], _cosent())[0][0].published
+
+
+def _cosent():
+    return [item for item in load_publications() if item.paper.id == "cosent-readme"]
+
+
+def _chinese(tabs):
+    return published_tabs(published_rows(tabs, _cosent()), _cosent())
