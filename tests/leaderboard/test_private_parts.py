@@ -59,7 +59,8 @@ def test_two_files_of_one_name_are_two_tables_and_one_content_of_two_names_is_on
     runs = {}
     for name, mails, same in zip(MODELS, ("mails.tsv", "letters.csv"), ("a.csv", "b.csv"), strict=True):
         wanted = ([f"pairs:{mails}", "pairs:january/pairs.csv", f"sts:{same}"], ["pairs:february/pairs.csv"])
-        runs[name] = [evaluate(f"lexical:{name}", output=f"{name}{i}", protocols=some).folder for i, some in enumerate(wanted)]
+        runs[name] = [evaluate(f"lexical:{name}", output=f"{name}{i}", protocols=some).folder
+                      for i, some in enumerate(wanted)]
     tabs = board_of(tmp_path / "board", runs)
     ids = {}
     for _, record in load_records(runs["tfidf"][0]) + load_records(runs["tfidf"][1]):
@@ -89,8 +90,9 @@ def languages(tmp_path_factory):
         write(folder / "data", ITEMS[task])
     common = {"data_dir": folder / "data", "resamples": 1000}
     chinese = evaluate("lexical:char-ngrams", protocols=["zh"], output=folder / "zh", **common).folder
-    several = evaluate("lexical:char-ngrams", protocols=["sts"], tasks=["STS17", "KorSTS"], output=folder / "ko", **common).folder
-    tasks = ["STS17", "KorSTS", *AVERAGED["Chinese"]]
+    tasks = ["STS17", "KorSTS"]
+    several = evaluate("lexical:char-ngrams", protocols=["sts"], tasks=tasks, output=folder / "ko", **common).folder
+    tasks += AVERAGED["Chinese"]
     other = evaluate("lexical:tfidf", protocols=["sts"], tasks=tasks, output=folder / "all", **common).folder
     tabs = board_of(folder / "board", {"ngrams": [chinese, several], "tfidf": [other]})
     return folder, tabs, {"ngrams": (chinese, several), "tfidf": (other,)}

@@ -1,4 +1,4 @@
-"""Downloading a data set's whole repository from the Hub, at one revision: the sets in other languages that mteb describes."""
+"""Downloading a whole repository of the Hub at one revision: the sets in other languages that mteb describes."""
 
 from __future__ import annotations
 

@@ -79,7 +79,8 @@ def revision_of(item: MtebPairs) -> str:
         except KeyError as error:
             raise DataError(f"this version of mteb has no task {item.name}: {error}") from error
     if about["path"] != item.repository:
-        raise DataError(f"{item.task}: this version of mteb reads {about['path']}, not {item.repository}: fetch it by hf download")
+        other = about["path"]
+        raise DataError(f"{item.task}: this version of mteb reads {other}, not {item.repository}: fetch that by hf download")
     return str(about["revision"])
 
 
