@@ -161,7 +161,7 @@ def name_user_sets(lines: Iterable[ScoreLine]) -> None:
     counted: dict[tuple[str, str], Counter[str]] = {}
     for line in of_users:
         counted.setdefault((line.setting.protocol, line.part), Counter())[line.user_set] += 1
-    chosen = {key: min(names, key=lambda name, names=names: (-names[name], name)) for key, names in counted.items()}
+    chosen = {key: min((-times, name) for name, times in names.items())[1] for key, names in counted.items()}
     taken = Counter((protocol, name) for (protocol, _), name in chosen.items())
     for line in of_users:
         key = line.setting.protocol, line.part

@@ -32,5 +32,5 @@ def language_of(set_id: str, subset: str | None = None) -> str:
         return ""
     if subset is None and item.subsets > 1:
         return SEVERAL
-    codes = set((subset if item.subsets > 1 else item.code or "").split("-"))
+    codes = set((item.code if item.subsets == 1 else subset or "").split("-"))
     return " and ".join(sorted({NAMES[code] for code in codes})) if codes <= NAMES.keys() else ""
