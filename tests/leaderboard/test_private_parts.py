@@ -173,8 +173,8 @@ def test_papers_chinese_rows_have_a_table_of_their_own_or_stand_beside_the_measu
     first = next(row for row in alone.published if row.id == "cosent-readme:README:1")
     assert first.cells["PAWSX"].value == 60.0 and first.cells["Avg"].value == 68.19 and len(alone.published) == 8
     measured = replace(alone, columns=(*AVERAGED["Chinese"], "Avg"), published=())
-    (beside,) = _chinese([measured])
-    assert [row.id for row in beside.published] == [row.id for row in alone.published]
+    (joined,) = _chinese([measured])
+    assert [row.id for row in joined.published] == [row.id for row in alone.published]
     usual = replace(alone, id="sts-spearman-all", language="", published=())
     assert not published_rows([usual], _cosent())[0][0].published
 

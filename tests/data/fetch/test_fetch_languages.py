@@ -13,7 +13,7 @@ from click.testing import CliRunner
 pytest.importorskip("mteb")
 from mteb_folders import ITEMS, write
 
-from stsbench.cli import main
+from stsbench.cli.main import cli
 from stsbench.data.fetch.repository import fetch_repository
 from stsbench.data.fetch.sources import data_root
 from stsbench.data.sets.languages import LANGUAGES, copied_files
@@ -54,18 +54,18 @@ def hub(tmp_path, monkeypatch):
 
 
 def test_what_was_fetched_is_measured_offline(hub, tmp_path, monkeypatch):
-    done = CliRunner().invoke(main, ["data", "fetch", "STS17", "JSTS"])
+    done = CliRunner().invoke(cli, ["data", "fetch", "STS17", "JSTS"])
     assert done.exit_code == 0 and "senteval" not in done.output.lower(), done.output
     names = copied_files(data_root())
     assert len(names) == 12 + 1 and not any(".gitattributes" in name for name in names)  # 11 parts and a card; one file
-    again = CliRunner().invoke(main, ["data", "fetch", "STS17"])
+    again = CliRunner().invoke(cli, ["data", "fetch", "STS17"])
     assert again.exit_code == 0 and "nothing to do" in again.output
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     pairs = load_pairs("sts17/test", offline=True)
     assert len(pairs.counts) == 11 and pairs.origin == str(data_root() / "mteb/sts17-crosslingual-sts")
     run = ["eval", "--model", "lexical:char-ngrams", "--protocol", "sts", "--tasks", "STS17,JSTS", "--offline", "--output"]
-    done = CliRunner().invoke(main, [*run, str(tmp_path / "run")])
+    done = CliRunner().invoke(cli, [*run, str(tmp_path / "run")])
     assert done.exit_code == 0, done.output
 
 
