@@ -56,7 +56,7 @@ def _tab(tab: Tab) -> dict[str, Any]:
                     for column in _columns(tab)],
         "sample": tab.sample, "known_data": tab.known, "measured": len(tab.measured), "published": len(tab.published),
         "file": f"tabs/{tab.id}.json", **({"prompts": prompted} if prompted else {}),
-        **({"user_set": tab.user_set} if tab.user_set else {}),
+        **({"user_set": tab.user_set} if tab.user_set else {}), **({"language": tab.language} if tab.language else {}),
     }
 
 

@@ -32,13 +32,15 @@ TIERS = ("Tier: the best row and all that do not differ significantly from it (a
          "the others, and so on. Rows of one tier may differ from each other.")
 SUBJECT = "A row of several seeds ranks a method, over these seeds; a row of one ranks this encoder."
 NEVER_RANKED = "never ranked: papers give no digest of their data, and few say which text they measured"
-# printed: the average as the paper prints it where its columns give another; notes: what must be read with the row.
+# printed: the average as the paper prints it where its columns give another; notes: what must be read with the row;
+# title: of the tab, which names a file of one's own or a language.
 CSV_COLUMNS = (
     "tab", "kind", "id", "method", "backbone", "setting", "flags", "seeds", "best_of", "column", "value", "low", "high",
     "sd", "n", "place", "first", "last", "ties", "tier", "source", "printed", "notes",
+    "title",
 )
 _FIGURES = ("value", "low", "high", "sd")
-_TEXTS = ("id", "method", "backbone", "column", "source", "notes")
+_TEXTS = ("id", "method", "backbone", "column", "source", "notes", "title")
 
 
 def markdown_tables(board: Board) -> str:
@@ -111,7 +113,7 @@ def score_rows(board: Board) -> Iterator[dict[str, Any]]:
                 **dict.fromkeys(("column", *_FIGURES, "n")),  # in the order of the columns
                 "place": rank and rank.position, "first": rank and rank.first, "last": rank and rank.last,
                 "ties": rank and rank.ties, "tier": rank and rank.tier, "source": row.source, "printed": row.average_printed,
-                "notes": "; ".join([*notes, *_sentences(row)]),
+                "notes": "; ".join([*notes, *_sentences(row)]), "title": tab.title,
             }
             for column in tab.columns:
                 if (cell := row.cells.get(column)) is not None:

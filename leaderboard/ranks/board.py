@@ -129,6 +129,7 @@ class Tab:
     pairs: PairTests | None = None
     better: Mapping[str, Better] = field(default_factory=dict)  # column -> which end wins; the lead's is by lower_is_better
     user_set: str = ""  # the name of the user's file or folder that all rows were measured on
+    language: str = ""  # in words, of a table of mteb's sets in one: "Korean", "English and German", "All languages"
     finer: Mapping[str, int] = field(default_factory=dict)  # column -> decimals, of those shown with more than `digits`
     form: str | None = None  # what sets it apart from tabs of the same metric and aggregation; None: as its title says
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.comparison.costs import bytes_a_vector, cost_of, machine_and_use
+from stsbench.data.sets.language_names import SEVERAL
 from stsbench.encoders.fitted import fitted_sets, was_trained_on
 from stsbench.evaluation.provenance import why_not_repeatable
 from stsbench.evaluation.records import Record
@@ -36,7 +37,7 @@ from .scored import scored_entries
 from .seeds import merged
 from .sensitivity import Tested, sensitivity
 from .significance import Placed, tested
-from .wording import about, digits_of, finer_columns, form, metric_of, slug, title
+from .wording import about, digits_of, finer_columns, form, metric_of, name_user_sets, slug, title
 
 Values = NDArray[np.float64]
 MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
@@ -46,6 +47,7 @@ def gather(root: Path, records: str | None = None) -> Board:
     """The board of the folder `root`: measured/, published/, imported/. records: where its runs lie, as `records_folder`
     takes it. Raises StsbenchError naming the file at fault."""
     entries, lines = scored_entries(root, records)
+    name_user_sets(line for of_run in lines.values() for line in of_run)
     placed = [(entry, line, marks) for entry in entries
               for line, marks in merged(entry, [lines[run.folder] for run in entry.runs])]
     shipped, settings = root / "published", read_settings(root)
@@ -67,9 +69,11 @@ def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:
     """
     groups: list[tuple[dict[str, str], list[Placed]]] = []
 
-    def order(item: Placed) -> tuple[int, bool, bool, bool]:
+    def order(item: Placed) -> tuple[object, ...]:
         line = item[1]
-        return line.protocol.position, not line.known, line.sample, bool(form(line))
+        # Of those with a name: files by theirs, then languages: all together, one, two.
+        named = bool(line.language), line.language != SEVERAL, " and " in line.language, line.user_set.casefold(), line.part
+        return line.protocol.position, not line.known, line.sample, bool(form(line)), *named
 
     for item in sorted(placed, key=order):
         line = item[1]
@@ -91,7 +95,7 @@ def _repeats(members: Sequence[Placed], groups: Sequence[Sequence[Placed]]) -> b
     first = members[0][1]
     if not first.user_set or first.setting.aggregation in (None, "all") or any(line.subsets for _, line, _ in members):
         return False
-    whole = replace(first.setting, aggregation="all"), first.known, first.user_set
+    whole = replace(first.setting, aggregation="all"), *first.key[1:]
     return any(others[0][1].key == whole and others[0][1].digests == first.digests for others in groups)
 
 
@@ -132,7 +136,7 @@ def _tabs(
             ranks = dict(zip(able, ranked, strict=True))
         tabs.append(Tab(
             id=plan.name, group=first.setting.protocol,
-            title=title(first) + (f", data {plan.number}" if plan.number > 1 else ""), about=_about(first, lead, columns),
+            title=title(first) + (f", data {plan.number}" if plan.number > 1 else ""), about=_about(members, lead, columns),
             metric=first.setting.metric, aggregation=first.setting.aggregation, columns=columns, lead=lead,
             digits=digits_of(first), finer=finer_columns(first), lower_is_better=plan.ranked_by.lower,
             measured=_sorted(plan, ranks), published=(),
@@ -140,7 +144,7 @@ def _tabs(
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
             pairs=_pairs(tests[plan.name]) if len(able) > 1 else None,
             better={column: metric_of(first, column).better for column in columns},
-            user_set=first.user_set, form=_form_of(plan) if first.user_set else None,
+            user_set=first.user_set, language=first.language, form=_form_of(plan) if first.part else None,
         ))
     return tabs
 
@@ -161,7 +165,7 @@ def _plans(groups: Sequence[Sequence[Placed]], prompts: Mapping[str, Sequence[Pl
     for members in groups:
         first = members[0][1]
         columns = _columns(members)
-        lead = next((name for name in (AVERAGE, first.protocol.lead) if name in columns), columns[0])
+        lead = _lead(members, columns)
         name = slug(first)
         times[name] = times.get(name, 0) + 1
         heading = first.setting.protocol, title(first)
@@ -171,7 +175,8 @@ def _plans(groups: Sequence[Sequence[Placed]], prompts: Mapping[str, Sequence[Pl
         never = first.protocol.unranked and f"not ranked: {first.protocol.unranked}"
         if ranked_by.better == "neither" and not never:
             never = f"not ranked: neither a higher nor a lower {first.setting.metric or lead} is better"
-        reasons = [never or _why_unranked(entry, line, lead) for entry, line, _ in members]
+        averaged = _averaged(members)
+        reasons = [never or _why_unranked(entry, line, lead, averaged) for entry, line, _ in members]
         for i in _unscored([(i, members[i][1].draws[lead]) for i, reason in enumerate(reasons) if not reason]):
             reasons[i] = "not ranked: too many resamples have no score"
         able = [i for i, reason in enumerate(reasons) if not reason]
@@ -187,10 +192,26 @@ def _unscored(draws: Sequence[tuple[int, Values]]) -> list[int]:
     return [i for i, draw in missing.items() if (draw & ~by_all).mean() > MOST_UNSCORED]
 
 
-def _about(line: ScoreLine, lead: str, columns: Sequence[str]) -> str:
-    averaged = line.protocol.averaged
+def _averaged(members: Sequence[Placed]) -> tuple[str, ...]:
+    """The tasks of the average that the table may have."""
+    return members[0][1].averaged
+
+
+def _lead(members: Sequence[Placed], columns: Sequence[str]) -> str:
+    """The average, else the protocol's lead; of a language the set that most rows have."""
+    first = members[0][1]
+    lead = next((name for name in (AVERAGE, first.protocol.lead) if name in columns), columns[0])
+    if lead == AVERAGE or not first.language:
+        return lead
+    return max(columns, key=lambda column: sum(column in line.cells for _, line, _ in members))
+
+
+def _about(members: Sequence[Placed], lead: str, columns: Sequence[str]) -> str:
+    line, averaged = members[0][1], _averaged(members)
     if averaged and lead == AVERAGE:
         return f"{about(line)} {AVERAGE}: the mean of {', '.join(averaged)}."
+    if line.language and len(columns) > 1:
+        return f"{about(line)} Ranked by {lead}."
     by = f" Ranked by {lead}: no row has all {len(averaged)} tasks of the average." if averaged and len(columns) > 1 else ""
     return about(line) + by
 
@@ -205,8 +226,8 @@ def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
     if protocol.metrics_across:
         return tuple(there)
     order = list(protocol.tasks())
-    if protocol.averaged:
-        order.insert(order.index(protocol.averaged[-1]) + 1, AVERAGE)
+    if averaged := _averaged(members):
+        order.insert(order.index(averaged[-1]) + 1, AVERAGE)
     return tuple(sorted(there, key=lambda name: order.index(name) if name in order else len(order)))
 
 
@@ -261,11 +282,11 @@ def _sorted(plan: _Plan, ranks: Mapping[int, Rank]) -> tuple[Row, ...]:
     return tuple(_row(plan, i, ranks.get(i)) for i in sorted(range(len(members)), key=key))
 
 
-def _why_unranked(entry: LoadedEntry, line: ScoreLine, lead: str) -> str:
+def _why_unranked(entry: LoadedEntry, line: ScoreLine, lead: str, averaged: Sequence[str]) -> str:
     if entry.entry.best_of:
         return f"not ranked: the best of {entry.entry.best_of} seeds is not a fair measure of a method"
     if lead not in line.cells:
-        missing = [task for task in line.protocol.averaged if task not in line.cells] if lead == AVERAGE else [lead]
+        missing = [task for task in averaged if task not in line.cells] if lead == AVERAGE else [lead]
         return f"not ranked: {', '.join(missing)} not measured" if missing else f"not ranked: no {lead}"
     if lead not in line.draws:
         return "not ranked: nothing was observed item by item, so differences cannot be tested"

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.comparison.comparability import Measured, Setting
+from stsbench.data.sets.language_names import AVERAGED, SEVERAL, language_of
 from stsbench.data.sets.sets import path_name
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Protocol
@@ -40,16 +41,28 @@ class ScoreLine:
     seeds: dict[str, Draws] = field(default_factory=dict)  # column -> the scores of several seeds, in the order of the runs
     sample: bool = False
     known: bool = True  # all of it measured on the catalog's data, or on data that are in no catalog
+    part: str = ""  # what has tables of its own: the id of a user's data, which is of their content, or a language in words
+    names: tuple[str, ...] = ()  # of a user's data: the board's name for them, then others that files of them had
 
     @property
     def user_set(self) -> str:
         """The name of the user's file or folder that it was measured on; "" for the catalog's data."""
-        return path_name(self.protocol.user_path) if self.protocol.user_path else ""
+        return next(iter(self.names), path_name(self.protocol.user_path)) if self.protocol.user_path else ""
+
+    @property
+    def language(self) -> str:
+        """"Korean", "English and German", "All languages"; "" where data are no set of `LANGUAGES`."""
+        return "" if self.protocol.user_path else self.part
+
+    @property
+    def averaged(self) -> tuple[str, ...]:
+        """The tasks of the average that its table may have."""
+        return AVERAGED.get(self.language, ()) if self.language else self.protocol.averaged
 
     @property
     def key(self) -> tuple[Setting, bool, str]:
         """What two lines of one table have in common, besides the data themselves."""
-        return self.setting, self.known, self.user_set
+        return self.setting, self.known, self.part
 
 
 Parts = dict[str, Measured]  # task -> the record that scored it
@@ -64,7 +77,7 @@ def lines_of_runs(runs: Sequence[EntryRun]) -> list[list[ScoreLine]]:
     """`lines_of` of several runs, in their order, whose averages are redrawn together."""
     filled = [_filled(run) for run in runs]
     averages = [(line, averaged) for lines in filled for line, parts in lines if (averaged := _averaged_parts(line, parts))]
-    _draw_averages([(line.protocol, averaged) for line, averaged in averages])
+    _draw_averages([(_averaging(line), averaged) for line, averaged in averages])
     for line, averaged in averages:
         _add_average(line, averaged)
     return [[line for line, _ in lines] for lines in filled]
@@ -79,14 +92,14 @@ def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
         for row in measured.record.scores:
             main = measured.record.scores[0].metric  # it comes first
             aside = measured.protocol.main_metric and row.metric != main
-            if aside or measured.protocol.metric(row.metric).development:
+            if aside or measured.protocol.metric(row.metric).development or _repeated(measured, row):
                 continue
-            for setting in _settings(measured, row):
-                new = ScoreLine(setting, measured.protocol, known=known)
+            for setting, part in _tables(measured, row):
+                new = ScoreLine(setting, measured.protocol, known=known, part=part)
                 line, parts = lines.setdefault(new.key, (new, {}))
                 line.sample |= measured.record.data.text_version == "sample"
-                key = (None, row.aggregation, row.metric)
-                if row.subset is not None:
+                key = (row.subset, row.aggregation, row.metric)
+                if row.subset is not None and part == _part(measured):
                     line.subsets.setdefault((measured.task, row.subset), _cell(row))
                 else:
                     column = row.metric if measured.protocol.metrics_across else measured.task
@@ -110,13 +123,31 @@ def _fill(line: ScoreLine, column: str, measured: Measured, cell: Cell) -> bool:
     return False
 
 
-def _settings(measured: Measured, row: ScoreRow) -> Iterable[Setting]:
-    """The settings a row belongs to: that of the row; a subset's row to those of all aggregations."""
+def _part(measured: Measured) -> str:
+    """What has tables of its own: a user's data, by their content; the language of one of mteb's sets."""
+    return measured.set_id if measured.protocol.user_path else language_of(measured.set_id)
+
+
+def _repeated(measured: Measured, row: ScoreRow) -> bool:
+    """Whether a row of a set in one language, which has no subsets, has another aggregation's score once more."""
+    if _part(measured) in ("", SEVERAL) or measured.protocol.user_path:
+        return False
+    hows = [whole.aggregation for whole in measured.whole()]
+    return row.aggregation != ("all" if "all" in hows else hows[0])
+
+
+def _tables(measured: Measured, row: ScoreRow) -> Iterable[tuple[Setting, str]]:
+    """The settings a row belongs to, each with the part of the data: that of the row; a subset's row to those of all
+    aggregations, and to the table of its language, where one correlation is all there is."""
+    part = _part(measured)
     if measured.protocol.metrics_across:
-        return [replace(measured.setting(row), metric="", aggregation=None)]
+        return [(replace(measured.setting(row), metric="", aggregation=None), part)]
     if row.subset is None:
-        return [measured.setting(row)]
-    return dict.fromkeys(measured.setting(whole) for whole in measured.whole() if whole.metric == row.metric)
+        return [(measured.setting(row), part)]
+    tables = [(measured.setting(whole), part) for whole in measured.whole() if whole.metric == row.metric]
+    if part == SEVERAL and (language := language_of(measured.set_id, row.subset)):
+        tables.append((replace(measured.setting(row), aggregation="all"), language))
+    return dict.fromkeys(tables)
 
 
 def _scored(row: ScoreRow, protocol: Protocol, drawn: Draws | None) -> Cell:
@@ -133,19 +164,27 @@ def _cell(row: ScoreRow) -> Cell:
 
 def _averaged_parts(line: ScoreLine, parts: Parts) -> Parts:
     """The records whose scores the protocol averages; {} where a task was not scored, or nothing is averaged."""
-    averaged = line.protocol.averaged
-    return {task: parts[task] for task in averaged} if set(averaged) <= line.cells.keys() else {}
+    return {task: parts[task] for task in line.averaged} if set(line.averaged) <= line.cells.keys() else {}
+
+
+def _averaging(line: ScoreLine) -> Protocol:
+    """The protocol that computes a line's average: of a language the mean of its own sets, whatever was named to measure
+    them (`--tasks` or the preset)."""
+    if not line.language:
+        return line.protocol
+    return type(line.protocol)({**line.protocol.settings, "average": [*line.averaged]})
 
 
 def _add_average(line: ScoreLine, parts: Parts) -> None:
     """`Avg` as the protocol computes it."""
-    label = line.protocol.label
+    protocol = _averaging(line)
+    label = protocol.label
     # A protocol averages rows of its own name; a paper's preset may have given some of these another.
     records = [measured.record.model_copy(update={"scores": [row.model_copy(update={"protocol": label})
                for row in measured.record.scores]}) for measured in parts.values()]
-    for row in line.protocol.summarise(records):
+    for row in protocol.summarise(records):
         if (row.task, row.metric, row.aggregation) == (AVERAGE, line.setting.metric, line.setting.aggregation):
-            memo, key = _average_memo(line.protocol, parts)
+            memo, key = _average_memo(protocol, parts)
             drawn = memo[key].get((None, row.aggregation, row.metric))
             low, high = (interval(drawn) if drawn is not None else None) or (None, None)
             line.cells[AVERAGE] = Cell(row.value, low, high, n=row.n)
@@ -174,5 +213,3 @@ def _draw_averages(averaged: Sequence[tuple[Protocol, Parts]]) -> None:
         for (protocol_of_run, parts), draws in zip(members.values(), drawn, strict=True):
             memo, key = _average_memo(protocol_of_run, parts)
             memo[key] = draws
-
-

@@ -56,7 +56,7 @@ def behind(row: Placed, lines: Sequence[Placed], column: str, ranked: bool) -> B
 
 def _measured_alike(one: ScoreLine, other: ScoreLine) -> bool:
     digests = ((digest, other.digests.get(column, digest)) for column, digest in one.digests.items())
-    return (one.setting, one.known) == (other.setting, other.known) and all(a == b for a, b in digests)
+    return one.key == other.key and all(a == b for a, b in digests)
 
 
 def _unscored(row: ScoreLine, other: ScoreLine, column: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from stsbench.data.sets.language_names import AVERAGED
 from stsbench.evaluation.protocol import kinds
 from stsbench.evaluation.schema import Better
 from stsbench.leaderboard.publications.model import PRINTED, Heading, Publication, PublishedRow, PublishedTable
@@ -95,7 +96,12 @@ def published_tabs(placed: tuple[list[Tab], Left], publications: Sequence[Public
 def _home(table: PublishedTable) -> str:
     """The id of the measured tab that a table's rows stand beside, where there is one."""
     metric = "" if table.wide else table.metric
-    return str(plain("-".join(filter(None, (table.protocol, metric, table.aggregation)))))
+    return str(plain("-".join(filter(None, (table.protocol, metric, table.aggregation, _language(table))))))
+
+
+def _language(table: PublishedTable) -> str:
+    """The language whose sets the columns are; "" for the usual ones."""
+    return next((name for name, sets in AVERAGED.items() if set(table.columns) <= set(sets)), "")
 
 
 def _tab(tables: Sequence[PublishedTable], taken: Sequence[str]) -> Tab:
@@ -110,19 +116,21 @@ def _tab(tables: Sequence[PublishedTable], taken: Sequence[str]) -> Tab:
     how = "pooling not stated" if first.aggregation == "unknown" else first.aggregation or ""
     split = "split not stated" if first.split is None and first.protocol != "cost" else ""
     task = TASKS.get(first.task or "", first.task or "")
-    what = [task, "" if wide else named(first.metric), how, split]
+    language = _language(first)
+    what = [language or task, "" if wide else named(first.metric), "" if language else how, split]
     if len(columns) < 4 and not wide and columns != (AVERAGE,):
         what.append(" and ".join(columns))
-    sentences = [group_about(first.protocol), AGGREGATIONS.get(first.aggregation or "", "")]
+    sentences = [group_about(first.protocol), "" if language else AGGREGATIONS.get(first.aggregation or "", "")]
     sentences.append("Scores on development data." if first.split == "dev" else "")
     sentences.append(f"Unit: {first.unit}." if first.unit else "")
-    name = plain("-".join(filter(None, (first.protocol, *what[:4]))))
+    name = _home(first) if language else plain("-".join(filter(None, (first.protocol, *what[:4]))))
     tab = Tab(
         id=_free(name, taken), notes=_notes(tables), group=first.protocol,
         title=", ".join(filter(None, what)) or "STS-B", about=" ".join(filter(None, sentences)), metric=first.metric,
         aggregation=first.aggregation, columns=columns, lead=lead,
         lower_is_better=first.direction == "lower", better=_directions(tables, columns),
         digits=max(row.printed_decimals for table in tables for row in table.rows), measured=(), published=(),
+        language=language, form=language or None,
     )
     return replace(tab, published=by_lead(rows, tab))
 

@@ -34,7 +34,7 @@ from stsbench.leaderboard.records.entries import EntryRun
 from .board import Cell
 from .lines import ScoreLine
 
-FORM = 6  # of the files
+FORM = 7  # of the files
 KEPT = 30 * 24 * 3600  # seconds that a file which no build has used stays
 DIGEST, LENGTH = 64, 16  # bytes at the beginning of a file; the matrix begins at a multiple of 64
 # The code and the files that a score, its draws and the verdict on a record may follow from.
@@ -122,7 +122,7 @@ def write(key: str, result: RunResult, run: EntryRun) -> None:
             "cells": {column: dataclasses.asdict(cell) for column, cell in line.cells.items()}, "known": line.known,
             "draws": {column: rows.setdefault(id(drawn), (len(rows), drawn))[0] for column, drawn in line.draws.items()},
             "subsets": [[*part, dataclasses.asdict(cell)] for part, cell in line.subsets.items()],
-            "digests": line.digests, "cut": line.cut,
+            "digests": line.digests, "cut": line.cut, "part": line.part,
         }
         lines.append(kept)
     decided = {name: dict(parts) for name, parts in result.decided.items()}
@@ -160,7 +160,7 @@ def _lines(kept: list[dict[str, Any]], matrix: np.ndarray[Any, Any], run: EntryR
             {column: Cell(**values) for column, values in stored["cells"].items()},
             {column: matrix[row] for column, row in stored["draws"].items()}, stored["digests"], stored["cut"],
             {(task, subset): Cell(**values) for task, subset, values in stored["subsets"]},
-            sample=stored["sample"], known=stored["known"],
+            sample=stored["sample"], known=stored["known"], part=stored["part"],
         )
 
 

@@ -44,7 +44,8 @@ def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tupl
 
 def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: Draws) -> tuple[ScoreLine, tuple[str, ...]]:
     first = lines[0]
-    joined = ScoreLine(first.setting, first.protocol, sample=first.sample, known=first.known)
+    joined = ScoreLine(first.setting, first.protocol, sample=first.sample, known=first.known, part=first.part,
+                       names=first.names)
     marks = []
     for column in dict.fromkeys(name for line in lines for name in line.cells):
         cells = [line.cells[column] for line in lines if column in line.cells]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
+from stsbench.data.sets.language_names import SEVERAL
 from stsbench.data.sets.sets import path_name
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Protocol, load_protocol
@@ -22,6 +26,8 @@ AGGREGATIONS = {
 TEXT_VERSIONS = {
     "senteval": "SentEval's tokenised text", "raw": "the Hub's raw text", "sample": "sample data", "own": "own files",
 }
+
+_DIGITS = len("own:") + 8  # of a user set's id, where its name is not enough
 
 
 def group_title(group: str) -> str:
@@ -68,12 +74,12 @@ def form(line: ScoreLine) -> str:
     parts = min((_changes(protocol, kind, word) for word in (*kind.variants, "")), key=len)
     if protocol.settings.get("without_overlap"):
         parts.append(f"without overlap with {', '.join(protocol.settings['without_overlap'])}")
-    if line.user_set:
-        parts.append(line.user_set)
+    if line.user_set or line.language:
+        parts.append(line.user_set or line.language)
     elif line.setting.text_version != "senteval":
         parts.append({"raw": "raw text", "own": "own files"}.get(line.setting.text_version, line.setting.text_version))
     if not line.known:
-        parts.append("data not the catalog's")
+        parts.append("counts not mteb's" if line.language else "data not the catalog's")
     return ", ".join(parts)
 
 
@@ -101,12 +107,14 @@ def _only_form(protocol: Protocol, kind: type[Protocol]) -> bool:
 
 
 def title(line: ScoreLine) -> str:
-    """"Spearman, all", with what is unusual behind it."""
+    """"Spearman, all", with what is unusual behind it; the name of a user's set or the language before it."""
     setting = line.setting
     if line.protocol.metrics_across:
         base = "" if line.protocol.user_path else ", ".join(line.protocol.tasks())
     else:
         base = named(setting.metric, line.protocol.metric(setting.metric))
+    if line.part:  # without subsets one correlation is all there is
+        return ", ".join(filter(None, (form(line), base, setting.aggregation if line.subsets else "")))
     return ", ".join(filter(None, (base, setting.aggregation, form(line))))
 
 
@@ -121,11 +129,52 @@ def plain(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
+def _other_names(line: ScoreLine) -> str:
+    """What is said of a set that was measured from files of other names, too."""
+    return f" (the same data were also called {', '.join(line.names[1:])})" if line.names[1:] else ""
+
+
 def about(line: ScoreLine) -> str:
     """One or two sentences on what the numbers are."""
     setting = line.setting
     pooled = AGGREGATIONS.get(setting.aggregation or "", "")
-    sentences = [line.protocol.about, pooled.replace(" of a year", "") if line.user_set else pooled]
-    text = TEXT_VERSIONS.get(setting.text_version, setting.text_version)
-    sentences.append(f"Data: {line.user_set}, a file of one's own." if line.user_set else f"Text: {text}.")
+    if line.part:
+        pooled = pooled.replace(" of a year", " of all languages" if line.language else "") if line.subsets else ""
+    sentences = [line.protocol.about, pooled]
+    if line.user_set:
+        sentences.append(f"Data: {line.user_set}, a file of one's own{_other_names(line)}.")
+    elif line.language:
+        sentences.append("Data: the sets of that language that mteb describes." if line.language != SEVERAL else
+                         "Data: sets of several languages that mteb describes; each language has a table of its own.")
+    else:
+        sentences.append(f"Text: {TEXT_VERSIONS.get(setting.text_version, setting.text_version)}.")
     return " ".join(filter(None, sentences))
+
+
+def name_user_sets(lines: Iterable[ScoreLine]) -> None:
+    """One name for a user's data all over a board, whatever the measured files were called: the commonest one of those that
+    files of this content had. Where files of other content have it under the same protocol, each says its content's digest.
+
+    A column that is called by the file gets the name of its metric: the table's title says which file it is.
+    """
+    of_users = [line for line in lines if line.protocol.user_path]
+    counted: dict[tuple[str, str], Counter[str]] = {}
+    for line in of_users:
+        counted.setdefault((line.setting.protocol, line.part), Counter())[line.user_set] += 1
+    chosen = {key: min((-times, name) for name, times in names.items())[1] for key, names in counted.items()}
+    taken = Counter((protocol, name) for (protocol, _), name in chosen.items())
+    for line in of_users:
+        key = line.setting.protocol, line.part
+        name, before = chosen[key], line.user_set
+        shown = name if taken[key[0], name] == 1 else f"{name} ({line.part[:_DIGITS]})"
+        if not line.protocol.metrics_across:
+            _rename(line, before, named(line.setting.metric, line.protocol.metric(line.setting.metric)))
+        line.subsets = {(shown if task == before else task, part): cell for (task, part), cell in line.subsets.items()}
+        line.names = shown, *sorted(counted[key].keys() - {name})
+
+
+def _rename(line: ScoreLine, before: str, column: str) -> None:
+    parts: tuple[dict[str, Any], ...] = (line.cells, line.draws, line.digests, line.cut, line.seeds)
+    for by_column in parts:
+        if before in by_column:
+            by_column[column] = by_column.pop(before)

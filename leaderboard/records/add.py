@@ -257,9 +257,10 @@ def _doubts(records: Sequence[tuple[Path, Record]]) -> list[str]:
     """What the submitter should think about before publishing: data off the catalog, the sample, paths of this machine."""
     doubts = []
     data = [record.data for _, record in records]
-    unknown = sorted({part.id for part in data if not part.known and part.text_version != "own"})
-    if unknown:
-        doubts.append(f"{', '.join(unknown)}: not the catalog's data; ranked separately from it")
+    for whose, other in (("the catalog's data", False), ("as many pairs as mteb counts", True)):
+        unknown = sorted({part.id for part in data if not part.known and (part.text_version == "own") == other})
+        if unknown:
+            doubts.append(f"{', '.join(unknown)}: not {whose}; ranked separately")
     if any(record.data.text_version == "sample" for _, record in records):
         doubts.append("sample data: a tab of its own, labelled as not comparable with published numbers")
     texts = {json.dumps(record.provenance) + record.data.origin + json.dumps(record.encoder.spec) for _, record in records}

@@ -11,6 +11,7 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from stsbench.data.sets.catalog import catalog
+from stsbench.data.sets.languages import BY_ID
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.provenance import why_not_repeatable
@@ -60,11 +61,14 @@ def check_record(
 
 
 def proven(record: Record) -> bool:
-    """Whether a record that was let in is on the data it names: their digest is the catalog's, or they are in no catalog.
+    """Whether a record that was let in is on the data it names: their digest is the catalog's, or they are in no catalog, or
+    they are one of mteb's sets with as many pairs as mteb counts.
 
     False also where the catalog has no digest, and for a part of a set (without_overlap), which nobody here can recompute.
     """
     data = record.data
+    if data.id in BY_ID:  # mteb counts their parts; nobody has a digest of them
+        return data.known
     if data.text_version in ("sample", "own"):
         return True
     item = catalog().entries.get((data.id, data.text_version))

@@ -19,6 +19,7 @@ from stsbench.wording import counted, sized
 if TYPE_CHECKING:
     from stsbench.data.fetch.download import Progress
     from stsbench.data.fetch.install import FetchReport
+    from stsbench.data.sets.languages import MtebPairs
 
 _DEFAULT_OTHERS = "sts12/test,sts13/test,sts14/test,sts15/test,sts16/test,stsb/test"
 
@@ -47,7 +48,8 @@ def fetch(
 ) -> None:
     """Download the data into the user cache; with SETS and --raw, only the raw files of those sets.
 
-    SETS may also be training texts: wiki1m_for_simcse.txt, nli_for_simcse.csv.
+    SETS may also be training texts (wiki1m_for_simcse.txt, nli_for_simcse.csv) and sets in other languages (STS17, JSTS,
+    ATEC, ...), at the revision that mteb pins.
     """
     from stsbench.data.fetch import wanted
     from stsbench.data.fetch.bundle import install_bundle
@@ -59,11 +61,17 @@ def fetch(
         return
     what = wanted.wanted(sets, training=training, raw=raw)
     with _progress("senteval.tar" if what.archive else "files") as step:
-        reports = wanted.fetch(what, data_root(), force=force, strict=strict, progress=step)
+        reports = wanted.fetch(what, data_root(), force=force, strict=strict, progress=step, revision_of=_revision_of)
     for report in reports:
         _tell(report)
-    if not what.training:
+    if not what.training and (what.archive or what.raw):
         echo(f"training texts ({', '.join(catalog().training)}): stsbench data fetch --training", err=True)
+
+
+def _revision_of(item: MtebPairs) -> str:
+    from stsbench.encoders.mteb.pairs import revision_of
+
+    return revision_of(item)
 
 
 @data.command(short_help="Compare the files of a data folder with the catalog.")

@@ -58,9 +58,9 @@ def test_each_file_has_a_table_and_the_page_the_boards_name(runs, tmp_path):
     shown = {(tab["group"], tab["title"], tab["user_set"], tab["form"]): tab for tab in index["tabs"]}
     # no table of means over subsets: a file without any has one correlation
     assert list(shown) == [
-        ("sts", "Spearman, all, scored.csv", "scored.csv", "scored.csv"),
-        ("sts", "Pearson, all, scored.csv", "scored.csv", "scored.csv"),
-        ("pairs", "tickets.csv", "tickets.csv", "tickets.csv"), ("pairs", "faq.csv", "faq.csv", "faq.csv"),
+        ("sts", "scored.csv, Spearman", "scored.csv", "scored.csv"),
+        ("sts", "scored.csv, Pearson", "scored.csv", "scored.csv"),
+        ("pairs", "faq.csv", "faq.csv", "faq.csv"), ("pairs", "tickets.csv", "tickets.csv", "tickets.csv"),
     ]
     pairs = shown["pairs", "faq.csv", "faq.csv", "faq.csv"]
     assert pairs["measured"] == 2 and pairs["digits"] == 2 and pairs["id"] == "pairs-faq-csv"

@@ -54,7 +54,7 @@ function leader(tab, rows, all, kind, names, flags) {
       head: `${names.get(first.id)} leads ${those}.`,
       how,
       sure: true,
-      said: `At 95 %, none of the other ${rows.length - 1} could be first.${flagged}`,
+      said: `At 95 %, ${rows.length > 2 ? `none of the other ${rows.length - 1} could` : "the other could not"} be first.${flagged}`,
     };
   const rivals = able.filter((row) => row !== first);
   const few =

@@ -2,7 +2,7 @@
 
 import { bibtex, csv, json, save } from "./downloads.js";
 import { h } from "./dom.js";
-import { switches, TEXT, turned, worded } from "./switches.js";
+import { kinds, switches, TEXT, turned, worded } from "./switches.js";
 
 /** A list of links that act as tabs; arrows, Home and End move as in the pattern of WAI-ARIA. */
 export function tablist(label, items, chosen, pick, panel) {
@@ -41,8 +41,10 @@ export function tablist(label, items, chosen, pick, panel) {
 
 /** A switch for each thing the tabs of a protocol differ in, and a list of published tables that nothing was measured for. */
 export function switchboard(tabs, tab, pick) {
-  const boxes = switches(tabs).map(({ key, label, values }) => {
+  const boxes = switches(tabs, tab).map(({ key, label, values }) => {
     const now = tab[key] ?? "";
+    const option = (value) =>
+      h("option", { value, selected: tab.measured && value === now }, worded(key, value, label));
     const choose = (value) => pick(turned(tabs, tab, key, value).id);
     const choice =
       values.length > 4 || (key === "form" && label !== TEXT)
@@ -50,9 +52,11 @@ export function switchboard(tabs, tab, pick) {
             "select",
             { "aria-label": label, onchange: (event) => choose(event.target.value) },
             tab.measured ? "" : h("option", { value: "", selected: true }, "–"),
-            values.map((value) =>
-              h("option", { value, selected: tab.measured && value === now }, worded(key, value, label)),
-            ),
+            key === "form"
+              ? kinds(tabs, values).map(({ title, values: some }, _, all) =>
+                  title && all.length > 1 ? h("optgroup", { label: title }, some.map(option)) : some.map(option),
+                )
+              : values.map(option),
           )
         : h(
             "span",

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { switches, TEXT, turned, worded } from "../src/switches.js";
+import { kinds, switches, TEXT, turned, worded } from "../src/switches.js";
 
 const tab = (metric, aggregation, form = "", measured = 1) => ({
   id: `${metric}-${aggregation}-${form}`,
@@ -44,6 +44,22 @@ test("turning one keeps the others, as far as a tab has them", () => {
   assert.equal(turned(TABS, TABS[1], "metric", "pearson").id, "pearson-mean-");
   assert.equal(turned(TABS, TABS[3], "form", "raw text").id, "spearman-all-raw text");
   assert.equal(turned(TABS, TABS[4], "metric", "pearson").id, "pearson-all-");
+});
+
+test("a file of one's own and a language switch only among their own tabs", () => {
+  const own = (metric, aggregation) => ({ ...tab(metric, aggregation, "pairs.tsv"), user_set: "pairs.tsv" });
+  const korean = { ...tab("spearman", "all", "Korean"), language: "Korean" };
+  const tabs = [...TABS, own("spearman", "all"), own("spearman", "mean"), korean];
+  const keys = (of) => switches(tabs, of).map(({ key, values }) => [key, values.length]);
+  assert.deepEqual(keys(korean), [["form", 4]]);
+  assert.deepEqual(keys(tabs.at(-2)), [["aggregation", 2], ["form", 4]]);
+  assert.deepEqual(keys(TABS[0]), [["aggregation", 2], ["metric", 2], ["form", 4]]);
+  assert.equal(switches(tabs.slice(-3), korean).at(-1).label, "Data");
+  assert.deepEqual(kinds(tabs, ["", "pairs.tsv", "Korean", "raw text"]), [
+    { title: "", values: ["", "raw text"] },
+    { title: "Own data", values: ["pairs.tsv"] },
+    { title: "Languages", values: ["Korean"] },
+  ]);
 });
 
 test("words", () => {

@@ -18,9 +18,13 @@ TRAINING_LIMIT = 512 << 20  # a million sentences are some 120 MB
 
 
 def hub_url(source: HubFile) -> str:
-    """Where a Hub file lies; $HF_ENDPOINT replaces https://huggingface.co, as in huggingface_hub."""
-    endpoint = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
-    return f"{endpoint}/datasets/{source.repo}/resolve/{source.revision}/{source.file}"
+    """Where a Hub file lies."""
+    return f"{hub_endpoint()}/datasets/{source.repo}/resolve/{source.revision}/{source.file}"
+
+
+def hub_endpoint() -> str:
+    """The Hub's address; $HF_ENDPOINT replaces https://huggingface.co, as in huggingface_hub."""
+    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
 def fetch_archive(

@@ -12,7 +12,7 @@ class MtebPairs:
 
     task: what it is called here; id: of the set, with the split after the stroke; name: mteb's name of the task; repository:
     on the Hub, whose revision mteb knows; pairs, subsets: how many there are in that split, by the statistics that mteb 2.26
-    ships; languages: as a list says them.
+    ships; languages: as a list says them; code: ISO 639, of a set in one language.
     """
 
     task: str
@@ -23,6 +23,7 @@ class MtebPairs:
     subsets: int
     languages: str
     licence: str = "not stated by mteb"
+    code: str = ""
 
     @property
     def split(self) -> str:
@@ -40,16 +41,16 @@ LANGUAGES = (
     MtebPairs("STSBenchmarkMultilingualSTS", "stsb-multi/test", "STSBenchmarkMultilingualSTS", "mteb/stsb_multi_mt",
               13790, 10,
               "STS-B in en, and by machine in de, es, fr, it, nl, pl, pt, ru, zh"),
-    MtebPairs("JSTS", "jsts/validation", "JSTS", "mteb/JSTS", 1457, 1, "ja", "CC BY-SA 4.0"),
-    MtebPairs("KorSTS", "korsts/test", "KorSTS", "dkoterwa/kor-sts", 1376, 1, "ko", "CC BY-SA 4.0"),
-    MtebPairs("ATEC", "atec/test", "ATEC", "C-MTEB/ATEC", 20000, 1, "zh, labels 0 and 1"),
-    MtebPairs("BQ", "bq/test", "BQ", "C-MTEB/BQ", 10000, 1, "zh, labels 0 and 1"),
-    MtebPairs("LCQMC", "lcqmc/test", "LCQMC", "C-MTEB/LCQMC", 12500, 1, "zh, labels 0 and 1"),
-    MtebPairs("PAWSX", "pawsx-zh/test", "PAWSX", "mteb/PAWSX", 2000, 1, "zh, labels 0 and 1"),
-    MtebPairs("STS-B-zh", "stsb-zh/test", "STSB", "mteb/STSB", 1361, 1, "zh"),
-    MtebPairs("BIOSSES", "biosses/test", "BIOSSES", "mteb/biosses-sts", 100, 1, "en, biomedical"),
+    MtebPairs("JSTS", "jsts/validation", "JSTS", "mteb/JSTS", 1457, 1, "ja", "CC BY-SA 4.0", code="ja"),
+    MtebPairs("KorSTS", "korsts/test", "KorSTS", "dkoterwa/kor-sts", 1376, 1, "ko", "CC BY-SA 4.0", code="ko"),
+    MtebPairs("ATEC", "atec/test", "ATEC", "C-MTEB/ATEC", 20000, 1, "zh, labels 0 and 1", code="zh"),
+    MtebPairs("BQ", "bq/test", "BQ", "C-MTEB/BQ", 10000, 1, "zh, labels 0 and 1", code="zh"),
+    MtebPairs("LCQMC", "lcqmc/test", "LCQMC", "C-MTEB/LCQMC", 12500, 1, "zh, labels 0 and 1", code="zh"),
+    MtebPairs("PAWSX", "pawsx-zh/test", "PAWSX", "mteb/PAWSX", 2000, 1, "zh, labels 0 and 1", code="zh"),
+    MtebPairs("STS-B-zh", "stsb-zh/test", "STSB", "mteb/STSB", 1361, 1, "zh", code="zh"),
+    MtebPairs("BIOSSES", "biosses/test", "BIOSSES", "mteb/biosses-sts", 100, 1, "en, biomedical", code="en"),
     MtebPairs("STSBenchmark.v2", "stsb.v2/test", "STSBenchmark.v2", "mteb/STSBenchmarkv2", 1362, 1,
-              "en, STS-B without duplicate pairs"),
+              "en, STS-B without duplicate pairs", code="en"),
 )
 _FOLDERS = tuple(f"{item.repository}/" for item in LANGUAGES)
 BY_ID = {item.id: item for item in LANGUAGES}

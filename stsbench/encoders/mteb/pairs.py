@@ -68,6 +68,22 @@ def load_pairs(set_id: str, *, data_dir: Path | None = None, offline: bool = Fal
     )
 
 
+def revision_of(item: MtebPairs) -> str:
+    """The commit of a set's repository that the installed mteb pins.
+
+    Raises DataError where mteb has no such task any more, or reads another repository.
+    """
+    with undisturbed() as mteb:
+        try:
+            about = mteb.get_task(item.name).metadata.dataset
+        except KeyError as error:
+            raise DataError(f"this version of mteb has no task {item.name}: {error}") from error
+    if about["path"] != item.repository:
+        other = about["path"]
+        raise DataError(f"{item.task}: this version of mteb reads {other}, not {item.repository}: fetch that by hf download")
+    return str(about["revision"])
+
+
 def _folder(repository: str, item: MtebPairs, data_dir: Path | None) -> Path | None:
     """The folder with a copy of the repository, None where the Hub is to be asked."""
     if data_dir is not None:
