@@ -15,6 +15,7 @@ LIMITS = (
     "Intervals and tests are about other items of the same kind. They do not cover another training seed, or that a "
     "checkpoint was chosen."
 )
+_CLOSE, _SURE = 1.0, 0.7  # points, and a share: between these the share was too high (docs/findings/over-tasks.md)
 _OVER_SEEDS = (
     "Intervals and tests are about other items of the same kind and, for a side of several seeds, other seeds. They do not "
     "cover that a checkpoint was chosen."
@@ -30,7 +31,30 @@ def notes(table: ComparisonTable) -> list[str]:
     """What stands below a table: its sentence, and what must be known of its data and its seeds."""
     names = ", ".join(table.unknown)
     data = f"Data differ from the catalog: {names}. The same in A and B, comparable with nothing else." if names else ""
-    return list(filter(None, [sentence(table), data, unevenness(table)]))
+    return list(filter(None, [sentence(table), over_tasks(table), table.small_parts, data, unevenness(table)]))
+
+
+def over_tasks(table: ComparisonTable) -> str:
+    """The average's interval over tasks, and how often its order would survive; "" without an average or a difference."""
+    over, average, metric = table.over_tasks, table.average, table.metric
+    if over is None or average is None or not (over.value or over.sd):
+        return ""
+    if over.low is None or over.high is None:
+        return f"Over tasks, too: no interval, for {over.why}."
+    digits = metric.digits
+    line = f"Over tasks, too: A - B, 95 % interval {over.low:z.{digits}f} to {over.high:z.{digits}f}"
+    if over.same_order is None:
+        return f"{line}."
+    first, tasks = _order(average, metric)[0], counted(over.tasks, "such task")
+    how = "higher" if metric.better == "neither" else "ahead"
+    close = metric.scale == 100 and abs(over.value) < _CLOSE and over.same_order >= _SURE
+    caution = " Between encoders less than a point apart this came true less often than it says." if close else ""
+    return f"{line}; in {_of_100(over.same_order)} other draws of {tasks} {first} would be {how}.{caution}"
+
+
+def _of_100(share: float) -> str:
+    """"94 of 100": what is not certain is not shown as such."""
+    return "more than 99 of 100" if 0.995 <= share < 1 else f"{100 * share:.0f} of 100"
 
 
 def unevenness(table: ComparisonTable) -> str:
