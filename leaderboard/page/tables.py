@@ -32,9 +32,10 @@ NEVER_RANKED = "never ranked: papers give no digest of their data, and few say w
 # printed: the average as the paper prints it where its columns give another; notes: what must be read with the row.
 CSV_COLUMNS = (
     "tab", "kind", "id", "method", "backbone", "setting", "flags", "seeds", "best_of", "column", "value", "low", "high",
-    "sd", "n", "place", "first", "last", "ties", "source", "printed", "notes",
+    "sd", "n", "place", "first", "last", "ties", "source", "printed", "notes", "over_tasks_low", "over_tasks_high",
 )
 _FIGURES = ("value", "low", "high", "sd")
+_OVER_TASKS = ("over_tasks_low", "over_tasks_high")  # the average's 95 % interval over tasks, in the lead column
 _TEXTS = ("id", "method", "backbone", "column", "source", "notes")
 
 
@@ -107,11 +108,13 @@ def score_rows(board: Board) -> Iterator[dict[str, Any]]:
                 **dict.fromkeys(("column", *_FIGURES, "n")),  # in the order of the columns
                 "place": rank and rank.position, "first": rank and rank.first, "last": rank and rank.last,
                 "ties": rank and rank.ties, "source": row.source, "printed": row.average_printed,
-                "notes": "; ".join([*notes, *_sentences(row)]),
+                "notes": "; ".join([*notes, *_sentences(row)]), **dict.fromkeys(_OVER_TASKS),
             }
+            over = tab.over_tasks(row)
+            of_lead = {**common, **(dict(zip(_OVER_TASKS, (over.low, over.high), strict=True)) if over else {})}
             for column in tab.columns:
                 if (cell := row.cells.get(column)) is not None:
-                    shown = common if column == tab.lead else {**common, "printed": None}
+                    shown = of_lead if column == tab.lead else {**common, "printed": None}
                     yield {**shown, "column": column, **{name: getattr(cell, name) for name in (*_FIGURES, "n")}}
 
 
@@ -121,7 +124,7 @@ def csv_table(board: Board) -> str:
     table = csv.DictWriter(stream, CSV_COLUMNS, lineterminator="\n")
     table.writeheader()
     for row in score_rows(board):
-        figures = {name: _number(row[name], digits[row["tab"]]) for name in _FIGURES}
+        figures = {name: _number(row[name], digits[row["tab"]]) for name in (*_FIGURES, *_OVER_TASKS)}
         texts = {name: _cell(row[name]) for name in _TEXTS}
         table.writerow({**row, **figures, **texts, "printed": _number(row["printed"])})
     return stream.getvalue()

@@ -18,11 +18,12 @@ from stsbench.evaluation.provenance import why_not_repeatable
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.run_file import RUN
 from stsbench.evaluation.schema import Metric
-from stsbench.evaluation.tables import read_behind
+from stsbench.evaluation.tables import read_behind, small_parts_in_words
 from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.board_settings import read_settings
 from stsbench.leaderboard.records.entries import LoadedEntry
+from stsbench.metrics.aggregation import OF_PARTS
 from stsbench.metrics.ranks import letters, rank_intervals
 
 from .board import FLAGS, Board, PairTests, Provenance, Rank, Row, Tab
@@ -138,6 +139,7 @@ def _tabs(
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
             pairs=_pairs(tests[plan.name]) if len(able) > 1 else None,
             better={column: metric_of(first, column).better for column in columns},
+            averaged=tuple(first.protocol.averaged) if lead == AVERAGE else (),
             user_set=first.user_set, form=_form_of(plan) if first.user_set else None,
         ))
     return tabs
@@ -276,6 +278,9 @@ def _row(plan: _Plan, at: int, rank: Rank | None) -> Row:
     notes += _uncommitted(loaded)
     notes += [f"texts are read behind {how}" for how in dict.fromkeys(read_behind(shown).values())]
     notes += [over.left_out] if over.left_out else []
+    if line.setting.aggregation in OF_PARTS:
+        sizes = {f"{task} {part}": cell.n for (task, part), cell in line.subsets.items() if cell.n is not None}
+        notes += filter(None, [small_parts_in_words(sizes)])
     return Row(
         id=loaded.id, kind="measured", method=entry.method, backbone=entry.backbone, setting=entry.setting,
         cells={column: line.cells[column] for column in plan.columns if column in line.cells},
