@@ -12,6 +12,7 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.board import Board, Cell, PromptSpread, Provenance, Row, Tab
 from stsbench.leaderboard.records.paths import BUNDLE
+from stsbench.metrics.inference.tasks import overstated
 
 from .checks import check, safe_link
 from .index_json import SCHEMA, index
@@ -94,7 +95,10 @@ def _over_tasks(tab: Tab, row: Row) -> dict[str, Any]:
     if over is None or over.low is None or over.high is None or over.sd is None:
         return {}
     low, high, sd = (round(number, tab.digits) + 0.0 for number in (over.low, over.high, over.sd))
-    order = [{"id": other.id, "same_order": round(share, 4)} for other, share in tab.neighbours(row)]
+    mean = row.cells[tab.lead].value  # of an average: in points
+    order = [{"id": other.id, "same_order": round(share, 4),
+              **({"overstated": True} if overstated(mean - other.cells[tab.lead].value, share) else {})}
+             for other, share in tab.neighbours(row)]
     return {"tab": tab.id, "n": over.tasks, "low": low, "high": high, "sd": sd, **_filled({"neighbours": order})}
 
 

@@ -147,9 +147,9 @@ class Tab:
         if not self.averaged or row not in ranked:
             return []
         at = ranked.index(row)
-        beside = [(other, difference_over_tasks(self._of_tasks(row), self._of_tasks(other)).same_order)
+        shares = [(other, difference_over_tasks(self._of_tasks(row), self._of_tasks(other)).same_order)
                   for other in ranked[max(at - 1, 0) : at] + ranked[at + 1 : at + 2]]
-        return [(other, share) for other, share in beside if share is not None]
+        return [(other, share) for other, share in shares if share is not None]
 
     def _of_tasks(self, row: Row) -> NDArray[np.float64]:
         return np.array([row.cells[task].value for task in self.averaged])

@@ -8,6 +8,7 @@ from stsbench.comparison.differences import Compared, ComparisonTable
 from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.schema import Metric
 from stsbench.evaluation.tables import SAMPLE
+from stsbench.metrics.inference.tasks import overstated
 from stsbench.metrics.paired import LEVEL
 from stsbench.wording import counted
 
@@ -15,7 +16,6 @@ LIMITS = (
     "Intervals and tests are about other items of the same kind. They do not cover another training seed, or that a "
     "checkpoint was chosen."
 )
-_CLOSE, _SURE = 1.0, 0.7  # points, and a share: between these the share was too high (docs/findings/over-tasks.md)
 _OVER_SEEDS = (
     "Intervals and tests are about other items of the same kind and, for a side of several seeds, other seeds. They do not "
     "cover that a checkpoint was chosen."
@@ -47,7 +47,7 @@ def over_tasks(table: ComparisonTable) -> str:
         return f"{line}."
     first, tasks = _order(average, metric)[0], counted(over.tasks, "such task")
     how = "higher" if metric.better == "neither" else "ahead"
-    close = metric.scale == 100 and abs(over.value) < _CLOSE and over.same_order >= _SURE
+    close = metric.scale == 100 and overstated(over.value, over.same_order)
     caution = " Between encoders less than a point apart this came true less often than it says." if close else ""
     return f"{line}; in {_of_100(over.same_order)} other draws of {tasks} {first} would be {how}.{caution}"
 

@@ -12,6 +12,7 @@ from stsbench.metrics.paired import LEVEL, ROUNDING
 
 Floats = NDArray[np.float64]
 FEWEST_TASKS = 3
+_CLOSE, _SURE = 1.0, 0.7  # points, and a share: docs/findings/over-tasks.md
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,17 @@ def chance_of_same_order(differences: Floats, new: int | None = None) -> float:
 
     scale = float(np.std(differences, ddof=1)) * (1 / count + 1 / (new or count)) ** 0.5
     return float(stdtr(count - 1, mean / scale)) if scale > 0 else 1.0
+
+
+def overstated(points: float, same_order: float) -> bool:
+    """Whether such a chance of the same order came true less often than it says: one of 70 % or more, between published
+    models whose averages are less than a point apart (docs/findings/over-tasks.md).
+
+    >>> from stsbench.metrics.inference.tasks import overstated
+    >>> overstated(0.4, 0.93), overstated(0.4, 0.6), overstated(-3.2, 0.93)
+    (True, False, False)
+    """
+    return abs(points) < _CLOSE and same_order >= _SURE
 
 
 def hierarchical_draws(draws: Floats, resamples: int, seed: int = 0) -> Floats:

@@ -25,6 +25,11 @@ def of_tasks(row):
     return [row.cells[task].value for task in TASKS]
 
 
+def close(row, other, share):
+    near = abs(row.cells["Avg"].value - other.cells["Avg"].value) < 1
+    return {"overstated": True} if near and share >= 0.7 else {}
+
+
 def test_the_interval_is_students_and_published_rows_have_none() -> None:
     for row in TAB.measured:
         over = TAB.over_tasks(row)
@@ -57,7 +62,8 @@ def test_an_entrys_file_holds_them_and_the_first_table_does_not_grow() -> None:
             over, order = TAB.over_tasks(row), TAB.neighbours(row)
             assert [line[key] for key in ("tab", "n", "low", "high", "sd")] == [
                 TAB.id, 7, round(over.low, 2), round(over.high, 2), round(over.sd, 2)]
-            expected = [{"id": other.id, "same_order": round(share, 4)} for other, share in order]
+            expected = [{"id": other.id, "same_order": round(share, 4), **close(row, other, share)}
+                        for other, share in order]
             assert line.get("neighbours", []) == expected
         assert "over_tasks" not in json.loads(before[f"entries/{entry}.json"])
 

@@ -62,8 +62,9 @@ export function rankOverPrompts({ prompts, chance }) {
 export function overTasks(tab, row, { n, low, high, neighbours = [] }, rows, names) {
   const at = (id) => rows.findIndex((other) => other.id === id);
   const kept = neighbours.map(
-    ({ id, same_order: share }) =>
-      `${at(id) < at(row.id) ? "below" : "above"} ${names.get(id) ?? id} in ${Math.min(Math.round(100 * share), 99)}`,
+    ({ id, same_order: share, overstated }) =>
+      `${at(id) < at(row.id) ? "below" : "above"} ${names.get(id) ?? id} in ${Math.min(Math.round(100 * share), 99)}` +
+      (overstated ? " (between rows this close it came true less often)" : ""),
   );
   const order = kept.length ? `; of 100 other draws of ${n} such tasks it would stay ${listed(kept)}` : "";
   return `95 % interval of ${tab.lead} over tasks as well as items: ${span(low, high, tab.digits)}, never used for ranks${order}`;
