@@ -12,6 +12,7 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.board import Board, Cell, PromptSpread, Provenance, Row, Tab
 from stsbench.leaderboard.records.paths import BUNDLE
+from stsbench.metrics.inference.tasks import overstated
 
 from .checks import check, safe_link
 from .index_json import SCHEMA, index
@@ -84,8 +85,21 @@ def entry_shard(entry: Provenance, rows: Sequence[tuple[Tab, Row]]) -> dict[str,
     return {
         "schema_version": SCHEMA, "id": entry.id, "name": entry.name, "note": entry.note, "recipe": entry.recipe,
         "runs": [{name: run[name] for name in sorted(run)} for run in entry.runs], "parts": _parts(rows),
-        **_filled({"prompts": list(entry.prompts)}),
+        **_filled({"prompts": list(entry.prompts), "over_tasks": list(filter(None, [_over_tasks(*row) for row in rows]))}),
     }
+
+
+def _over_tasks(tab: Tab, row: Row) -> dict[str, Any]:
+    """The interval of a row's average over tasks, and with which neighbours its order would survive; {} without one."""
+    over = tab.over_tasks(row)
+    if over is None or over.low is None or over.high is None or over.sd is None:
+        return {}
+    low, high, sd = (round(number, tab.digits) + 0.0 for number in (over.low, over.high, over.sd))
+    mean = row.cells[tab.lead].value  # of an average: in points
+    order = [{"id": other.id, "same_order": round(share, 4),
+              **({"overstated": True} if overstated(mean - other.cells[tab.lead].value, share) else {})}
+             for other, share in tab.neighbours(row)]
+    return {"tab": tab.id, "n": over.tasks, "low": low, "high": high, "sd": sd, **_filled({"neighbours": order})}
 
 
 def rows_of(board: Board) -> dict[str, list[tuple[Tab, Row]]]:

@@ -37,9 +37,10 @@ NEVER_RANKED = "never ranked: papers give no digest of their data, and few say w
 CSV_COLUMNS = (
     "tab", "kind", "id", "method", "backbone", "setting", "flags", "seeds", "best_of", "column", "value", "low", "high",
     "sd", "n", "place", "first", "last", "ties", "tier", "source", "printed", "notes",
-    "title",
+    "over_tasks_low", "over_tasks_high", "title",
 )
 _FIGURES = ("value", "low", "high", "sd")
+_OVER_TASKS = ("over_tasks_low", "over_tasks_high")  # the average's 95 % interval over tasks, in the lead column
 _TEXTS = ("id", "method", "backbone", "column", "source", "notes", "title")
 
 
@@ -113,11 +114,14 @@ def score_rows(board: Board) -> Iterator[dict[str, Any]]:
                 **dict.fromkeys(("column", *_FIGURES, "n")),  # in the order of the columns
                 "place": rank and rank.position, "first": rank and rank.first, "last": rank and rank.last,
                 "ties": rank and rank.ties, "tier": rank and rank.tier, "source": row.source, "printed": row.average_printed,
-                "notes": "; ".join([*notes, *_sentences(row)]), "title": tab.title,
+                "notes": "; ".join([*notes, *_sentences(row)]), **dict.fromkeys(_OVER_TASKS),
+                "title": tab.title,
             }
+            over = tab.over_tasks(row)
+            of_lead = {**common, **(dict(zip(_OVER_TASKS, (over.low, over.high), strict=True)) if over else {})}
             for column in tab.columns:
                 if (cell := row.cells.get(column)) is not None:
-                    shown = common if column == tab.lead else {**common, "printed": None}
+                    shown = of_lead if column == tab.lead else {**common, "printed": None}
                     yield {**shown, "column": column, **{name: getattr(cell, name) for name in (*_FIGURES, "n")}}
 
 
@@ -127,7 +131,7 @@ def csv_table(board: Board) -> str:
     table = csv.DictWriter(stream, CSV_COLUMNS, lineterminator="\n")
     table.writeheader()
     for row in score_rows(board):
-        figures = {name: _number(row[name], digits[row["tab"]]) for name in _FIGURES}
+        figures = {name: _number(row[name], digits[row["tab"]]) for name in (*_FIGURES, *_OVER_TASKS)}
         texts = {name: _cell(row[name]) for name in _TEXTS}
         table.writerow({**row, **figures, **texts, "printed": _number(row["printed"])})
     return stream.getvalue()

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.evaluation.schema import Better
+from stsbench.metrics.inference.tasks import OverTasks, difference_over_tasks, mean_over_tasks
 
 Number = float | None
 
@@ -131,11 +132,32 @@ class Tab:
     user_set: str = ""  # the name of the user's file or folder that all rows were measured on
     language: str = ""  # in words, of a table of mteb's sets in one: "Korean", "English and German", "All languages"
     finer: Mapping[str, int] = field(default_factory=dict)  # column -> decimals, of those shown with more than `digits`
+    averaged: tuple[str, ...] = ()  # the tasks that the lead averages; () where it is no average
     form: str | None = None  # what sets it apart from tabs of the same metric and aggregation; None: as its title says
 
     def digits_in(self, column: str) -> int:
         """Decimals that a column is shown with."""
         return self.finer.get(column, self.digits)
+
+    def over_tasks(self, row: Row) -> OverTasks | None:
+        """A measured row's average with its interval where the tasks are a sample, too; None where there is no average."""
+        if not self.averaged or row.kind != "measured" or not {self.lead, *self.averaged} <= row.cells.keys():
+            return None
+        return mean_over_tasks(self._of_tasks(row))
+
+    def neighbours(self, row: Row) -> list[tuple[Row, float]]:
+        """The ranked rows next above and next below a ranked row, and how likely their order would survive another draw of
+        as many tasks; without those of the same average."""
+        ranked = [other for other in self.measured if other.rank]
+        if not self.averaged or row not in ranked:
+            return []
+        at = ranked.index(row)
+        shares = [(other, difference_over_tasks(self._of_tasks(row), self._of_tasks(other)).same_order)
+                  for other in ranked[max(at - 1, 0) : at] + ranked[at + 1 : at + 2]]
+        return [(other, share) for other, share in shares if share is not None]
+
+    def _of_tasks(self, row: Row) -> NDArray[np.float64]:
+        return np.array([row.cells[task].value for task in self.averaged])
 
     def lower(self, column: str) -> bool:
         """Whether a smaller score in that column is a better one."""

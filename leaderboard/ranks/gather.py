@@ -19,12 +19,13 @@ from stsbench.evaluation.provenance import why_not_repeatable
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.run_file import RUN
 from stsbench.evaluation.schema import Metric
-from stsbench.evaluation.tables import read_behind
+from stsbench.evaluation.tables import read_behind, small_parts_in_words
 from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.board_settings import read_settings
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.leaderboard.records.overlap import overlap_of
+from stsbench.metrics.aggregation import OF_PARTS
 from stsbench.metrics.inference.tiers import tiers
 from stsbench.metrics.ranks import letters, rank_intervals
 
@@ -144,6 +145,7 @@ def _tabs(
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
             pairs=_pairs(tests[plan.name]) if len(able) > 1 else None,
             better={column: metric_of(first, column).better for column in columns},
+            averaged=tuple(first.protocol.averaged) if lead == AVERAGE else (),
             user_set=first.user_set, language=first.language, form=_form_of(plan) if first.part else None,
         ))
     return tabs
@@ -308,6 +310,9 @@ def _row(plan: _Plan, at: int, rank: Rank | None) -> Row:
                          and item.record.data.digest in line.digests.values())
     flags = {*flags_of(loaded), *(["shared-texts"] if overlap.shared else [])}
     notes += overlap.sentences()
+    if line.setting.aggregation in OF_PARTS:
+        sizes = {f"{task} {part}": cell.n for (task, part), cell in line.subsets.items() if cell.n is not None}
+        notes += filter(None, [small_parts_in_words(sizes)])
     return Row(
         id=loaded.id, kind="measured", method=entry.method, backbone=entry.backbone, setting=entry.setting,
         cells={column: line.cells[column] for column in plan.columns if column in line.cells},

@@ -38,6 +38,7 @@ from stsbench.evaluation.plan import words_of
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.run_file import run_folders
+from stsbench.evaluation.tables import part_sizes, small_parts_in_words
 from stsbench.metrics.inference.equivalence import Equivalence, equivalence, equivalence_over_seeds
 from stsbench.metrics.paired import Difference, holm, paired_difference
 from stsbench.metrics.seeds import difference_over_seeds, uneven
@@ -232,7 +233,14 @@ def _table(
     unknown = dict.fromkeys(pair[0][0].set_id for pair, _, _ in items if not pair[0][0].record.data.known)
     named = first.record, items[0][0][1][0].record
     return ComparisonTable(setting, named, tuple(rows), average, no_test, aside, tuple(unknown),
-                           tuple(rows[i] for i in noisy), margin)
+                           tuple(rows[i] for i in noisy), margin,
+                           small_parts=small_parts_in_words(part_sizes(_scores_of(items))))
+
+
+def _scores_of(items: Sequence[tuple[Sides, ScoreRow, ScoreRow]]) -> list[ScoreRow]:
+    """The rows that are compared, and those of their tasks' parts."""
+    return [row for pair, one, _ in items for row in pair[0][0].record.scores
+            if row.metric == one.metric and (row.subset is not None or row.aggregation == one.aggregation)]
 
 
 def _difference(a: Floats, b: Floats, drawn: Drawn | None, paired: bool) -> Difference:

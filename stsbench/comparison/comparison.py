@@ -168,6 +168,7 @@ def _table_json(table: ComparisonTable) -> dict[str, Any]:
         **setting, "rows": list(map(_row_json, table.rows)), "average": _row_json(table.average) if table.average else None,
         "no_test": table.no_test or None, "unknown_data": list(table.unknown), "sentence": sentence(table),
         "uneven_seeds": unevenness(table) or None,
+        "over_tasks": asdict(table.over_tasks) if table.over_tasks else None, "small_parts": table.small_parts or None,
     }
 
 

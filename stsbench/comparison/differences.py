@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from stsbench.comparison.comparability import Setting
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.schema import Metric
 from stsbench.metrics.inference.equivalence import Equivalence, Verdict, verdict
 from stsbench.metrics.inference.power import detectable_difference
+from stsbench.metrics.inference.tasks import OverTasks, difference_over_tasks
 from stsbench.metrics.paired import LEVEL, Difference
 from stsbench.wording import counted
 
@@ -73,6 +76,7 @@ class ComparisonTable:
     uneven: tuple[Compared, ...]
     margin: float | None = None
     no_margin: str = ""
+    small_parts: str = ""  # a sentence on the parts of its averages that are too small to rank by
 
     @property
     def metric(self) -> Metric:
@@ -83,6 +87,14 @@ class ComparisonTable:
     def noun(self) -> str:
         """What its rows are: "task" or "subset"."""
         return "subset" if all(row.subset for row in self.rows) else "task"
+
+    @property
+    def over_tasks(self) -> OverTasks | None:
+        """The average's difference where the tasks are a sample, too; None without an average."""
+        if self.average is None:
+            return None
+        a, b = np.array([(row.a, row.b) for row in self.rows if row.subset is None]).T
+        return difference_over_tasks(a, b)
 
     @property
     def named(self) -> list[tuple[str, Compared]]:

@@ -10,6 +10,7 @@ from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.schema import Metric
 from stsbench.evaluation.tables import SAMPLE
 from stsbench.metrics.inference.few_items import Measurement, few_items
+from stsbench.metrics.inference.tasks import overstated
 from stsbench.metrics.paired import LEVEL
 from stsbench.wording import counted
 
@@ -32,7 +33,8 @@ def notes(table: ComparisonTable) -> list[str]:
     """What stands below a table: its sentence, and what must be known of its data and its seeds."""
     names = ", ".join(table.unknown)
     data = f"Data differ from the catalog: {names}. The same in A and B, comparable with nothing else." if names else ""
-    return list(filter(None, [sentence(table), table.no_margin, few(table), data, unevenness(table)]))
+    lines = [sentence(table), table.no_margin, over_tasks(table), few(table), table.small_parts, data, unevenness(table)]
+    return list(filter(None, lines))
 
 
 def few(table: ComparisonTable) -> str:
@@ -44,6 +46,29 @@ def few(table: ComparisonTable) -> str:
                     points=metric.scale == 100, digits=metric.digits)
         for name, row, low, high in rows
     ], differences=True)
+
+
+def over_tasks(table: ComparisonTable) -> str:
+    """The average's interval over tasks, and how often its order would survive; "" without an average or a difference."""
+    over, average, metric = table.over_tasks, table.average, table.metric
+    if over is None or average is None or not (over.value or over.sd):
+        return ""
+    if over.low is None or over.high is None:
+        return f"Over tasks, too: no interval, for {over.why}."
+    digits = metric.digits
+    line = f"Over tasks, too: A - B, 95 % interval {over.low:z.{digits}f} to {over.high:z.{digits}f}"
+    if over.same_order is None:
+        return f"{line}."
+    first, tasks = _order(average, metric)[0], counted(over.tasks, "such task")
+    how = "higher" if metric.better == "neither" else "ahead"
+    close = metric.scale == 100 and overstated(over.value, over.same_order)
+    caution = " Between encoders less than a point apart this came true less often than it says." if close else ""
+    return f"{line}; in {_of_100(over.same_order)} other draws of {tasks} {first} would be {how}.{caution}"
+
+
+def _of_100(share: float) -> str:
+    """"94 of 100": what is not certain is not shown as such."""
+    return "more than 99 of 100" if 0.995 <= share < 1 else f"{100 * share:.0f} of 100"
 
 
 def unevenness(table: ComparisonTable) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,13 @@ from stsbench.encoders.roles import reading_in_words
 from stsbench.evaluation.plan import changed_settings, metric_of, presets
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record, ScoreRow, Scores
+from stsbench.metrics.aggregation import FEWEST_ITEMS, OF_PARTS, small_parts
 from stsbench.metrics.inference.few_items import Measurement, few_items
-from stsbench.wording import csv_cell
+from stsbench.wording import counted, csv_cell
 
 ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV columns behind those of a row
 SAMPLE = "sample data: not comparable with published numbers"
+_LISTED = 8  # names that a sentence holds
 AVERAGES = {"Avg": "of two-decimal scores, as papers print it", "Avg-full": "full precision"}
 
 
@@ -131,6 +133,8 @@ def remarks(result: Scores) -> list[str]:
     unknown = list(dict.fromkeys(record.data.id for record in result.records if not record.data.known))
     if unknown:
         lines.append(f"* Data differ from the catalog: {', '.join(unknown)}. Not comparable with other results.")
+    lines += [line for label in dict.fromkeys(row.protocol for row in result.rows if not is_sample(result))
+              if (line := small_parts_in_words(part_sizes([row for row in result.rows if row.protocol == label])))]
     lines += [f"{label}, texts read behind: {how}" for label, how in read_behind(result.records).items()]
     lines += _few(result)
     if is_sample(result):
@@ -155,6 +159,28 @@ def _few(result: Scores) -> list[str]:
         start = f"{label}: " if len(labels) > 1 else ""
         lines += [start + line for some in by_scale.values() if (line := few_items(some))]
     return lines
+
+
+def part_sizes(rows: Sequence[ScoreRow]) -> dict[str, int]:
+    """The parts that an average of parts (`mean`, `wmean`) counts, with their items. rows: of one protocol."""
+    averaged = {(row.task, row.metric) for row in rows if row.subset is None and row.aggregation in OF_PARTS}
+    sizes: dict[str, int] = {}
+    for row in rows:
+        if row.subset is not None and (row.task, row.metric) in averaged:
+            sizes.setdefault(f"{row.task} {row.subset}", row.n)
+    return sizes
+
+
+def small_parts_in_words(sizes: Mapping[str, int]) -> str:
+    """A sentence on those of an average's parts that are too small to rank by; "" where there is none. sizes: part -> its
+    items."""
+    small = small_parts(sizes)
+    if not small:
+        return ""
+    first, *more = small.items()
+    listed = ", ".join([f"{first[0]}: {counted(first[1], 'item')}", *(f"{part}: {n}" for part, n in more[: _LISTED - 1])])
+    others = f" and {counted(len(small) - _LISTED, 'other')}" if len(small) > _LISTED else ""
+    return f"{listed}{others}, too few to rank by (under {FEWEST_ITEMS}); the average of parts counts them as published."
 
 
 def read_behind(records: Iterable[Record]) -> dict[str, str]:

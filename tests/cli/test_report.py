@@ -61,6 +61,20 @@ def rows_of(*rows, protocol="p"):
     return Result(Path("none"), summaries=[ScoreRow(protocol=protocol, **dict(zip(keys, row, strict=True))) for row in rows])
 
 
+def test_parts_too_small_to_rank_by_are_named_below_the_tables(capsys):
+    def rows(how):
+        keys = {"protocol": "mteb", "task": "STS22", "metric": "spearman", "value": 50.0}
+        parts = [ScoreRow(**keys, subset=name, n=n) for name, n in (("en", 197), ("fr-pl", 8), ("de-pl", 49), ("es", 50))]
+        return Result(Path("none"), summaries=[ScoreRow(**keys, aggregation=how, n=304), *parts])
+
+    said = ("STS22 fr-pl: 8 items, STS22 de-pl: 49, too few to rank by (under 50); the average of parts counts them as "
+            "published.")
+    assert said in remarks(rows("mean")) and said in remarks(rows("wmean"))
+    assert not [line for line in remarks(rows("all")) if "too few" in line]
+    print_scores(rows("mean"))
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
 def test_csv_is_every_row_at_full_precision(result):
     rows = list(csv.DictReader(io.StringIO(as_csv(result))))
     assert len(rows) == len(result.rows) and list(rows[0]) == [*ScoreRow.model_fields, *ORIGIN]

@@ -36,7 +36,7 @@ def test_the_frame_holds_what_the_csv_holds():
             value = row[name]
             if text == "":
                 assert value is None or value != value or value == "", name
-            elif name in ("value", "low", "high", "sd", "printed"):
+            elif name in ("value", "low", "high", "sd", "printed", "over_tasks_low", "over_tasks_high"):
                 assert value == pytest.approx(float(text), abs=1e-6), name
             elif name in ("seeds", "best_of", "n", "place", "first", "last", "tier"):
                 assert value == int(text), name

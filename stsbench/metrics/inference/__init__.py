@@ -1,1 +1,1 @@
-"""What a test concludes: power, results of few items, practical equality, and which of many scores stand in one tier."""
+"""What a test concludes: power, results of few items, practical equality, tiers, and what other tasks would show."""

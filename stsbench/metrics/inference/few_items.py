@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stsbench.metrics.aggregation import FEWEST_ITEMS
 from stsbench.metrics.inference.field import typical_ratio
 from stsbench.metrics.inference.power import detectable_difference
 from stsbench.wording import counted
 
-FEWEST, WIDEST = 50, 10.0  # items, and points that half a 95 % interval may be wide, from which on nothing is said
+WIDEST = 10.0  # points that half a 95 % interval may be wide before something is said
 _LISTED = 8  # names that a sentence holds
 _NORMAL = 1.959963984540054  # half a 95 % interval, in standard errors
 
@@ -32,7 +33,7 @@ class Measurement:
     @property
     def few(self) -> bool:
         """Whether it has fewer than 50 items, or a 95 % interval that reaches more than 10 points either way."""
-        return self.n < FEWEST or (self.points and self.half is not None and self.half > WIDEST)
+        return self.n < FEWEST_ITEMS or (self.points and self.half is not None and self.half > WIDEST)
 
 
 def likely_detectable(half: float) -> float:

@@ -42,6 +42,21 @@ def test_alike_is_one_tab_and_its_numbers_are_the_records(board, runs):
     assert ("STS12", "MSRpar") in row.subsets and row.flags == ("nli",)
 
 
+def test_an_average_names_its_tasks_and_marks_parts_too_small_to_rank_by(board):
+    found = board(letters=(["letters"], LETTERS))
+    means = [tab(found, f"sts-spearman-{how}-sample") for how in ("mean", "wmean")]
+    pooled = tab(found, "sts-spearman-all-sample")
+    assert [made.averaged for made in (*means, pooled)] == [made.columns[:7] for made in (*means, pooled)]
+    assert not any(made.averaged for made in found.tabs if made.lead != "Avg")
+    values = [pooled.measured[0].cells[task].value for task in pooled.averaged]
+    over = pooled.over_tasks(pooled.measured[0])
+    assert (over.low, over.high) == pytest.approx(stats.ttest_1samp(values, 0).confidence_interval())
+    for made in means:  # marked, and ranked as before
+        mark, = [mark for mark in made.measured[0].marks if "too few to rank by" in mark]
+        assert mark.startswith("STS12 ") and made.measured[0].rank.position == 1
+    assert not any("too few" in mark for mark in pooled.measured[0].marks)
+
+
 def test_ranks_are_bounded_by_significant_differences(board):
     found = board(letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS), twin=(["noisy-2"], LETTERS))
     rows = {row.id: row for row in tab(found, "sts-spearman-all-sample").measured}

@@ -8,7 +8,7 @@ const CODE = ["command", "fingerprint", "revision", "git", "records", "recipe"];
 const LONG = 6; // lines before they are folded
 
 /** The content of an opened row, at once; what is loaded for it comes in when it is there. */
-export function details(tab, row, index) {
+export function details(tab, row, index, rows = [], names = new Map()) {
   const facts = [];
   const fact = (name, ...said) => facts.push(h("dt", {}, name), h("dd", {}, ...said));
   fact("rank", rankWords(tab, row));
@@ -34,7 +34,7 @@ export function details(tab, row, index) {
   if (row.source) fact("source", row.source, row.link ? [" ", link(row.link, "paper")] : []);
   if (row.card) fact("model card", link(row.card, row.card));
   const box = h("div", { class: "details" }, h("dl", {}, facts), scoreTable(tab, row));
-  if (row.entry) box.append(behind(tab, row));
+  if (row.entry) box.append(behind(tab, row, rows, names));
   return box;
 }
 
@@ -66,6 +66,18 @@ export function overPrompts(tab, { n, mean, sd, lowest, highest }) {
 /** The interval of a rank over prompts and items, and the chance of being first. */
 export function rankOverPrompts({ prompts, chance }) {
   return `95 % interval ${interval(...prompts)}, over items and over the prompts that each row which has some draws from its own; first in ${percent(chance)} of the draws, by the scores alone`;
+}
+
+/** The interval of the average over tasks, and on which side of its neighbours the row would stay with other tasks. */
+export function overTasks(tab, row, { n, low, high, neighbours = [] }, rows, names) {
+  const at = (id) => rows.findIndex((other) => other.id === id);
+  const kept = neighbours.map(
+    ({ id, same_order: share, overstated }) =>
+      `${at(id) < at(row.id) ? "below" : "above"} ${names.get(id) ?? id} in ${Math.min(Math.round(100 * share), 99)}` +
+      (overstated ? " (between rows this close it came true less often)" : ""),
+  );
+  const order = kept.length ? `; of 100 other draws of ${n} such tasks it would stay ${listed(kept)}` : "";
+  return `95 % interval of ${tab.lead} over tasks as well as items: ${span(low, high, tab.digits)}, never used for ranks${order}`;
 }
 
 function scoreTable(tab, row) {
@@ -116,12 +128,14 @@ function table(caption, heads, lines, digits) {
 }
 
 /** What the entry's own file holds. */
-function behind(tab, row) {
+function behind(tab, row, rows, names) {
   const box = h("div", { class: "behind", "aria-busy": "true" }, h("p", {}, "Loading its provenance."));
   load(`entries/${row.entry}`)
     .then((entry) => {
       box.removeAttribute("aria-busy");
+      const over = entry.over_tasks?.find((each) => each.tab === tab.id);
       const facts = [
+        ["over tasks", over && overTasks(tab, row, over, rows, names)],
         ["note", entry.note],
         ["recipe", entry.recipe],
       ].filter(([, value]) => value);

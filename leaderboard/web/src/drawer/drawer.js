@@ -47,7 +47,7 @@ export class Drawer {
         : [
             h("p", { class: "about" }, `${one.backbone}${one.backbone ? ". " : ""}${tab.title}: ${tab.about}`),
             this.picker(rows, one, names),
-            details(tab, one, index),
+            details(tab, one, index, rows, names),
           ]),
     );
     if (!this.element.open) this.element.showModal();

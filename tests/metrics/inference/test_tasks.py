@@ -1,0 +1,100 @@
+"""Intervals over tasks: scipy's t interval, a naive loop, closed forms, and small simulations of what they promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from stsbench.errors import StsbenchError
+from stsbench.metrics.bootstrap import interval
+from stsbench.metrics.inference.tasks import (
+    OverTasks,
+    chance_of_same_order,
+    difference_over_tasks,
+    hierarchical_draws,
+    mean_over_tasks,
+)
+
+A, B = np.array([72.4, 80.6, 75.6, 85.4, 79.0, 82.0, 77.2]), np.array([75.1, 76.5, 71.5, 75.3, 73.6, 73.5, 70.5])
+
+
+def test_the_interval_is_scipys() -> None:
+    over = mean_over_tasks(A)
+    assert (over.low, over.high) == pytest.approx(stats.ttest_1samp(A, 0).confidence_interval())
+    assert over == OverTasks(7, pytest.approx(A.mean()), pytest.approx(stats.tstd(A)), over.low, over.high)
+    paired = difference_over_tasks(A, B)
+    assert (paired.low, paired.high) == pytest.approx(stats.ttest_rel(A, B).confidence_interval())
+    assert difference_over_tasks(B, A).high == pytest.approx(-paired.low)
+
+
+def test_the_chance_of_the_same_order_is_that_of_a_prediction_by_hand() -> None:
+    gaps = A - B
+    posterior = np.random.default_rng(1)  # of mean and variance without knowledge beforehand, then seven new tasks each
+    variance = 6 * gaps.var(ddof=1) / posterior.chisquare(6, 200_000)
+    mean = gaps.mean() + np.sqrt(variance / 7) * posterior.standard_normal(200_000)
+    for new in (7, 3):
+        another = mean + np.sqrt(variance / new) * posterior.standard_normal(200_000)
+        assert chance_of_same_order(gaps, new) == pytest.approx((another > 0).mean(), abs=0.002)
+    assert chance_of_same_order(-gaps) == chance_of_same_order(gaps) == difference_over_tasks(A, B).same_order
+    assert chance_of_same_order(np.full(3, -2.0)) == 1.0
+
+
+def test_no_order_and_too_few_tasks_have_none() -> None:
+    same = difference_over_tasks(A, A + 1e-12)  # rounding has no sign
+    assert (same.value, same.low, same.high, same.same_order) == (0, 0, 0, None)
+    assert difference_over_tasks(np.array([1.0, 2, 3]), np.array([2.0, 1, 3])).same_order is None
+    two = mean_over_tasks(A[:2])
+    assert (two.value, two.low, two.sd) == (pytest.approx(76.5), None, None)
+    assert two.why == "2 tasks cannot show how much tasks differ: 3 are needed"
+    assert difference_over_tasks(A[:1], B[:1]).why.startswith("1 task cannot")
+
+
+def test_what_is_no_score_a_task_is_refused() -> None:
+    for scores in (np.array([[1.0, 2]]), np.array([]), np.array([1.0, np.nan])):
+        with pytest.raises(StsbenchError, match="one finite score a task is needed"):
+            mean_over_tasks(scores)
+    with pytest.raises(StsbenchError, match="7 and of 6 tasks"):
+        difference_over_tasks(A, B[:6])
+    for gaps in (np.array([1.0, 2]), np.array([-1.0, 0, 1])):
+        with pytest.raises(StsbenchError, match="a mean that is not 0"):
+            chance_of_same_order(gaps)
+
+
+def test_the_hierarchical_bootstrap_is_a_naive_loop() -> None:
+    draws, rng = np.random.default_rng(3).normal(size=(4, 50)), np.random.default_rng(9)
+    tasks = rng.integers(0, 4, size=(30, 4))
+    items = rng.integers(0, 50, size=(30, 4))
+    naive = [sum(draws[task][item] for task, item in zip(*one, strict=True)) / 4 for one in zip(tasks, items, strict=True)]
+    assert hierarchical_draws(draws, 30, 9).tolist() == pytest.approx(naive)
+
+
+def test_the_hierarchical_bootstraps_variance_is_the_closed_form() -> None:
+    draws = A[:, None] + np.array([0.5, 1, 2, 0.1, 1, 1, 3])[:, None] * np.random.default_rng(4).standard_normal((7, 500))
+    expected = (draws.mean(axis=1).var() + draws.var(axis=1).mean()) / 7  # of tasks by t, not t - 1; of items once more
+    assert hierarchical_draws(draws, 100_000).var() == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("noise", [0.2, 3.0])
+def test_students_interval_covers_and_the_bootstraps_does_not(noise: float) -> None:
+    rng, rounds = np.random.default_rng(11), 600
+    hits = np.zeros(2)
+    for number in range(rounds):
+        scores = rng.standard_normal(3) + noise * rng.standard_normal(3)
+        over = mean_over_tasks(scores)
+        drawn = interval(hierarchical_draws(scores[:, None] + noise * rng.standard_normal((3, 200)), 200, number))
+        hits += [over.low <= 0 <= over.high, drawn[0] <= 0 <= drawn[1]]
+    spread = 3 * (0.95 * 0.05 / rounds) ** 0.5
+    assert abs(hits[0] / rounds - 0.95) < spread
+    assert hits[1] / rounds < 0.85 or noise > 1  # noise of items, counted twice, hides that tasks are counted too little
+
+
+@pytest.mark.parametrize(("spread", "honest"), [(2.0, True), (0.0, False)])
+def test_the_chance_comes_true_where_encoders_differ_and_not_where_they_are_equal(spread: float, honest: bool) -> None:
+    rng = np.random.default_rng(12)
+    truth = spread * rng.standard_normal((4000, 1))
+    one, other = (truth + rng.standard_normal((4000, 7)) for _ in range(2))
+    predicted = np.array([chance_of_same_order(row) for row in one]).mean()
+    kept = (np.sign(one.mean(axis=1)) == np.sign(other.mean(axis=1))).mean()
+    assert bool(abs(predicted - kept) < 0.03) is honest
+    assert honest or (predicted > 0.65 and kept < 0.53)
