@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OUTER = ("protocols", "methods", "leaderboard")
 # Rooms of the core: a file imports from its own room and from rooms that stand before it. "" is the core's root.
 CORE = (
-    "", "display", "metrics", "metrics.thresholds", "probes", "data.sets", "data.fetch", "data.text", "data.own",
+    "", "display", "metrics", "metrics.thresholds", "metrics.inference", "probes", "data.sets", "data.fetch", "data.text", "data.own",
     "data.perturb",
     "encoders", "encoders.cache", "encoders.quantise", "encoders.parallel", "encoders.store", "encoders.post",
     "encoders.post.flow", "encoders.forward", "encoders.prompt", "encoders.decoders", "encoders.transformer",
@@ -31,7 +31,7 @@ CORE = (
     "cli.comparison",
 )
 # Rooms of the board, which may import the core, too.
-BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.imports", "leaderboard.ranks",
+BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.mteb", "leaderboard.imports", "leaderboard.ranks",
          "leaderboard.page", "leaderboard.identify", "leaderboard.reproduce", "leaderboard")
 MOST = 16  # modules that a reader meets in one room
 

@@ -15,14 +15,15 @@ from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.leaderboard.mteb.results import FOLDER, SOURCE, TABLE, Score, Source, source_yaml, table_bytes, wanted
 
-REPOSITORY = "https://github.com/embeddings-benchmark/results"
+from .mteb import REPOSITORY, Import
+
 LICENCE = "CC0-1.0"
 NAMES = ("cosine_spearman", "main_score")  # of a score, in the order of preference: mteb prints the same under both
 SCHEMA = ("model", "revision", "task", "split", "subset", "metric", "value", "mteb_version", "dataset_revision")
 
 
-def import_table(board: Path, source: Path, commit: str | None = None, date: str | None = None) -> tuple[Path, ...]:
-    """Write as_published/mteb_sts.tsv.gz and source.yaml of a board; returns the files that changed.
+def import_table(board: Path, source: Path, commit: str | None = None, date: str | None = None) -> Import:
+    """Write as_published/mteb_sts.tsv.gz and source.yaml of a board; returns which changed.
 
     source: the clone's folder, or a table with the columns of SCHEMA (.tsv or .tsv.gz). commit, date: of the repository, as
     git says them of a clone; a table needs both. Raises StsbenchError, one line, for whatever is not such a source.
@@ -46,7 +47,7 @@ def import_table(board: Path, source: Path, commit: str | None = None, date: str
     for path in changed:
         with atomic_write(path, "wb") as stream:
             stream.write(made[path])
-    return tuple(changed)
+    return Import(tuple(changed), tuple(path for path in made if path not in changed), ())
 
 
 def _of_table(path: Path) -> Iterator[Score]:

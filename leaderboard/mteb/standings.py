@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -79,6 +79,19 @@ class Separated:
 
 
 @dataclass(frozen=True)
+class MeasuredHere:
+    """An entry of the board that measures a published model. scores: task -> score x 100, of MTEB's seven tasks."""
+
+    entry: str
+    model: str
+    scores: Mapping[str, float]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.scores.values()) / len(self.scores)
+
+
+@dataclass(frozen=True)
 class AsPublished:
     """The rows of all seven tasks, best first, with their standings (None for a row that is not ranked)."""
 
@@ -88,7 +101,7 @@ class AsPublished:
     shared: SharedErrors | None
     check: Check | None
     source: Source
-    measured_here: dict[str, str]
+    measured_here: tuple[MeasuredHere, ...]
 
     @property
     def ranked(self) -> int:
@@ -99,9 +112,13 @@ class AsPublished:
         return [row for row, at in zip(self.rows, self.standings, strict=True) if at and at.tier == number]
 
 
-def as_published(published: Published, measured: Floats | None = None, draws: Floats | None = None) -> AsPublished:
+def as_published(
+    published: Published, measured: Floats | None = None, draws: Floats | None = None,
+    measured_here: Sequence[MeasuredHere] = (),
+) -> AsPublished:
     """The board of published rows. measured: (m, 7) correlations of rows whose items are known, on the same tasks; draws:
-    (m, 7, resamples) of them, which share their resamples: for how much errors correlate, and for the check."""
+    (m, 7, resamples) of them, which share their resamples: for how much errors correlate, and for the check.
+    measured_here: the entries that measure one of these models."""
     rows = seven_task_rows(published.scores)
     scores = score_matrix(rows)
     able = np.flatnonzero([not row.unranked for row in rows])
@@ -112,7 +129,7 @@ def as_published(published: Published, measured: Floats | None = None, draws: Fl
     some, separated = standings(scores[able], shared)
     by_row = dict(zip(able.tolist(), some, strict=True))
     return AsPublished(rows, tuple(by_row.get(i) for i in range(len(rows))), tuple(separated), shared, check,
-                       published.source, published.measured_here)
+                       published.source, tuple(measured_here))
 
 
 def score_matrix(rows: Sequence[PublishedRow]) -> Floats:
