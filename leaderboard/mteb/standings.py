@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from stsbench.metrics.inference.over_tasks import different_over_tasks
 from stsbench.metrics.inference.spearman_error import mean_difference_error
-from stsbench.metrics.paired import LEVEL
 from stsbench.metrics.ranks import rank_intervals
 
+from .languages import Language, languages
+from .over_items import critical
 from .results import ITEMS, Published, Source
 from .rows import PublishedRow, seven_task_rows
 from .tiers import tiers
@@ -102,6 +102,7 @@ class AsPublished:
     check: Check | None
     source: Source
     measured_here: tuple[MeasuredHere, ...]
+    languages: tuple[Language, ...]
 
     @property
     def ranked(self) -> int:
@@ -129,7 +130,7 @@ def as_published(
     some, separated = standings(scores[able], shared)
     by_row = dict(zip(able.tolist(), some, strict=True))
     return AsPublished(rows, tuple(by_row.get(i) for i in range(len(rows))), tuple(separated), shared, check,
-                       published.source, tuple(measured_here))
+                       published.source, tuple(measured_here), languages(published.scores))
 
 
 def score_matrix(rows: Sequence[PublishedRow]) -> Floats:
@@ -177,7 +178,7 @@ def checked(scores: Floats, draws: Floats, shared: SharedErrors) -> Check:
     gaps = np.abs(scores.mean(axis=1)[one] - scores.mean(axis=1)[other])
     means = draws.mean(axis=1)
     spread = (means[one] - means[other]).std(axis=1, ddof=1)
-    differ = gaps > _critical(1) * spread
+    differ = gaps > critical(1) * spread
     verdicts = [_over_items(scores, value)[0][one, other] for value in (shared.low, shared.high)]
     sure, never = verdicts[0] & verdicts[1], ~verdicts[0] & ~verdicts[1]
     tasks = different_over_tasks(scores).pairs[one, other]
@@ -188,11 +189,7 @@ def _over_items(scores: Floats, shared: float) -> tuple[Bools, Bools]:
     """bool (r, r) twice: pairs that differ by themselves, and in the test of a row's pairs together (Bonferroni)."""
     errors = mean_difference_error(scores, _items(), shared)
     gaps = np.abs(scores.mean(axis=1)[:, None] - scores.mean(axis=1)[None, :])
-    return gaps > _critical(1) * errors, gaps > _critical(max(len(scores) - 1, 1)) * errors
-
-
-def _critical(tests: int) -> float:
-    return float(norm.isf((1 - LEVEL) / 2 / tests))
+    return gaps > critical(1) * errors, gaps > critical(max(len(scores) - 1, 1)) * errors
 
 
 def _items() -> Floats:

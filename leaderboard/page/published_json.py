@@ -13,7 +13,7 @@ from .index_json import SCHEMA
 
 ID, TITLE = "mteb-as-published", "MTEB, as published"
 DIGITS = 4  # of a score x 100: two more than are shown, as in other tables
-FILE = f"published/{ID}"
+FILE, BY_LANGUAGE = f"published/{ID}", "published/mteb-by-language"
 
 
 def published_index(published: AsPublished) -> dict[str, Any]:
@@ -21,6 +21,7 @@ def published_index(published: AsPublished) -> dict[str, Any]:
     by_model = {row.model: row for row in published.rows}
     return {
         "id": ID, "title": TITLE, "file": f"{FILE}.json", "ranked": published.ranked, "first": len(published.tier(1)),
+        "by_language": f"{BY_LANGUAGE}.json", "languages": [[one.task, one.name] for one in published.languages],
         "measured_here": {here.entry: {"model": here.model, "published": round(by_model[here.model].mean, DIGITS),
                                        "measured": round(here.mean, DIGITS)}
                           for here in published.measured_here if here.model in by_model},
@@ -40,6 +41,26 @@ def published_shard(published: AsPublished) -> dict[str, Any]:
         "shared": published.shared and asdict(published.shared), "check": published.check and asdict(published.check),
         "rows": [_row(row, standing, here.get(row.model))
                  for row, standing in zip(published.rows, published.standings, strict=True)],
+    }
+
+
+def language_shard(published: AsPublished) -> dict[str, Any]:
+    """Of each language its rows as [model, score, first rank, last rank], without ranks where there are none; and a task's
+    doubts: model -> flags."""
+    models = sorted({row.model for one in published.languages for row in one.rows})
+    at = {model: index for index, model in enumerate(models)}
+    doubts: dict[str, dict[int, list[str]]] = {}
+    for one in published.languages:
+        of_task = doubts.setdefault(one.task, {})
+        of_task |= {at[row.model]: [key for key, _ in row.doubts] for row in one.rows if row.doubts}
+    return {
+        "schema_version": SCHEMA, "id": "mteb-by-language", "models": models, "doubts": doubts,
+        "languages": [{
+            "task": one.task, "name": one.name, "pairs": one.pairs, "ranked": one.ranked, "first": one.first,
+            "refused": one.refused,
+            "rows": [[at[row.model], round(row.score, DIGITS), *([] if row.first is None else [row.first, row.last])]
+                     for row in one.rows],
+        } for one in published.languages],
     }
 
 

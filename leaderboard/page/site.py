@@ -16,7 +16,7 @@ from stsbench.leaderboard.records.paths import BUNDLE
 from .checks import check, safe_link
 from .index_json import SCHEMA, index
 from .pair_shards import pair_files, pair_shards
-from .published_json import FILE, published_index, published_shard
+from .published_json import BY_LANGUAGE, FILE, language_shard, published_index, published_shard
 from .tables import comparable
 
 TIMED = ("sentences_per_second", "memory_mb")
@@ -38,6 +38,7 @@ def site(board: Board) -> dict[str, str]:
             files |= _both(name, shard)
     if board.as_published:
         files |= _both(FILE, published_shard(board.as_published))
+        files |= _both(BY_LANGUAGE, language_shard(board.as_published))
     for key, rows in rows_of(board).items():
         files |= _both(f"entries/{key}", entry_shard(board.entries[key], rows))
     return files

@@ -84,7 +84,7 @@ class Page {
     const state = { ...this.state, ...fields };
     if (fields.tab && fields.tab !== this.state.tab)
       Object.assign(state, { open: "", compare: [], columns: [], sort: "", order: "" });
-    if ([state.tab, this.state.tab].includes(this.index.as_published?.id) && state.tab !== this.state.tab) state.q = "";
+    if ([state.tab, this.state.tab].includes(this.index.as_published?.id) && state.tab !== this.state.tab) state.q = state.x = "";
     const address = written(state);
     if (address !== written(this.state)) {
       const differs = PUSHED.some((key) => JSON.stringify(state[key]) !== JSON.stringify(this.state[key]));
@@ -152,8 +152,8 @@ class Page {
     try {
       const data = await this.published.show(state);
       if (!data) return; // overtaken by another click
-      if (this.said !== id) {
-        [this.said, this.drawn] = [id, id];
+      if (this.said !== this.published.now) {
+        this.said = this.drawn = this.published.now;
         said.replaceChildren(...this.published.said);
         view.replaceChildren(this.published.element);
         about.replaceChildren(...this.published.about);

@@ -22,6 +22,27 @@ export function publishedAnswer(data) {
   return { head, how, doubt };
 }
 
+/** {head, how} of one language of a task; the same for all rows, whatever is searched. */
+export function languageAnswer({ task, name, pairs, ranked, first, refused }) {
+  if (refused) return { head: `${task}, ${name}: no ranks.`, how: `${refused}.` };
+  return {
+    head: `${first} of ${ranked} models could be first in ${task}, ${name}.`,
+    how: `${pairs.toLocaleString("en")} pairs decide no more: the ranks are those that other pairs may give, even if two models’ errors were independent (95 % for a row by itself; a cautious bound). Languages are never averaged.`,
+  };
+}
+
+/** The rows of a language as those of the seven tasks. */
+export function languageRows(data, { task, rows }) {
+  return rows.map(([at, mean, first, last], place) => ({
+    model: data.models[at],
+    mean,
+    rank: first ? [1 + rows.filter((row) => row[2] && row[1] > mean).length, first, last] : undefined,
+    tier: first === 1 ? 1 : first ? 2 : undefined,
+    doubts: (data.doubts[task][at] ?? []).map((key) => [key, ""]),
+    place,
+  }));
+}
+
 /** Rows whose model has all words of a query; all without one. */
 export function matching(rows, query) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);

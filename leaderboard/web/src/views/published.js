@@ -2,7 +2,7 @@
 
 import { fixed, h, link } from "../dom.js";
 import { load } from "../load.js";
-import { bothWays, matching, published as tested, publishedAnswer, publishedFacts } from "../published.js";
+import { bothWays, languageAnswer, languageRows, matching, published as tested, publishedAnswer, publishedFacts } from "../published.js";
 import { interval } from "../rows.js";
 
 const SHOWN = 30;
@@ -19,6 +19,21 @@ export class AsPublished {
       "aria-label": "Search by model",
       oninput: () => this.change({ q: this.search.value }),
     });
+    const tasks = [...new Set(index.as_published.languages.map(([task]) => task))];
+    this.pick = h(
+      "select",
+      { "aria-label": "Tasks", onchange: () => this.change({ x: this.pick.value, open: "" }) },
+      h("option", { value: "" }, "Mean of seven tasks"),
+      tasks.map((task) =>
+        h(
+          "optgroup",
+          { label: `${task}, a language` },
+          index.as_published.languages
+            .filter(([other]) => other === task)
+            .map(([, name]) => h("option", { value: `${task}/${name}` }, `${task} ${name}`)),
+        ),
+      ),
+    );
     this.count = h("span", { class: "count", role: "status" });
     this.lists = h("div");
     this.more = h("button", {
@@ -32,12 +47,8 @@ export class AsPublished {
     this.element = h(
       "div",
       { class: "as-published" },
-      h("p", { class: "search" }, this.search, this.count),
-      h(
-        "p",
-        { class: "how" },
-        "Mean of seven STS tasks. Bar: the ranks that another draw of such tasks may give the model (95 %); dot: its rank by the mean.",
-      ),
+      h("p", { class: "search" }, this.search, this.pick, this.count),
+      (this.legend = h("p", { class: "how" })),
       this.lists,
       this.more,
     );
@@ -46,30 +57,44 @@ export class AsPublished {
   async show(state) {
     this.state = state;
     if (this.search.value !== state.q) this.search.value = state.q;
-    const name = this.index.as_published.file.replace(/\.json$/, "");
-    const data = await load(name);
+    const file = (name) => load(name.replace(/\.json$/, ""));
+    const known = this.index.as_published.languages.some((one) => one.join("/") === state.x);
+    const [data, others] = await Promise.all([
+      file(this.index.as_published.file),
+      known ? file(this.index.as_published.by_language) : null,
+    ]);
     if (this.state !== state) return null;
-    if (!this.data) this.say(data);
-    this.data = data;
-    if (this.query !== state.q || !this.drawn) this.rows();
-    this.query = state.q;
+    this.pick.value = known ? state.x : "";
+    const language = others?.languages.find(({ task, name }) => `${task}/${name}` === state.x);
+    const now = JSON.stringify([state.q, language && state.x]);
+    if (this.data && this.now === now) return data;
+    Object.assign(this, { data, now, language });
+    this.shown = language ? languageRows(others, language) : data.rows;
+    this.say(data);
+    this.rows();
     return data;
   }
 
   say(data) {
-    const { head, how, doubt } = publishedAnswer(data);
+    const all = publishedAnswer(data);
+    const { head, how } = this.language ? languageAnswer(this.language) : all;
     const { commit, date, repository, licence } = data.source;
     this.said = [
       h("p", { class: "lead" }, head),
       h("p", {}, how),
-      h("p", { class: "how doubt" }, doubt),
-      h(
-        "details",
-        { class: "tested" },
-        h("summary", {}, "How sure that is"),
-        tested(data).map((line) => h("p", { class: "how" }, line)),
-      ),
+      h("p", { class: "how doubt" }, this.language ? "Doubts: nobody here checked these scores; marks stand on the rows." : all.doubt),
+      this.language
+        ? ""
+        : h(
+            "details",
+            { class: "tested" },
+            h("summary", {}, "How sure that is"),
+            tested(data).map((line) => h("p", { class: "how" }, line)),
+          ),
     ];
+    this.legend.textContent = this.language
+      ? "Bar: the ranks that other sentence pairs may give the model; dot: its rank by the score."
+      : "Mean of seven STS tasks. Bar: the ranks that another draw of such tasks may give the model (95 %); dot: its rank by the mean.";
     this.about = [
       h(
         "p",
@@ -87,14 +112,14 @@ export class AsPublished {
   }
 
   rows() {
-    const { data, state } = this;
-    const some = matching(data.rows, state.q);
-    const first = data.rows.filter((row) => row.tier === 1).length;
-    const cut = this.whole || state.q ? some : some.slice(0, Math.max(SHOWN, first));
+    const { shown, state, language } = this;
+    const some = matching(shown, state.q);
+    const cut = this.whole || state.q ? some : some.slice(0, SHOWN);
     const kinds = [...new Set(cut.map((row) => row.tier ?? 0))].sort((a, b) => (a || Infinity) - (b || Infinity));
     this.lists.replaceChildren(
       ...kinds.map((tier) => {
-        const title = tier ? `Tier ${tier} (${data.rows.filter((row) => row.tier === tier).length})` : "Not ranked";
+        const words = language ? (tier === 1 ? "Could be first" : "Behind") : `Tier ${tier}`;
+        const title = tier ? `${words} (${shown.filter((row) => row.tier === tier).length})` : "Not ranked";
         return h(
           "div",
           {},
@@ -107,14 +132,14 @@ export class AsPublished {
         );
       }),
     );
-    this.count.textContent = state.q ? `${some.length} of ${data.rows.length} models` : `${data.rows.length} models`;
-    this.more.hidden = Boolean(state.q) || data.rows.length <= SHOWN;
-    this.more.textContent = this.whole ? "Show fewer" : `Show all ${data.rows.length} models`;
-    this.drawn = true;
+    this.count.textContent = state.q ? `${some.length} of ${shown.length} models` : `${shown.length} models`;
+    this.more.hidden = Boolean(state.q) || shown.length <= SHOWN;
+    this.more.textContent = this.whole ? "Show fewer" : `Show all ${shown.length} models`;
   }
 
   line(row) {
-    const { ranked, flags } = this.data;
+    const { flags } = this.data;
+    const { ranked } = this.language ?? this.data;
     const at = (rank) => `${((100 * (rank - 0.5)) / ranked).toFixed(2)}%`;
     const place = row.rank?.[0];
     const bar = h("span", { class: "bar" });
@@ -132,7 +157,9 @@ export class AsPublished {
       h(
         "span",
         { class: "name" },
-        h("button", { type: "button", class: "open", onclick: () => this.change({ open: row.model }) }, row.model),
+        this.language
+          ? h("b", { class: "open" }, row.model)
+          : h("button", { type: "button", class: "open", onclick: () => this.change({ open: row.model }) }, row.model),
         h(
           "span",
           { class: "about" },
@@ -141,7 +168,7 @@ export class AsPublished {
         ),
       ),
       h("span", { class: "track", "aria-hidden": "true" }, row.rank ? [bar, dot] : ""),
-      h("span", { class: "score", "data-lead": "mean" }, h("b", {}, fixed(row.mean, 2))),
+      h("span", { class: "score", "data-lead": this.language ? "" : "mean" }, h("b", {}, fixed(row.mean, 2))),
       h(
         "span",
         { class: "between" },
