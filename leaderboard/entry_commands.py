@@ -90,8 +90,8 @@ def import_() -> None:
 @BOARD
 @click.option("--name", metavar="ORG/MODEL", help="Whose results they are, where neither folder nor model_meta.json says.")
 @click.option("--revision", help="Which of several revisions of the model.")
-@click.option("--all-models", is_flag=True, help="Renew the table behind the page 'MTEB, as published': FILE is a clone of the "
-              "results repository, or a table made of one.")
+@click.option("--all-models", is_flag=True, help="Renew the table behind the page 'MTEB, as published': FILE is a clone of "
+              "the results repository, or a table made of one.")
 @click.option("--commit", metavar="SHA", help="With --all-models: the repository's commit, where FILE is no clone.")
 @click.option("--date", metavar="YEAR-MONTH-DAY", help="With --all-models: the day of that commit.")
 def import_mteb(source: str, **stated: Any) -> None:

@@ -1,4 +1,5 @@
-"""The table of MTEB's published STS results, made or renewed from a clone of the results repository or from a table of it."""
+"""The table of MTEB's published STS results, made or renewed from a clone of the results repository or from a table of
+it."""
 
 from __future__ import annotations
 

@@ -16,9 +16,11 @@ from .rows import CARD, NO_MODELS, is_commit
 
 FEWEST = 50  # pairs: of fewer, the 95 % interval of a correlation of .8 is wider than 23 points
 PAIRS = {  # of the test split of each language, as mteb 2.26 describes its data
-    "STS17": {"en-en": 250, "ar-ar": 250, "es-es": 250, "ko-ko": 2846, "en-ar": 250, "en-de": 250, "en-tr": 250, "es-en": 250,
+    "STS17": {"en-en": 250, "ar-ar": 250, "es-es": 250, "ko-ko": 2846, "en-ar": 250, "en-de": 250, "en-tr": 250, "es-en":
+    250,
               "fr-en": 250, "it-en": 250, "nl-en": 250},
-    "STS22.v2": {"en": 197, "de": 514, "es": 200, "pl": 182, "tr": 208, "ar": 193, "ru": 265, "zh": 637, "fr": 101, "it": 407,
+    "STS22.v2": {"en": 197, "de": 514, "es": 200, "pl": 182, "tr": 208, "ar": 193, "ru": 265, "zh": 637, "fr": 101, "it":
+    407,
                  "de-en": 158, "es-en": 365, "zh-en": 161, "es-it": 212, "de-fr": 74, "pl-en": 48, "de-pl": 28, "fr-pl": 8},
 }
 HUNDREDTH = 0.003, 0.01  # where a usual correlation lies that was divided by 100 twice
@@ -59,7 +61,8 @@ class Language:
 
 
 def languages(scores: Iterable[Score]) -> tuple[Language, ...]:
-    """Every language of PAIRS, in that order, with the models that have a score there; of several folders of one model, as in
+    """Every language of PAIRS, in that order, with the models that have a score there; of several folders of one model, as
+    in
     `seven_task_rows`. Human annotators and the random encoder are left out."""
     cells: dict[str, dict[str, dict[str, dict[str, Score]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
     usual: dict[str, Counter[str]] = defaultdict(Counter)

@@ -17,10 +17,10 @@ APART = 0.01  # two scores of one test set that differ by more were not made ali
 # key -> (short label, sentence)
 FLAGS: dict[str, tuple[str, str]] = {
     "mixed": ("mixed folders", "its seven scores come from several folders, which may be different runs or revisions"),
-    "card": ("from its model card", "copied from the model card, not run by mteb: with which version and settings is not known"),
+    "card": ("from its model card", "copied from the model card, not run by mteb: its version and settings are not known"),
     "no-commit": ("no commit", "its folder names no commit of the model, whose weights may have changed since"),
     "divided": ("divided by 100 twice", "a score is a hundredth of what the model's other scores lead one to expect"),
-    "disagrees": ("two scores for one set", "the results hold another score of this model on the same sentences, over a point away"),
+    "disagrees": ("two scores for one set", "the results hold another score on the same sentences, over a point away"),
     "data": ("other data revision", "names another revision of the data than most rows, or none"),
     "twice": ("printed twice", "a file prints a score twice, with different values"),
 }
@@ -113,8 +113,9 @@ def _doubts(
             yield "divided", f"{task} is printed as {chosen[task][0].value}"
     for twin in twins:
         if abs(twin.number - row.scores["STSBenchmark"] / 100) > APART:
-            yield "disagrees", (f"STSBenchmark {row.scores['STSBenchmark']:.2f}, and {100 * twin.number:.2f} as English of {TWIN[0]} "
-                                f"(folder {twin.revision[:12]})")
+            here, there = row.scores["STSBenchmark"], 100 * twin.number
+            folder = twin.revision[:12]
+            yield "disagrees", f"STSBenchmark {here:.2f}, and {there:.2f} as English of {TWIN[0]} (folder {folder})"
     strange = [task for task, cells in chosen.items() if cells[0].dataset_revision not in data[task]]
     if strange:
         known = all(chosen[task][0].dataset_revision for task in strange)

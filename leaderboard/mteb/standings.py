@@ -1,4 +1,5 @@
-"""What published scores can say of ranks: over another draw of tasks, and within bounds over other items of the same tasks."""
+"""What published scores can say of ranks: over another draw of tasks, and within bounds over other items of the same
+tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Standing:
-    """place: 1 + rows with a better mean; first, last: the ranks that another draw of tasks may give it, 95 % for this row by
+    """place: 1 + rows with a better mean; first, last: the ranks that another draw of tasks may give it, 95 % for this row
+    by
     itself; jointly: the same for all rows at once; on_items: the same over other items of these seven tasks, if two models'
     errors were independent, which makes it wide; tier: see `tiers`."""
 
@@ -148,7 +150,8 @@ def standings(scores: Floats, shared: SharedErrors | None) -> tuple[list[Standin
     _, *on_items = rank_intervals(means, over_items[next(iter(over_items))][1])
     levels = tiers(means, tested.alone)
     table = zip(place, first, last, zip(*jointly, strict=True), zip(*on_items, strict=True), levels, strict=True)
-    rows = [Standing(int(at), int(low), int(high), _two(both), _two(items), int(tier)) for at, low, high, both, items, tier in table]
+    rows = [Standing(int(at), int(low), int(high), _two(both), _two(items), int(tier))
+            for at, low, high, both, items, tier in table]
     separated = [_separated("over tasks", means, tested.pairs, tested.alone)]
     separated += [_separated(name, means, *tests) for name, tests in over_items.items()]
     return rows, separated
@@ -165,7 +168,8 @@ def assumptions(shared: SharedErrors | None) -> dict[str, float]:
 def shared_errors(scores: Floats, draws: Floats) -> SharedErrors:
     """Of (m, 7) correlations and (m, 7, resamples) of them."""
     one, other = np.triu_indices(len(scores), 1)
-    correlations = np.mean([np.corrcoef(draws[:, task])[one, other] for task in range(draws.shape[1])], axis=0)
+    of_tasks = [np.asarray(np.corrcoef(draws[:, task]))[one, other] for task in range(draws.shape[1])]
+    correlations = np.mean(of_tasks, axis=0)
     low, middle, high = (round(float(value), 2) for value in np.quantile(correlations, (0.05, 0.5, 0.95)))
     computed = np.diagonal(mean_difference_error(scores, _items(), 0.0)) / np.sqrt(2)
     ratio = np.median(draws.mean(axis=1).std(axis=1, ddof=1) / computed)
@@ -173,7 +177,8 @@ def shared_errors(scores: Floats, draws: Floats) -> SharedErrors:
 
 
 def checked(scores: Floats, draws: Floats, shared: SharedErrors) -> Check:
-    """Whether verdicts from `scores` (m, 7) alone agree with those from the items, by the interval of the drawn differences."""
+    """Whether verdicts from `scores` (m, 7) alone agree with those from the items, by the interval of the drawn
+    differences."""
     one, other = np.triu_indices(len(scores), 1)
     gaps = np.abs(scores.mean(axis=1)[one] - scores.mean(axis=1)[other])
     means = draws.mean(axis=1)
@@ -201,7 +206,8 @@ def _separated(assumption: str, means: Floats, pairs: Bools, alone: Bools) -> Se
     better = means[None, :] > means[:, None]
     upper = np.triu_indices(len(means), 1)
     first = ~(better & alone).any(axis=1)
-    return Separated(assumption, sum(bool(pairs[i, j]) for i, j in pairwise(order)), int(pairs[upper].sum()), int(first.sum()))
+    return Separated(assumption, sum(bool(pairs[i, j]) for i, j in pairwise(order)), int(pairs[upper].sum()),
+    int(first.sum()))
 
 
 def _two(bounds: Sequence[int]) -> tuple[int, int]:

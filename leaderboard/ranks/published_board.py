@@ -1,4 +1,5 @@
-"""MTEB's published results beside what was measured here: the same model's scores, and how much encoders' errors correlate."""
+"""MTEB's published results beside what was measured here: the same model's scores, and how much encoders' errors
+correlate."""
 
 from __future__ import annotations
 

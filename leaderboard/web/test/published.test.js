@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { matching, published, publishedAnswer, publishedFacts } from "../src/published.js";
+import { languageAnswer, languageRows, matching, published, publishedAnswer, publishedFacts } from "../src/published.js";
 
 const row = (model, tier, more = {}) => ({
   model,
@@ -68,4 +68,18 @@ test("what was tested is said with its assumptions and its check", () => {
   assert.match(shared, /31 encoders of this board: 0\.52 to 0\.92/);
   assert.match(check, /of 465 pairs .* 433 different and 14 not; .* contradicts 0 and 2/);
   assert.equal(published({ ...DATA, shared: null, check: null }).length, 3);
+});
+
+test("a language says how many could be first, or why nothing is ranked", () => {
+  const language = { task: "STS17", name: "en-de", pairs: 250, ranked: 2, first: 1, refused: "", rows: [[1, 90, 1, 1], [0, 80, 2, 2], [2, 0.9]] };
+  assert.equal(languageAnswer(language).head, "1 of 2 models could be first in STS17, en-de.");
+  assert.match(languageAnswer(language).how, /^250 pairs .* cautious bound/);
+  const few = languageAnswer({ ...language, pairs: 8, refused: "8 pairs rank nothing: at least 50 are needed" });
+  assert.deepEqual([few.head, few.how], ["STS17, en-de: no ranks.", "8 pairs rank nothing: at least 50 are needed."]);
+  const rows = languageRows({ models: ["a", "b", "c"], doubts: { STS17: { 2: ["divided"] } } }, language);
+  assert.deepEqual(
+    rows.map(({ model, rank, tier }) => [model, rank, tier]),
+    [["b", [1, 1, 1], 1], ["a", [2, 2, 2], 2], ["c", undefined, undefined]],
+  );
+  assert.deepEqual(rows[2].doubts, [["divided", ""]]);
 });

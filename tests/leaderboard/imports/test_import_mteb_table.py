@@ -32,7 +32,8 @@ def clone(tmp_path):
     write(model, "Banking77Classification", new)
     pairs = [{"hf_subset": name, "main_score": value} for name, value in (("en-en", 0.8), ("ar-ar", None))]
     write(model, "STS17", {"dataset_revision": DATA, "mteb_version": "2.2", "scores": {"test": pairs}})
-    old = {"mteb_version": "1.0", "mteb_dataset_revision": None, "test": {"cos_sim": {"spearman": 0.7}, "evaluation_time": 3}}
+    test = {"cos_sim": {"spearman": 0.7}, "evaluation_time": 3}
+    old = {"mteb_version": "1.0", "mteb_dataset_revision": None, "test": test}
     write(root / "results/org__model/external", "STSBenchmark", old)
     for command in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b.org", "commit", "-qm", "a"]):
         subprocess.run(["git", "-C", str(root), *command], check=True)
@@ -53,7 +54,7 @@ def test_a_clone_gives_scores_as_printed_with_its_commit(clone, tmp_path):
     assert again.written == () and len(again.present) == 2
 
 
-def test_a_table_needs_its_commit_and_is_renewed(cli, place, clone, tmp_path):  # noqa: F811
+def test_a_table_needs_its_commit_and_is_renewed(cli, place, clone, tmp_path):
     path = tmp_path / "table.tsv.gz"
     rows = [SCHEMA, ("a/b", "1", "STS12", "test", "default", "cosine_spearman", "0.5", "1.0", DATA),
             ("a/b", "1", "STS12", "test", "default", "cosine_pearson", "0.6", "1.0", DATA),
@@ -67,7 +68,7 @@ def test_a_table_needs_its_commit_and_is_renewed(cli, place, clone, tmp_path):  
     assert status == 0 and TABLE in output
     (score,) = load_published(tmp_path / "board").scores
     assert (score.model, score.value) == ("a/b", "0.5")
-    status, _, error = cli("leaderboard", "import", "mteb", path, "--all-models", "--revision", "x", "--board", tmp_path / "board")
+    status, _, error = cli("leaderboard", "import", "mteb", path, "--all-models", "--revision", "x")
     assert status == 2 and "leave out --name and --revision" in error
     for stated in (["--commit", "HEAD", "--date", "2026-08-20"], ["--commit", COMMIT, "--date", "yesterday"]):
         _, _, error = cli("leaderboard", "import", "mteb", path, "--all-models", "--board", tmp_path / "board", *stated)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,8 @@ def test_the_first_screen_of_a_phone_answers_which_model(browser: Any, url: str)
     comes_to(lambda: len(lines(browser)), 30)
     assert fragment(browser) == TAB and f"{TAB}.js" in {each.rpartition("/")[2] for each in requests(browser)}
     answer = said(browser, ".answer")
-    assert answer.startswith("3 of 206 models tie for first: Qwen/Qwen3-Embedding-4B, Qwen/Qwen3-Embedding-8B and Lajavaness/")
+    first = "Qwen/Qwen3-Embedding-4B, Qwen/Qwen3-Embedding-8B and Lajavaness/"
+    assert answer.startswith(f"3 of 206 models tie for first: {first}")
     assert "95 %" in answer and "nobody here checked these scores; 111 rows are copied from model cards" in answer
     bottom = browser.execute_script("return document.querySelector('.answer').getBoundingClientRect().bottom")
     assert bottom < 844
@@ -91,7 +91,9 @@ def test_rows_stand_by_tier_and_a_bar_is_the_interval_of_the_rank(browser: Any, 
     assert [each.text.partition(" (")[0] for each in css(browser, ".as-published h3")] == [
         *(f"Tier {tier}" for tier in tiers), "Not ranked"
     ]
-    shares = browser.execute_script("""return [...document.querySelectorAll('.published-lines .line:not(.unranked)')].map(line => {
+    shares = browser.execute_script("""
+        const ranked = document.querySelectorAll('.published-lines .line:not(.unranked)');
+        return [...ranked].map(line => {
         const [track, bar, dot] = ['.track', '.bar', '.dot'].map(each => line.querySelector(each).getBoundingClientRect());
         const share = (x) => (x - track.left) / track.width;
         return [share(bar.left), share(bar.right), share((dot.left + dot.right) / 2)]; })""")
@@ -125,16 +127,31 @@ def test_a_model_is_looked_up_both_ways(browser: Any, url: str) -> None:
     by_script(css(browser, "#drawer .both a")[0])
     comes_to(lambda: fragment(browser), f"sts-spearman-all?open={ENTRY}")
     comes_to(lambda: "As published 78.94; measured here 78.50" in said(browser, "#drawer"), True)
-    by_script([each for each in css(browser, "#drawer dd a") if each.text == MODEL][0])
+    by_script(next(each for each in css(browser, "#drawer dd a") if each.text == MODEL))
     comes_to(lambda: said(browser, "#drawer-title"), MODEL)
     by_script(css(browser, "#drawer .close")[0])
     comes_to(lambda: fragment(browser), TAB)
     clean(browser, url)
 
 
+def test_a_language_is_a_table_of_its_own_and_few_pairs_rank_nothing(browser: Any, url: str, published: AsPublished) -> None:
+    go(browser, url, f"{TAB}?x=STS17%2Fen-de")
+    language = next(one for one in published.languages if (one.task, one.name) == ("STS17", "en-de"))
+    comes_to(lambda: said(browser, ".answer .lead"), f"{language.first} of {language.ranked} models could be first in STS17, en-de.")
+    browser.execute_script("""
+        const list = document.querySelector('.as-published select');
+        list.value = 'STS22.v2/fr-pl'; list.dispatchEvent(new Event('change'));""")
+    comes_to(lambda: said(browser, ".answer .lead"), "STS22.v2, fr-pl: no ranks.")
+    assert "8 pairs rank nothing" in said(browser, ".answer") and fragment(browser) == f"{TAB}?x=STS22.v2%2Ffr-pl"
+    assert {each.text for each in css(browser, ".as-published .between")[:5]} == {"not ranked"}
+    assert not css(browser, ".as-published .bar")
+    clean(browser, url)
+
+
 def test_the_findings_say_what_the_board_holds(published: AsPublished) -> None:
     page = published_page(published)
-    assert "**3 tie for first: Qwen/Qwen3-Embedding-4B, Qwen/Qwen3-Embedding-8B, Lajavaness/bilingual-embedding-large.**" in page
+    names = "Qwen/Qwen3-Embedding-4B, Qwen/Qwen3-Embedding-8B, Lajavaness/bilingual-embedding-large"
+    assert f"**3 tie for first: {names}.**" in page
     assert "202 of 205 pairs of neighbours cannot be separated at 5 %" in page and "176 of 180" in page
     assert f"{MODEL} 78.94 as published, 78.50 measured here (`{ENTRY}`)" in page and "| mixed folders | 19 |" in page
     assert (BOARD.parent / "docs/findings/mteb-as-published.md").read_text("utf-8").startswith(page[:200])

@@ -66,7 +66,8 @@ def test_equal_rows_rarely_differ_and_the_level_holds():
         tested = different_over_tasks(rng.uniform(0.3, 2, 6)[:, None] * shared + rng.standard_t(3, (6, 7)))
         wrong += tested.alone[0].any()
         joint += tested.jointly.any()
-    assert wrong / draws < 0.05 + 2 * np.sqrt(0.05 * 0.95 / draws) and joint / draws < 0.05 + 2 * np.sqrt(0.05 * 0.95 / draws)
+    assert wrong / draws < 0.05 + 2 * np.sqrt(0.05 * 0.95 / draws) and joint / draws < 0.05 + 2 * np.sqrt(0.05 * 0.95 /
+    draws)
     assert wrong > 0
 
 

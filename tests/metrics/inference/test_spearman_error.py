@@ -1,4 +1,5 @@
-"""The error of a Spearman correlation from its size and n: against drawn samples, alone and of two that share their items."""
+"""The error of a Spearman correlation from its size and n: against drawn samples, alone and of two that share their
+items."""
 
 import numpy as np
 import pytest

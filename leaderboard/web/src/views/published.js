@@ -92,6 +92,7 @@ export class AsPublished {
             tested(data).map((line) => h("p", { class: "how" }, line)),
           ),
     ];
+    this.legend.hidden = Boolean(this.language?.refused);
     this.legend.textContent = this.language
       ? "Bar: the ranks that other sentence pairs may give the model; dot: its rank by the score."
       : "Mean of seven STS tasks. Bar: the ranks that another draw of such tasks may give the model (95 %); dot: its rank by the mean.";
