@@ -265,8 +265,7 @@ def import_mteb(
 
     all_models: renew the table behind the page "MTEB, as published" instead; source is then a clone of the results
     repository, or a table made of one, of which commit and date say where it comes from. Returns the files; what was left
-    out is a StsbenchWarning. Raises
-    StsbenchError, naming the file, for what is not a result of mteb.
+    out is a StsbenchWarning. Raises StsbenchError, naming the file, for what is not a result of mteb.
 
     >>> from stsbench import leaderboard
     >>> leaderboard.import_mteb("results.json", board="board")

@@ -35,7 +35,7 @@ class LanguageRow:
     folder: str
     score: float
     doubts: tuple[tuple[str, str], ...]
-    place: int | None = None
+    position: int | None = None
     first: int | None = None
     last: int | None = None
 
@@ -52,7 +52,7 @@ class Language:
 
     @property
     def ranked(self) -> int:
-        return sum(row.place is not None for row in self.rows)
+        return sum(row.position is not None for row in self.rows)
 
     @property
     def first(self) -> int:
@@ -62,8 +62,7 @@ class Language:
 
 def languages(scores: Iterable[Score]) -> tuple[Language, ...]:
     """Every language of PAIRS, in that order, with the models that have a score there; of several folders of one model, as
-    in
-    `seven_task_rows`. Human annotators and the random encoder are left out."""
+    in `seven_task_rows`. Human annotators and the random encoder are left out."""
     cells: dict[str, dict[str, dict[str, dict[str, Score]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
     usual: dict[str, Counter[str]] = defaultdict(Counter)
     for score in scores:

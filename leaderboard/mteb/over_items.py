@@ -15,8 +15,7 @@ Bools = NDArray[np.bool_]
 
 def separated_over_items(scores: Floats, items: Floats) -> Bools:
     """bool (r, r): rows of (r, k) correlations on (k,) items that differ in the test of a row's pairs together, if errors
-    were
-    independent."""
+    were independent."""
     errors = mean_difference_error(scores, items, 0.0)
     gaps = np.abs(scores.mean(axis=1)[:, None] - scores.mean(axis=1)[None, :])
     return np.asarray(gaps > critical(max(len(scores) - 1, 1)) * errors)

@@ -26,12 +26,11 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Standing:
-    """place: 1 + rows with a better mean; first, last: the ranks that another draw of tasks may give it, 95 % for this row
-    by
-    itself; jointly: the same for all rows at once; on_items: the same over other items of these seven tasks, if two models'
-    errors were independent, which makes it wide; tier: see `tiers`."""
+    """position: 1 + rows with a better mean; first, last: the ranks that another draw of tasks may give it, 95 % for this
+    row by itself; jointly: the same for all rows at once; on_items: the same over other items of these seven tasks, if two
+    models' errors were independent, which makes it wide; tier: see `tiers`."""
 
-    place: int
+    position: int
     first: int
     last: int
     jointly: tuple[int, int]
@@ -144,12 +143,12 @@ def standings(scores: Floats, shared: SharedErrors | None) -> tuple[list[Standin
     """Of (r, 7) correlations: the rows' standings, and what is separated under which assumption."""
     means = scores.mean(axis=1)
     tested = different_over_tasks(scores)
-    place, first, last = rank_intervals(means, tested.alone)
+    position, first, last = rank_intervals(means, tested.alone)
     _, *jointly = rank_intervals(means, tested.jointly)
     over_items = {assumption: _over_items(scores, value) for assumption, value in assumptions(shared).items()}
     _, *on_items = rank_intervals(means, over_items[next(iter(over_items))][1])
     levels = tiers(means, tested.alone)
-    table = zip(place, first, last, zip(*jointly, strict=True), zip(*on_items, strict=True), levels, strict=True)
+    table = zip(position, first, last, zip(*jointly, strict=True), zip(*on_items, strict=True), levels, strict=True)
     rows = [Standing(int(at), int(low), int(high), _two(both), _two(items), int(tier))
             for at, low, high, both, items, tier in table]
     separated = [_separated("over tasks", means, tested.pairs, tested.alone)]

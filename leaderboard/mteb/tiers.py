@@ -14,10 +14,8 @@ def tiers(values: Floats, different: Bools) -> Ints:
     """(r,): the tier of rows with these scores, higher is better; 1 for those that no row is significantly better than.
 
     different: bool (r, r), line i: the rows that row i differs from in its own test. Where that test errs in 5 % of the
-    cases,
-    tier 1 holds the truly best row in 95 %, since only that row's own test can put it elsewhere. The next tier is the first
-    of
-    the rows that are left. Of two rows of one tier nothing is said: they may differ, too.
+    cases, tier 1 holds the truly best row in 95 %, since only that row's own test can put it elsewhere. The next tier is the
+    first of the rows that are left. Of two rows of one tier nothing is said: they may differ, too.
     """
     result = np.zeros(len(values), dtype=np.int64)
     worse = different & (values[None, :] > values[:, None])  # line: a row, column: one that is significantly better

@@ -69,7 +69,7 @@ def _row(row: PublishedRow, standing: Standing | None, here: MeasuredHere | None
     fields = {
         "model": row.model, "mean": round(row.mean, DIGITS),
         "scores": [round(row.scores[task], DIGITS) for task in ITEMS],
-        "rank": standing and [standing.place, standing.first, standing.last], "tier": standing and standing.tier,
+        "rank": standing and [standing.position, standing.first, standing.last], "tier": standing and standing.tier,
         "jointly": standing and list(standing.jointly), "on_items": standing and list(standing.on_items),
         "unranked": row.unranked, "folders": folders, "versions": list(row.versions),
         "doubts": [list(doubt) for doubt in row.doubts],

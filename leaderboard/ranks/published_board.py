@@ -14,8 +14,9 @@ from stsbench.leaderboard.mteb.standings import AsPublished, MeasuredHere, as_pu
 
 from .lines import ScoreLine
 from .significance import Placed
+from .wording import slug
 
-FORM = ("sts", "spearman", "all")  # mteb computes one correlation over all pairs of a task
+TAB = "sts-spearman-all"  # mteb computes one correlation over all pairs of a task
 
 
 def published_board(root: Path, placed: Sequence[Placed]) -> AsPublished | None:
@@ -35,6 +36,5 @@ def published_board(root: Path, placed: Sequence[Placed]) -> AsPublished | None:
 
 def _is_of_mteb(line: ScoreLine) -> bool:
     """Whether a line has all seven tasks, on the catalog's data by its defaults; a line of several seeds is their mean."""
-    setting = line.setting.protocol, line.setting.metric, line.setting.aggregation
-    return (setting == FORM and line.known and not line.sample and not line.user_set
+    return (slug(line) == TAB and line.known and not line.sample and not line.user_set
             and all(column in line.draws for column in TASKS.values()))

@@ -16,8 +16,8 @@ def spearman_error(correlation: Floats, items: Floats) -> Floats:
     correlation: in [-1, 1], as printed; items: numbers of items, above 3. Fisher's z of a Spearman correlation has about the
     variance (1 + r^2 / 2) / (n - 3) (Bonett & Wright 2000, Sample size requirements for estimating Pearson, Kendall and
     Spearman correlations, Psychometrika 65, 23-28), times the slope of r in z, 1 - r^2. An approximation that assumes
-    continuous, about
-    bivariate normal values; it errs near |r| = 1. Raises StsbenchError for 3 items or fewer and scores outside [-1, 1].
+    continuous, about bivariate normal values; it errs near |r| = 1. Raises StsbenchError for 3 items or fewer and scores
+    outside [-1, 1].
 
     >>> import numpy as np
     >>> from stsbench.metrics.inference.spearman_error import spearman_error

@@ -8,6 +8,7 @@ from scipy.stats import norm
 
 from stsbench.leaderboard.mteb.languages import FEWEST, PAIRS, languages
 from stsbench.leaderboard.mteb.results import Score, load_published
+from stsbench.leaderboard.mteb.rows import NO_MODELS
 
 BOARD = Path(__file__).resolve().parents[3] / "leaderboard"
 COMMIT = "a" * 40
@@ -27,7 +28,7 @@ def test_every_language_of_the_table_is_shown_and_no_score_is_lost(made, publish
     assert [key for key in made] == [(task, name) for task, of in PAIRS.items() for name in of]
     shown = {(one.task, one.name, row.model): row.score for one in made.values() for row in one.rows}
     printed = {(score.task, score.subset, score.model): 100 * score.number for score in published if score.task in PAIRS}
-    assert shown == {key: value for key, value in printed.items() if key[2] not in ("baseline/Human", "mteb/baseline-random-encoder")}
+    assert shown == {key: value for key, value in printed.items() if key[2] not in NO_MODELS}
 
 
 def test_fewer_pairs_than_fifty_rank_nothing(made):
@@ -41,12 +42,13 @@ def test_fewer_pairs_than_fifty_rank_nothing(made):
 
 def test_ranks_are_those_of_a_loop_over_pairs(made):
     one = made["STS17", "en-de"]
-    rows = [row for row in one.rows if row.place is not None]
+    rows = [row for row in one.rows if row.position is not None]
     critical = norm.isf(0.025 / (len(rows) - 1))
     errors = [(1 - r * r) * np.sqrt((1 + r * r / 2) / 247) for r in (row.score / 100 for row in rows)]
     for i, row in enumerate(rows[:40]):
-        apart = [j for j in range(len(rows)) if abs(row.score - rows[j].score) / 100 > critical * np.hypot(errors[i], errors[j])]
-        assert row.place == 1 + sum(other.score > row.score for other in rows)
+        gaps = [abs(row.score - other.score) / 100 for other in rows]
+        apart = [j for j in range(len(rows)) if gaps[j] > critical * np.hypot(errors[i], errors[j])]
+        assert row.position == 1 + sum(other.score > row.score for other in rows)
         assert row.first == 1 + sum(rows[j].score > row.score for j in apart)
         assert row.last == len(rows) - sum(rows[j].score < row.score for j in apart)
 
@@ -55,8 +57,9 @@ def test_a_file_that_was_divided_twice_has_no_rank_in_any_language(made):
     broken = "Gameselo/STS-multilingual-mpnet-base-v2"
     for name in PAIRS["STS17"]:
         (row,) = [row for row in made["STS17", name].rows if row.model == broken]
-        assert row.place is None and row.score < 1 and "divided" in dict(row.doubts) and made["STS17", name].rows[-1] is row
-    ranked = {row.model for one in made.values() for row in one.rows if row.place is None and not one.refused}
+        assert row.position is None and row.score < 1 and "divided" in dict(row.doubts)
+        assert made["STS17", name].rows[-1] is row
+    ranked = {row.model for one in made.values() for row in one.rows if row.position is None and not one.refused}
     assert ranked == {broken}
 
 

@@ -27,10 +27,10 @@ def test_ranks_and_tiers_are_those_of_a_loop(published):
     for i, (_, at) in enumerate(ranked):
         better = [j for j in range(206) if means[j] > means[i]]
         worse = [j for j in range(206) if means[j] < means[i]]
-        assert at.place == 1 + len(better)
+        assert at.position == 1 + len(better)
         assert at.first == 1 + sum(bool(different[i, j]) for j in better)
         assert at.last == 206 - sum(bool(different[i, j]) for j in worse)
-        assert at.jointly[0] <= at.first <= at.place <= at.last <= at.jointly[1]
+        assert at.jointly[0] <= at.first <= at.position <= at.last <= at.jointly[1]
         assert (at.tier == 1) == (at.first == 1)
     left, number = list(range(206)), 0
     while left:
@@ -86,4 +86,4 @@ def test_what_errors_share_is_measured_and_the_verdicts_are_checked_against_the_
 def test_over_items_the_cautious_bound_is_the_widest():
     scores = np.clip(np.random.default_rng(1).normal(0.75, 0.02, (20, 7)), 0, 1)
     rows, separated = standings(scores, None)
-    assert len(separated) == 2 and all(row.on_items[0] <= row.place <= row.on_items[1] for row in rows)
+    assert len(separated) == 2 and all(row.on_items[0] <= row.position <= row.on_items[1] for row in rows)

@@ -101,7 +101,7 @@ def test_rows_stand_by_tier_and_a_bar_is_the_interval_of_the_rank(browser: Any, 
     for model, (left, right, dot) in zip(expected, shares, strict=True):
         at = places[model]
         assert left == pytest.approx((at.first - 1) / 206, abs=0.005) and right == pytest.approx(at.last / 206, abs=0.005)
-        assert dot == pytest.approx((at.place - 0.5) / 206, abs=0.005)
+        assert dot == pytest.approx((at.position - 0.5) / 206, abs=0.005)
 
 
 def test_a_search_narrows_the_rows_and_stays_in_the_address(browser: Any, url: str, published: AsPublished) -> None:
@@ -137,7 +137,8 @@ def test_a_model_is_looked_up_both_ways(browser: Any, url: str) -> None:
 def test_a_language_is_a_table_of_its_own_and_few_pairs_rank_nothing(browser: Any, url: str, published: AsPublished) -> None:
     go(browser, url, f"{TAB}?x=STS17%2Fen-de")
     language = next(one for one in published.languages if (one.task, one.name) == ("STS17", "en-de"))
-    comes_to(lambda: said(browser, ".answer .lead"), f"{language.first} of {language.ranked} models could be first in STS17, en-de.")
+    many = f"{language.first} of {language.ranked} models"
+    comes_to(lambda: said(browser, ".answer .lead"), f"{many} could be first in STS17, en-de.")
     browser.execute_script("""
         const list = document.querySelector('.as-published select');
         list.value = 'STS22.v2/fr-pl'; list.dispatchEvent(new Event('change'));""")
