@@ -152,10 +152,12 @@ class Page {
     try {
       const data = await this.published.show(state);
       if (!data) return; // overtaken by another click
-      if (this.said !== this.published.now) {
-        this.said = this.drawn = this.published.now;
-        said.replaceChildren(...this.published.said);
-        view.replaceChildren(this.published.element);
+      const { element } = this.published;
+      if (view.firstChild !== element) view.replaceChildren(element); // what is typed into keeps the focus
+      const told = `${id} ${this.published.pick.value}`;
+      if (this.said !== told) {
+        this.said = this.drawn = told;
+        said.replaceChildren(...this.published.said.filter(Boolean));
         about.replaceChildren(...this.published.about);
       }
       const row = data.rows.find(({ model }) => model === state.open);
