@@ -8,7 +8,8 @@ import { Drawer } from "./drawer/drawer.js";
 import { load } from "./load.js";
 import { Ranking } from "./views/ranking.js";
 import { comparable, compared, names, passes, unpacked } from "./rows.js";
-import { AsPublished } from "./views/published.js";
+import { AsPublished, which } from "./views/published.js";
+import { signs } from "./signs.js";
 import { Scores } from "./views/scores.js";
 import { family, Settings } from "./views/settings.js";
 import { Size } from "./views/size.js";
@@ -400,26 +401,6 @@ class Page {
   }
 }
 
-function signs(index) {
-  const list = [
-    ["● ○", "Dot: the score; bar: its 95 % interval. Filled: a row that could be first, of its kind or of all shown."],
-    ["1–3", "The places that a row may have, at 95 %, over all rows of its table at once."],
-    ["alone 1–2", "The same for that row by itself, whatever the others’ places."],
-    ...(index.tabs.some((tab) => tab.prompts)
-      ? [["over prompts 1–2", "The places over items and over prompts, of which each row that has some draws one of its own."]]
-      : []),
-    ["a, ab", "Rows that share a letter do not differ significantly. Letters are shown for up to 20 ranked rows."],
-    ["†", "There is a note on the row: open it."],
-    ...Object.entries(index.settings),
-    ...Object.values(index.flags).map(({ label, about }) => [label, about]),
-  ];
-  return h(
-    "dl",
-    {},
-    list.map(([sign, about]) => [h("dt", {}, sign), h("dd", {}, about)]),
-  );
-}
-
 themeButton(document.getElementById("theme"));
 load("index")
   .then((index) => {
@@ -431,11 +412,7 @@ load("index")
       ? `Newest record: ${index.updated.slice(0, 10)}.`
       : "";
     document.getElementById("signs").replaceChildren(signs(index));
-    if (index.as_published) {
-      const { id, title, ranked, first } = index.as_published;
-      const which = h("a", { href: `#${id}` }, `${first} of ${ranked} published models tie for first`);
-      document.querySelector("header").append(h("p", { class: "which" }, h("b", {}, "Which model? "), which, ` (${title}).`));
-    }
+    if (index.as_published) document.querySelector("header").append(which(index.as_published));
     if (!index.tabs.length) {
       document.getElementById("board").replaceChildren(h("p", {}, "No results yet."));
       return;

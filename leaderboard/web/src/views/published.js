@@ -7,6 +7,12 @@ import { interval } from "../rows.js";
 
 const SHOWN = 30;
 
+/** The line that answers a visitor of the first page. */
+export function which({ id, title, ranked, first }) {
+  const answer = h("a", { href: `#${id}` }, `${first} of ${ranked} published models tie for first`);
+  return h("p", { class: "which" }, h("b", {}, "Which model? "), answer, ` (${title}).`);
+}
+
 export class AsPublished {
   /** `change(fields)`: the reader searched or opened a row. `parts`: answer and about of the page. */
   constructor(index, change, parts) {
