@@ -11,6 +11,7 @@ from stsbench.files import atomic_write
 from stsbench.leaderboard.page.backbone_table import backbone_table
 from stsbench.leaderboard.page.forest import forest
 from stsbench.leaderboard.page.picture import picture
+from stsbench.leaderboard.page.published_page import published_page
 from stsbench.leaderboard.page.second_hand_page import second_hand_page
 from stsbench.leaderboard.page.sensitivity_page import sensitivity_page
 from stsbench.leaderboard.page.site import site
@@ -24,9 +25,10 @@ from stsbench.wording import counted
 
 FOREST = "leaderboard.svg"  # below docs/: the README's picture
 SECOND_HAND_PAGE = "second-hand.md"  # of docs/findings
+PUBLISHED_PAGE = "mteb-as-published.md"  # of docs/findings
 MINILM_PAGE = "methods-on-minilm.md"  # of docs/findings: prose with one table of the board
 SITE = "site"  # below the board's folder, ignored by git
-SHARDS = ("tabs", "entries", "pairs")  # the site's folders that hold files for each table and entry
+SHARDS = ("tabs", "entries", "pairs", "published")  # the site's folders that hold files for each table and entry
 BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!-- end of leaderboard -->"
 Content = str | bytes
 
@@ -52,7 +54,8 @@ def outputs(board: Board) -> dict[str, Content]:
 
 def kept(root: Path, board: Board) -> dict[Path, Content]:
     """Path -> content of what is made from the board and yet stands in git, because pages of the repository show it: the
-    README's table and picture, docs/findings/protocol-sensitivity, the table of MINILM_PAGE, and SECOND_HAND_PAGE.
+    README's table and picture, docs/findings/protocol-sensitivity, the table of MINILM_PAGE, SECOND_HAND_PAGE and
+    PUBLISHED_PAGE.
 
     Only of a board in a checkout whose README has a place for the table: a second board must not replace the first.
     """
@@ -67,6 +70,8 @@ def kept(root: Path, board: Board) -> dict[Path, Content]:
         shipped = root / "published"
         publications = load_publications(shipped if shipped.is_dir() else None)
         about[findings / SECOND_HAND_PAGE] = second_hand_page(load_second_hand(root), publications)
+    if board.as_published:
+        about[findings / PUBLISHED_PAGE] = published_page(board.as_published)
     if drawn := forest(board):
         about[home / "docs" / FOREST] = drawn
     if (page := findings / MINILM_PAGE).is_file():

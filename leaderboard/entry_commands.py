@@ -90,7 +90,11 @@ def import_() -> None:
 @BOARD
 @click.option("--name", metavar="ORG/MODEL", help="Whose results they are, where neither folder nor model_meta.json says.")
 @click.option("--revision", help="Which of several revisions of the model.")
-def import_mteb(source: str, board: Path | None, name: str | None, revision: str | None) -> None:
+@click.option("--all-models", is_flag=True, help="Renew the table behind the page 'MTEB, as published': FILE is a clone of "
+              "the results repository, or a table made of one.")
+@click.option("--commit", metavar="SHA", help="With --all-models: the repository's commit, where FILE is no clone.")
+@click.option("--date", metavar="YEAR-MONTH-DAY", help="With --all-models: the day of that commit.")
+def import_mteb(source: str, **stated: Any) -> None:
     """Import mteb's results of the STS tasks.
 
     FILE is a result file or a folder of them, as mteb's cache lays them out. A MODEL such as
@@ -99,7 +103,7 @@ def import_mteb(source: str, board: Path | None, name: str | None, revision: str
     from .api import import_mteb as import_results
 
     with as_command():
-        imported = import_results(source, board=board, name=name, revision=revision)
+        imported = import_results(source, **stated)
     for path in imported.written:
         echo(str(path))
     for path in imported.present:

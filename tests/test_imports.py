@@ -31,7 +31,7 @@ CORE = (
     "cli.comparison",
 )
 # Rooms of the board, which may import the core, too.
-BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.imports", "leaderboard.ranks",
+BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.mteb", "leaderboard.imports", "leaderboard.ranks",
          "leaderboard.page", "leaderboard.identify", "leaderboard.reproduce", "leaderboard")
 MOST = 16  # modules that a reader meets in one room
 

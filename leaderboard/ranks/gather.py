@@ -33,6 +33,7 @@ from .board import FLAGS, Board, PairTests, Provenance, Rank, Row, Tab
 from .imported_rows import with_imported
 from .lines import AVERAGE, ScoreLine
 from .prompts import MOST_UNSCORED, Behind, behind, choices, lines_behind, ranks_over, spread_over
+from .published_board import published_board
 from .published_tabs import published_rows, published_tabs
 from .scored import scored_entries
 from .seeds import merged
@@ -60,7 +61,8 @@ def gather(root: Path, records: str | None = None) -> Board:
     tabs = published_tabs(published_rows(tabs, publications), publications)
     tabs = with_imported(tabs, load_imported(root / FOLDER))
     provenances = {entry.id: _provenance(entry, root.resolve().name) for entry in entries}
-    return Board(tuple(tabs), provenances, sensitivity(tabs, tests), name=settings.title if settings else "")
+    return Board(tuple(tabs), provenances, sensitivity(tabs, tests), name=settings.title if settings else "",
+                 as_published=published_board(root, placed))
 
 
 def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:

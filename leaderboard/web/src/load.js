@@ -1,6 +1,6 @@
 // The board's data: scripts beside the page that register themselves by name. They load from file:// as from a server.
 
-const NAME = /^(index|(tabs|entries|pairs)\/[A-Za-z0-9][\w.-]*)$/;
+const NAME = /^(index|(tabs|entries|pairs|published)\/[A-Za-z0-9][\w.-]*)$/;
 const held = new Map(); // name -> {promise, resolve, reject}
 
 // No text becomes markup, a script comes from the board's own files only. The table's library sets these two texts.

@@ -8,6 +8,7 @@ import { Drawer } from "./drawer/drawer.js";
 import { load } from "./load.js";
 import { Ranking } from "./views/ranking.js";
 import { comparable, compared, names, passes, tiers, unpacked } from "./rows.js";
+import { AsPublished, which } from "./views/published.js";
 import { signs } from "./signs.js";
 import { Scores } from "./views/scores.js";
 import { family, Settings } from "./views/settings.js";
@@ -40,6 +41,7 @@ class Page {
       by: new Segments("by", "Read by", ["", "tiers"], (fields) => this.change(fields)),
     };
     this.drawer = new Drawer((fields) => this.change(fields));
+    this.published = index.as_published && new AsPublished(index, (fields) => this.change(fields));
     this.parts = {
       groups: h("nav"),
       head: h("div", { class: "tab-head" }),
@@ -50,6 +52,9 @@ class Page {
       about: h("div", { class: "tab-about" }),
     };
     this.filtered = h("p", { class: "how filtered" });
+    this.downloads = downloads(() => ({ tab: this.tab, rows: this.shown }), index.updated);
+    const readings = h("div", { class: "switches" }, this.switches.rows.element, this.switches.by.element);
+    this.usual = [this.parts.views, readings, this.filters.box, this.downloads]; // of measured tables
     const main = document.getElementById("board");
     main.replaceChildren(
       this.parts.groups,
@@ -59,10 +64,10 @@ class Page {
         this.parts.head,
         this.parts.answer,
         this.parts.views,
-        h("div", { class: "switches" }, this.switches.rows.element, this.switches.by.element),
+        readings,
         this.filters.box,
         this.parts.view,
-        downloads(() => ({ tab: this.tab, rows: this.shown }), index.updated),
+        this.downloads,
         this.parts.about,
       ),
       this.drawer.element,
@@ -78,7 +83,7 @@ class Page {
   }
 
   get ids() {
-    return this.tabs.map(({ id }) => id);
+    return [...this.tabs.map(({ id }) => id), ...(this.published ? [this.index.as_published.id] : [])];
   }
 
   /** The state with these fields, in the address and on the page. */
@@ -86,6 +91,7 @@ class Page {
     const state = { ...this.state, ...fields };
     if (fields.tab && fields.tab !== this.state.tab)
       Object.assign(state, { open: "", compare: [], columns: [], sort: "", order: "" });
+    if ([state.tab, this.state.tab].includes(this.index.as_published?.id) && state.tab !== this.state.tab) state.q = state.x = "";
     const address = written(state);
     if (address !== written(this.state)) {
       const differs = PUSHED.some((key) => JSON.stringify(state[key]) !== JSON.stringify(this.state[key]));
@@ -112,6 +118,9 @@ class Page {
   }
 
   async go(asked) {
+    const bare = asked.tab === this.index.as_published?.id;
+    for (const part of [...this.usual, ...document.querySelectorAll(".which")]) part.classList.toggle("gone", bare);
+    if (bare) return this.goPublished(asked);
     const tab = this.tabs.find(({ id }) => id === asked.tab);
     const known = (name) => tab.columns.some((column) => column.name === name);
     // What this tab does not have, as an old link or a change of protocols may ask for, is as if not asked for.
@@ -130,14 +139,50 @@ class Page {
       this.take(tab, shard);
       this.draw();
     } catch (error) {
-      if (this.state !== state) return;
-      this.parts.answer.replaceChildren(
-        h("p", { class: "banner" }, `${error.message}. Is the whole site there? This page needs the files beside it.`),
-      );
-      this.parts.view.replaceChildren();
-      this.drawn = this.said = null;
-      console.error(error);
+      if (this.state === state) this.failed(error);
     }
+  }
+
+  /** The page of MTEB's published results. */
+  async goPublished(state) {
+    const { id, title } = this.index.as_published;
+    state = { ...state, view: "ranking" };
+    if (this.state && written(state) === written(this.state)) return;
+    this.state = state;
+    const { head, answer: said, view, about } = this.parts;
+    if (this.framed !== id) {
+      this.framed = id;
+      this.groups(id);
+      head.replaceChildren(h("h2", {}, `${title}: which model?`));
+      view.setAttribute("aria-labelledby", `tab-group-${id}`);
+    }
+    try {
+      const data = await this.published.show(state);
+      if (!data) return; // overtaken by another click
+      const { element } = this.published;
+      if (view.firstChild !== element) view.replaceChildren(element); // what is typed into keeps the focus
+      const told = `${id} ${this.published.pick.value}`;
+      if (this.said !== told) {
+        this.said = this.drawn = told;
+        said.replaceChildren(...this.published.said.filter(Boolean));
+        about.replaceChildren(...this.published.about);
+      }
+      const row = data.rows.find(({ model }) => model === state.open);
+      const first = { ...parse("", this.ids), tab: this.tabs[0].id };
+      if (row) this.drawer.reveal(row.model, this.published.opened(row, (fields) => written({ ...first, ...fields })));
+      else this.drawer.shut();
+    } catch (error) {
+      if (this.state === state) this.failed(error);
+    }
+  }
+
+  failed(error) {
+    this.parts.answer.replaceChildren(
+      h("p", { class: "banner" }, `${error.message}. Is the whole site there? This page needs the files beside it.`),
+    );
+    this.parts.view.replaceChildren();
+    this.drawn = this.said = null;
+    console.error(error);
   }
 
   take(tab, shard) {
@@ -160,22 +205,7 @@ class Page {
     this.framed = signature;
     const focus = document.activeElement?.closest("[data-key]") ? document.activeElement : null;
     this.last = { ...this.last, [tab.group]: tab.id };
-    const first = (group) => this.last[group] ?? this.tabs.find((each) => each.group === group).id;
-    this.keep(
-      this.parts.groups,
-      tablist(
-        "Protocols",
-        this.index.groups.map(({ id, title }) => ({
-          id: `group-${id}`,
-          title,
-          href: written({ ...parse("", this.ids), tab: first(id) }),
-        })),
-        `group-${tab.group}`,
-        (id) => this.change({ tab: first(id.slice(6)) }),
-        "panel",
-      ),
-    );
-    document.getElementById("panel").setAttribute("aria-labelledby", `tab-group-${tab.group}`);
+    this.groups(tab.group);
     const title = this.index.groups.find(({ id }) => id === tab.group).title;
     this.parts.head.replaceChildren(
       h("h2", {}, `${title}: ${tab.title}`),
@@ -211,6 +241,28 @@ class Page {
     );
     this.parts.views.firstElementChild.classList.add("views");
     this.parts.view.setAttribute("aria-labelledby", `tab-view-${this.state.view}`);
+  }
+
+  /** The protocols, of which one is chosen; before them what MTEB publishes. */
+  groups(chosen) {
+    const published = this.index.as_published;
+    const first = (group) =>
+      group === published?.id ? group : (this.last?.[group] ?? this.tabs.find((each) => each.group === group).id);
+    this.keep(
+      this.parts.groups,
+      tablist(
+        "Protocols",
+        [...(published ? [published] : []), ...this.index.groups].map(({ id, title }) => ({
+          id: `group-${id}`,
+          title,
+          href: written({ ...parse("", this.ids), tab: first(id) }),
+        })),
+        `group-${chosen}`,
+        (id) => this.change({ tab: first(id.slice(6)) }),
+        "panel",
+      ),
+    );
+    document.getElementById("panel").setAttribute("aria-labelledby", `tab-group-${chosen}`);
   }
 
   /** Replace a list of tabs without losing the keyboard's place in it. */
@@ -381,6 +433,7 @@ load("index")
       ? `Newest record: ${index.updated.slice(0, 10)}.`
       : "";
     document.getElementById("signs").replaceChildren(signs(index));
+    if (index.as_published) document.querySelector("header").append(which(index.as_published));
     if (!index.tabs.length) {
       document.getElementById("board").replaceChildren(h("p", {}, "No results yet."));
       return;

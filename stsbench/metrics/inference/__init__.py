@@ -1,1 +1,1 @@
-"""What a test concludes: power, results of few items, practical equality, tiers, and what other tasks would show."""
+"""What a test concludes: power, few items, practical equality, tiers, other tasks, and printed scores without items."""

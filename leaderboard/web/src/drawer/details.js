@@ -2,6 +2,7 @@
 
 import { digitsOf, fixed, h, link, listed, span } from "../dom.js";
 import { load } from "../load.js";
+import { bothWays } from "../published.js";
 import { imported, interval, percent } from "../rows.js";
 
 const CODE = ["command", "fingerprint", "revision", "git", "records", "recipe"];
@@ -32,6 +33,13 @@ export function details(tab, row, index, rows = [], names = new Map()) {
   if (row.prompts) fact("prompts", overPrompts(tab, row.prompts));
   if (row.rank?.prompts) fact("rank over prompts", rankOverPrompts(row.rank));
   if (row.source) fact("source", row.source, row.link ? [" ", link(row.link, "paper")] : []);
+  const published = row.kind === "measured" && index.as_published?.measured_here[row.entry];
+  if (published)
+    fact(
+      index.as_published.title,
+      `${bothWays(published.published, published.measured)} (mean of MTEB’s seven tasks, SICK-R with all 9,927 pairs). `,
+      h("a", { href: `#${index.as_published.id}?${new URLSearchParams({ open: published.model })}` }, published.model),
+    );
   if (row.card) fact("model card", link(row.card, row.card));
   const box = h("div", { class: "details" }, h("dl", {}, facts), scoreTable(tab, row));
   if (row.entry) box.append(behind(tab, row, rows, names));

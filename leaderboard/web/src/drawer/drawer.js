@@ -54,6 +54,17 @@ export class Drawer {
     this.body.scrollTop = 0;
   }
 
+  /** Show these elements under a title. */
+  reveal(title, body) {
+    if (this.element.open && this.signature === title) return;
+    this.signature = title;
+    this.title.textContent = title;
+    this.element.classList.remove("wide");
+    this.body.replaceChildren(h("div", { class: "details" }, body));
+    if (!this.element.open) this.element.showModal();
+    this.body.scrollTop = 0;
+  }
+
   shut() {
     if (!this.element.open) return;
     this.closing = true;

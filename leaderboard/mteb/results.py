@@ -1,0 +1,140 @@
+"""The committed table of MTEB's published STS results: a line a score, as printed, and where they were read."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from stsbench.config import parse_yaml
+from stsbench.errors import StsbenchError
+from stsbench.parsing import MOST_YAML, read_text
+
+FOLDER = "as_published"  # below a board's folder
+TABLE, SOURCE, SAME = "mteb_sts.tsv.gz", "source.yaml", "measured_here.yaml"
+ITEMS = {  # the seven tasks -> their pairs in MTEB; SICK-R is all pairs, not the 4,927 of SentEval's test
+    "STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STSBenchmark": 1379, "SICK-R": 9927,
+}
+TWIN = "STSBenchmarkMultilingualSTS", "en"  # the sentences of STSBenchmark's test again, under another name
+BY_LANGUAGE = ("STS17", "STS22.v2")
+COLUMNS = ("model", "revision", "task", "subset", "value", "mteb_version", "dataset_revision")
+MOST_BYTES = 32_000_000  # of the table, unpacked
+
+
+@dataclass(frozen=True, order=True)
+class Score:
+    """One printed main score of a test split, as text: Spearman's correlation in [-1, 1] in all tasks here.
+
+    revision: the name of its folder; mteb_version, dataset_revision: "" where the file names none.
+    """
+
+    model: str
+    revision: str
+    task: str
+    subset: str
+    value: str
+    mteb_version: str = ""
+    dataset_revision: str = ""
+
+    @property
+    def number(self) -> float:
+        return float(self.value)
+
+
+class Source(BaseModel):
+    """Where the table comes from: the results repository at a commit of a day, and its licence."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+    repository: str
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
+    licence: str
+    scores: Annotated[int, Field(gt=0)]
+
+
+@dataclass(frozen=True)
+class Published:
+    """All scores with their source. measured_here: the board's entry -> the model that it measures as its authors use it."""
+
+    scores: tuple[Score, ...]
+    source: Source
+    measured_here: dict[str, str]
+
+
+def wanted(task: str, subset: str, split: str) -> bool:
+    """Whether a score of the results repository belongs into the table."""
+    return split == "test" and (task in BY_LANGUAGE or (task, subset) == TWIN or (task in ITEMS and subset == "default"))
+
+
+def load_published(board: Path) -> Published | None:
+    """What lies in as_published/ of a board; None without that folder. Raises StsbenchError, one line, that names file and
+    line."""
+    folder = board / FOLDER
+    if not folder.is_dir():
+        return None
+    stated = parse_yaml(read_text(folder / SOURCE, MOST_YAML), str(folder / SOURCE))
+    try:
+        source = Source.model_validate(stated)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StsbenchError(f"{folder / SOURCE}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from error
+    scores = tuple(read_table(folder / TABLE))
+    if len(scores) != source.scores:
+        raise StsbenchError(f"{folder / TABLE} has {len(scores)} scores, and {SOURCE} says {source.scores}")
+    same = folder / SAME
+    linked = parse_yaml(read_text(same, MOST_YAML), str(same)) if same.is_file() else {}
+    models = {score.model for score in scores}
+    if not isinstance(linked, dict) or not set(linked.values()) <= models:
+        raise StsbenchError(f"{same}: must name for entries of the board a model of {TABLE}")
+    return Published(scores, source, linked)
+
+
+def read_table(path: Path) -> list[Score]:
+    """The scores of a table that `table_bytes` wrote, in its order."""
+    try:
+        with gzip.open(path, "rb") as stream:
+            text = stream.read(MOST_BYTES + 1)
+    except (OSError, EOFError) as error:
+        raise StsbenchError(f"{path}: {error}") from error
+    if len(text) > MOST_BYTES:
+        raise StsbenchError(f"{path} has more than {MOST_BYTES:,} bytes, unpacked")
+    lines = list(csv.reader(io.StringIO(text.decode("utf-8", "replace")), delimiter="\t", quoting=csv.QUOTE_NONE))
+    if not lines or tuple(lines[0]) != COLUMNS:
+        raise StsbenchError(f"{path}: the columns must be {', '.join(COLUMNS)}")
+    scores = []
+    for number, line in enumerate(lines[1:], 2):
+        if len(line) != len(COLUMNS):
+            raise StsbenchError(f"{path}: line {number}: {len(line)} columns instead of {len(COLUMNS)}")
+        score = Score(*line)
+        if not _is_correlation(score.value):
+            raise StsbenchError(f"{path}: line {number}: {score.value!r} is not a correlation")
+        scores.append(score)
+    return scores
+
+
+def table_bytes(scores: Iterable[Score]) -> bytes:
+    """The committed form: sorted, the same bytes for the same scores."""
+    lines = [COLUMNS, *(tuple(vars(score).values()) for score in sorted(scores))]
+    text = "".join("\t".join(line) + "\n" for line in lines)
+    return gzip.compress(text.encode(), 9, mtime=0)
+
+
+def source_yaml(source: Source) -> str:
+    """The text of source.yaml."""
+    head = "# Written by `stsbench leaderboard import mteb --all-models`: where mteb_sts.tsv.gz comes from.\n"
+    return head + yaml.safe_dump(source.model_dump(mode="json"), sort_keys=False, width=120)
+
+
+def _is_correlation(text: str) -> bool:
+    try:
+        return -1 <= float(text) <= 1
+    except ValueError:
+        return False

@@ -1,0 +1,214 @@
+"""What published scores can say of ranks: over another draw of tasks, and within bounds over other items of the same
+tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.metrics.inference.sign_flips import different_over_tasks
+from stsbench.metrics.inference.spearman_error import mean_difference_error
+from stsbench.metrics.ranks import rank_intervals
+
+from .languages import Language, languages
+from .over_items import critical
+from .results import ITEMS, Published, Source
+from .rows import PublishedRow, seven_task_rows
+from .tiers import tiers
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """position: 1 + rows with a better mean; first, last: the ranks that another draw of tasks may give it, 95 % for this
+    row by itself; jointly: the same for all rows at once; on_items: the same over other items of these seven tasks, if two
+    models' errors were independent, which makes it wide; tier: see `tiers`."""
+
+    position: int
+    first: int
+    last: int
+    jointly: tuple[int, int]
+    on_items: tuple[int, int]
+    tier: int
+
+
+@dataclass(frozen=True)
+class SharedErrors:
+    """How much two encoders' errors on one set of items correlate among `rows` measured rows: quantiles over their `pairs`,
+    and of the ratio of the error that was measured to the one computed from score and number of items."""
+
+    rows: int
+    pairs: int
+    low: float  # 5 % of the pairs are below
+    middle: float
+    high: float  # 95 % are
+    ratio: float  # the median
+
+
+@dataclass(frozen=True)
+class Check:
+    """The verdicts from printed scores against those from the items, on all pairs of the measured rows, each pair by itself.
+
+    differ, same: pairs that differ, and that do not, by the test over items. sure_differ: called different under every
+    assumption; sure_same: under none; of these, `wrong_differ` and `wrong_same` are not so by the items. The rest is open.
+    tasks: pairs that differ over another draw of tasks.
+    """
+
+    pairs: int
+    differ: int
+    sure_differ: int
+    sure_same: int
+    wrong_differ: int
+    wrong_same: int
+    tasks: int
+
+
+@dataclass(frozen=True)
+class Separated:
+    """Under one assumption: how many of the pairs of neighbours differ, of all pairs, and how many rows could be first."""
+
+    assumption: str
+    adjacent: int
+    pairs: int
+    first: int
+
+
+@dataclass(frozen=True)
+class MeasuredHere:
+    """An entry of the board that measures a published model. scores: task -> score x 100, of MTEB's seven tasks."""
+
+    entry: str
+    model: str
+    scores: Mapping[str, float]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.scores.values()) / len(self.scores)
+
+
+@dataclass(frozen=True)
+class AsPublished:
+    """The rows of all seven tasks, best first, with their standings (None for a row that is not ranked)."""
+
+    rows: tuple[PublishedRow, ...]
+    standings: tuple[Standing | None, ...]
+    separated: tuple[Separated, ...]  # over tasks, then over items
+    shared: SharedErrors | None
+    check: Check | None
+    source: Source
+    measured_here: tuple[MeasuredHere, ...]
+    languages: tuple[Language, ...]
+
+    @property
+    def ranked(self) -> int:
+        return sum(standing is not None for standing in self.standings)
+
+    def tier(self, number: int) -> list[PublishedRow]:
+        """The rows of a tier, best first."""
+        return [row for row, at in zip(self.rows, self.standings, strict=True) if at and at.tier == number]
+
+
+def as_published(
+    published: Published, measured: Floats | None = None, draws: Floats | None = None,
+    measured_here: Sequence[MeasuredHere] = (),
+) -> AsPublished:
+    """The board of published rows. measured: (m, 7) correlations of rows whose items are known, on the same tasks; draws:
+    (m, 7, resamples) of them, which share their resamples: for how much errors correlate, and for the check.
+    measured_here: the entries that measure one of these models."""
+    rows = seven_task_rows(published.scores)
+    scores = score_matrix(rows)
+    able = np.flatnonzero([not row.unranked for row in rows])
+    shared = check = None
+    if measured is not None and draws is not None and len(measured) > 1:
+        shared = shared_errors(measured, draws)
+        check = checked(measured, draws, shared)
+    some, separated = standings(scores[able], shared)
+    by_row = dict(zip(able.tolist(), some, strict=True))
+    return AsPublished(rows, tuple(by_row.get(i) for i in range(len(rows))), tuple(separated), shared, check,
+                       published.source, tuple(measured_here), languages(published.scores))
+
+
+def score_matrix(rows: Sequence[PublishedRow]) -> Floats:
+    """(r, 7) correlations, in the order of ITEMS."""
+    return np.array([[row.scores[task] for task in ITEMS] for row in rows]) / 100
+
+
+def standings(scores: Floats, shared: SharedErrors | None) -> tuple[list[Standing], list[Separated]]:
+    """Of (r, 7) correlations: the rows' standings, and what is separated under which assumption."""
+    means = scores.mean(axis=1)
+    tested = different_over_tasks(scores)
+    position, first, last = rank_intervals(means, tested.alone)
+    _, *jointly = rank_intervals(means, tested.jointly)
+    over_items = {assumption: _over_items(scores, value) for assumption, value in assumptions(shared).items()}
+    _, *on_items = rank_intervals(means, over_items[next(iter(over_items))][1])
+    levels = tiers(means, tested.alone)
+    table = zip(position, first, last, zip(*jointly, strict=True), zip(*on_items, strict=True), levels, strict=True)
+    rows = [Standing(int(at), int(low), int(high), _two(both), _two(items), int(tier))
+            for at, low, high, both, items, tier in table]
+    separated = [_separated("over tasks", means, tested.pairs, tested.alone)]
+    separated += [_separated(name, means, *tests) for name, tests in over_items.items()]
+    return rows, separated
+
+
+def assumptions(shared: SharedErrors | None) -> dict[str, float]:
+    """What is assumed of two models' errors on one set of items: words -> their correlation. The most cautious is first."""
+    known = {"errors independent": 0.0}
+    if shared is not None:
+        known |= {f"errors correlate by {value:.2f}": value for value in (shared.low, shared.middle, shared.high)}
+    return known
+
+
+def shared_errors(scores: Floats, draws: Floats) -> SharedErrors:
+    """Of (m, 7) correlations and (m, 7, resamples) of them."""
+    one, other = np.triu_indices(len(scores), 1)
+    of_tasks = [np.asarray(np.corrcoef(draws[:, task]))[one, other] for task in range(draws.shape[1])]
+    correlations = np.mean(of_tasks, axis=0)
+    low, middle, high = (round(float(value), 2) for value in np.quantile(correlations, (0.05, 0.5, 0.95)))
+    computed = np.diagonal(mean_difference_error(scores, _items(), 0.0)) / np.sqrt(2)
+    ratio = np.median(draws.mean(axis=1).std(axis=1, ddof=1) / computed)
+    return SharedErrors(len(scores), len(one), low, middle, high, round(float(ratio), 2))
+
+
+def checked(scores: Floats, draws: Floats, shared: SharedErrors) -> Check:
+    """Whether verdicts from `scores` (m, 7) alone agree with those from the items, by the interval of the drawn
+    differences."""
+    one, other = np.triu_indices(len(scores), 1)
+    gaps = np.abs(scores.mean(axis=1)[one] - scores.mean(axis=1)[other])
+    means = draws.mean(axis=1)
+    spread = (means[one] - means[other]).std(axis=1, ddof=1)
+    differ = gaps > critical(1) * spread
+    verdicts = [_over_items(scores, value)[0][one, other] for value in (shared.low, shared.high)]
+    sure, never = verdicts[0] & verdicts[1], ~verdicts[0] & ~verdicts[1]
+    tasks = different_over_tasks(scores).pairs[one, other]
+    return Check(len(one), *(int(some.sum()) for some in (differ, sure, never, sure & ~differ, never & differ, tasks)))
+
+
+def _over_items(scores: Floats, shared: float) -> tuple[Bools, Bools]:
+    """bool (r, r) twice: pairs that differ by themselves, and in the test of a row's pairs together (Bonferroni)."""
+    errors = mean_difference_error(scores, _items(), shared)
+    gaps = np.abs(scores.mean(axis=1)[:, None] - scores.mean(axis=1)[None, :])
+    return gaps > critical(1) * errors, gaps > critical(max(len(scores) - 1, 1)) * errors
+
+
+def _items() -> Floats:
+    return np.array(list(ITEMS.values()), dtype=np.float64)
+
+
+def _separated(assumption: str, means: Floats, pairs: Bools, alone: Bools) -> Separated:
+    order = np.argsort(-means, kind="stable")
+    better = means[None, :] > means[:, None]
+    upper = np.triu_indices(len(means), 1)
+    first = ~(better & alone).any(axis=1)
+    return Separated(assumption, sum(bool(pairs[i, j]) for i, j in pairwise(order)), int(pairs[upper].sum()),
+    int(first.sum()))
+
+
+def _two(bounds: Sequence[int]) -> tuple[int, int]:
+    low, high = bounds
+    return int(low), int(high)

@@ -1,0 +1,158 @@
+"""The page of MTEB's published results in a browser, and the files behind it."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import requests
+from site_pages import browser, by_script, clean, comes_to, css, fragment, go, said, write_site  # noqa: F401  fixtures
+from synthetic_board import synthetic
+
+from stsbench.leaderboard.mteb.results import ITEMS, load_published
+from stsbench.leaderboard.mteb.standings import AsPublished, MeasuredHere, as_published
+from stsbench.leaderboard.page.published_page import published_page
+from stsbench.leaderboard.page.site import site
+from stsbench.leaderboard.ranks.board import Board
+
+BOARD = Path(__file__).resolve().parents[3] / "leaderboard"
+TAB, MODEL, ENTRY = "mteb-as-published", "sentence-transformers/all-MiniLM-L6-v2", "entry-0003"
+
+
+@pytest.fixture(scope="module")
+def published() -> AsPublished:
+    here = MeasuredHere(ENTRY, MODEL, dict.fromkeys(ITEMS, 78.5))
+    return as_published(load_published(BOARD), measured_here=[here])
+
+
+@pytest.fixture(scope="module")
+def whole(published: AsPublished) -> Board:
+    return dataclasses.replace(synthetic(9, 3), as_published=published)
+
+
+@pytest.fixture(scope="module")
+def url(whole: Board, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_site(whole, tmp_path_factory.mktemp("published"))
+
+
+def lines(browser: Any) -> list[str]:
+    script = "return [...document.querySelectorAll('.published-lines .name .open')].map(each => each.textContent)"
+    return list(browser.execute_script(script))
+
+
+def test_the_file_holds_every_row_and_the_index_what_is_shown_before(whole: Board, published: AsPublished) -> None:
+    files = site(whole)
+    data, index = json.loads(files[f"published/{TAB}.json"]), json.loads(files["index.json"])
+    assert len(data["rows"]) == 207 and data["ranked"] == 206 and [task["items"] for task in data["tasks"]][-1] == 9927
+    for row, known in zip(data["rows"], published.rows, strict=True):
+        assert row["model"] == known.model and row["mean"] == round(sum(known.scores.values()) / 7, 4)
+        assert row["scores"] == [round(score, 4) for score in known.scores.values()]
+    (odd,) = [row for row in data["rows"] if "rank" not in row]
+    assert odd["unranked"] and odd["scores"][5] == 0.9762  # as printed
+    shown = index["as_published"]
+    assert (shown["first"], shown["ranked"]) == (3, 206) and TAB not in {tab["id"] for tab in index["tabs"]}
+    assert shown["measured_here"] == {ENTRY: {"model": MODEL, "published": 78.9365, "measured": 78.5}}
+    assert "as_published" not in json.loads(site(synthetic(3, 2))["index.json"])
+    assert len(gzip.compress(files[f"published/{TAB}.js"].encode(), 9)) < 25_000
+
+
+def test_the_first_screen_of_a_phone_answers_which_model(browser: Any, url: str) -> None:
+    go(browser, url, width=390)
+    asked = {each.rpartition("/")[2] for each in requests(browser)}
+    assert f"{TAB}.js" not in asked  # read only when it is looked at
+    assert said(browser, ".which").startswith("Which model? 3 of 206 published models tie for first")
+    by_script(css(browser, ".which a")[0])
+    comes_to(lambda: len(lines(browser)), 30)
+    assert fragment(browser) == TAB and f"{TAB}.js" in {each.rpartition("/")[2] for each in requests(browser)}
+    answer = said(browser, ".answer")
+    first = "Qwen/Qwen3-Embedding-4B, Qwen/Qwen3-Embedding-8B and Lajavaness/"
+    assert answer.startswith(f"3 of 206 models tie for first: {first}")
+    assert "95 %" in answer and "nobody here checked these scores; 111 rows are copied from model cards" in answer
+    bottom = browser.execute_script("return document.querySelector('.answer').getBoundingClientRect().bottom")
+    assert bottom < 844
+    for fold in css(browser, ".answer summary"):
+        by_script(fold)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    assert not css(browser, "#filters")[0].is_displayed() and css(browser, ".as-published input")[0].is_displayed()
+    clean(browser, url)
+
+
+def test_rows_stand_by_tier_and_a_bar_is_the_interval_of_the_rank(browser: Any, url: str, published: AsPublished) -> None:
+    go(browser, url, TAB)
+    by_script(css(browser, ".as-published .more")[0])
+    comes_to(lambda: len(lines(browser)), 207)
+    tiers = sorted({at.tier for at in published.standings if at})
+    expected = [row.model for tier in tiers for row in published.tier(tier)]
+    assert lines(browser)[:206] == expected and lines(browser)[206].startswith("Gameselo/")
+    assert [each.text.partition(" (")[0] for each in css(browser, ".as-published h3")] == [
+        *(f"Tier {tier}" for tier in tiers), "Not ranked"
+    ]
+    shares = browser.execute_script("""
+        const ranked = document.querySelectorAll('.published-lines .line:not(.unranked)');
+        return [...ranked].map(line => {
+        const [track, bar, dot] = ['.track', '.bar', '.dot'].map(each => line.querySelector(each).getBoundingClientRect());
+        const share = (x) => (x - track.left) / track.width;
+        return [share(bar.left), share(bar.right), share((dot.left + dot.right) / 2)]; })""")
+    places = {row.model: at for row, at in zip(published.rows, published.standings, strict=True)}
+    for model, (left, right, dot) in zip(expected, shares, strict=True):
+        at = places[model]
+        assert left == pytest.approx((at.first - 1) / 206, abs=0.005) and right == pytest.approx(at.last / 206, abs=0.005)
+        assert dot == pytest.approx((at.position - 0.5) / 206, abs=0.005)
+
+
+def test_a_search_narrows_the_rows_and_stays_in_the_address(browser: Any, url: str, published: AsPublished) -> None:
+    expected = [row.model for row in published.rows if {"minilm-l6", "sentence"} <= {
+        word for word in ("minilm-l6", "sentence") if word in row.model.lower()}]
+    go(browser, url, TAB)
+    css(browser, ".as-published input")[0].send_keys("minilm-l6 sentence")
+    comes_to(lambda: sorted(lines(browser)), sorted(expected))
+    assert "q=minilm-l6+sentence" in fragment(browser) and said(browser, ".count").endswith("of 207 models")
+    by_script(css(browser, "[role=tab][id=tab-group-sts]")[0])
+    comes_to(lambda: len(css(browser, ".lines.measured .line")) > 0, True)
+    assert fragment(browser) == "sts-spearman-all"  # the search was of these rows
+    assert css(browser, "#filters [type=search]")[0].get_attribute("value") == ""
+    browser.back()
+    comes_to(lambda: sorted(lines(browser)), sorted(expected))
+    clean(browser, url)
+
+
+def test_a_model_is_looked_up_both_ways(browser: Any, url: str) -> None:
+    go(browser, url, f"{TAB}?open={MODEL}")
+    comes_to(lambda: said(browser, "#drawer-title"), MODEL)
+    assert "As published 78.94; measured here 78.50." in said(browser, "#drawer") and "tier 4" in said(browser, "#drawer")
+    by_script(css(browser, "#drawer .both a")[0])
+    comes_to(lambda: fragment(browser), f"sts-spearman-all?open={ENTRY}")
+    comes_to(lambda: "As published 78.94; measured here 78.50" in said(browser, "#drawer"), True)
+    by_script(next(each for each in css(browser, "#drawer dd a") if each.text == MODEL))
+    comes_to(lambda: said(browser, "#drawer-title"), MODEL)
+    by_script(css(browser, "#drawer .close")[0])
+    comes_to(lambda: fragment(browser), TAB)
+    clean(browser, url)
+
+
+def test_a_language_is_a_table_of_its_own_and_few_pairs_rank_nothing(browser: Any, url: str, published: AsPublished) -> None:
+    go(browser, url, f"{TAB}?x=STS17%2Fen-de")
+    language = next(one for one in published.languages if (one.task, one.name) == ("STS17", "en-de"))
+    many = f"{language.first} of {language.ranked} models"
+    comes_to(lambda: said(browser, ".answer .lead"), f"{many} could be first in STS17, en-de.")
+    browser.execute_script("""
+        const list = document.querySelector('.as-published select');
+        list.value = 'STS22.v2/fr-pl'; list.dispatchEvent(new Event('change'));""")
+    comes_to(lambda: said(browser, ".answer .lead"), "STS22.v2, fr-pl: no ranks.")
+    assert "8 pairs rank nothing" in said(browser, ".answer") and fragment(browser) == f"{TAB}?x=STS22.v2%2Ffr-pl"
+    assert {each.text for each in css(browser, ".as-published .between")[:5]} == {"not ranked"}
+    assert not css(browser, ".as-published .bar")
+    clean(browser, url)
+
+
+def test_the_findings_say_what_the_board_holds(published: AsPublished) -> None:
+    page = published_page(published)
+    names = "Qwen/Qwen3-Embedding-4B, Qwen/Qwen3-Embedding-8B, Lajavaness/bilingual-embedding-large"
+    assert f"**3 tie for first: {names}.**" in page
+    assert "202 of 205 pairs of neighbours cannot be separated at 5 %" in page and "176 of 180" in page
+    assert f"{MODEL} 78.94 as published, 78.50 measured here (`{ENTRY}`)" in page and "| mixed folders | 19 |" in page
+    assert (BOARD.parent / "docs/findings/mteb-as-published.md").read_text("utf-8").startswith(page[:200])
