@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 OUTER = ("protocols", "methods", "leaderboard")
 # Rooms of the core: a file imports from its own room and from rooms that stand before it. "" is the core's root.
 CORE = (
-    "", "display", "metrics", "metrics.thresholds", "probes", "data.sets", "data.fetch", "data.text", "data.own",
-    "data.perturb",
+    "", "display", "metrics", "metrics.thresholds", "metrics.inference", "probes", "data.sets", "data.fetch", "data.text",
+    "data.own", "data.perturb",
     "encoders", "encoders.cache", "encoders.quantise", "encoders.parallel", "encoders.store", "encoders.post",
     "encoders.post.flow", "encoders.forward", "encoders.prompt", "encoders.decoders", "encoders.transformer",
     "encoders.graph", "encoders.light", "encoders.mteb", "encoders.server",

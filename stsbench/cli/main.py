@@ -29,6 +29,8 @@ _COMMANDS = {
     "sweep": ("stsbench.cli.jobs.sweep:sweep", "Search a method's settings by development score; the best as a recipe."),
     "score": ("stsbench.cli.score:score", "Score a run again from its stored observations (imports no torch)."),
     "compare": ("stsbench.cli.comparison.compare:compare_", "Compare two runs: paired bootstrap, per task and on average."),
+    "seeds": ("stsbench.cli.comparison.seeds:seeds_",
+              "Say how many more seeds would settle a comparison, if any number can."),
     "choose": ("stsbench.cli.comparison.choose:choose_",
                "Choose among runs: score beside cost, what does not differ, and the cheapest of the best."),
     "calibrate": ("stsbench.cli.comparison.calibrate:calibrate",

@@ -38,7 +38,7 @@ from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.run_file import run_folders
 from stsbench.metrics.paired import Difference, holm, paired_difference
-from stsbench.metrics.seeds import difference_over_seeds, uneven
+from stsbench.metrics.seeds import Spread, difference_over_seeds, spread_of
 from stsbench.registry import did_you_mean
 
 Sides = tuple[Sequence[Measured], Sequence[Measured]]  # A's runs and B's, of one task
@@ -195,11 +195,11 @@ def _table(
 ) -> ComparisonTable:
     scores = [tuple(values_of(side, one) for side in pair) for pair, one, _ in items]
     rows = [
-        Compared(pair[0][0].task, one.subset, one.n, float(a.mean()), float(b.mean()), _difference(a, b, draw, paired))
+        Compared(pair[0][0].task, one.subset, one.n, float(a.mean()), float(b.mean()), _difference(a, b, draw, paired),
+                 spread=_spread(a, b, draw, paired))
         for (pair, one, _), (a, b), draw in zip(items, scores, draws, strict=True)
     ]
     tested = [i for i, row in enumerate(rows) if row.difference.p is not None]
-    noisy = [] if paired else [i for i in tested if uneven(*scores[i])]
     for i, p in zip(tested, holm([rows[i].difference.p or 0.0 for i in tested]), strict=True):
         rows[i] = replace(rows[i], corrected=p)
     first = items[0][0][0][0]
@@ -210,7 +210,8 @@ def _table(
         indices = [whole[task] for task in averaged]
         a, b = (np.mean([scores[i][side] for i in indices], axis=0) for side in range(2))
         count = sum(rows[i].n for i in indices)
-        average = Compared("Avg", None, count, float(a.mean()), float(b.mean()), _difference(a, b, drawn, paired))
+        average = Compared("Avg", None, count, float(a.mean()), float(b.mean()), _difference(a, b, drawn, paired),
+                           spread=_spread(a, b, drawn, paired))
     no_test = ""
     if not tested:
         no_test = f"what {setting.protocol} stores for {setting.metric} cannot be redrawn item by item"
@@ -218,8 +219,7 @@ def _table(
             no_test = "too many resamples have no score"
     unknown = dict.fromkeys(pair[0][0].set_id for pair, _, _ in items if not pair[0][0].record.data.known)
     named = first.record, items[0][0][1][0].record
-    return ComparisonTable(setting, named, tuple(rows), average, no_test, aside, tuple(unknown),
-                           tuple(rows[i] for i in noisy))
+    return ComparisonTable(setting, named, tuple(rows), average, no_test, aside, tuple(unknown))
 
 
 def _difference(a: Floats, b: Floats, drawn: Drawn | None, paired: bool) -> Difference:
@@ -227,3 +227,7 @@ def _difference(a: Floats, b: Floats, drawn: Drawn | None, paired: bool) -> Diff
     if len(a) == len(b) == 1:
         return paired_difference(float(a[0]), float(b[0]), *draws_of)
     return difference_over_seeds(a, b, *draws_of, paired=paired)
+
+
+def _spread(a: Floats, b: Floats, drawn: Drawn | None, paired: bool) -> Spread | None:
+    return None if drawn is None else spread_of(a, b, *drawn, paired=paired)

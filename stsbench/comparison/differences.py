@@ -9,12 +9,16 @@ from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.schema import Metric
 from stsbench.metrics.paired import Difference
+from stsbench.metrics.seeds import Spread
 from stsbench.wording import counted
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One task, or their average: the scores a and b, a less b, and p after Holm's correction over the table's tasks."""
+    """One task, or their average: the scores a and b, a less b, and p after Holm's correction over the table's tasks.
+
+    spread: what makes the difference uncertain, None where there is no test.
+    """
 
     task: str
     subset: str | None
@@ -23,6 +27,7 @@ class Compared:
     b: float
     difference: Difference
     corrected: float | None = None
+    spread: Spread | None = None
 
     @property
     def name(self) -> str:
@@ -35,8 +40,7 @@ class ComparisonTable:
     """One setting. average: where both runs have all the tasks that the protocol averages, else None.
 
     records: the two runs' first ones, which name it; no_test: why differences stand here without interval and p, or "";
-    aside: of tasks that the protocol's average leaves out, which are a table of their own; uneven: the rows in which one
-    side's two seeds differ much more than the other's (`metrics.seeds.uneven`).
+    aside: of tasks that the protocol's average leaves out, which are a table of their own.
     """
 
     setting: Setting
@@ -46,7 +50,6 @@ class ComparisonTable:
     no_test: str
     aside: bool
     unknown: tuple[str, ...]  # sets that differ from the catalog
-    uneven: tuple[Compared, ...]
 
     @property
     def metric(self) -> Metric:

@@ -1,0 +1,1 @@
+"""What follows from a test: how many more seeds would settle it."""
