@@ -263,7 +263,7 @@ def _why_unranked(entry: LoadedEntry, line: ScoreLine, lead: str) -> str:
     if lead not in line.cells:
         missing = [task for task in line.protocol.averaged if task not in line.cells] if lead == AVERAGE else [lead]
         return f"not ranked: {', '.join(missing)} not measured" if missing else f"not ranked: no {lead}"
-    if len(entry.runs) == FEWEST_SEEDS - 1:
+    if 1 < len(entry.runs) < FEWEST_SEEDS:
         return TWO_SEEDS
     if lead not in line.draws:
         return "not ranked: nothing was observed item by item, so differences cannot be tested"

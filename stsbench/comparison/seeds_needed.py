@@ -83,9 +83,9 @@ class SeedsNeeded(OneTable):
     def sentences(self) -> list[str]:
         """Of each table the average in plain words, or else its only task; then what the numbers rest on."""
         tables = {id(row.table): row for row in self.rows}  # the last row of each: its average, where there is one
-        said = [f"{title(row.table)}, {row.name}: {self._sentence(row)}" for row in tables.values()
+        lines = [f"{title(row.table)}, {row.name}: {self._sentence(row)}" for row in tables.values()
                 if row.table.average or len(row.table.rows) == 1]
-        return [*said, BASIS]
+        return [*lines, BASIS]
 
     def _sentence(self, row: NeededRow) -> str:
         needed, gap, digits = row.needed, row.compared.difference, row.table.metric.digits
