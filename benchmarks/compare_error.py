@@ -2,8 +2,7 @@
 
 `python benchmarks/compare_error.py [--rounds N] [--unpaired] [--seeds A,B ...] [--items SD ...] [--power]`: N simulations
 (1000 by default) a cell, two seconds each. B's seeds have sd 1, A's so many times that. A run that is alone is compared as
-it is: its seed has no noise. --power: how often a difference of 5 is found, by the rule and, where both have two seeds,
-with each side's own variance (Behrens and Fisher's test), which was tried.
+it is: its seed has no noise. --power: how often a difference of 5 is found.
 """
 
 from __future__ import annotations
@@ -13,19 +12,11 @@ import argparse
 import numpy as np
 from markdown_table import line
 
-from stsbench.metrics import noise
-from stsbench.metrics.moderation import NO_PRIOR, VariancePrior, outlying, prior_of_rows
 from stsbench.metrics.seeds import difference_over_seeds
 
 DRAWS = 299
 RATIOS = (1, 3, 10)
 PAIRS = ("2,2", "3,3", "5,5", "10,10", "2,3", "3,2", "2,10", "10,2", "3,5", "5,3", "5,10", "10,5", "3,1", "10,1")
-
-
-def own_of_two(variances: np.ndarray, df: np.ndarray) -> tuple[VariancePrior, np.ndarray, np.ndarray]:
-    if df.min() < 2:
-        return NO_PRIOR, np.zeros(len(df)), outlying(variances, df)
-    return prior_of_rows(variances, df)
 
 
 def significant(rounds: int, seeds: tuple[int, int], ratio: float, items: float, paired: bool, effect: float) -> float:
@@ -55,13 +46,8 @@ def main() -> None:
         seeds = int(text.split(",")[0]), int(text.split(",")[1])
         for paired in (False, True) if seeds[0] == seeds[1] and not options.unpaired else (False,):
             for items in options.items:
-                for rule in (prior_of_rows, own_of_two)[: 2 if options.power and seeds == (2, 2) and not paired else 1]:
-                    noise.prior_of_rows = rule
-                    shares = (
-                        significant(options.rounds, seeds, ratio, items, paired, 5 * options.power) for ratio in RATIOS
-                    )
-                    name = f"{seeds[0]}, {seeds[1]}{', paired' * paired}{', own' * (rule is own_of_two)}"
-                    line(name, items, *(f"{share:.1f}" for share in shares))
+                shares = (significant(options.rounds, seeds, ratio, items, paired, 5 * options.power) for ratio in RATIOS)
+                line(f"{seeds[0]}, {seeds[1]}{', paired' * paired}", items, *(f"{share:.1f}" for share in shares))
 
 
 if __name__ == "__main__":

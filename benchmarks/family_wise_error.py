@@ -1,8 +1,10 @@
 """How often the board's ranks say that equal rows differ: the table of docs/findings/family-wise-error.md.
 
-`python benchmarks/family_wise_error.py [--rounds N] [--rows R] [--unequal]`: N simulations (1000 by default) of up to 17
-rows, half as many of more; --rows: of R rows only; --unequal: only rows with unequal numbers of seeds. It takes some fifteen
-minutes. Every score is 0 plus noise of the items, normal with a known sd, plus the mean over the seeds' noise; an error is a
+`python benchmarks/family_wise_error.py [--rounds N] [--rows R] [--unequal | --first]`: N simulations (1000 by default) of up
+to 17 rows, half as many of more; --rows: of R rows only; --unequal: only rows with unequal numbers of seeds; --first: only
+the table of 3, 5 and 10 seeds, with a first row that is like the others or noisier. It takes some fifteen minutes.
+
+Every score is 0 plus noise of the items, normal with a known sd, plus the mean over the seeds' noise; an error is a
 pair of rows, any, that is called significantly different.
 """
 
@@ -80,6 +82,41 @@ def errors(rounds: int, sds: np.ndarray, seeds: int, item_sd: float, common: flo
     return percent if rows == 17 else [*percent[:2], ""]
 
 
+def noisy_first(
+    rounds: int, rows: int, seeds: int, first: float, item_sd: float = 0.3, rest: float = 0.3,
+    noise_of: Callable[[Scores, np.random.Generator], Noise] = Noise,
+) -> tuple[float, float, float]:
+    """Of equal rows whose first has the sd `first` over seeds, and the others `rest`: percent of tabs with any difference,
+    jointly; with any by the first row's test alone; and half the mean width of the pairs' joint intervals, in points."""
+    rng = np.random.default_rng([rows, seeds, int(10 * first), int(100 * item_sd)])
+    wrong, widths = np.zeros(2), np.zeros(rounds)
+    sds = np.r_[first, np.full(rows - 1, rest)]
+    for number in range(rounds):
+        scores = simulated(rng, sds, seeds, item_sd)
+        noise, largest = noise_of(scores, np.random.default_rng(number)), np.zeros(DRAWS)
+        statistics = noise.statistics()
+        for i in range(rows - 1):
+            np.maximum(largest, noise.drawn(np.asarray(i), np.arange(i + 1, rows)).max(axis=0), out=largest)
+            if i == 0:
+                wrong[1] += bool((statistics[0] > critical_value(largest)).any())
+        critical = critical_value(largest)
+        wrong[0] += bool((statistics > critical).any())
+        widths[number] = noise.bound(critical)[np.triu_indices(rows, 1)].mean()
+    jointly, alone = 100 * wrong / rounds
+    return float(jointly), float(alone), float(widths.mean())
+
+
+def first_table(rounds: int) -> None:
+    """Rows of 3, 5 and 10 seeds, sd .3; the first row's sd is .3 or 1."""
+    line("rows", "seeds", "sd of the first", "jointly, %", "first row alone, %", "half width")
+    line(*["---:"] * 6)
+    for rows, fewer in ((17, 1), (50, 4), (100, 10)):
+        for seeds in (3, 5, 10):
+            for first in (0.3, 1.0):
+                jointly, alone, width = noisy_first(rounds // fewer, rows, seeds, first)
+                line(rows, seeds, first, f"{jointly:.1f}", f"{alone:.1f}", f"{width:.2f}")
+
+
 def unequal(rounds: int, sds: Sequence[float], counts: Sequence[int], item_sd: float) -> list[str]:
     """Of equal rows with `counts` seeds, in percent: any pair jointly; the first row's test alone."""
     rng, wrong = np.random.default_rng([len(sds), sum(counts), int(10 * sum(sds)), int(100 * item_sd)]), np.zeros(2)
@@ -98,8 +135,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--unequal", action="store_true", help="only the table of unequal numbers of seeds")
+    parser.add_argument("--first", action="store_true", help="only the table of 3, 5 and 10 seeds")
     options = parser.parse_args()
     rounds = options.rounds
+    if options.first:
+        first_table(rounds)
+        return
     if options.unequal:
         unequal_table(rounds)
         return

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench.comparison.choose import choose as choose
     from stsbench.comparison.compare import compare as compare
     from stsbench.comparison.power import power as power
+    from stsbench.comparison.seeds_needed import seeds_needed as seeds_needed
     from stsbench.diagnosis.parity import parity as parity
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.encoders.store.encode import encode as encode
@@ -68,6 +69,7 @@ _PUBLIC = {
     "reproduce": "stsbench.leaderboard.reproduce.api",
     "run_plan": "stsbench.experiments.plan",
     "score": "stsbench.evaluation.rescore",
+    "seeds_needed": "stsbench.comparison.seeds_needed",
     "sweep": "stsbench.experiments.sweep",
     "to_mteb": "stsbench.publish.mteb_adapter",
     "train": "stsbench.experiments.train",
@@ -109,6 +111,7 @@ __all__ = [
     "reproduce",
     "run_plan",
     "score",
+    "seeds_needed",
     "sweep",
     "to_mteb",
     "train",

@@ -42,6 +42,8 @@ from .significance import Placed, tested
 from .wording import about, digits_of, finer_columns, form, metric_of, name_user_sets, slug, title
 
 Values = NDArray[np.float64]
+FEWEST_SEEDS = 3  # of a row of several: two do not show how noisy it is (docs/findings/family-wise-error.md)
+TWO_SEEDS = "not ranked: two seeds; a third would rank it"
 MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
 
 
@@ -292,6 +294,8 @@ def _why_unranked(entry: LoadedEntry, line: ScoreLine, lead: str, averaged: Sequ
     if lead not in line.cells:
         missing = [task for task in averaged if task not in line.cells] if lead == AVERAGE else [lead]
         return f"not ranked: {', '.join(missing)} not measured" if missing else f"not ranked: no {lead}"
+    if 1 < len(entry.runs) < FEWEST_SEEDS:
+        return TWO_SEEDS
     if lead not in line.draws:
         return "not ranked: nothing was observed item by item, so differences cannot be tested"
     return ""

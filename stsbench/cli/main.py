@@ -31,6 +31,8 @@ _COMMANDS = {
     "compare": ("stsbench.cli.comparison.compare:compare_", "Compare two runs: paired bootstrap, per task and on average."),
     "power": ("stsbench.cli.comparison.power:power_",
               "Say how large a difference N pairs can show, or how many pairs a difference needs."),
+    "seeds": ("stsbench.cli.comparison.seeds:seeds_",
+              "Say how many more seeds would settle a comparison, if any number can."),
     "choose": ("stsbench.cli.comparison.choose:choose_",
                "Choose among runs: score beside cost, what does not differ, and the cheapest of the best."),
     "calibrate": ("stsbench.cli.comparison.calibrate:calibrate",

@@ -41,7 +41,7 @@ from stsbench.evaluation.run_file import run_folders
 from stsbench.evaluation.tables import part_sizes, small_parts_in_words
 from stsbench.metrics.inference.equivalence import Equivalence, equivalence, equivalence_over_seeds
 from stsbench.metrics.paired import Difference, holm, paired_difference
-from stsbench.metrics.seeds import difference_over_seeds, uneven
+from stsbench.metrics.seeds import Spread, difference_over_seeds, spread_of
 from stsbench.registry import did_you_mean
 
 Sides = tuple[Sequence[Measured], Sequence[Measured]]  # A's runs and B's, of one task
@@ -205,11 +205,10 @@ def _table(
     scores = [tuple(values_of(side, one) for side in pair) for pair, one, _ in items]
     rows = [
         Compared(pair[0][0].task, one.subset, one.n, float(a.mean()), float(b.mean()), _difference(a, b, draw, paired),
-                 equivalence=_equivalence(a, b, draw, paired, margin))
+                 equivalence=_equivalence(a, b, draw, paired, margin), spread=_spread(a, b, draw, paired))
         for (pair, one, _), (a, b), draw in zip(items, scores, draws, strict=True)
     ]
     tested = [i for i, row in enumerate(rows) if row.difference.p is not None]
-    noisy = [] if paired else [i for i in tested if uneven(*scores[i])]
     for i, p in zip(tested, holm([rows[i].difference.p or 0.0 for i in tested]), strict=True):
         rows[i] = replace(rows[i], corrected=p)
     equal = [(i, row.equivalence.p) for i, row in enumerate(rows) if row.equivalence]
@@ -224,7 +223,7 @@ def _table(
         a, b = (np.mean([scores[i][side] for i in indices], axis=0) for side in range(2))
         count = sum(rows[i].n for i in indices)
         average = Compared("Avg", None, count, float(a.mean()), float(b.mean()), _difference(a, b, drawn, paired),
-                           equivalence=_equivalence(a, b, drawn, paired, margin))
+                           equivalence=_equivalence(a, b, drawn, paired, margin), spread=_spread(a, b, drawn, paired))
     no_test = ""
     if not tested:
         no_test = f"what {setting.protocol} stores for {setting.metric} cannot be redrawn item by item"
@@ -233,8 +232,7 @@ def _table(
     unknown = dict.fromkeys(pair[0][0].set_id for pair, _, _ in items if not pair[0][0].record.data.known)
     named = first.record, items[0][0][1][0].record
     return ComparisonTable(setting, named, tuple(rows), average, no_test, aside, tuple(unknown),
-                           tuple(rows[i] for i in noisy), margin,
-                           small_parts=small_parts_in_words(part_sizes(_scores_of(items))))
+                           margin, small_parts=small_parts_in_words(part_sizes(_scores_of(items))))
 
 
 def _scores_of(items: Sequence[tuple[Sides, ScoreRow, ScoreRow]]) -> list[ScoreRow]:
@@ -257,3 +255,7 @@ def _equivalence(a: Floats, b: Floats, drawn: Drawn | None, paired: bool, margin
     if len(a) == len(b) == 1:
         return equivalence(float(a[0]), float(b[0]), of_a, of_b, margin)
     return equivalence_over_seeds(a, b, of_a, of_b, margin, paired=paired)
+
+
+def _spread(a: Floats, b: Floats, drawn: Drawn | None, paired: bool) -> Spread | None:
+    return None if drawn is None else spread_of(a, b, *drawn, paired=paired)

@@ -11,7 +11,7 @@ from stsbench.comparison.comparability import same_encoder
 from stsbench.comparison.differences import Compared, ComparisonTable
 from stsbench.comparison.margins import margin_columns, margin_json
 from stsbench.comparison.shared import Reasons
-from stsbench.comparison.wording import limits, notes, pairing, sentence, title, unevenness
+from stsbench.comparison.wording import limits, notes, pairing, sentence, title
 from stsbench.config import shown
 from stsbench.display.latex import BOOKTABS, caption, escaped, latex_table
 from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
@@ -167,7 +167,6 @@ def _table_json(table: ComparisonTable) -> dict[str, Any]:
     return {
         **setting, "rows": list(map(_row_json, table.rows)), "average": _row_json(table.average) if table.average else None,
         "no_test": table.no_test or None, "unknown_data": list(table.unknown), "sentence": sentence(table),
-        "uneven_seeds": unevenness(table) or None,
         "over_tasks": asdict(table.over_tasks) if table.over_tasks else None, "small_parts": table.small_parts or None,
     }
 

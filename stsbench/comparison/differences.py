@@ -14,6 +14,7 @@ from stsbench.metrics.inference.equivalence import Equivalence, Verdict, verdict
 from stsbench.metrics.inference.power import detectable_difference
 from stsbench.metrics.inference.tasks import OverTasks, difference_over_tasks
 from stsbench.metrics.paired import LEVEL, Difference
+from stsbench.metrics.seeds import Spread
 from stsbench.wording import counted
 
 
@@ -22,6 +23,7 @@ class Compared:
     """One task, or their average: the scores a and b, a less b, and p after Holm's correction over the table's tasks.
 
     equivalence: the test of a margin, where one was named; equivalence_corrected: its p, corrected in the same way.
+    spread: what makes the difference uncertain, None where there is no test.
     """
 
     task: str
@@ -42,6 +44,7 @@ class Compared:
         p = self.difference.p if self.corrected is None else self.corrected
         p_equal = self.equivalence.p if self.equivalence_corrected is None else self.equivalence_corrected
         return verdict(p < 1 - LEVEL, p_equal < 1 - LEVEL)
+    spread: Spread | None = None
 
     @property
     def name(self) -> str:
@@ -61,9 +64,8 @@ class ComparisonTable:
     """One setting. average: where both runs have all the tasks that the protocol averages, else None.
 
     records: the two runs' first ones, which name it; no_test: why differences stand here without interval and p, or "";
-    aside: of tasks that the protocol's average leaves out, which are a table of their own; uneven: the rows in which one
-    side's two seeds differ much more than the other's (`metrics.seeds.uneven`); margin: that equivalence was tested with,
-    in the unit of the scores; no_margin: why it was not, where a margin was named.
+    aside: of tasks that the protocol's average leaves out, which are a table of their own; margin: that equivalence was
+    tested with, in the unit of the scores; no_margin: why it was not, where a margin was named.
     """
 
     setting: Setting
@@ -73,7 +75,6 @@ class ComparisonTable:
     no_test: str
     aside: bool
     unknown: tuple[str, ...]  # sets that differ from the catalog
-    uneven: tuple[Compared, ...]
     margin: float | None = None
     no_margin: str = ""
     small_parts: str = ""  # a sentence on the parts of its averages that are too small to rank by

@@ -24,16 +24,22 @@ _OVER_SEEDS = (
 )
 
 
+_FEW_SEEDS = (
+    " Two seeds hardly show how noisy a side is: the test holds 5 % whatever its noise, so only large differences are "
+    "significant. `stsbench seeds` says how many more would settle it."
+)
+
+
 def limits(seeds: tuple[int, int]) -> str:
     """What intervals and tests do not cover, by how many runs A and B are of."""
     return LIMITS if seeds == (1, 1) else _OVER_SEEDS
 
 
 def notes(table: ComparisonTable) -> list[str]:
-    """What stands below a table: its sentence, and what must be known of its data and its seeds."""
+    """What stands below a table: its sentence, and what must be known of its data."""
     names = ", ".join(table.unknown)
     data = f"Data differ from the catalog: {names}. The same in A and B, comparable with nothing else." if names else ""
-    lines = [sentence(table), table.no_margin, over_tasks(table), few(table), table.small_parts, data, unevenness(table)]
+    lines = [sentence(table), table.no_margin, over_tasks(table), few(table), table.small_parts, data]
     return list(filter(None, lines))
 
 
@@ -71,14 +77,6 @@ def _of_100(share: float) -> str:
     return "more than 99 of 100" if 0.995 <= share < 1 else f"{100 * share:.0f} of 100"
 
 
-def unevenness(table: ComparisonTable) -> str:
-    """How often the test errs where the two seeds of one side may be noisier than those of the other; "" elsewhere."""
-    if not table.uneven:
-        return ""
-    return (f"On {_listed(table.uneven)} one side's two seeds are more than three times as far apart as the other's: with "
-            "two seeds a side and unequal noise this test errs in up to 9.5 %, not 5.")
-
-
 def pairing(seeds: tuple[int, int], by_seed: bool) -> str:
     """What was paired, where a side is of several seeds; "" elsewhere."""
     a, b = seeds
@@ -87,7 +85,8 @@ def pairing(seeds: tuple[int, int], by_seed: bool) -> str:
     if by_seed:
         return f"{a} seeds, compared seed by seed; resamples of the items are those of both."
     single = f" Nothing is known of other seeds of {'A' if a == 1 else 'B'}." if 1 in (a, b) else ""
-    return f"{counted(a, 'seed')} of A and {b} of B, not paired; resamples of the items are those of both.{single}"
+    few = _FEW_SEEDS if 2 in (a, b) else ""
+    return f"{counted(a, 'seed')} of A and {b} of B, not paired; resamples of the items are those of both.{single}{few}"
 
 
 def title(table: ComparisonTable) -> str:

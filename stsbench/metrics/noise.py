@@ -9,7 +9,15 @@ from math import isinf, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.metrics.moderation import moderated, prior_of_rows, prior_share, redrawn, redrawn_prior, variance_prior
+from stsbench.metrics.moderation import (
+    df_of_two,
+    moderated,
+    prior_of_rows,
+    prior_share,
+    redrawn,
+    redrawn_prior,
+    variance_prior,
+)
 from stsbench.metrics.paired import ROUNDING
 
 Floats = NDArray[np.float64]
@@ -37,8 +45,9 @@ class Noise:
     """The standard errors of all differences between `scores`, and what they would deviate by in further experiments.
 
     A deviation is that of a bootstrap over the items plus, for rows of several seeds, one of Student's t: the variance over
-    seeds is moderated over the rows and redrawn from what it may be, in the light of all of them. A resample in which any
-    score is NaN is left out for all.
+    seeds is moderated over the rows and redrawn from what it may be, in the light of all of them. The difference of two rows
+    of as many seeds each, with no third to be moderated by, deviates by Student's t with `df_of_two`. A resample in which
+    any score is NaN is left out for all.
 
     Differences that seeds make uncertain have longer tails than others. Each is measured in standard errors that are
     stretched by the ratio of Student's quantile to the normal one, so that no pair's tails set the critical value of all.
@@ -55,6 +64,7 @@ class Noise:
         self._groups = np.where(counts > 1, -1 if scores.groups is None else scores.groups, -1)
         between, doubt = (np.zeros((len(counts), len(counts))) for _ in range(2))  # variances; over their df
         several = np.flatnonzero(counts > 1)
+        self._two: _TwoRows | None = None
         if len(several):
             n = counts[several].astype(np.float64)
             variances = np.array([np.var(scores.seeds[int(i)], ddof=1) for i in several])
@@ -72,6 +82,9 @@ class Noise:
             self._both[several] += normal[several] * np.sqrt(spread / n[:, None])
             self._paired = _PairedSeeds(scores.seeds, self._groups, several[outliers], normal, rng)
             self._paired.fill(between, doubt)
+            if _TwoRows.fits(several, counts, self._groups) and errors.any():
+                self._two = _TwoRows(several, errors, int(n[0]), self.draws, rng)
+                self._two.fill(doubt)
         of_items = _difference_variances(self._items)
         variances = of_items + between
         self._share = np.divide(of_items, variances, out=np.zeros_like(variances), where=variances > 0)
@@ -92,6 +105,10 @@ class Noise:
         if len(paired):
             a, b = np.broadcast_to(one, other.shape)[paired], other[paired]
             deviations[paired] = self._items[a] - self._items[b] + self._paired.deviations(a, b)
+        if self._two is not None:
+            for at, sign in self._two.pairs(one, other):
+                i, j = self._two.rows[::sign]
+                deviations[at] = self._items[i] - self._items[j] + sign * self._two.drawn
         return np.asarray(deviations)
 
     def statistics(self) -> Floats:
@@ -147,6 +164,39 @@ def _difference_variances(deviations: Floats) -> Floats:
     return np.asarray(np.maximum(variances, 0.0) / (draws - 1))
 
 
+class _TwoRows:
+    """The only two rows of several seeds, as many each and not paired: what their means over seeds may differ by."""
+
+    def __init__(self, rows: Ints, errors: Floats, count: int, draws: int, rng: np.random.Generator) -> None:
+        """rows: (2,); errors: (r,) squared standard errors of the means over `count` seeds."""
+        from scipy import stats
+
+        self.rows = rows
+        one, other = errors[rows]
+        self._variance, self._df = float(one + other), df_of_two(float(one), float(other), count)
+        # Every quantile once, in any order: with one degree of freedom, random ones would move p and intervals by several %.
+        deviates = stats.t.ppf((np.arange(draws) + 0.5) / max(draws, 1), self._df)
+        self.drawn = np.sqrt(self._variance) * rng.permutation(deviates)
+
+    @staticmethod
+    def fits(rows: Ints, counts: Ints, groups: Ints) -> bool:
+        """Whether these rows of several seeds are such two. counts, groups: (r,) of all rows."""
+        if len(rows) != 2 or counts[rows[0]] != counts[rows[1]]:
+            return False
+        return bool(groups[rows[0]] != groups[rows[1]] or groups[rows[0]] < 0)
+
+    def fill(self, doubt: Floats) -> None:
+        """Put the variance of the difference, over its degrees of freedom, into (r, r) `doubt`."""
+        i, j = self.rows
+        doubt[i, j] = doubt[j, i] = self._variance / self._df
+
+    def pairs(self, one: Ints, other: Ints) -> list[tuple[int, int]]:
+        """Where these two stand among the pairs of `Noise.deviations`, with 1, or -1 the other way round."""
+        first, signs = np.broadcast_to(one, other.shape), (1, -1)
+        at = [np.flatnonzero((first == self.rows[::sign][0]) & (other == self.rows[::sign][1])) for sign in signs]
+        return [(int(index), sign) for sign, some in zip(signs, at, strict=True) for index in some]
+
+
 class _PairedSeeds:
     """Differences seed by seed between rows of one group: their variances, moderated over all such pairs, and deviations."""
 
@@ -200,5 +250,6 @@ class _PairedSeeds:
             same = df + prior_df == total
             deviates[same] = np.copysign(np.interp(np.abs(normal[same]), self._grid, table), normal[same])
         share = prior_share(df, prior_df)[:, None]
-        scale = share * self._centre + (1 - share) * self._variances[one, other][:, None]
+        variances = self._variances[one, other][:, None]
+        scale = np.maximum(share * self._centre + (1 - share) * variances, share * variances)
         return np.asarray(deviates * np.sqrt(scale / (df + 1)[:, None]))

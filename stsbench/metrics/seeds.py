@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -12,17 +13,32 @@ from stsbench.metrics.noise import Noise, Scores
 from stsbench.metrics.paired import LEVEL, Difference, critical_value
 
 Floats = NDArray[np.float64]
-_UNEVEN = 3.0  # times one side's standard deviation over the other's: with two seeds each, 4 of 10 equal pairs exceed it
 _NORMAL, _FEWEST = 1e4, 0.5  # degrees of freedom: from here on Student's distribution is the normal one; the least
 
 
-def uneven(a: Floats, b: Floats) -> bool:
-    """Whether two seeds of a and two of b seem not to be equally noisy. If they are not, the test, which takes them for
-    equal, errs in up to 9.5 % instead of 5 (docs/findings/interval-coverage.md); two seeds cannot show it."""
-    if len(a) != 2 or len(b) != 2:
-        return False
-    low, high = sorted((abs(a[0] - a[1]), abs(b[0] - b[1])))
-    return bool(high > _UNEVEN * low)
+@dataclass(frozen=True)
+class Spread:
+    """What makes the difference of two means over seeds uncertain. item_error: its standard error for the items alone.
+
+    sds: of A's and of B's seeds, 0 for a side of one; counts: how many they are. paired: compared seed by seed; then the
+    first of sds is that of the seeds' differences, and the second 0.
+    """
+
+    item_error: float
+    sds: tuple[float, float]
+    counts: tuple[int, int]
+    paired: bool = False
+
+
+def spread_of(a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, *, paired: bool = False) -> Spread | None:
+    """The `Spread` of what `difference_over_seeds` tests; None where fewer than two resamples have a score."""
+    drawn = draws_a - draws_b
+    drawn = drawn[np.isfinite(drawn)]
+    if len(drawn) < 2:
+        return None
+    several = (a - b, np.zeros(1)) if paired else (a, b)
+    one, other = (float(np.std(seeds, ddof=1)) if len(seeds) > 1 else 0.0 for seeds in several)
+    return Spread(float(np.std(drawn, ddof=1)), (one, other), (len(a), len(b)), paired)
 
 
 def difference_over_seeds(

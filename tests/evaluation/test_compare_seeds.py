@@ -123,18 +123,13 @@ def test_the_command(two, tmp_path, cli):
     assert code == 0 and "3 seeds, compared seed by seed" in out
 
 
-def test_two_seeds_a_side_that_spread_unequally_are_said_to_err_more_often(two, tmp_path, cli):
-    (a, b), (good, poor) = two
-    a, good, b, poor = (each[:2] for each in (a, good, b, poor))
-    gaps = sorted(abs(np.subtract(*side)) for side in (good, poor))
-    assert gaps[1] < 3 * gaps[0]
-    assert "9.5 %" not in cli("compare", ",".join(map(str, a)), ",".join(map(str, b)), "--resamples", 100)[1]
-    far = [a[0], run(tmp_path / "good" / "9", 9, 1.5)]
-    for sides, said in (((far, b), True), ((b, far), True), ((far, [*b, two[0][1][2]]), False), ((far[0], b[0]), False)):
+def test_two_seeds_on_a_side_are_said_to_show_little(two, tmp_path, cli):
+    (a, b), _ = two
+    for sides, few in (((a[:2], b), True), ((a, b[:2]), True), ((a, b), False), ((a[0], b), False)):
         names = [",".join(map(str, side)) if isinstance(side, list) else side for side in sides]
         code, out, _ = cli("compare", *names, "--resamples", 100, "--json", tmp_path / "x.json")
         table = json.loads((tmp_path / "x.json").read_text())["tables"][0]
-        assert code == 0 and ("errs in up to 9.5 %" in " ".join(out.split())) is said and bool(table["uneven_seeds"]) is said
+        assert code == 0 and ("stsbench seeds" in " ".join(out.split())) is few and "uneven_seeds" not in table
 
 
 def test_a_task_that_not_every_seed_has_is_left_out(two):

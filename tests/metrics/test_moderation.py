@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from math import inf, isinf
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from scipy import optimize, special, stats
 from stsbench.metrics.moderation import (
     NO_PRIOR,
     VariancePrior,
+    df_of_two,
     inverse_trigamma,
     moderated,
     outlying,
@@ -18,6 +21,9 @@ from stsbench.metrics.moderation import (
     redrawn,
     variance_prior,
 )
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from two_sides import error, satterthwaite
 
 
 @pytest.mark.parametrize("x", [1e-4, 0.1, 0.5, 1.0, 3.7, 50.0, 1e5])
@@ -51,7 +57,10 @@ def test_the_prior_is_that_of_maximum_likelihood(df: float) -> None:
 def test_equal_variances_are_pooled() -> None:
     variances, each = np.array([1.0, 2.0, 1.5]), np.array([2.0, 2.0, 4.0])
     assert variance_prior(variances, each) == VariancePrior(inf, 12 / 8, 8.0)
-    assert moderated(variances, each, np.full(3, inf), variance_prior(variances, each)).tolist() == [1.5] * 3
+    pooled = moderated(variances, each, np.full(3, inf), variance_prior(variances, each))
+    assert pooled.tolist() == [1.5, 2.0, 1.5]  # a row that seems noisier is not drawn down
+    moderate = VariancePrior(2.0, 1.5, inf)  # rows that are known to differ are: a weight of a half
+    assert moderated(variances[:2], each[:2], np.full(2, 2.0), moderate).tolist() == [1.25, 1.75]
     assert variance_prior(np.zeros(5), np.full(5, 2.0)) is NO_PRIOR and variance_prior(variances[:1], each[:1]) is NO_PRIOR
     assert moderated(variances, each, np.zeros(3), NO_PRIOR).tolist() == variances.tolist()
 
@@ -60,6 +69,24 @@ def test_a_variance_of_zero_is_drawn_up() -> None:
     variances, each = np.array([0.0, 1.0, 2.0, 1.5, 0.7]), np.full(5, 2.0)
     prior = variance_prior(variances, each)
     assert np.isfinite([prior.df, prior.variance]).all() and moderated(variances, each, np.full(5, prior.df), prior)[0] > 0
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 10])
+def test_two_sides_err_in_five_percent_whatever_their_noise(count: int) -> None:
+    """By integration, an error of two sides is below 5.05 % at every ratio; Satterthwaite's degrees of freedom are above."""
+    for ratio in (1.0, 3.0, 6.0, 10.0, 30.0):
+        assert error(count, ratio, df_of_two, 500) < 0.0505
+    assert error(count, 8.0, satterthwaite, 500) > 0.0503
+    assert df_of_two(2.0, 0.0, count) == df_of_two(0.0, 2.0, count) == count - 1  # one side's noise is all
+
+
+def test_the_integral_is_that_of_a_simulation() -> None:
+    rng, rounds, (one, other) = np.random.default_rng(0), 20000, (9 / 3, 1 / 3)
+    a, b = one * rng.chisquare(2, rounds) / 2, other * rng.chisquare(2, rounds) / 2
+    difference = rng.normal(0, np.sqrt(one + other), rounds)
+    critical = stats.t.isf(0.025, [df_of_two(*pair, 3) for pair in zip(a, b, strict=True)])
+    share = np.mean(np.abs(difference) > critical * np.sqrt(a + b))
+    assert share == pytest.approx(error(3, 3.0, df_of_two), abs=0.004)
 
 
 def test_a_row_of_another_kind_stands_for_itself() -> None:
@@ -83,9 +110,10 @@ def test_what_is_redrawn_makes_a_normal_deviate_student_s(prior: VariancePrior, 
     assert stats.kstest(deviates, stats.t(df).cdf).pvalue > 0.01
 
 
-def test_few_rows_of_unequal_numbers_of_seeds_stand_for_themselves() -> None:
-    prior, prior_df, outliers = prior_of_rows(np.array([1.0, 0.1]), np.array([1.0, 9.0]))
-    assert prior is NO_PRIOR and not prior_df.any() and not outliers.any()
-    for variances, df in (([1.0, 0.9], [2.0, 2.0]), ([1.0, 0.9, 1.1, 0.8, 1.0], [1.0, 2.0, 2.0, 2.0, 4.0])):
+def test_two_rows_and_few_of_unequal_numbers_of_seeds_stand_for_themselves() -> None:
+    for variances, df in (([1.0, 0.1], [1.0, 9.0]), ([1.0, 0.9], [2.0, 2.0]), ([1.0, 0.9, 1.1], [1.0, 2.0, 2.0])):
+        prior, prior_df, outliers = prior_of_rows(np.array(variances), np.array(df))
+        assert prior is NO_PRIOR and not prior_df.any() and not outliers.any()
+    for variances, df in (([1.0, 0.9, 1.1], [2.0] * 3), ([1.0, 0.9, 1.1, 0.8, 1.0], [1.0, 2.0, 2.0, 2.0, 4.0])):
         prior, prior_df, _ = prior_of_rows(np.array(variances), np.array(df))
         assert isinf(prior.df) and np.isinf(prior_df).all()

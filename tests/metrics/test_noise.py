@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from stsbench.metrics.moderation import df_of_two
 from stsbench.metrics.noise import Noise, Scores
 from stsbench.metrics.ranks import significantly_different
 from stsbench.metrics.seeds import difference_over_seeds
@@ -21,12 +22,42 @@ def compared(paired: bool, a: np.ndarray = A, b: np.ndarray = B):
 
 @pytest.mark.parametrize("paired", [True, False])
 def test_two_rows_are_compared_as_t_tests_compare_them(paired: bool) -> None:
-    """By seed as paired samples are; without, as two samples whose variances do not differ by more than chance."""
-    test = stats.ttest_rel(A, B) if paired else stats.ttest_ind(A, B)
-    found, (low, high) = compared(paired), test.confidence_interval()
+    """By seed as paired samples are; without, by Student's t between Welch's degrees of freedom and those of one side."""
+    found = compared(paired)
+    a, b = (np.var(side, ddof=1) / 4 for side in (A, B))
+    error, df = np.sqrt(a + b), df_of_two(a, b, 4)
+    test = stats.ttest_ind(A, B, equal_var=False)
+    assert 3 < df < test.df and 0.95 / error == pytest.approx(test.statistic)
+    p, half = 2 * stats.t.sf(0.95 / error, df), error * stats.t.isf(0.025, df)
+    if paired:
+        p, half = stats.ttest_rel(A, B).pvalue, stats.ttest_rel(A, B).confidence_interval().high - 0.95
     assert found.value == pytest.approx(0.95)
-    assert found.p == pytest.approx(test.pvalue, abs=0.01)
-    assert (found.low, found.high) == pytest.approx((low, high), abs=0.05)
+    assert found.p == pytest.approx(p, abs=0.01)
+    assert (found.low, found.high) == pytest.approx((0.95 - half, 0.95 + half), abs=0.05)
+
+
+def test_two_seeds_a_side_have_one_degree_of_freedom() -> None:
+    one, other = np.array([70.0, 71.0]), np.array([40.0, 40.1])
+    test, error = compared(False, one, other), np.sqrt(0.5 / 2 + 0.005 / 2)
+    assert test.high - test.value == pytest.approx(error * stats.t.isf(0.025, 1), rel=0.01)
+    assert test.p == pytest.approx(2 * stats.t.sf(30.45 / error, 1), rel=0.05)
+    turned = compared(False, other, one)
+    assert (turned.low, turned.high) == pytest.approx((-test.high, -test.low)) and turned.p == test.p
+
+
+def test_two_rows_of_several_seeds_keep_their_test_among_rows_of_one() -> None:
+    """With the items' part: the sign of a pair follows the order in which it is asked for."""
+    rng = np.random.default_rng(0)
+    values = np.array([70.0, 60.0, 65.0])
+    draws = values[:, None] + rng.normal(0, 0.5, (3, 2000))
+    seeds = [np.array([69.0, 70.0, 71.0]), np.array([60.0]), np.array([64.5, 65.0, 65.5])]
+    noise = Noise(Scores(values, draws, seeds), rng)
+    there, back = noise.deviations(np.asarray(0), np.array([1, 2])), noise.deviations(np.array([2, 1]), np.array([0, 0]))
+    assert np.allclose(there[1], -back[0]) and np.allclose(there[0], -back[1])
+    of_seeds = there[1] - (draws[0] - 70.0 - draws[2] + 65.0)
+    variances = 1 / 3, 0.25 / 3
+    expected = np.sqrt(sum(variances)) * stats.t.ppf((np.arange(2000) + 0.5) / 2000, df_of_two(*variances, 3))
+    assert np.sort(of_seeds) == pytest.approx(expected, abs=1e-6)
 
 
 def test_unequal_numbers_of_seeds_are_compared_as_by_behrens_and_fisher() -> None:

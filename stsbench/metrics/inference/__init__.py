@@ -1,1 +1,1 @@
-"""What a test concludes: power, few items, practical equality, tiers, other tasks, and printed scores without items."""
+"""What a test concludes: power, few items, more seeds, equality, tiers, other tasks, and printed scores without items."""

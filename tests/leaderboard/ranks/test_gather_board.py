@@ -15,7 +15,7 @@ from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.evaluation.schema import CORRELATION
-from stsbench.leaderboard.ranks import significance
+from stsbench.leaderboard.ranks import gather, significance
 from stsbench.leaderboard.ranks.board import Cell
 from stsbench.leaderboard.ranks.seeds import _joined_part
 from stsbench.leaderboard.records.draws import RESAMPLES, SEED
@@ -82,9 +82,10 @@ def test_a_row_by_itself_has_no_tier(board):
     assert row.rank.position == 1 and row.rank.tier is None
 
 
-def test_a_pair_is_tested_as_by_compare(board, runs):
+def test_a_pair_is_tested_as_by_compare(board, runs, monkeypatch):
     """Rows of one seed by the same draws, so by the same numbers; seeds' variance is moderated over all rows of the tab."""
     seeds = ["noisy", "noisy-2"]
+    monkeypatch.setattr(gather, "FEWEST_SEEDS", 2)
     found = board(letters=(["letters"], LETTERS), words=(["words"], LETTERS), noisy=(seeds, LETTERS))
     pairs = tab(found, "sts-spearman-all-sample").pairs
     place = {row: at for at, row in enumerate(pairs.rows)}
@@ -149,6 +150,8 @@ def test_seeds_become_a_mean_with_its_spread(board, runs):
         assert cell.low < cell.value < cell.high
         assert cell.high - cell.low > 0.6 * min(widths)
     assert row.seeds == 2 and len(found.entries["noisy"].runs) == 2
+    assert row.rank is None and row.unranked == "not ranked: two seeds; a third would rank it"
+    assert tab(found, "sts-spearman-all-sample").measured[-1] == row  # below those that have a rank
     part = row.subsets["STS12", "MSRpar"]
     stored = [next(score for _, record in load_records(runs[name]) for score in record.scores
                    if (record.data.id, score.subset, score.metric) == ("sts12/test", "MSRpar", "spearman"))
@@ -295,7 +298,7 @@ def test_a_seed_without_a_protocol_leaves_no_empty_tab(board, tmp_path, monkeypa
     found = board(both=([one, two], LETTERS))
     assert "geometry-sample" not in {each.id for each in found.tabs}
     (row,) = tab(found, "sts-spearman-all-sample").measured
-    assert row.cells.keys() == {"STS12", "STS-B"} and row.rank.position == 1
+    assert row.cells.keys() == {"STS12", "STS-B"} and row.seeds == 2
 
 
 def test_two_scores_of_one_setting_in_a_run_are_an_error(board, copied):
