@@ -90,7 +90,7 @@ def test_p_and_interval_agree_and_the_sides_mirror(deviations, value, margin) ->
 
 @pytest.mark.parametrize("paired", [False, True])
 def test_seeds_alone_are_students_t(paired: bool) -> None:
-    """Where items add no noise: the t test of the seeds' pairs, or of two samples, with fewer degrees of freedom than Welch's."""
+    """Where items add no noise: the t test of the seeds' pairs, or of two samples, with fewer df than Welch's."""
     a, b = np.array([79.0, 79.6, 79.1, 79.4]), np.array([79.1, 79.3, 78.8, 79.2])
     draws = np.full((2, 20_000), [[a.mean()], [b.mean()]])
     test = equivalence_over_seeds(a, b, *draws, 0.6, paired=paired)
