@@ -58,7 +58,7 @@ def test_a_comparison_is_one_table_where_it_fits(folder, wide, columns, many):
     code, lines = screen(["compare", "run", "run", "--resamples", "40"], columns, folder)
     tables = [line.count("┳") for line in lines if line.startswith("┏")]
     assert code == 0 and len(tables) == many and min(tables) > 1, lines
-    assert all(len(cells) == 7 for cells in _tables(lines).values())
+    assert all(len(cells) == 8 for cells in _tables(lines).values())
 
 
 @pytest.mark.parametrize("columns", range(20, 130))

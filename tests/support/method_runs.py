@@ -98,7 +98,7 @@ TERMS = {
     "diffcse": {"main": {A, "conditional_mlm_next"}}, "diffcse-rtd": {"main": {A, "rtd"}},
     "distil": {"main": {"vectors"}}, "distil-linear": {"main": {"vectors"}}, "distil-rows": {"main": {"similarities"}},
     "distil-ranks": {"main": {"ranks"}},
-    "simcse-wrapped": {"main": {A, *RANKED}},
+    "simcse-wrapped": {"main": {A, *RANKED, "masked"}},
     "sarcse": {"main": {A, "reconstruction", "reconstruction_positive"}}, "promptbert": {"main": {A}},
     "cosent": {"main": {"cosent"}}, "angle": {"main": {"in_batch", "cosent", "angle"}},
     "angle-triplets": {"main": {"in_batch", "hard_negatives", "cosent", "angle"}},

@@ -110,7 +110,7 @@ def test_every_name_says_which_method_it_is(rows):
     families = (
         "BERT", "RoBERTa", "CSE", "GloVe", "fastText", "InferSent", "USE", "Sent.Transformers", "QuickThoughts",
         "Skip-thought", "DeCLUTR", "DiffAug", "ConSERT", "CLEAR", "CT", "CMLM", "SG-OPT", "EOL", "Pretended CoT",
-        "Knowledge Enhancement", "LLaMA", "LLM2Vec", "PCL", "AnglE",
+        "Knowledge Enhancement", "LLaMA", "LLM2Vec", "PCL", "AnglE", "CoSENT", "Sentence-BERT",
     )
     nameless = {row.id: row.method for row in rows.values() if not any(name in row.method for name in families)}
     assert nameless == {}
