@@ -59,7 +59,7 @@ def _encoders(comparison: Compared, sides: Sequence[Sequence[Record]]) -> list[s
         of = f" ({counted(seeds, 'run')}, whose scores are averaged)" if seeds > 1 else ""
         lines = [f"{letter} is {', '.join(names)}{of}: {encoder_facts(records)}."]
         lines += [f"Texts were read behind {how} under {label}." for label, how in read_behind(records).items()]
-        lines += [fitting_facts(records, letter), cut_texts(records, letter), *training_facts(runs, letter)]
+        lines += [fitting_facts(records), cut_texts(records), *training_facts(runs)]
         paragraphs.append(" ".join(filter(None, lines)))
     if comparison.same:
         paragraphs.append("A and B are the same encoder.")
@@ -121,7 +121,7 @@ def _results(table: ComparisonTable) -> ReportTable:
     records, metric, digits = table.measurements[0], table.metric, table.metric.digits
     sets = [next(group) for _, group in groupby(records, key=lambda record: record.data.id)]
     lines = [protocol_facts(records[0]), score_facts(table.setting.metric, metric, table.setting.aggregation),
-             data_facts(sets)]
+             data_facts(sets, sum(row.n for row in table.rows))]
     if table.setting.text_version == "sample":
         lines.append(f"{SAMPLE.capitalize()}.")
     if table.average:

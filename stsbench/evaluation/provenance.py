@@ -106,9 +106,9 @@ def encoder_facts(records: Sequence[Record]) -> str:
     reads = spec.get("kind") in _READ_BY_MODEL or spec.get("pooler") is not None
     parts = [f"pooler {spec['pooler']}"] if spec.get("pooler") is not None else []
     if spec.get("template") is not None:
-        parts.append(f"template {json.dumps(spec['template'], ensure_ascii=False)}")
+        parts.append(f"template “{spec['template']}”")
     if spec.get("prefix") is not None:
-        parts.append(f"prompt {json.dumps(spec['prefix'], ensure_ascii=False)}")
+        parts.append(f"prompt “{spec['prefix']}”")
     parts += [*described(options), *described_reading(options)]
     by_task = any(any((record.provenance.get("prompts") or {}).values()) for record in records)
     prompted = by_task or {"prompt", "preset", "prompts"} & options.keys()
@@ -130,29 +130,28 @@ def encoder_facts(records: Sequence[Record]) -> str:
     return ", ".join(parts)
 
 
-def fitting_facts(records: Sequence[Record], subject: str) -> str:
-    """What an encoder or its post-processing was fitted on, in a sentence; "" where nothing was fitted."""
+def fitting_facts(records: Sequence[Record]) -> str:
+    """What an encoder ("it") or its post-processing was fitted on, in a sentence; "" where nothing was fitted."""
     fitted = list(dict.fromkeys(shortened(str(on)) for record in records if (on := record.encoder.spec.get("fitted_on"))))
     if not fitted:
         return ""
     tested = [record for record in records if is_transductive(record.encoder.spec.get("fitted_on"), record.data.id)]
     caution = " These include the very texts that it is tested on (transductive)." if tested else ""
-    return f"{subject} was fitted on the texts of {_listed(fitted)}.{caution}"
+    by_set = ", set by set," if len(fitted) > 1 else ""
+    return f"It was fitted{by_set} on the texts of {_listed(fitted)}.{caution}"
 
 
-def cut_texts(records: Sequence[Record], subject: str) -> str:
+def cut_texts(records: Sequence[Record]) -> str:
     """How many texts lost tokens to the limit, in a sentence; "" without a limit, or where no record counts them."""
     cut = [record.counts["truncated"] for record in records if "truncated" in record.counts]
     if not cut or records[0].encoder.spec.get("max_length") is None:
         return ""
     if len(cut) < len(records):
-        return f"Not all records of {subject} say how many texts were cut at the limit."
-    many = max(cut)
-    return f"Of {subject}, up to {counted(many, 'text')} of a set were cut at the limit." if many else (
-        f"No text of {subject} was cut at the limit.")
+        return "Not all records say how many texts were cut at the limit."
+    return f"It cut up to {counted(max(cut), 'text')} of a set at the limit." if max(cut) else "It cut no text at the limit."
 
 
-def training_facts(runs: Sequence[Record], subject: str) -> list[str]:
+def training_facts(runs: Sequence[Record]) -> list[str]:
     """What the records say of an encoder's training, in sentences: recipe, seeds, start, and texts shared with test sets.
 
     runs: one record of every run. Nothing for what is not trained, such as word counts.
@@ -160,23 +159,23 @@ def training_facts(runs: Sequence[Record], subject: str) -> list[str]:
     first = runs[0].provenance
     if not any(first.get(key) is not None for key in ("recipe", "seed", "stage")):
         trained = runs[0].encoder.spec.get("kind") in _READ_BY_MODEL
-        return [f"The records do not say how {subject} was trained."] if trained else []
+        return ["The records do not say how it was trained."] if trained else []
     recipe = f"by the recipe {first['recipe']}" if first.get("recipe") else "by a recipe that is not recorded"
     stated = [run.provenance.get("seed") for run in runs]
     seeds = _listed(map(str, sorted(seed for seed in set(stated) if seed is not None)))
     noun = "the seed" if len(set(stated)) == 1 else "the seeds"
     unknown = "; its seed is not recorded" if len(runs) == 1 else "; not every seed is recorded"
-    lines = [f"{subject} was trained {recipe}{unknown if None in stated else f' with {noun} {seeds}'}."]
+    lines = [f"It was trained {recipe}{unknown if None in stated else f' with {noun} {seeds}'}."]
     if on := first.get("trained_on"):
         lines.append(f"Its training text holds sentences of {_listed(on)}.")
-    lines += [_overlap(subject, text) for text in first.get("training_overlap") or []]
+    lines += [_overlap(text) for text in first.get("training_overlap") or []]
     if not first.get("trained_on") and not first.get("training_overlap"):
         lines.append("Whether its training text shares sentences with the test sets is not recorded.")
     return [*lines, "Nor is how its checkpoint was chosen." if lines[-1].endswith("is not recorded.") else
             "How its checkpoint was chosen is not recorded."]
 
 
-def _overlap(subject: str, text: Mapping[str, Any]) -> str:
+def _overlap(text: Mapping[str, Any]) -> str:
     """What a training text shares with test sets, in a sentence."""
     shared = [f"{name} ({counted(one['exact'] + one['normalised'], 'text')} of {one['texts']:,})"
               for name, one in text["shared"].items()]
@@ -185,17 +184,16 @@ def _overlap(subject: str, text: Mapping[str, Any]) -> str:
         parts.append(f"none with {_listed(text['none'])}")
     if text["not_looked_for"]:
         parts.append(f"not looked for: {_listed(text['not_looked_for'])}")
-    how = f"Texts that {text['text']}, a training text of {subject}, shares with test sets ({', '.join(text['looked_for'])})"
+    how = f"Texts that its training text {text['text']} shares with test sets ({', '.join(text['looked_for'])})"
     return f"{how}: {'; '.join(parts)}."
 
 
-def data_facts(records: Sequence[Record], noun: str = "task") -> str:
-    """The text version and the counts, in a sentence. records: of one run, one for each set."""
+def data_facts(records: Sequence[Record], items: int) -> str:
+    """The text version and the counts, in a sentence. records: of one run, one for each set; items: that are scored."""
     texts = _listed(dict.fromkeys(_TEXTS[record.data.text_version] for record in records))
-    items = sum(record.data.n for record in records)
     changed = [record.data.shown for record in records if not record.data.known]
     unlike = f" Not as in the catalog: {_listed(changed)}." if changed else ""
-    return f"The data are {texts}: {counted(items, 'item')} in {counted(len(records), noun)}.{unlike}"
+    return f"The data are {texts}: {counted(items, 'scored item')} in {counted(len(records), 'set')}.{unlike}"
 
 
 def protocol_facts(record: Record) -> str:

@@ -116,13 +116,13 @@ class Result(Scores, InFolder):
         >>> from stsbench import evaluate
         >>> run = evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0)
         >>> run.report().partition(", ")[0]
-        'We measure lexical:token-set: 200 dimensions'
+        'We measure lexical:token-set: 418 dimensions'
         """
         if not self.records:
             raise StsbenchError("nothing was measured: there is nothing to report")
         subject = str(self.records[0].encoder.spec["name"])
-        about = [f"We measure {subject}: {encoder_facts(self.records)}.", fitting_facts(self.records, subject),
-                 cut_texts(self.records, subject), *training_facts(self.records[:1], subject)]
+        about = [f"We measure {subject}: {encoder_facts(self.records)}.", fitting_facts(self.records),
+                 cut_texts(self.records), *training_facts(self.records[:1])]
         paragraphs = [" ".join(filter(None, about)), f"It was measured {version_facts(self.records)}.",
                       " ".join(_sentence(line) for line in self._remarks())]
         labels = dict.fromkeys(row.protocol for row in self.rows)
@@ -199,7 +199,8 @@ def _in_words(result: Scores, label: str) -> str:
     rows = list(firsts(main_rows(result, label)).values())
     lead = rows[0]
     lines = [*dict.fromkeys(map(protocol_facts, records)), score_facts(lead.metric, metric_of(lead), lead.aggregation),
-             data_facts(list({record.data.id: record for record in records}.values()))]
+             data_facts(list({record.data.id: record for record in records}.values()),
+                        sum(row.n for row in rows if row.task not in AVERAGES))]
     if any(row.low is not None for row in rows):
         many = records[0].protocol.settings.get("resamples")
         how = f"bootstrap intervals over the items ({many:,} resamples)" if many else "intervals"
@@ -213,7 +214,7 @@ def _in_words(result: Scores, label: str) -> str:
 
 def _of_what(row: ScoreRow) -> str:
     if row.task == "Avg":
-        return "the average"
+        return f"the average ({counted(row.n, 'item')})"
     return f"that of {row.task}, {row.subset}" if row.subset else f"that of {row.task}"
 
 

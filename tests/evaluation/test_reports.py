@@ -52,7 +52,7 @@ def test_the_numbers_of_the_paragraph_and_of_the_table_are_those_of_the_rows(run
     assert one(r"detectable difference is (\S+) points on average and (\S+) to (\S+) points on a single task", text) == [
         round(number, 2) for number in (average["detectable"], least, most)]
     assert "(200 resamples, seed 3)" in text and "Holm's method over the 7 tasks of the table" in text
-    assert "420 items in 7 tasks" in text and "similarity cosine" in text and "text version senteval" in text
+    assert "420 scored items in 7 sets" in text and "similarity cosine" in text and "text version senteval" in text
     header, *lines = grid(text)
     assert header[:5] == ["task", "n", "A", "B", "A - B"]
     for line, row in zip(lines, rows, strict=True):
@@ -65,7 +65,7 @@ def test_what_a_record_lacks_is_said_to_be_not_recorded(runs):
     text = compare(*runs, resamples=60).report()  # these records have neither versions nor most of a spec
     assert text.count("not recorded: prompt, limit on length, normalisation and precision") == 2
     assert "with versions that are not recorded, on a device that is not recorded" in text
-    for word in ("no prompt", "normalised", "torch", "seed 42", "trained", "cut at"):
+    for word in ("no prompt", "normalised", "torch", "seed 42", "was trained", "It cut"):
         assert word not in text, word
 
 
@@ -81,9 +81,9 @@ def test_what_a_record_has_is_said(runs):
 
     edit_all(runs[0], change)
     a, b, *_ = compare(*runs, resamples=60).report().split("\n\n")
-    for words in ('prompt "query: "', "at most 32 tokens", "vectors not normalised", "computed in bfloat16",
-                  "post-processed by whitening", "fitted on the texts of sts12/test@abababababab", "transductive",
-                  "up to 3 texts of a set were cut", "recipe simcse/x with the seed 7", "holds sentences of sts12",
+    for words in ('prompt “query: ”', "at most 32 tokens", "vectors not normalised", "computed in bfloat16",
+                  "post-processed by whitening", "It was fitted on the texts of sts12/test@abababababab", "transductive",
+                  "It cut up to 3 texts of a set", "recipe simcse/x with the seed 7", "holds sentences of sts12",
                   "How its checkpoint was chosen is not recorded."):
         assert words in a and words not in b, words
     text = compare(*runs, resamples=60).report()
@@ -98,9 +98,9 @@ def test_overlap_with_the_test_sets_is_said_where_it_was_looked_for(runs):
                "none": ["sts13"], "not_looked_for": ["sts16"]}
     edit_all(runs[1], lambda row: row.record["provenance"].update({"recipe": "r", "training_overlap": [overlap]}))
     text = compare(*runs, resamples=60).report()
-    assert ("shares with test sets (exact, normalised): with sts12 (3 texts of 100); none with sts13; "
-            "not looked for: sts16.") in text
-    assert "B was trained by the recipe r; its seed is not recorded." in text
+    assert ("its training text wiki shares with test sets (exact, normalised): with sts12 (3 texts of 100); none "
+            "with sts13; not looked for: sts16.") in text
+    assert "It was trained by the recipe r; its seed is not recorded." in text
 
 
 def test_several_seeds(two):
@@ -108,7 +108,7 @@ def test_several_seeds(two):
     result = compare(*folders, resamples=60)
     text, row = result.report(), result.to_arrow().to_pylist()[0]
     assert "A is good (3 runs, whose scores are averaged)" in text
-    assert "A was trained by the recipe good with the seeds 42, 43 and 44." in text
+    assert "It was trained by the recipe good with the seeds 42, 43 and 44." in text
     assert "3 seeds of A and 3 of B, not paired" in text and "paired bootstrap" not in text
     assert one(r"On STS-B A scores (\S+) and B (\S+) \(60 items\)", text) == [round(row["a"], 2), round(row["b"], 2)]
     assert "there is nothing to correct for" in text and "Holm" not in text
