@@ -12,16 +12,22 @@ import click
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 @click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
               show_default=True, help="How scores are printed.")
-def score(run: Path, json_target: str | None, form: str) -> int:
+@click.option("--report", "report_target", metavar="FILE|-", help="Write paragraphs and tables for a paper: LaTeX to "
+              "FILE.tex, else Markdown; - makes stdout the report alone.")
+def score(run: Path, json_target: str | None, form: str, report_target: str | None) -> int:
     """Recompute every score of RUN, a folder written by `stsbench eval`, from its stored observations."""
     from stsbench.cli.output.json_file import write_json
-    from stsbench.cli.output.report import print_failures, print_report
+    from stsbench.cli.output.report import print_failures, print_report, write_report
     from stsbench.evaluation.rescore import score_again
 
+    if json_target == report_target == "-":
+        raise click.UsageError("--json - and --report - both write to stdout: name a file for one")
     result = score_again(run)
     if json_target:
         write_json([row.model_dump() for row in result.rows], json_target)
-    if json_target != "-":
+    if report_target:
+        write_report(result, report_target)
+    if "-" not in (json_target, report_target):
         print_report(result, form)
     print_failures(result)
     return 3 if result.failures else 0

@@ -232,7 +232,9 @@ def _table(
     unknown = dict.fromkeys(pair[0][0].set_id for pair, _, _ in items if not pair[0][0].record.data.known)
     named = first.record, items[0][0][1][0].record
     return ComparisonTable(setting, named, tuple(rows), average, no_test, aside, tuple(unknown),
-                           margin, small_parts=small_parts_in_words(part_sizes(_scores_of(items))))
+                           margin, small_parts=small_parts_in_words(part_sizes(_scores_of(items))),
+                           measurements=tuple(tuple(item.record for pair, _, _ in items for item in pair[side])
+                                              for side in range(2)))
 
 
 def _scores_of(items: Sequence[tuple[Sides, ScoreRow, ScoreRow]]) -> list[ScoreRow]:

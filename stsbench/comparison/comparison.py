@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from stsbench.comparison.comparability import same_encoder
 from stsbench.comparison.differences import Compared, ComparisonTable
 from stsbench.comparison.margins import margin_columns, margin_json
+from stsbench.comparison.report import report_of
 from stsbench.comparison.shared import Reasons
 from stsbench.comparison.wording import limits, notes, pairing, sentence, title
 from stsbench.config import shown
 from stsbench.display.latex import BOOKTABS, caption, escaped, latex_table
+from stsbench.display.report import Form
 from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Record
@@ -106,6 +108,22 @@ class Comparison(Tabular):
             for number, table in enumerate(self.tables)
         )
         return "\n".join([BOOKTABS, *tables, *(f"% {line}" for line in self._remarks()), ""])
+
+    def report(self, form: Form = "markdown") -> str:
+        """Paragraphs and tables for a paper: what was measured, how, and what came out of it, as far as the records say it.
+
+        form: "markdown", or "latex", which needs the package booktabs. Raises StsbenchError for another form, and where
+        nothing was compared.
+
+        >>> from stsbench import compare, evaluate
+        >>> asked = {"sample": True, "tasks": "STS-B", "resamples": 0}
+        >>> runs = [evaluate(model, **asked) for model in ("lexical:tfidf", "lexical:token-set")]
+        >>> compare(*runs, resamples=100).report().splitlines()[-1][:33]
+        '| STS-B | 42 | 27.01 | 9.48 | +17'
+        """
+        if not self.tables:
+            raise StsbenchError("nothing was compared: there is nothing to report")
+        return report_of(self).text(form)
 
     def as_json(self) -> dict[str, Any]:
         """What --json writes, as plain data."""

@@ -15,13 +15,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.config import shown
+from stsbench.display.report import Form, Report, ReportTable
 from stsbench.display.tabular import InFolder, html_lines, html_table, text_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import metric_of
 from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.provenance import (
+    cut_texts,
+    data_facts,
+    encoder_facts,
+    fitting_facts,
+    protocol_facts,
+    score_facts,
+    training_facts,
+    version_facts,
+)
 from stsbench.evaluation.records import ScoreRow, Scores
 from stsbench.evaluation.run_file import RUN, write_run
-from stsbench.evaluation.tables import ORIGIN, encoder, firsts, latex, main_rows, remarks, sheets, table_rows, title_of
+from stsbench.evaluation.tables import (
+    AVERAGES,
+    ORIGIN,
+    encoder,
+    firsts,
+    interval,
+    latex,
+    main_rows,
+    remarks,
+    sheets,
+    table_rows,
+    title_of,
+)
+from stsbench.evaluation.tables import shown as shown_score
 from stsbench.files import atomic_write, temporary
 from stsbench.parsing import read_json_object
 from stsbench.registry import did_you_mean
@@ -33,6 +57,7 @@ if TYPE_CHECKING:
 
 _TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}  # a run or a file of that name is there
 SCORES = "scores.csv"  # beside the run file: every score, averages included
+_LISTED = 8  # scores that a sentence holds
 MISSING = "not-measured.json"  # there, too, where something failed or was left out: what, and why
 
 
@@ -81,6 +106,29 @@ class Result(Scores, InFolder):
     def latex(self) -> str:
         """One booktabs table a protocol, as `--format latex` prints it."""
         return latex(self)
+
+    def report(self, form: Form = "markdown") -> str:
+        """Paragraphs and tables for a paper: what was measured, how, and the scores, as far as the records say it.
+
+        form: "markdown", or "latex", which needs the package booktabs. Raises StsbenchError for another form, and where
+        nothing was measured.
+
+        >>> from stsbench import evaluate
+        >>> run = evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0)
+        >>> run.report().partition(", ")[0]
+        'We measure lexical:token-set: 418 dimensions'
+        """
+        if not self.records:
+            raise StsbenchError("nothing was measured: there is nothing to report")
+        subject = str(self.records[0].encoder.spec["name"])
+        about = [f"We measure {subject}: {encoder_facts(self.records)}.", fitting_facts(self.records),
+                 cut_texts(self.records), *training_facts(self.records[:1])]
+        paragraphs = [" ".join(filter(None, about)), f"It was measured {version_facts(self.records)}.",
+                      " ".join(_sentence(line) for line in self._remarks())]
+        labels = dict.fromkeys(row.protocol for row in self.rows)
+        tables = [ReportTable(_in_words(self, label), sheet.title, sheet.lines())
+                  for label, sheet in zip(labels, sheets(self), strict=True)]
+        return Report(paragraphs, tables).text(form)
 
     def plot(self, protocol: str | None = None, *, axes: Axes | None = None) -> Axes:
         """A protocol's scores task by task, with their 95 % intervals: of its first metric and aggregation.
@@ -143,6 +191,36 @@ class Result(Scores, InFolder):
 
     def _missing(self) -> dict[str, dict[str, str]]:
         return {"failures": self.failures, "left_out": self.left_out}
+
+
+def _in_words(result: Scores, label: str) -> str:
+    """A protocol's paragraph: settings, data, and the first score: of the average, or of the tasks where there is none."""
+    records = [record for record in result.records if record.protocol.label == label]
+    rows = list(firsts(main_rows(result, label)).values())
+    lead = rows[0]
+    lines = [*dict.fromkeys(map(protocol_facts, records)), score_facts(lead.metric, metric_of(lead), lead.aggregation),
+             data_facts(list({record.data.id: record for record in records}.values()),
+                        sum(row.n for row in rows if row.task not in AVERAGES))]
+    if any(row.low is not None for row in rows):
+        many = records[0].protocol.settings.get("resamples")
+        how = f"bootstrap intervals over the items ({many:,} resamples)" if many else "intervals"
+        lines.append(f"Intervals are 95 % {how}.")
+    named = [row for row in rows if row.task == "Avg"] or [row for row in rows if row.task not in AVERAGES]
+    named = [row for row in named if (row.metric, row.aggregation) == (lead.metric, lead.aggregation)]
+    scores = [f"{_of_what(row)} is {shown_score(row)}{f' (95 % interval {bounds})' if (bounds := interval(row)) else ''}"
+              for row in named]
+    return " ".join([*lines, *([f"{_sentence('; '.join(scores))}"] if len(scores) <= _LISTED else [])])
+
+
+def _of_what(row: ScoreRow) -> str:
+    if row.task == "Avg":
+        return f"the average ({counted(row.n, 'item')})"
+    return f"that of {row.task}, {row.subset}" if row.subset else f"that of {row.task}"
+
+
+def _sentence(line: str) -> str:
+    """A line of remarks as a sentence of a paragraph."""
+    return f"{line[:1].upper()}{line[1:]}{'' if line.endswith('.') else '.'}"
 
 
 @contextmanager

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 AGGREGATIONS = ("all", "mean", "wmean")
+IN_WORDS = {"all": "one score over all items of a task", "mean": "the mean of the scores of a task's subsets",
+            "wmean": "the mean of the scores of a task's subsets, weighted by their items"}
 OF_PARTS = ("mean", "wmean")  # those that average the scores of parts
 FEWEST_ITEMS = 50  # of a part that one may rank by: of fewer, a correlation of .8 is known to +-.12 or worse
 

@@ -25,9 +25,11 @@ RESAMPLES = 5000  # stsbench.comparison.compare's, which --help would have to im
 @click.option("--margin", metavar="X", type=float, help="Say, too, whether A and B are practically equal within X points "
               "(TOST), or X in the unit of a --metric that is not x 100.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the tables as JSON; - makes stdout pure JSON.")
+@click.option("--report", "report_target", metavar="FILE|-", help="Write paragraphs and tables for a paper: LaTeX to "
+              "FILE.tex, else Markdown; - makes stdout the report alone.")
 def compare_(
     a: str, b: str, protocol: str | None, metric: str | None, resamples: int, seed: int, by_seed: bool | None,
-    margin: float | None, json_target: str | None,
+    margin: float | None, json_target: str | None, report_target: str | None,
 ) -> int:
     """Compare A with B, task by task and on average: run folders, or folders of several seeds' runs.
 
@@ -38,6 +40,7 @@ def compare_(
     from stsbench.cli.output.differences import print_table, print_who
     from stsbench.cli.output.grid import console_of, print_text
     from stsbench.cli.output.json_file import write_json
+    from stsbench.cli.output.report import write_report
     from stsbench.comparison.compare import compare
     from stsbench.comparison.wording import limits
     from stsbench.errors import StsbenchError
@@ -48,6 +51,8 @@ def compare_(
         raise click.UsageError("--protocol is empty")
     if not (a.strip() and b.strip()):
         raise click.UsageError("A and B are folders: one of them is empty")
+    if json_target == report_target == "-":
+        raise click.UsageError("--json - and --report - both write to stdout: name a file for one")
     runs = run_folders(a), run_folders(b)
     comparison = compare(*runs, protocols=names, metric=metric, resamples=resamples, seed=seed, by_seed=by_seed,
                          margin=margin)
@@ -58,7 +63,9 @@ def compare_(
         raise StsbenchError(f"{a} and {b} have no measurement{what} in common: nothing to compare")
     if json_target:
         write_json(comparison.as_json(), json_target)
-    if json_target != "-":
+    if report_target:
+        write_report(comparison, report_target)
+    if "-" not in (json_target, report_target):
         print_who(comparison, *runs, sys.stdout)
         for table in comparison.tables:
             print_table(table, sys.stdout)

@@ -1,11 +1,33 @@
-"""Scores on the terminal: as tables, or in a form to paste."""
+"""Scores on the terminal: as tables, or in a form to paste; and reports for papers."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Protocol
+
 from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
 from stsbench.cli.output.messages import echo
+from stsbench.display.report import Form
 from stsbench.evaluation.records import Scores
 from stsbench.evaluation.tables import as_csv, headlines, latex, markdown, remarks, sheets
+from stsbench.files import atomic_write
+
+
+class Reported(Protocol):
+    """A result that can be reported."""
+
+    def report(self, form: Form = "markdown") -> str:
+        """The report as Markdown or LaTeX."""
+
+
+def write_report(result: Reported, target: str) -> None:
+    """Write a report to the file `target`, LaTeX where it ends in .tex, or as Markdown to stdout for "-"."""
+    text = result.report("latex" if target.lower().endswith(".tex") else "markdown")
+    if target == "-":
+        echo(text, nl=False)
+        return
+    with atomic_write(Path(target)) as stream:
+        stream.write(text)
 
 
 def print_report(result: Scores, form: str) -> None:

@@ -1,0 +1,203 @@
+"""Reports for papers: their numbers are those of the rows, and they say nothing that the records do not hold."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from clirun import cli, fails, place  # noqa: F401
+from geometry_runs import make_run
+from run_edits import edit_all
+from test_compare import sts_run
+from test_compare_seeds import two  # noqa: F401
+
+from stsbench import compare, evaluate, load
+from stsbench.errors import StsbenchError
+
+FIXED = {"sample": True, "tasks": "STS-B", "resamples": 40, "no_cache": True}
+pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return sts_run(tmp_path / "a", 0.3), sts_run(tmp_path / "b", 0.5, draw=1)
+
+
+def grid(text):
+    """The cells of a report's first Markdown table, the header first."""
+    first = text[text.index("| task"):].partition("\n\n")[0].splitlines()
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in first]
+    assert len({len(line) for line in lines}) == 1 and lines[1][0] == "---"
+    return [lines[0], *lines[2:]]
+
+
+def one(pattern, text):
+    """What the only match of a pattern holds, as numbers."""
+    found = re.findall(pattern, text)
+    assert len(found) == 1, (pattern, found)
+    return [float(number) for number in (found[0] if isinstance(found[0], tuple) else found)]
+
+
+def test_the_numbers_of_the_paragraph_and_of_the_table_are_those_of_the_rows(runs):
+    comparison = compare(*runs, resamples=200, seed=3)
+    text, rows = comparison.report(), comparison.to_arrow().to_pylist()
+    average = rows[-1]
+    assert average["task"] == "Avg" and len(rows) == 8
+    assert one(r"On average A scores (\S+) and B (\S+) \(", text) == [round(average["a"], 2), round(average["b"], 2)]
+    assert one(r"A is better than B on average by (\S+) points \(95 % interval (\S+) to (\S+)\)", text) == [
+        round(average[key], 2) for key in ("difference", "low", "high")]
+    over = comparison.tables[0].over_tasks
+    assert one(r"A - B, 95 % interval (\S+) to (\S+); in", text) == [round(over.low, 2), round(over.high, 2)]
+    least, most = (end(row["detectable"] for row in rows[:-1]) for end in (min, max))
+    assert one(r"detectable difference is (\S+) points on average and (\S+) to (\S+) points on a single task", text) == [
+        round(number, 2) for number in (average["detectable"], least, most)]
+    assert "(200 resamples, seed 3)" in text and "Holm's method over the 7 tasks of the table" in text
+    assert "420 scored items in 7 sets" in text and "similarity cosine" in text and "text version senteval" in text
+    header, *lines = grid(text)
+    assert header[:5] == ["task", "n", "A", "B", "A - B"]
+    for line, row in zip(lines, rows, strict=True):
+        assert [line[0].removesuffix("-full"), line[1]] == [row["task"], str(row["n"])]
+        assert [float(cell) for cell in line[2:5]] == [round(row[key], 2) for key in ("a", "b", "difference")]
+        assert line[5] == f"{row['low']:.2f} to {row['high']:.2f}" and float(line[8]) == round(row["detectable"], 2)
+
+
+def test_what_a_record_lacks_is_said_to_be_not_recorded(runs):
+    text = compare(*runs, resamples=60).report()  # these records have neither versions nor most of a spec
+    assert text.count("not recorded: prompt, limit on length, normalisation and precision") == 2
+    assert "with versions that are not recorded, on a device that is not recorded" in text
+    for word in ("no prompt", "normalised", "torch", "seed 42", "was trained", "It cut"):
+        assert word not in text, word
+
+
+def test_what_a_record_has_is_said(runs):
+    def change(row):
+        row.record["encoder"]["spec"].update({
+            "kind": "transformers", "prefix": "query: ", "template": None, "max_length": 32, "normalize": False,
+            "dtype": "bfloat16", "post": "whitening", "fitted_on": "sts12/test@" + "ab" * 32})
+        row.record["counts"] = {"truncated": 3 if row.record["data"]["task"] == "STS13" else 0}
+        row.record["provenance"].update({
+            "versions": {"stsbench": "9.8.7", "torch": "2.0"}, "device": "a card {0}", "git": "0123456789abcdef+changes",
+            "recipe": "simcse/x", "seed": 7, "trained_on": ["sts12"]})
+
+    edit_all(runs[0], change)
+    a, b, *_ = compare(*runs, resamples=60).report().split("\n\n")
+    for words in ('prompt “query: ”', "at most 32 tokens", "vectors not normalised", "computed in bfloat16",
+                  "post-processed by whitening", "It was fitted on the texts of sts12/test@abababababab", "transductive",
+                  "It cut up to 3 texts of a set", "recipe simcse/x with the seed 7", "holds sentences of sts12",
+                  "How its checkpoint was chosen is not recorded."):
+        assert words in a and words not in b, words
+    text = compare(*runs, resamples=60).report()
+    assert ("A was measured with stsbench 9.8.7 (revision 0123456789ab with uncommitted changes) and torch 2.0, "
+            "on a card {0}, on 20") in text
+    assert "B was measured with versions that are not recorded" in text and "transformers 5" not in text
+
+
+def test_overlap_with_the_test_sets_is_said_where_it_was_looked_for(runs):
+    shared = {"texts": 100, "exact": 2, "normalised": 1, "rows": 3}
+    overlap = {"text": "wiki", "digest": "0" * 64, "looked_for": ["exact", "normalised"], "shared": {"sts12": shared},
+               "none": ["sts13"], "not_looked_for": ["sts16"]}
+    edit_all(runs[1], lambda row: row.record["provenance"].update({"recipe": "r", "training_overlap": [overlap]}))
+    text = compare(*runs, resamples=60).report()
+    assert ("its training text wiki shares with test sets (exact, normalised): with sts12 (3 texts of 100); none "
+            "with sts13; not looked for: sts16.") in text
+    assert "It was trained by the recipe r; its seed is not recorded." in text
+
+
+def test_several_seeds(two):
+    folders, _ = two
+    result = compare(*folders, resamples=60)
+    text, row = result.report(), result.to_arrow().to_pylist()[0]
+    assert "A is good (3 runs, whose scores are averaged)" in text
+    assert "It was trained by the recipe good with the seeds 42, 43 and 44." in text
+    assert "3 seeds of A and 3 of B, not paired" in text and "paired bootstrap" not in text
+    assert one(r"On STS-B A scores (\S+) and B (\S+) \(60 items\)", text) == [round(row["a"], 2), round(row["b"], 2)]
+    assert "there is nothing to correct for" in text and "Holm" not in text
+    assert "compared seed by seed" in compare(*folders, resamples=60, by_seed=True).report()
+    assert "Nothing is known of other seeds of A." in compare(folders[0][0], folders[1], resamples=60).report()
+
+
+def test_a_margin(runs):
+    comparison = compare(*runs, resamples=120, margin=30)
+    text = comparison.report()
+    average = comparison.to_arrow().to_pylist()[-1]
+    assert "margin of 30 is tested by two one-sided tests (TOST)" in text
+    assert one(r"on average[^.]* 30 points: 90 % interval (\S+) to (\S+)\. Task", text) == [
+        round(average["low_90"], 2), round(average["high_90"], 2)]
+    assert grid(text)[-1][-1] == average["verdict"]
+    assert "TOST" not in compare(*runs, resamples=60).report()
+
+
+def test_sample_data_are_said_to_be_that(tmp_path):
+    runs = [evaluate(f"lexical:{name}", output=tmp_path / name, **FIXED) for name in ("tfidf", "token-set")]
+    for text in (compare(*runs, resamples=60).report(), runs[0].report()):
+        assert "sample inside stsbench" in text and "ample data: not comparable with published numbers" in text
+        assert "SentEval" not in text
+
+
+def test_lower_is_better(tmp_path):
+    result = compare(*(evaluate(f"lexical:{name}", output=tmp_path / name, protocols="regression", **FIXED)
+                       for name in ("tfidf", "token-set")), metric="mse", resamples=60)
+    (row,), text = result.to_arrow().to_pylist(), result.report()
+    better = "AB"[row["a"] > row["b"]]
+    assert "Scores are mean squared error, not x 100, lower is better." in text and " points" not in text
+    assert f"{better} is better than" in text or "do not differ significantly" in text
+    a, b = one(r"On STS-B A scores (\S+) and B ([\d.]+) \(", text)
+    assert [f"{a:.3f}", f"{b:.3f}"] == [f"{row['a']:.3f}", f"{row['b']:.3f}"]
+
+
+def test_without_a_test_none_is_described(tmp_path):
+    runs = [make_run(tmp_path / name, shift) for name, shift in (("a", 0.0), ("b", 0.5))]
+    text = compare(*runs, metric="uniformity", resamples=60).report()
+    assert "there is no test" in text and "bootstrap" not in text and "Holm" not in text and "minimum detectable" not in text
+
+
+def test_a_run_is_reported_with_the_numbers_of_its_rows(tmp_path):
+    run = evaluate("lexical:tfidf", output=tmp_path / "run", protocols="sts", **FIXED)
+    first = next(row for row in run.rows if (row.metric, row.aggregation) == ("spearman", "all"))
+    for text in (run.report(), load(tmp_path / "run").report()):
+        assert one(r"That of STS-B is (\S+) \(95 % interval (\S+) to (\S+)\)", text) == [
+            round(first.value, 2), round(first.low, 2), round(first.high, 2)]
+        assert "bootstrap intervals over the items (40 resamples)" in text and "stsbench 0" in text
+        assert grid(text)[1][:3] == ["STS-B", "42", f"{first.value:.2f}"]
+    assert "No average for sts" in text
+
+
+def test_latex_is_balanced_and_escaped(runs):
+    edit_all(runs[0], lambda row: row.record["encoder"]["spec"].update({"name": "my_model & 50% #1 {x} ~^\\"}))
+    text = compare(*runs, resamples=60).report("latex")
+    assert re.findall(r"\\begin{(.*?)}", text) == ["table*", "tabular"] == re.findall(r"\\end{(.*?)}", text)[::-1]
+    assert r"my\_model \& 50\% \#1 \{x\} \textasciitilde{}\textasciicircum{}\textbackslash{}" in text
+    assert text.index("\\caption") < text.index("\\label") and text.startswith("% \\usepackage{booktabs}\n")
+    plain = re.sub(r"\\[&%$#_{}]|^%.*$|\$\\(times|pm)\$", "", text, flags=re.M)
+    assert not re.search("[%_$#~^]", plain) and plain.count("{") == plain.count("}")
+    cells = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert len(cells) == 9 and {line.count("&") - line.count(r"\&") for line in cells} == {8}
+
+
+def test_markdown_prints_whatever_a_name_holds(runs):
+    edit_all(runs[0], lambda row: row.record["encoder"]["spec"].update({"name": "a|b *c* <d> _e_ my_model [x](y)\n# h"}))
+    text = compare(*runs, resamples=60).report()
+    assert r"A is a\|b \*c\* \<d> \_e\_ my_model \[x\](y)\n# h" in text.splitlines()[0].replace("\\\\n", "\\n")
+
+
+def test_the_commands_write_the_same(runs, cli, place):
+    a, b = runs
+    want = {form: compare(a, b, resamples=60).report(form) for form in ("markdown", "latex")}
+    asked = ("compare", a, b, "--resamples", 60, "--report")
+    assert cli(*asked, "-")[:2] == (0, want["markdown"])
+    code, out, _ = cli(*asked, "r.tex")
+    assert code == 0 and "A - B" in out and (place / "r.tex").read_text("utf-8") == want["latex"]
+    assert cli(*asked, "r.md")[0] == 0 and (place / "r.md").read_text("utf-8") == want["markdown"]
+    assert cli("score", a, "--report", "-")[:2] == (0, load(a).report())
+    for words in ((*asked, "-", "--json", "-"), ("score", a, "--report", "-", "--json", "-")):
+        code, out, err = cli(*words)
+        assert code == 2 and not out and "both write to stdout" in err
+
+
+def test_what_cannot_be_reported_is_refused(runs):
+    comparison = compare(*runs, resamples=60)
+    with pytest.raises(StsbenchError, match="form='html': a report is 'markdown' or 'latex'"):
+        comparison.report("html")
+    comparison.tables.clear()
+    with pytest.raises(StsbenchError, match="nothing was compared"):
+        comparison.report()
