@@ -83,7 +83,7 @@ def test_every_record_scores_what_it_says(records):
 
 def test_the_board_is_small():
     sizes = [file.stat().st_size for file in run_files()]
-    assert max(sizes) < 250_000 and sum(sizes) < 15_000_000
+    assert max(sizes) < 250_000 and sum(sizes) < 160_000 * len(sizes)
     assert sum(path.stat().st_size for path in (BOARD / "observations").iterdir()) < 1_500_000  # once for all runs
 
 
@@ -107,7 +107,9 @@ def test_the_table_on_minilm_shows_the_committed_records(records):
                 values = [round(row.value, 2) for row in record.scores if row.task != "SICK-R-MTEB"
                           and (row.metric, row.aggregation, row.subset) == (metric, how, None)]
                 by_run.setdefault((entry_of(path), heading), {}).setdefault(path.parent, []).extend(values)
-    entries = {entry_of(path) for path in records if entry_of(path).startswith("minilm")}
+    runs_of = {entry: {path.parent for path in records if entry_of(path) == entry} for entry in set(map(entry_of, records))}
+    # of the whole model: a row of three of its layers is no row of the table
+    entries = {entry for entry in runs_of if entry.startswith("minilm") and not entry.startswith("minilm-3-")}
     names = {entry: yaml.safe_load((BOARD / "measured" / entry / "entry.yaml").read_text())["method"] for entry in entries}
     assert set(shown) == set(names.values())
     for (entry, heading), runs in by_run.items():
@@ -115,6 +117,9 @@ def test_the_table_on_minilm_shows_the_committed_records(records):
             assert all(len(values) == 7 for values in runs.values()), (entry, heading)
             mean = np.mean([np.mean(values) for values in runs.values()])
             cell = shown[names[entry]][table[0].index(heading)]
+            if len(runs) < len(runs_of[entry]):
+                assert cell == "", (entry, heading)  # what not all seeds have is left out
+                continue
             assert float(cell.split(" ±")[0]) == pytest.approx(mean, abs=0.0101), (entry, heading)
 
 
