@@ -33,9 +33,9 @@ def grid(text):
 
 def one(pattern, text):
     """What the only match of a pattern holds, as numbers."""
-    found = re.findall(pattern, text)
-    assert len(found) == 1, (pattern, found)
-    return [float(number) for number in (found[0] if isinstance(found[0], tuple) else found)]
+    matches = re.findall(pattern, text)
+    assert len(matches) == 1, (pattern, matches)
+    return [float(number) for number in (matches[0] if isinstance(matches[0], tuple) else matches)]
 
 
 def test_the_numbers_of_the_paragraph_and_of_the_table_are_those_of_the_rows(runs):

@@ -23,7 +23,7 @@ def compared(paired: bool, a: np.ndarray = A, b: np.ndarray = B):
 @pytest.mark.parametrize("paired", [True, False])
 def test_two_rows_are_compared_as_t_tests_compare_them(paired: bool) -> None:
     """By seed as paired samples are; without, by Student's t between Welch's degrees of freedom and those of one side."""
-    found = compared(paired)
+    result = compared(paired)
     a, b = (np.var(side, ddof=1) / 4 for side in (A, B))
     error, df = np.sqrt(a + b), df_of_two(a, b, 4)
     test = stats.ttest_ind(A, B, equal_var=False)
@@ -31,9 +31,9 @@ def test_two_rows_are_compared_as_t_tests_compare_them(paired: bool) -> None:
     p, half = 2 * stats.t.sf(0.95 / error, df), error * stats.t.isf(0.025, df)
     if paired:
         p, half = stats.ttest_rel(A, B).pvalue, stats.ttest_rel(A, B).confidence_interval().high - 0.95
-    assert found.value == pytest.approx(0.95)
-    assert found.p == pytest.approx(p, abs=0.01)
-    assert (found.low, found.high) == pytest.approx((0.95 - half, 0.95 + half), abs=0.05)
+    assert result.value == pytest.approx(0.95)
+    assert result.p == pytest.approx(p, abs=0.01)
+    assert (result.low, result.high) == pytest.approx((0.95 - half, 0.95 + half), abs=0.05)
 
 
 def test_two_seeds_a_side_have_one_degree_of_freedom() -> None:

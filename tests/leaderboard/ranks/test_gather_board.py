@@ -43,11 +43,11 @@ def test_alike_is_one_tab_and_its_numbers_are_the_records(board, runs):
 
 
 def test_an_average_names_its_tasks_and_marks_parts_too_small_to_rank_by(board):
-    found = board(letters=(["letters"], LETTERS))
-    means = [tab(found, f"sts-spearman-{how}-sample") for how in ("mean", "wmean")]
-    pooled = tab(found, "sts-spearman-all-sample")
+    whole = board(letters=(["letters"], LETTERS))
+    means = [tab(whole, f"sts-spearman-{how}-sample") for how in ("mean", "wmean")]
+    pooled = tab(whole, "sts-spearman-all-sample")
     assert [made.averaged for made in (*means, pooled)] == [made.columns[:7] for made in (*means, pooled)]
-    assert not any(made.averaged for made in found.tabs if made.lead != "Avg")
+    assert not any(made.averaged for made in whole.tabs if made.lead != "Avg")
     values = [pooled.measured[0].cells[task].value for task in pooled.averaged]
     over = pooled.over_tasks(pooled.measured[0])
     assert (over.low, over.high) == pytest.approx(stats.ttest_1samp(values, 0).confidence_interval())
@@ -68,8 +68,8 @@ def test_ranks_are_bounded_by_significant_differences(board):
 
 
 def test_tiers_follow_from_the_pairs_that_differ(board):
-    found = board(letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS), twin=(["noisy-2"], LETTERS))
-    of_tab = tab(found, "sts-spearman-all-sample")
+    whole = board(letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS), twin=(["noisy-2"], LETTERS))
+    of_tab = tab(whole, "sts-spearman-all-sample")
     rows = {row.id: row for row in of_tab.measured}
     assert rows["letters"].rank.tier == 1 and rows["noisy"].rank.tier > 1
     place = {name: at for at, name in enumerate(of_tab.pairs.rows)}

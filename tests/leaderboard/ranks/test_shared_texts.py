@@ -43,13 +43,13 @@ def entry(board, tmp_path, monkeypatch):
 
 def test_a_row_is_flagged_in_the_tabs_of_the_sets_alone(entry):
     text = overlap(shared={"sts12/test": SHARED}, none=["sts13/test", "stsb/test"])
-    found = entry(text, tasks=["STS12", "STS13", "STS-B"], protocols=["sts", "retrieval"])
-    rows = {each.group: row for each in found.tabs for row in each.measured}
+    whole = entry(text, tasks=["STS12", "STS13", "STS-B"], protocols=["sts", "retrieval"])
+    rows = {each.group: row for each in whole.tabs for row in each.measured}
     assert rows["sts"].flags == ("nli", "shared-texts") and rows["retrieval"].flags == ("nli",)
     assert notes(rows["sts"]) == ["trained on notes.txt, which holds test texts: 3 of 40 of sts12/test, as its training "
                                   "recorded (near duplicates were not looked for)"]
     assert notes(rows["retrieval"]) == []
-    flags = json.loads(json.dumps(index(found)))["flags"]
+    flags = json.loads(json.dumps(index(whole)))["flags"]
     assert flags["shared-texts"]["label"] == "shares test texts"
 
 
