@@ -22,7 +22,6 @@ from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import CORRELATION, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, Text, requirement, setting
 from stsbench.metrics.correlation import correlation
-from stsbench.metrics.similarity import paired_similarity, zero_rows
 from stsbench.publish.mteb_adapter import MtebEncoder, undisturbed
 from stsbench.publish.mteb_results import hub_revision
 from stsbench.registry import did_you_mean
@@ -171,7 +170,7 @@ class MtebProtocol(Protocol):
         split and subset first; items int64 (k,). Names also hold mteb's name of the task and its own result as JSON.
         """
         if isinstance(data, PairSet):  # mteb's float32 cosines would rank rounding errors
-            correlation(paired_similarity(embed(data.first), embed(data.second)), data.gold, "spearman")
+            correlation(embed.similarity(data.first, data.second), data.gold, "spearman")
         with undisturbed() as mteb:
             encoder = MtebEncoder(embed)
             task = self._task(mteb, _mteb_name(data.id))
@@ -315,7 +314,7 @@ def _notes(read: Mapping[Embed, list[str]], unseen: bool) -> Iterable[str]:
     cut = sum(int(embed.truncated(texts).sum()) for embed, texts in read.items())
     if cut and (unseen or any(embed.spec.prefix for embed in read)):
         yield f"{cut} of {count} distinct texts were truncated"
-    if zero := sum(int(zero_rows(embed(texts)).sum()) for embed, texts in read.items()):
+    if zero := sum(int(embed.zero(texts).sum()) for embed, texts in read.items()):
         what = "its cosine is 0.5 (1 with another one) in mteb's cosine_*, 0 in spearman and pearson"
         yield f"{zero} of {count} distinct texts have a zero vector: {what}"
 

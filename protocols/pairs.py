@@ -21,7 +21,6 @@ from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import SHARE, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, Text, Whole, setting
 from stsbench.metrics.bootstrap import block_rows, interval, resample_blocks
-from stsbench.metrics.similarity import paired_similarity
 from stsbench.metrics.thresholds.matching import (
     CRITERIA,
     MatchingDraws,
@@ -97,7 +96,7 @@ class PairsProtocol(Protocol):
     def observe(self, embed: Embed, data: PairSet) -> Observations:
         """similarity float64 (n,), label int64 (n,), 1 for a match, subset int64 (n,) indexing the names of `subsets`."""
         order = list(data.order)
-        similarity = paired_similarity(embed(data.first), embed(data.second), self.settings["similarity"])
+        similarity = embed.similarity(data.first, data.second, self.settings["similarity"])
         subset = np.array([order.index(name) for name in data.subsets], dtype=np.int64)
         arrays = {"similarity": similarity, "label": data.gold.astype(np.int64), "subset": subset}
         return Observations(arrays, {"subsets": order})

@@ -27,7 +27,6 @@ from stsbench.evaluation.settings import Settings, SettingsModel, SomeOf, Text, 
 from stsbench.metrics.bootstrap import block_rows, interval, resample_blocks
 from stsbench.metrics.bootstrap_correlation import BootstrapCorrelation
 from stsbench.metrics.correlation import correlation
-from stsbench.metrics.similarity import paired_similarity
 from stsbench.metrics.thresholds.matching import Cuts, roc_auc
 
 Floats = NDArray[np.float64]
@@ -155,26 +154,22 @@ class RobustnessProtocol(Protocol):
         """
         measure = self.settings["similarity"]
         if isinstance(data, TripletSet):
-            text = embed(data.anchor)
-            near = [paired_similarity(text, embed(side), measure) for side in (data.positive, data.negative)]
+            near = [embed.similarity(data.anchor, side, measure) for side in (data.positive, data.negative)]
             order = list(data.counts)
             subset = np.array([order.index(name) for name in data.subsets], dtype=np.int64)
             arrays = {"edited": np.ones((2, len(data)), dtype=bool), "near": np.concatenate(near), "subset": subset}
             return Observations(arrays, {"rules": list(OWN_RULES), "subsets": order})
-        first, second = embed(data.first), embed(data.second)
         near, moved, rows = [], [], []
         for rule, edits in self._edits(data).items():
             rows.append(np.array([new is not None for new in edits], dtype=bool))
-            at = np.flatnonzero(rows[-1])
-            if len(at):
-                vectors = embed([new for new in edits if new is not None])
-                near.append(paired_similarity(first[at], vectors, measure))
-                if RULES[rule].keeps:
-                    moved.append(paired_similarity(vectors, second[at], measure))
+            at, edited = np.flatnonzero(rows[-1]), [new for new in edits if new is not None]
+            near.append(embed.similarity([data.first[i] for i in at], edited, measure))
+            if RULES[rule].keeps:
+                moved.append(embed.similarity(edited, [data.second[i] for i in at], measure))
         arrays = {
             "edited": np.array(rows), "near": np.concatenate([np.empty(0), *near]),
-            "moved": np.concatenate([np.empty(0), *moved]), "similarity": paired_similarity(first, second, measure),
-            "gold": data.gold,
+            "moved": np.concatenate([np.empty(0), *moved]),
+            "similarity": embed.similarity(data.first, data.second, measure), "gold": data.gold,
         }
         counts = ", ".join(f"{rule} {int(row.sum())}" for rule, row in zip(self.settings["rules"], rows, strict=True))
         return Observations(arrays, {

@@ -29,7 +29,6 @@ from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combi
 from stsbench.metrics.bootstrap import block_rows, blocks_of, fisher_interval, interval, resample_blocks
 from stsbench.metrics.bootstrap_correlation import BootstrapCorrelation
 from stsbench.metrics.correlation import METRICS, correlation
-from stsbench.metrics.similarity import paired_similarity
 
 # The seven tasks of the literature's average, then MTEB's SICK-R: other data under the same everyday name.
 TASKS = {
@@ -126,7 +125,7 @@ class StsProtocol(Protocol):
         """similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`; pair uint64 (n,),
         equal for pairs of the same sentences."""
         order = list(data.order)
-        similarity = paired_similarity(embed(data.first), embed(data.second), self.settings["similarity"])
+        similarity = embed.similarity(data.first, data.second, self.settings["similarity"])
         subset = np.array([order.index(name) for name in data.subsets], dtype=np.int64)
         arrays = {"similarity": similarity, "gold": data.gold, "subset": subset, "pair": pair_keys(data.first, data.second)}
         few = [f"{count} pairs" + (f" in {name}" if len(order) > 1 else "")

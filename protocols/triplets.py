@@ -21,7 +21,6 @@ from stsbench.evaluation.schema import SHARE, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, Text, Whole, setting
 from stsbench.metrics.bootstrap import block_rows, resample_blocks
 from stsbench.metrics.proportion import wilson
-from stsbench.metrics.similarity import paired_similarity
 
 
 class TripletsSettings(Settings):
@@ -77,10 +76,10 @@ class TripletsProtocol(Protocol):
     def observe(self, embed: Embed, data: TripletSet) -> Observations:
         """positive, negative: float64 (n,), how similar each is to the anchor; subset int64 (n,) indexing `subsets`."""
         order = list(dict.fromkeys(data.subsets))
-        anchor, measure = embed(data.anchor), self.settings["similarity"]
+        measure = self.settings["similarity"]
         arrays = {
-            "positive": paired_similarity(anchor, embed(data.positive), measure),
-            "negative": paired_similarity(anchor, embed(data.negative), measure),
+            "positive": embed.similarity(data.anchor, data.positive, measure),
+            "negative": embed.similarity(data.anchor, data.negative, measure),
             "subset": np.array([order.index(name) for name in data.subsets], dtype=np.int64),
         }
         return Observations(arrays, {"subsets": order})

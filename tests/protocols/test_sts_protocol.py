@@ -109,9 +109,7 @@ def test_observe_pairs_each_text_with_its_own_row():
     vectors = np.array([[0, 2], [1, 0], [1, 1]], np.float32)  # not in the order of the texts
     row = {"c": 0, "a": 1, "b": 2}
 
-    def embed(texts):
-        return vectors[[row[text] for text in texts]]
-
+    embed = Embed(load_encoder(lambda texts: vectors[[row[text] for text in texts]]))
     seen = StsProtocol({}).observe(embed, data)
     assert seen.arrays["similarity"] == pytest.approx([2**-0.5, 2**-0.5, 0])
     assert seen.arrays["subset"].tolist() == [0, 1, 0] and seen.names == {"subsets": ["p", "q"]}

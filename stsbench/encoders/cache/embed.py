@@ -10,18 +10,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse, vstack
+from scipy.sparse import issparse
 
 from stsbench.encoders.base import Encoder, EncoderSpec, Progress, checked_texts
 from stsbench.encoders.cache.cache import EmbeddingCache
-from stsbench.encoders.cache.encode import encode_cached, not_finite
+from stsbench.encoders.cache.encode import Preparable, encode_cached, not_finite, prepare
+from stsbench.encoders.cache.held import HeldVectors
 from stsbench.encoders.fitted import STATE
 from stsbench.encoders.roles import TextTask, reading
 from stsbench.errors import EncoderError
-from stsbench.metrics.similarity import zero_rows
+from stsbench.metrics.similarity import paired_similarity, zero_rows
 from stsbench.plugins import calling
 
-_BLOCK = 65_536  # texts whose vectors are looked at together
+_BLOCK = 65_536  # texts that are encoded, and whose vectors are looked at, together
 
 
 @dataclass
@@ -29,7 +30,7 @@ class _Encoded:
     """The vectors of distinct texts: text -> row, (n, d) vectors, bool (n,) whether a text was cut."""
 
     row: dict[str, int] = field(default_factory=dict)
-    vectors: Any = None
+    vectors: HeldVectors = field(default_factory=HeldVectors)
     truncated: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
 
@@ -71,8 +72,8 @@ class Embed:
     @property
     def dimension(self) -> int:
         """The width of the vectors; 0 before any text was encoded, in whatever role."""
-        if self._done.vectors is not None:
-            return int(self._done.vectors.shape[1])
+        if self._done.row:
+            return self._done.vectors.shape[1]
         return next((width for embed in self._others() if (width := embed.dimension)), 0)
 
     @property
@@ -81,26 +82,33 @@ class Embed:
         return self.encoder.equal_lengths or any(embed.equal_lengths for embed in self._others())
 
     def add(self, texts: Sequence[str]) -> None:
-        """Encode those of `texts` that are not held yet, in one pass. Raises EncoderError where that gives no vectors."""
+        """Encode those of `texts` that are not held yet. Raises EncoderError where that gives no vectors."""
         done = self._done
         if self.task is not None:
             self.read["text"] = self.spec
         new = [text for text in dict.fromkeys(checked_texts(texts)) if text not in done.row]
         if not new:
             return
-        got = encode_cached(self.encoder, new, self._cache, self.progress, tolerant=True)
-        start = len(done.row)
-        done.row.update({text: start + i for i, text in enumerate(new)})
-        done.vectors = got.vectors if done.vectors is None else _stacked(done.vectors, got.vectors)
-        done.truncated = np.concatenate([done.truncated, got.truncated])
+        if len(new) > _BLOCK and isinstance(self.encoder, Preparable):
+            prepare(self.encoder, new)
+        for start in range(0, len(new), _BLOCK):
+            some = new[start : start + _BLOCK]
+            got = encode_cached(self.encoder, some, self._cache, self.progress, tolerant=True)
+            done.vectors.append(got.vectors)
+            done.row.update({text: len(done.row) + i for i, text in enumerate(some)})
+            done.truncated = np.concatenate([done.truncated, got.truncated])
 
     def __call__(self, texts: Sequence[str]) -> Any:
         """float32 (n, d) vectors of n texts, dense or CSR, in their order."""
         texts = checked_texts(texts)
         self.add(texts)
-        if self._done.vectors is None:
-            return np.zeros((0, 0), dtype=np.float32)
         return self.encoder.of_call(self._done.vectors[self._rows(texts)])
+
+    def similarity(self, first: Sequence[str], second: Sequence[str], name: str = "cosine") -> NDArray[np.float64]:
+        """float64 (n,): text i of the first with text i of the second (`paired_similarity`), some vectors at a time."""
+        self.add([*first, *second])
+        blocks = zip(self._in_blocks(first), self._in_blocks(second), strict=True)
+        return np.concatenate([np.zeros(0), *(paired_similarity(a, b, name) for a, b in blocks)])
 
     def for_set(
         self, texts: Sequence[str], source: str, by_role: Mapping[str | None, Sequence[str]] = MappingProxyType({})
@@ -182,10 +190,8 @@ class Embed:
     def unusable(self, texts: Sequence[str]) -> str | None:
         """One line when a text's vector is not finite, else None."""
         self.add(texts)
-        if issparse(self._done.vectors):
-            return None  # `encode_cached` takes no others
         bad = np.flatnonzero(np.concatenate([np.zeros(0, dtype=bool), *(
-            ~np.isfinite(vectors).all(axis=1) for vectors in self._in_blocks(texts))]))
+            ~np.isfinite(vectors).all(axis=1) for vectors in self._in_blocks(texts) if not issparse(vectors))]))
         return not_finite(self.spec, texts, bad) if len(bad) else None
 
     def zero(self, texts: Sequence[str]) -> NDArray[np.bool_]:
@@ -206,12 +212,3 @@ class Embed:
 
     def _rows(self, texts: Sequence[str]) -> NDArray[np.intp]:
         return np.array([self._done.row[text] for text in texts], dtype=np.intp)
-
-
-def _stacked(first: Any, second: Any) -> Any:
-    if not issparse(first):
-        return np.concatenate([first, second])
-    width = max(first.shape[1], second.shape[1])  # a vocabulary grows with every text
-    for part in (first, second):
-        part.resize(part.shape[0], width)
-    return vstack([first, second]).tocsr()

@@ -28,6 +28,11 @@ class Preparable(Protocol):
         """Get ready for `texts`."""
 
 
+def prepare(encoder: Any, texts: Sequence[str]) -> None:
+    """Let a Preparable encoder see all texts. EncoderError where its code fails."""
+    calling(type(encoder), "prepare", lambda: encoder.prepare(texts), raising=EncoderError)
+
+
 def encode_cached(
     encoder: Encoder, texts: Sequence[str], cache: EmbeddingCache | None, progress: Progress | None = None,
     *, tolerant: bool = False,
@@ -79,8 +84,7 @@ def _through(
     # Longest first: a chunk then holds texts of like length, and a batch too large for the memory fails at once.
     missing = np.array(sorted(missing.tolist(), key=lambda i: -len(texts[i])), dtype=np.intp)
     if isinstance(encoder, Preparable):
-        ahead = [texts[i] for i in missing]
-        calling(type(encoder), "prepare", lambda: encoder.prepare(ahead), raising=EncoderError)
+        prepare(encoder, [texts[i] for i in missing])
     size = CHUNK * encoder.processes * encoder.stride
     for start in range(0, len(missing), size):
         rows = missing[start : start + size]
