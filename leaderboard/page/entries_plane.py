@@ -24,9 +24,10 @@ LONGEST = 48  # characters of a name
 
 @dataclass(frozen=True)
 class _Entry:
-    """One entry's runs that were measured in both tabs: (n,) scores in each, run by run."""
+    """One entry's runs that were measured in both tabs: (n,) scores in each, run by run. of: all of its runs."""
 
     name: str
+    of: int
     across: NDArray[np.float64]
     up: NDArray[np.float64]
 
@@ -34,12 +35,24 @@ class _Entry:
     def mean(self) -> tuple[float, float]:
         return float(self.across.mean()), float(self.up.mean())
 
+    @property
+    def whole(self) -> bool:
+        """Whether every run was measured in both."""
+        return len(self.across) == self.of
+
+    @property
+    def label(self) -> str:
+        part = "" if self.whole else f", {len(self.across)} of {self.of} seeds"
+        most = LONGEST - len(part)
+        return (self.name if len(self.name) <= most else f"{self.name[: most - 1]}…") + part
+
 
 def figure(
     root: Path, backbone: str, against: tuple[str, str], tab: str = TAB, column: str = AVERAGE, records: str | None = None
 ) -> Any:
     """A matplotlib figure of the entries of the board `root` that have this backbone: a column of `tab` across, and
-    upwards that of another, `against`: (tab, column). A run that was measured in one of the two alone is left out.
+    upwards that of another, `against`: (tab, column). A run that was measured in one of the two alone is left out: the
+    mean of such an entry is of its other runs, and drawn hollow.
 
     The entries are numbered by the score across, the best first. records: where the board's runs lie, as `records_folder`
     takes it. Raises StsbenchError where the board has no such backbone, or no entry on it was measured in both.
@@ -51,7 +64,7 @@ def figure(
         across, up = (entry_scores(entry, lines, name, of) for name, of in ((tab, column), against))
         if both := [run for run in across if run in up]:
             scores = np.array([(across[run], up[run]) for run in both]).T
-            rows.append(_Entry(entry_label(entry), *scores))
+            rows.append(_Entry(entry_label(entry), len(entry.runs), *scores))
     if not rows:
         raise StsbenchError(f"no run on {backbone} of {root} has both '{column}' of the tab '{tab}' and "
                             f"'{against[1]}' of the tab '{against[0]}'")
@@ -68,12 +81,14 @@ def _drawn(rows: Sequence[_Entry], labels: tuple[str, str], backbone: str) -> An
         for seed in zip(row.across, row.up, strict=True):
             axes.plot((x, seed[0]), (y, seed[1]), "-", color=GREY, linewidth=0.5, alpha=0.5, zorder=1)
         axes.plot(row.across, row.up, "o", color=COLOURS[0], markersize=2.5, alpha=0.6, linestyle="", zorder=2)
-        axes.plot([x], [y], "o", color=COLOURS[1], markersize=4.5, zorder=3)
+        axes.plot([x], [y], "o", color=COLOURS[1], markersize=4.5, zorder=3,
+                  markerfacecolor=COLOURS[1] if row.whole else "white")
     axes.margins(0.05)
     axes.grid(color=GREY, alpha=0.2, linewidth=0.5)
     axes.set_xlabel(labels[0])
     axes.set_ylabel(labels[1])
-    axes.set_title(f"{backbone}: each seed (small) and the mean of an entry's (large, numbered)", loc="left")
+    axes.set_title(f"{backbone}: each seed (small) and the mean of an entry's (large, numbered; hollow: not of all seeds)",
+                   loc="left", fontsize=8)
     _list_names(below, rows)
     seeds = [[(x, y)] * 2 for row in rows for x, y in zip(row.across, row.up, strict=True)]  # no number may cover one
     place_labels(drawing, axes, [row.mean for row in rows], [str(number) for number in range(1, len(rows) + 1)],
@@ -89,5 +104,4 @@ def _list_names(axes: Any, rows: Sequence[_Entry]) -> None:
         x, y = 0.5 * (number // half), 1 - (number % half + 0.5) / half
         means = "  ".join(f"{value:.2f}" for value in row.mean)
         axes.text(x, y, f"{number + 1}", transform=axes.transAxes, fontsize=6.5, ha="right", va="center")
-        name = row.name if len(row.name) <= LONGEST else f"{row.name[: LONGEST - 1]}…"
-        axes.text(x + 0.01, y, f"{means}  {name}", transform=axes.transAxes, fontsize=6.5, va="center")
+        axes.text(x + 0.01, y, f"{means}  {row.label}", transform=axes.transAxes, fontsize=6.5, va="center")

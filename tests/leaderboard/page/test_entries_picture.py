@@ -103,3 +103,18 @@ def test_powers_of_ten_stay_formulas(tmp_path):
         save(drawing, tmp_path / "x.svg")
         assert all(label.get_parse_math() for label in axes.get_yticklabels())
         assert not any(label.get_parse_math() for label in axes.get_xticklabels())
+
+
+def test_a_mean_over_some_of_the_seeds_is_hollow_and_says_so(root, monkeypatch):
+    whole = entries_plane.entry_scores
+
+    def without_the_second_run(entry, lines, tab, column):
+        scores = whole(entry, lines, tab, column)
+        return dict([*scores.items()][:1]) if column == "STS13" else scores
+
+    monkeypatch.setattr(entries_plane, "entry_scores", without_the_second_run)
+    axes, names = entries_plane.figure(root, "none", (TAB, "STS13"), TAB).axes
+    means = [line for line in axes.lines if line.get_marker() == "o" and line.get_markersize() > 4]
+    hollow = [line.get_markerfacecolor() == "white" for line in means]
+    partly = ["1 of 2 seeds" in text.get_text() for text in names.texts[1::2]]
+    assert hollow == partly and sum(hollow) == 1
