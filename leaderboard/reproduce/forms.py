@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stsbench.display.latex import BOOKTABS, escaped, latex_table
+from stsbench.display.latex import PACKAGES, escaped, latex_table
 from stsbench.leaderboard.publications.model import Heading
 
 from .cells import FOOT, grid
@@ -58,7 +58,7 @@ def markdown(lines: Sequence[Line]) -> str:
 
 def latex(lines: Sequence[Line]) -> str:
     """A booktabs table each heading, as wide as both columns of a page, with its rows' commands as comments."""
-    parts = [BOOKTABS.rstrip()]
+    parts = [PACKAGES.rstrip()]
     for heading, group in by_heading(lines):
         header, cells = grid(group)
         caption = f"{escaped(title(heading))}. {escaped(FOOT)}"

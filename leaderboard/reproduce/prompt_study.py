@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.display.latex import BOOKTABS, escaped, latex_table
+from stsbench.display.latex import PACKAGES, escaped, latex_table
 from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
 from stsbench.metrics.prompts import (
     RankBounds,
@@ -145,7 +145,7 @@ class PromptStudy(Tabular):
 
     def latex(self) -> str:
         """A booktabs table for each that `print` shows."""
-        return BOOKTABS + "\n".join(latex_table(lines, escaped(title), f"{NAME}:{title}") for title, lines in self.tables())
+        return PACKAGES + "\n".join(latex_table(lines, escaped(title), f"{NAME}:{title}") for title, lines in self.tables())
 
     def markdown(self) -> str:
         """The same in Markdown, then the claims."""

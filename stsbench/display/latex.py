@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 
-BOOKTABS = "% \\usepackage{booktabs}\n"
+PACKAGES = "% \\usepackage{booktabs,graphicx}\n"
+_HEADER = 14  # characters of a column's name on one line
 _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
           "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
           # In TeX's own font encoding these three would print as other characters.
@@ -24,17 +26,36 @@ def caption(title: str) -> str:
     return escaped(title).replace("x 100", r"$\times$ 100")
 
 
+def tabular(columns: str, lines: Sequence[str]) -> str:
+    """LaTeX's tabular of rows that are LaTeX; one that is wider than the page is made as wide as it."""
+    return "\n".join([
+        r"  \resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%", rf"  \begin{{tabular}}{{{columns}}}",
+        *(f"    {line}" for line in lines), r"  \end{tabular}}",
+    ])
+
+
 def latex_table(lines: Sequence[Sequence[str]], title: str, label: str, left: int = 1) -> str:
-    """A booktabs table, as wide as both columns of a page.
+    """A booktabs table, no wider than both columns of a page.
 
     lines: the header first, of plain text, which is escaped; title: its caption, LaTeX; label: "-" stands for whatever of it
     \\label does not take; left: how many columns have their cells to the left.
     """
-    header, *body = ("    " + " & ".join(map(escaped, line)) + r" \\" for line in lines)
+    names, *body = lines
+    columns = "l" * left + "r" * (len(names) - left)
+    rows = [[_name(name, side) for name, side in zip(names, columns, strict=True)], *(map(escaped, line) for line in body)]
+    header, *rest = (" & ".join(row) + r" \\" for row in rows)
     return "\n".join([
         r"\begin{table*}", r"  \centering", r"  \small",
-        rf"  \begin{{tabular}}{{{'l' * left}{'r' * (len(lines[0]) - left)}}}",
-        r"    \toprule", header, r"    \midrule", *body, r"    \bottomrule", r"  \end{tabular}",
+        tabular(columns, [r"\toprule", header, r"\midrule", *rest, r"\bottomrule"]),
         rf"  \caption{{{title}}}", rf"  \label{{tab:{re.sub(r'[^A-Za-z0-9.:]+', '-', label).strip('-')}}}",
         r"\end{table*}", "",
     ])
+
+
+def _name(text: str, side: str) -> str:
+    """A column's name, a long one on several lines."""
+    lines = textwrap.wrap(text, _HEADER, break_long_words=False, break_on_hyphens=False)
+    if len(lines) < 2:
+        return escaped(text)
+    stacked = r" \\ ".join(map(escaped, lines))
+    return rf"\shortstack[{side}]{{{stacked}}}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from stsbench.config import shown
-from stsbench.display.latex import BOOKTABS, caption, latex_table
+from stsbench.display.latex import PACKAGES, caption, latex_table
 from stsbench.errors import StsbenchError
 from stsbench.wording import visible
 
@@ -34,7 +34,9 @@ class Report:
     tables: Sequence[ReportTable]
 
     def text(self, form: Form = "markdown") -> str:
-        """The report as Markdown, or as LaTeX that needs the package booktabs. Raises StsbenchError for another form.
+        """The report as Markdown, or as LaTeX that needs the packages booktabs and graphicx.
+
+        Raises StsbenchError for another form.
 
         >>> from stsbench.display.report import Report, ReportTable
         >>> table = ReportTable("A scores 1.", "scores x 100", [["task", "A"], ["STS-B", "1"]])
@@ -69,7 +71,7 @@ class Report:
             lines = [[visible(cell) for cell in line] for line in table.lines]
             title = caption(visible(table.title))
             parts += [caption(visible(table.paragraph)), latex_table(lines, title, f"report-{number}")]
-        return BOOKTABS + "\n" + "\n\n".join(filter(None, parts))
+        return PACKAGES + "\n" + "\n\n".join(filter(None, parts))
 
 
 def _marked(text: str) -> str:

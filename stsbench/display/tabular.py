@@ -12,7 +12,7 @@ from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.display.latex import BOOKTABS, escaped, latex_table
+from stsbench.display.latex import PACKAGES, escaped, latex_table
 from stsbench.errors import StsbenchError
 from stsbench.files import as_path
 from stsbench.wording import printable
@@ -62,8 +62,8 @@ class OneTable(Tabular):
         return html_table(self._title(), self._lines())
 
     def latex(self) -> str:
-        """The table that `print` shows, for LaTeX with the package booktabs."""
-        return BOOKTABS + latex_table(self._lines(), escaped(self._title()), type(self).__name__.lower())
+        """The table that `print` shows, for LaTeX with the packages booktabs and graphicx."""
+        return PACKAGES + latex_table(self._lines(), escaped(self._title()), type(self).__name__.lower())
 
 
 class InFolder(Tabular):

@@ -110,8 +110,8 @@ class Result(Scores, InFolder):
     def report(self, form: Form = "markdown") -> str:
         """Paragraphs and tables for a paper: what was measured, how, and the scores, as far as the records say it.
 
-        form: "markdown", or "latex", which needs the package booktabs. Raises StsbenchError for another form, and where
-        nothing was measured.
+        form: "markdown", or "latex", which needs the packages booktabs and graphicx. Raises StsbenchError for another form,
+        and where nothing was measured.
 
         >>> from stsbench import evaluate
         >>> run = evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0)

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stsbench.display.latex import BOOKTABS, caption, escaped, latex_table
+from stsbench.display.latex import PACKAGES, caption, escaped, latex_table
 from stsbench.encoders.decoders.reading import preset_in_words
 from stsbench.encoders.prompt.prompt import described
 from stsbench.encoders.roles import reading_in_words
@@ -341,7 +341,7 @@ def markdown(result: Scores) -> str:
 
 def latex(result: Scores) -> str:
     """One booktabs table a protocol, as wide as both columns of a page: a line a metric, tasks across."""
-    parts = [BOOKTABS]
+    parts = [PACKAGES]
     for protocol, title, header, lines in _grids(result):
         parts.append(latex_table([header, *lines], f"{escaped(encoder(result))}. {caption(title)}", protocol))
     return "\n".join([*parts, *(f"% {line}\n" for line in remarks(result))])
