@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from stsbench.errors import StsbenchError
@@ -107,8 +106,7 @@ class AnglE(Method):
             ("angle", pair_angles, o.angle_weight, o.angle_scale),
         ):
             if weight:
-                similarities = torch.stack([similarity(one, other) for one, other in pairs], dim=1)
-                term = rank_pairs(similarities, scores, batch.shares, self.gather_mode, scale=scale)
+                term = rank_pairs(pairs, similarity, scores, batch.shares, self.gather_mode, scale=scale)
                 terms[name] = weighted(term, weight)
         return terms
 

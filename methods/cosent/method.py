@@ -61,8 +61,8 @@ class CoSENT(Method):
         assert batch.scores is not None
         vectors = self.vectors(batch.ids, batch.mask)
         first, second = vectors.split(len(batch)) if len(batch) else (vectors, vectors)
-        similarities = pair_cosines(first, second)
-        term = rank_pairs(similarities, batch.scores, batch.shares, self.gather_mode, scale=self.options.scale)
+        scale = self.options.scale
+        term = rank_pairs([(first, second)], pair_cosines, batch.scores, batch.shares, self.gather_mode, scale=scale)
         return {"cosent": term}
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:

@@ -20,17 +20,19 @@ from stsbench.training.losses.guided import GuideCosines, GuideRule, guided_info
 from stsbench.training.losses.nt_xent import nt_xent
 
 Contrasted = tuple[Tensor, Tensor, tuple[Tensor, ...]]  # queries, keys and the blocks of hard negatives, each (n, d)
+PairSimilarity = Callable[[Tensor, Tensor], Tensor]  # (n, d) and (n, d) -> (n,)
 
 
 @dataclass
 class Wrapping:
-    """What a recipe's sections `matryoshka` and `guide` make of the calls of `contrast` and `contrast_views`.
+    """What a recipe's sections `matryoshka` and `guide` make of the calls of `contrast` and `contrast_views`, and
+    `matryoshka` of those of `rank_pairs` and `contrast_labelled`, whose labels say what is a negative.
 
     dims: (d, weight) pairs; the term is the sum of weight * the term of the first d numbers of every vector; (): of all
     numbers. rule: which negatives a guide masks, by `cosines`, the guide's, row by row this process's share: (n, N) of plain
     sentences, else (n, (3 + k) N), of anchors with positives, with each of k hard negatives, with anchors, and of positives
-    with positives. The masks are the same for all d. calls: how many there were; masked: of each, how much of the
-    negatives the guide masked.
+    with positives. The masks are the same for all d. calls: how many there were; masked: of each that a guide has a part
+    in, how much of the negatives it masked.
     """
 
     dims: tuple[tuple[int, float], ...] = ()
@@ -58,7 +60,7 @@ def watched() -> Iterator[list[Contrasted]]:
 
 @contextmanager
 def wrapped(wrapping: Wrapping) -> Iterator[None]:
-    """The calls of `contrast` and `contrast_views` in the block are as `wrapping` says (engine/wrapped.py)."""
+    """The calls of this module's functions in the block are as `wrapping` says (engine/wrapped.py)."""
     token = _WRAPPING.set(wrapping)
     try:
         yield
@@ -164,9 +166,17 @@ def _called() -> Wrapping | None:
     return wrapping
 
 
-def _summed(wrapping: Wrapping, width: int, loss: Callable[[Callable[[Tensor], Tensor]], Tensor]) -> Tensor:
+def _called_with_labels() -> Wrapping | None:
+    """The same where labels say what is a negative: a call that a guide alone does not change is none."""
+    wrapping = _WRAPPING.get()
+    if wrapping is not None and wrapping.dims:
+        wrapping.calls += 1
+    return wrapping
+
+
+def _summed(wrapping: Wrapping | None, width: int, loss: Callable[[Callable[[Tensor], Tensor]], Tensor]) -> Tensor:
     """The sum over dims of weight * loss, which is handed what cuts vectors. A cosine needs no further normalisation."""
-    if not wrapping.dims:
+    if wrapping is None or not wrapping.dims:
         return loss(lambda vectors: vectors)
     if (most := max(dim for dim, _ in wrapping.dims)) > width:
         raise StsbenchError(f"matryoshka.dims {most} is more than the {width} numbers of a vector: leave it out")
@@ -230,18 +240,26 @@ def _columns(wrapping: Wrapping, shares: Shares, mode: Gathering) -> Tensor:
 
 
 def rank_pairs(
-    similarities: Tensor, scores: Tensor, shares: Shares, mode: Gathering = "exact", *, scale: float = 20.0
+    pairs: Sequence[tuple[Tensor, Tensor]], similarity: PairSimilarity, scores: Tensor, shares: Shares,
+    mode: Gathering = "exact", *, scale: float = 20.0,
 ) -> Term:
     """CoSENT's term of the pairs of all processes (local: of this one's only): similarities in the order of the scores.
 
-    similarities, scores: (n,), of this process's rows, or (n, k), k pairs a row. The loss is no sum over rows: in the modes
-    "exact" and "simcse" every process has that of all pairs. The term counts rows.
+    pairs: k pairs a row, each the two texts' vectors, (n, d), of this process's rows; scores: (n,) of one pair, or (n, k).
+    The loss is no sum over rows: in the modes "exact" and "simcse" every process has that of all pairs. The term counts
+    rows.
     """
-    count = len(similarities)
-    both = (similarities, scores.to(similarities.dtype))
-    pairs = [numbers.unsqueeze(1) if numbers.ndim == 1 else numbers for numbers in both]
-    ranked, order = gather(torch.cat(pairs, dim=1), shares, mode).chunk(2, dim=1)
-    value = cosent(ranked.flatten(), order.flatten(), scale=scale)
+    count, width = pairs[0][0].shape
+    wrapping = _called_with_labels()
+    several = scores if scores.ndim > 1 else scores.unsqueeze(1)
+
+    def shortened(cut: Callable[[Tensor], Tensor]) -> Tensor:
+        similarities = torch.stack([similarity(cut(first), cut(second)) for first, second in pairs], dim=1)
+        both = torch.cat([similarities, several.to(similarities.dtype)], dim=1)
+        ranked, order = gather(both, shares, mode).chunk(2, dim=1)
+        return cosent(ranked.flatten(), order.flatten(), scale=scale)
+
+    value = _summed(wrapping, width, shortened)
     if mode == "simcse":
         return Term(value, shares.total)
     return Term(value if count else 0 * value, count)  # a process without rows takes part in the gradient's collective
@@ -254,15 +272,18 @@ def contrast_labelled(
 
     first, second: (n, d); labels: (n,), 1 or 0. The term counts pairs. In mode "simcse" every process has the loss of all.
     """
+    wrapping, width, count = _called_with_labels(), first.shape[1], len(first)
     rows = gather(torch.cat([first, second, labels.to(first.dtype).unsqueeze(1)], dim=1), shares, mode)
-    all_first, all_second, every = rows.split([first.shape[1], first.shape[1], 1], dim=1)
+    all_first, all_second, every = rows.split([width, width, 1], dim=1)
     if mode == "simcse":
-        return Term(labelled_in_batch(all_first, all_second, every.squeeze(1), scale=scale), shares.total)
+        (first, second, labels), count = (all_first, all_second, every.squeeze(1)), shares.total
     start = shares.start if mode == "exact" else 0
-    value = labelled_in_batch(
-        first, second, labels, scale=scale, all_first=all_first, all_second=all_second, start=start
-    )
-    return Term(value, len(first))
+
+    def shortened(cut: Callable[[Tensor], Tensor]) -> Tensor:
+        one, two, all_one, all_two = (cut(vectors) for vectors in (first, second, all_first, all_second))
+        return labelled_in_batch(one, two, labels, scale=scale, all_first=all_one, all_second=all_two, start=start)
+
+    return Term(_summed(wrapping, width, shortened), count)
 
 
 def _note(queries: Tensor, keys: Tensor, *negatives: Tensor) -> None:

@@ -83,6 +83,7 @@ class Wrapped(Around):
         """Raises StsbenchError, one line, where shortened vectors would not be those that are tested."""
         super().__init__(method, objective)
         self.matryoshka, self.guide = matryoshka, guide
+        self.own_labels = method.needs(method.options).labelled == "only"  # else such a batch is of recipe.semi
         self.rule: GuideRule | None = None
         self.reader: Teachers | None = None
         if matryoshka is not None:
@@ -144,10 +145,11 @@ class Wrapped(Around):
         wrapping = Wrapping(dims, self.rule, batch.by_row.get(_BY_ROW))
         with wrapped(wrapping):
             terms: dict[str, Term] = self.objective(batch)
-        if not wrapping.calls and not batch.labelled_only:
-            section = "guide" if self.matryoshka is None else "matryoshka"
-            why = "compares no two views by the shared contrastive term"
-            raise StsbenchError(f"{section}: {self.method.name} {why}: set it to null")
+        if not batch.labelled_only or self.own_labels:
+            idle = {"matryoshka": self.matryoshka and not wrapping.calls, "guide": self.rule and not wrapping.masked}
+            for section in (name for name, without in idle.items() if without):
+                why = "compares no two views by the shared contrastive term"
+                raise StsbenchError(f"{section}: {self.method.name} {why}: set it to null")
         if wrapping.masked:  # for the log: a guide that masks nearly all leaves nothing to learn
             terms[MASKED] = replace(wrapping.masked[0], weight=0.0)
         return terms

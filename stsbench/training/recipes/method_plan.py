@@ -102,7 +102,7 @@ def plan_of(recipe: Recipe) -> MethodPlan:
         if isinstance(plan.options, RankingOptions):
             raise StsbenchError(f"ranking: the method {kind.name} ranks by its own options: set ranking to null")
         check_ranking(recipe.ranking, "ranking")
-    sections = {"ranking": recipe.ranking, "matryoshka": recipe.matryoshka, "guide": recipe.guide}
+    sections = {"ranking": recipe.ranking, "guide": recipe.guide}
     for name in (name for name, section in sections.items() if section is not None):
         if all(plan.labelled(stage) == "only" for stage in plan.method_stages):
             raise StsbenchError(

@@ -110,7 +110,8 @@ def ranked(sizes, rank=0):
     shares = Shares(sizes, rank)
     rows = slice(shares.start, shares.start + sizes[rank])
     similarities = torch.linspace(-0.4, 0.9, 5, dtype=torch.float64)[rows].requires_grad_()
-    term = rank_pairs(similarities, torch.tensor(GRADED)[rows], shares)
+    pair = similarities.unsqueeze(1), similarities.unsqueeze(1)
+    term = rank_pairs([pair], lambda first, second: first.squeeze(1), torch.tensor(GRADED)[rows], shares)
     (term.value * term.count / 5).backward()
     return term.value.item(), term.count, similarities.grad.tolist()
 

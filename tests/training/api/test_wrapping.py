@@ -7,14 +7,29 @@ import pytest
 import torch
 from guided_oracle import naive_guided
 from info_nce_oracle import naive_info_nce, naive_nt_xent
-from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss, MatryoshkaLoss, MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import (
+    AnglELoss,
+    CoSENTLoss,
+    GISTEmbedLoss,
+    MatryoshkaLoss,
+    MultipleNegativesRankingLoss,
+)
 from torch import nn
 from torch.nn.functional import normalize
 from two_processes import both_find
 
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Shares
-from stsbench.training.api.contrasting import Wrapping, contrast, contrast_views, watched, wrapped
+from stsbench.training.api.contrasting import (
+    Wrapping,
+    contrast,
+    contrast_labelled,
+    contrast_views,
+    rank_pairs,
+    watched,
+    wrapped,
+)
+from stsbench.training.losses.graded_pairs import labelled_in_batch, pair_angles, pair_cosines
 from stsbench.training.losses.guided import GuideRule
 
 N, D = 6, 8
@@ -69,6 +84,40 @@ def test_matryoshka_around_gist_is_the_library_s(tmp_path):
     theirs = MatryoshkaLoss(model, gist, list(dims), list(weights))(features, None)
     ours = term(Wrapping(DIMS, GuideRule(margin=0.2, diagonals="by_guide"), cosines), vectors, temperature=0.1)
     assert abs(ours.value - theirs) < 1e-9 and differ(ours.value, theirs, vectors) < 1e-9
+
+
+GRADED = torch.tensor([0.0, 3.0, 1.0, 3.0, 2.0, 0.0])
+
+
+@pytest.mark.parametrize(("similarity", "library"), [(pair_cosines, CoSENTLoss), (pair_angles, AnglELoss)])
+def test_matryoshka_around_ranked_pairs_is_the_library_s(tmp_path, similarity, library):
+    vectors = drawn(14, 2)
+    model = guided_oracle.Vectors(D, guided_oracle.tokenizer(tmp_path))
+    dims, weights = zip(*DIMS, strict=True)
+    loss = MatryoshkaLoss(model, library(model, scale=20.0), list(dims), list(weights))
+    theirs = loss([{"vectors": block} for block in vectors], GRADED)
+    with wrapped(Wrapping(DIMS)):
+        ours = rank_pairs([tuple(vectors)], similarity, GRADED, Shares((N,)))
+    assert ours.count == N and abs(ours.value - theirs) < 1e-9
+    assert differ(ours.value, theirs, vectors) < 1e-9
+
+
+def test_labelled_pairs_in_the_batch_are_shortened_by_hand():
+    first, second = vectors = drawn(15, 2)
+    labels = torch.tensor([1.0, 0, 1, 1, 0, 1])
+    with wrapped(Wrapping(DIMS)):
+        ours = contrast_labelled(first, second, labels, Shares((N,)))
+    by_hand = sum(weight * labelled_in_batch(first[:, :dim], second[:, :dim], labels) for dim, weight in DIMS)
+    assert ours.count == N and abs(ours.value - by_hand) < 1e-12 and differ(ours.value, by_hand, vectors) < 1e-12
+
+
+def test_a_guide_alone_changes_no_labelled_pairs():
+    first, second = drawn(16, 2)
+    wrapping = Wrapping((), GuideRule(), torch.zeros(N, 3 * N))
+    plain = rank_pairs([(first, second)], pair_cosines, GRADED, Shares((N,)))
+    with wrapped(wrapping):
+        guided = rank_pairs([(first, second)], pair_cosines, GRADED, Shares((N,)))
+    assert torch.equal(plain.value, guided.value) and not wrapping.calls and not wrapping.masked
 
 
 def test_the_sum_by_hand_with_a_queue_a_weight_and_views():
@@ -168,6 +217,12 @@ def find(rank):
                 (one.value * 2 * one.count / counts[0]).backward()  # the loop's scaling, before DDP's mean
                 results[split, name, mode] = (
                     (counts[1] / counts[0]).item(), [weight.grad for weight in encoder.parameters()])
+        encoder = nn.parallel.DistributedDataParallel(Encoder())
+        first, second = encoder([block[rows] for block in blocks[:2]])
+        with wrapped(Wrapping(DIMS)):
+            ranked = rank_pairs([(first, second)], pair_cosines, GRADED[: sum(split)][rows], shares)
+        (ranked.value * 2 * ranked.count / sum(split)).backward()
+        results[split, "ranked"] = ranked.value.item(), [weight.grad for weight in encoder.parameters()]
     return results
 
 
@@ -193,6 +248,19 @@ def test_two_processes_have_the_loss_of_one(both, split, name, mode, weight):
         value, results = both[rank][split, name, mode]
         assert value == pytest.approx(loss, abs=1e-10)
         assert all((ours - theirs).abs().max() < 1e-10 for ours, theirs in zip(results, gradient, strict=True))
+
+
+@pytest.mark.parametrize("split", SPLITS, ids=str)
+def test_two_processes_rank_shortened_pairs_as_one(both, split):
+    encoder, (blocks, _) = Encoder(), values(sum(split))
+    with wrapped(Wrapping(DIMS)):
+        whole = rank_pairs([tuple(encoder(blocks[:2]))], pair_cosines, GRADED[: sum(split)], Shares((sum(split),)))
+    whole.value.backward()
+    for rank in range(2):
+        value, gradient = both[rank][split, "ranked"]
+        assert value == pytest.approx(whole.value.item(), abs=1e-10)
+        assert all((ours - theirs.grad).abs().max() < 1e-10
+                   for ours, theirs in zip(gradient, encoder.parameters(), strict=True))
 
 
 def test_local_rows_are_guided_among_themselves(both):

@@ -25,13 +25,14 @@ NESTED = {
     "diffcse-rtd": NO_PROJECTOR, "rankcse": KEPT, "promptbert": KEPT, "promptbert-words": {}, "sarcse": {}, "consert": {},
     "mirror-bert": {}, "declutr": {},
 }
+LABELLED = ("cosent", "angle", "angle-triplets")  # every term of theirs is shortened, whatever it is called
 NOT_SHARED = "compares no two views by the shared contrastive term"
 NOT_NESTED = {
     "mlm": NOT_SHARED, "sbert": NOT_SHARED, "cmlm": NOT_SHARED, "is-bert": NOT_SHARED, "ct": NOT_SHARED,
     "simcse": "contrasts what its head makes of a vector", "diffcse": "contrasts what its projector makes",
     "sg-opt": "take a method without one", "diffaug": "take a method without one", "ct-in-batch": "takes dot products",
-    "infocse": "contrasts what its projector makes", "tsdae": NOT_SHARED, "distil": NOT_SHARED, "cosent": NOT_SHARED,
-    "angle": NOT_SHARED, **{name: "contrasts what its head makes of a vector" for name in ("pcl", "whitenedcse", "sncse")},
+    "infocse": "contrasts what its projector makes", "tsdae": NOT_SHARED, "distil": NOT_SHARED,
+    **{name: "contrasts what its head makes of a vector" for name in ("pcl", "whitenedcse", "sncse")},
 }
 GUIDED = ("simcse", "simcse-given", "simcse-semi", "esimcse", "diffcse", "diffcse-rtd", "rankcse", "promptbert", "sarcse",
           "diffaug", "mirror-bert", "infocse", "pcl", "whitenedcse", "sncse")
@@ -68,10 +69,17 @@ def first_terms(text):
     return {name: tuple(map(float, values.split(", "))) for name, values in re.findall(r"'(\w+)': \(([^()]*)\)", parts[0])}
 
 
+def all_terms(text):
+    """term -> (weight, value, count) of the first stage."""
+    part = re.findall(r"\{'[^{}]*\}", text)[0]
+    return {name: tuple(map(float, values.split(", "))) for name, values in re.findall(r"'(\w+)': \(([^()]*)\)", part)}
+
+
 def test_every_method_is_one_or_the_other():
     methods = {method for method, _ in RUNS.values()}
-    for taken, refused in ((NESTED, NOT_NESTED), (GUIDED, NOT_GUIDED)):
+    for taken, refused in (((*NESTED, *LABELLED), NOT_NESTED), (GUIDED, NOT_GUIDED)):
         assert {RUNS[name][0] for name in (*taken, *refused)} == methods
+    assert {RUNS[name][0] for name in LABELLED} == {"cosent", "angle"}
 
 
 @pytest.mark.parametrize("name", NESTED)
@@ -85,6 +93,20 @@ def test_the_contrastive_term_alone_is_changed_by_shorter_vectors(place, tmp_pat
         assert (before[term] == after[term]) != term.startswith("contrastive")
         assert before[term][::2] == after[term][::2]  # weight and count
     assert first_terms(whole) == before  # the whole vector with weight 1 is no change, to the last bit
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_labelled_pairs_are_ranked_by_shorter_vectors_too(place, tmp_path, name):
+    plain, nested, whole = (told(place, tmp_path / "run", name, change) for change in ({}, dims(name, 6), dims(name)))
+    before, after = (all_terms(text) for text in (plain, nested))
+    assert before.keys() == after.keys() >= {"cosent"} and all(before[term] != after[term] for term in before)
+    assert all(before[term][::2] == after[term][::2] for term in before)  # weight and count
+    assert all_terms(whole) == before
+
+
+def test_a_guide_beside_shorter_vectors_is_refused_where_it_has_no_say(place, tmp_path):
+    message = str(told(place, tmp_path / "run", "cosent", {**dims("cosent", 6), **GUIDE}))
+    assert message.startswith("guide: cosent ") and NOT_SHARED in message and len(message.splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", NOT_NESTED)
