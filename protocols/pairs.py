@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from stsbench.data.own.labelled_pairs import read_labelled_pairs
-from stsbench.data.sets.sets import DataSet, PairSet
+from stsbench.data.sets.sets import DataSet, PairSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, other_subsets
@@ -95,9 +95,8 @@ class PairsProtocol(Protocol):
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
         """similarity float64 (n,), label int64 (n,), 1 for a match, subset int64 (n,) indexing the names of `subsets`."""
-        order = list(data.order)
+        order, subset = numbered(data.subsets)
         similarity = embed.similarity(data.first, data.second, self.settings["similarity"])
-        subset = np.array([order.index(name) for name in data.subsets], dtype=np.int64)
         arrays = {"similarity": similarity, "label": data.gold.astype(np.int64), "subset": subset}
         return Observations(arrays, {"subsets": order})
 

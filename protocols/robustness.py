@@ -17,7 +17,7 @@ from pydantic import Field
 from stsbench.data.own.paraphrases import read_paraphrases
 from stsbench.data.own.scored_pairs import read_scored_pairs
 from stsbench.data.perturb.rules import RULES, RuleName, edits_of
-from stsbench.data.sets.sets import DataSet, PairSet, TripletSet, path_name
+from stsbench.data.sets.sets import DataSet, PairSet, TripletSet, numbered, path_name
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
@@ -155,8 +155,7 @@ class RobustnessProtocol(Protocol):
         measure = self.settings["similarity"]
         if isinstance(data, TripletSet):
             near = [embed.similarity(data.anchor, side, measure) for side in (data.positive, data.negative)]
-            order = list(data.counts)
-            subset = np.array([order.index(name) for name in data.subsets], dtype=np.int64)
+            order, subset = numbered(data.subsets)
             arrays = {"edited": np.ones((2, len(data)), dtype=bool), "near": np.concatenate(near), "subset": subset}
             return Observations(arrays, {"rules": list(OWN_RULES), "subsets": order})
         near, moved, rows = [], [], []

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from stsbench.data.own.scored_pairs import read_scored_pairs
 from stsbench.data.sets.languages import LANGUAGES
 from stsbench.data.sets.scripts import letters
-from stsbench.data.sets.sets import DataSet, PairSet
+from stsbench.data.sets.sets import DataSet, PairSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped, other_subsets
@@ -124,9 +124,8 @@ class StsProtocol(Protocol):
     def observe(self, embed: Embed, data: PairSet) -> Observations:
         """similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`; pair uint64 (n,),
         equal for pairs of the same sentences."""
-        order = list(data.order)
+        order, subset = numbered(data.subsets)
         similarity = embed.similarity(data.first, data.second, self.settings["similarity"])
-        subset = np.array([order.index(name) for name in data.subsets], dtype=np.int64)
         arrays = {"similarity": similarity, "gold": data.gold, "subset": subset, "pair": pair_keys(data.first, data.second)}
         few = [f"{count} pairs" + (f" in {name}" if len(order) > 1 else "")
                for name, count in data.counts.items() if count < FEW] if self.user_path else []

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.own.triplets import read_triplets
-from stsbench.data.sets.sets import DataSet, TripletSet
+from stsbench.data.sets.sets import DataSet, TripletSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
@@ -75,12 +75,12 @@ class TripletsProtocol(Protocol):
 
     def observe(self, embed: Embed, data: TripletSet) -> Observations:
         """positive, negative: float64 (n,), how similar each is to the anchor; subset int64 (n,) indexing `subsets`."""
-        order = list(dict.fromkeys(data.subsets))
+        order, subset = numbered(data.subsets)
         measure = self.settings["similarity"]
         arrays = {
             "positive": embed.similarity(data.anchor, data.positive, measure),
             "negative": embed.similarity(data.anchor, data.negative, measure),
-            "subset": np.array([order.index(name) for name in data.subsets], dtype=np.int64),
+            "subset": subset,
         }
         return Observations(arrays, {"subsets": order})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
@@ -36,19 +36,18 @@ def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> Pa
     them. Its task is the file's name, never a path, its id a digest of the pairs. Raises DataError naming file and line.
     """
     source, warnings = source_of(path), list[str]()
-    first, second, labels, subsets, locations = list[str](), list[str](), list[str](), list[str](), list[str]()
+    first, second, labels, subsets, met = list[str](), list[str](), list[str](), list[str](), dict[str, str]()
     for location, row in table_rows(source, LABELLED, warnings, read_columns(columns, LABELLED)):
         first.append(row["sentence1"])
         second.append(row["sentence2"])
         subsets.append(row.get(SUBSET, ALL))
         labels.append(label_of(row["label"], location))
-        if len(locations) < 3 and labels[-1] not in labels[:-1]:
-            locations.append(location)  # where each label is first met
+        met.setdefault(labels[-1], location)
     if not labels:
         raise DataError(f"{path} holds no pair")
     return named_by_content(PairSet(
         id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), first=tuple(first),
-        second=tuple(second), gold=_matches(labels, locations, positive, path), subsets=tuple(subsets),
+        second=tuple(second), gold=_matches(labels, met, positive, path), subsets=tuple(subsets),
     ))
 
 
@@ -71,12 +70,12 @@ def label_of(value: Any, location: str) -> str:
     return str(int(number)) if whole else format(number.normalize(Context(prec=400)), "f")
 
 
-def _matches(labels: Sequence[str], locations: Sequence[str], positive: str, path: Path) -> NDArray[np.float64]:
-    """float64 (n,), 1 for the label that means a match."""
-    names = list(dict.fromkeys(labels))
+def _matches(labels: Sequence[str], met: Mapping[str, str], positive: str, path: Path) -> NDArray[np.float64]:
+    """float64 (n,), 1 for the label that means a match. met: label -> where it was first met."""
+    names = list(met)
     if len(names) > 2:
         wanted = "write 0 and 1, or measure scores by sts:FILE"
-        raise DataError(f"{locations[2]}: a third label, {shown(names[2])}, beside {_listed(names[:2])}: {wanted}")
+        raise DataError(f"{met[names[2]]}: a third label, {shown(names[2])}, beside {_listed(names[:2])}: {wanted}")
     if len(names) == 1:
         raise DataError(f"{path}: every pair has the label {names[0]!r}: pairs of both kinds are needed")
     matching = _positive(names, positive, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,12 @@ def path_name(path: Path) -> str:
     if path.as_posix().startswith(ON_HUB):
         return path.as_posix()
     return path.name if path.name not in ("", "..") else path.resolve().name
+
+
+def numbered(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """The distinct ones of n names in order of first appearance, and int64 (n,), the number of each in that order."""
+    at = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return list(at), np.array([at[name] for name in names], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ class PairSet(DataSet):
 
     @property
     def counts(self) -> dict[str, int]:
-        return {name: self.subsets.count(name) for name in self.order}
+        return dict(Counter(self.subsets))
 
     def rows(self) -> Iterable[Any]:
         return zip(self.subsets, self.first, self.second, self.gold.tolist(), strict=True)
@@ -138,7 +145,7 @@ class LabelledSet(DataSet):
 
     @property
     def counts(self) -> dict[str, int]:
-        return {name: self.splits.count(name) for name in dict.fromkeys(self.splits)}
+        return dict(Counter(self.splits))
 
     def rows(self) -> Iterable[Any]:
         second = self.second or (None,) * len(self)
@@ -200,7 +207,7 @@ class TripletSet(DataSet):
 
     @property
     def counts(self) -> dict[str, int]:
-        return {name: self.subsets.count(name) for name in dict.fromkeys(self.subsets)}
+        return dict(Counter(self.subsets))
 
     def rows(self) -> Iterable[Any]:
         return zip(self.subsets, self.anchor, self.positive, self.negative, strict=True)
