@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from stsbench.cli.comparison.shared import bootstrap
 from stsbench.cli.output.messages import echo
 
-RESAMPLES = 5000  # stsbench.comparison.shared's, which --help would have to import
 COSTS = "sentences/s, tokens/s, latency, cpu, first, memory, cuda-memory, parameters or bytes"  # stsbench.comparison.costs'
 
 
@@ -21,9 +21,7 @@ COSTS = "sentences/s, tokens/s, latency, cpu, first, memory, cuda-memory, parame
 @click.option("--metric", metavar="M", help="A metric other than the protocol's first, such as pearson or mse.")
 @click.option("--by", metavar="COST", help=f"{COSTS}. Default: sentences/s where all runs have it of one machine, else "
               "bytes.")
-@click.option("--resamples", metavar="N", type=click.IntRange(40, 1_000_000), default=RESAMPLES, show_default=True,
-              help="Bootstrap samples of the items.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the bootstrap.")
+@bootstrap
 @click.option("--plot", "picture", metavar="FILE", type=click.Path(path_type=Path),
               help="Draw score against cost: .png or .svg, or both without a suffix.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write all as JSON; - makes stdout pure JSON.")

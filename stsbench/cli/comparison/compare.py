@@ -6,22 +6,12 @@ import sys
 
 import click
 
+from stsbench.cli.comparison.shared import nothing_in_common, runs_of, two_sides
 from stsbench.cli.output.messages import echo
-
-RESAMPLES = 5000  # stsbench.comparison.compare's, which --help would have to import
 
 
 @click.command("compare")
-@click.argument("a")
-@click.argument("b")
-@click.option("--protocol", metavar="P", help="sts, sts:wmean, transfer:exact, a paper's preset, ..., several with commas; "
-              "default: each that both runs have, by its first aggregation and metric.")
-@click.option("--metric", metavar="M", help="A metric other than each protocol's first, such as pearson or mse.")
-@click.option("--resamples", metavar="N", type=click.IntRange(40, 1_000_000), default=RESAMPLES, show_default=True,
-              help="Bootstrap samples of the items.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the bootstrap.")
-@click.option("--by-seed/--no-by-seed", default=None, help="Of several seeds: compare A's run of a seed with B's run of it. "
-              "Default: where their records prove that they share more than the number (weights, or backbone and data).")
+@two_sides
 @click.option("--margin", metavar="X", type=float, help="Say, too, whether A and B are practically equal within X points "
               "(TOST), or X in the unit of a --metric that is not x 100.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the tables as JSON; - makes stdout pure JSON.")
@@ -44,23 +34,16 @@ def compare_(
     from stsbench.comparison.compare import compare
     from stsbench.comparison.wording import limits
     from stsbench.errors import StsbenchError
-    from stsbench.evaluation.run_file import run_folders
 
-    names = [word.strip() for word in protocol.split(",") if word.strip()] if protocol is not None else None
-    if names == []:
-        raise click.UsageError("--protocol is empty")
-    if not (a.strip() and b.strip()):
-        raise click.UsageError("A and B are folders: one of them is empty")
     if json_target == report_target == "-":
         raise click.UsageError("--json - and --report - both write to stdout: name a file for one")
-    runs = run_folders(a), run_folders(b)
+    runs, names = runs_of(a, b, protocol)
     comparison = compare(*runs, protocols=names, metric=metric, resamples=resamples, seed=seed, by_seed=by_seed,
                          margin=margin)
     for line in comparison.left_out_lines():
         echo(line, err=True)
     if not comparison.tables:
-        what = f" of protocol {protocol}" if protocol else ""
-        raise StsbenchError(f"{a} and {b} have no measurement{what} in common: nothing to compare")
+        raise StsbenchError(nothing_in_common(a, b, protocol))
     if json_target:
         write_json(comparison.as_json(), json_target)
     if report_target:

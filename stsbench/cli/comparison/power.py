@@ -6,7 +6,7 @@ import sys
 
 import click
 
-RESAMPLES = 5000  # stsbench.comparison.shared's, which --help would have to import
+from stsbench.cli.comparison.shared import RESAMPLES, bootstrap
 
 
 @click.command("power")
@@ -17,9 +17,7 @@ RESAMPLES = 5000  # stsbench.comparison.shared's, which --help would have to imp
               "difference of two runs. Default: that of the leaderboard's rows.")
 @click.option("--protocol", metavar="P", help="Of the runs: sts, pairs, a paper's preset, ...; default: all.")
 @click.option("--metric", type=click.Choice(["spearman", "pearson"]), default="spearman", show_default=True)
-@click.option("--resamples", metavar="N", type=click.IntRange(40, 1_000_000), default=RESAMPLES, show_default=True,
-              help="Bootstrap samples of the runs' items.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the bootstrap.")
+@bootstrap
 @click.option("--json", "json_target", metavar="FILE|-", help="Write all as JSON; - makes stdout pure JSON.")
 def power_(
     pairs: int | None, difference: float | None, runs: tuple[str, ...], protocol: str | None, metric: str, resamples: int,
