@@ -22,6 +22,8 @@ def score(run: Path, json_target: str | None, form: str, report_target: str | No
 
     if json_target == report_target == "-":
         raise click.UsageError("--json - and --report - both write to stdout: name a file for one")
+    if report_target == "-" and form != "table":
+        raise click.UsageError(f"--report - writes the report alone: leave --format {form} out")
     result = score_again(run)
     if json_target:
         write_json([row.model_dump() for row in result.rows], json_target)

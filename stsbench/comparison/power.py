@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,8 @@ from stsbench.wording import printable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CAUTIOUS = 150  # pairs, below which the power was above its promise: docs/findings/power.md
+_CAUTIOUS, _ROUGH = 150, 30  # pairs, below which the power is not what was promised: docs/findings/power.md
+_FEWEST = 10  # pairs: with fewer the test of a difference hardly exists
 _LARGEST = 200.0  # points: the whole range of a correlation
 
 
@@ -125,7 +127,10 @@ class Power(OneTable):
         lines = [self.basis, "Test at the 5 % level, two-sided, without a correction for several tasks; noise shrinks with "
                              "the square root of the number of pairs."]
         fewest = self.pairs if self.pairs is not None else min(task.low_answer or task.value for task in self.tasks)
-        if fewest < _CAUTIOUS:
+        if fewest < _ROUGH:
+            lines.append(f"Below {_ROUGH} pairs the figures are rough: in simulations such differences were significant in "
+                         "65 to 87 %.")
+        elif fewest < _CAUTIOUS:
             lines.append(f"Below {_CAUTIOUS} pairs the figures are cautious: in simulations such differences were "
                          "significant in 81 to 87 %.")
         reasons: dict[str, list[str]] = {}
@@ -156,10 +161,12 @@ def power(
     """
     if (pairs is None) == (difference is None):
         raise StsbenchError("power: name either pairs (--pairs N) or a difference (--difference D)")
-    if pairs is not None and not (isinstance(pairs, int) and pairs >= 3):
-        raise StsbenchError(f"pairs={shown(pairs)}: must be a whole number, 3 or more")
-    if difference is not None and not 0 < difference <= _LARGEST:
+    if pairs is not None and not (isinstance(pairs, Integral) and pairs >= _FEWEST):
+        raise StsbenchError(f"pairs={shown(pairs)}: must be a whole number, {_FEWEST} or more: fewer show no difference")
+    if difference is not None and not (isinstance(difference, Real) and 0 < difference <= _LARGEST):
         raise StsbenchError(f"difference={shown(difference)}: must be above 0 and at most {_LARGEST:g} points")
+    if not isinstance(resamples, Integral) or resamples < 2:
+        raise StsbenchError(f"resamples={shown(resamples)}: must be a whole number, 2 or more")
     if metric not in METRICS:
         raise StsbenchError(f"metric={shown(metric)}: must be {' or '.join(METRICS)}{did_you_mean(str(metric), METRICS)}")
     sides = [] if runs is None else list(runs) if isinstance(runs, list | tuple) else [runs]
@@ -178,7 +185,7 @@ def power(
         noise = [(name, one.name, one.n, one.unit_error.median, one.unit_error.low, one.unit_error.high)
                  for one in field_noise(metric).values()]
         rows = len(provenance()["rows"])
-        basis = (f"From the paired noise of all {rows * (rows - 1) // 2} pairs of the leaderboard's {rows} measured rows: "
+        basis = (f"From the paired noise of all {rows * (rows - 1) // 2} pairs of {rows} measured rows of the leaderboard: "
                  "median and quartiles. How close the two encoders are decides: name two runs for theirs.")
     tasks = tuple(_answered(one, pairs, difference) for one in noise)
     return Power(pairs, difference, metric, tasks, basis, left_out)
@@ -200,7 +207,7 @@ def _answered(noise: _Noise, pairs: int | None, difference: float | None) -> Tas
             return None
         if pairs is not None:
             return detectable_difference(error_of(unit_error, 1, pairs))
-        return items_needed(difference or 0.0, unit_error, 1)
+        return max(items_needed(difference or 0.0, unit_error, 1), _FEWEST)
 
     protocol, task, n, unit_error, low, high = noise
     return TaskPower(protocol, task, n, unit_error, answer(unit_error) or 0.0, low, high, answer(low), answer(high))

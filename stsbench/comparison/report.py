@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Protocol as Kind
 
 from stsbench.comparison.differences import ComparisonTable
-from stsbench.comparison.wording import limits, notes, pairing, title
+from stsbench.comparison.wording import limits, notes, over_tasks, pairing, title
 from stsbench.display.report import Report, ReportTable
 from stsbench.evaluation.provenance import (
     cut_texts,
@@ -86,9 +86,10 @@ def _tests(comparison: Compared) -> str:
         lines = [f"Differences are tested by a paired bootstrap over the items ({draws}): both encoders are scored on the "
                  "same resamples."]
     else:
-        lines = ["Differences of the means over runs are tested over items and seeds: by a bootstrap over the items "
-                 f"({draws}) and the variance over seeds.", pairing(comparison.seeds, comparison.by_seed)]
-    lines.append("Intervals are 95 % intervals of A - B.")
+        lines = ["Differences of the means over runs are tested over items and seeds: what they may deviate by is that of a"
+                 f" bootstrap over the items ({draws}) plus {_of_seeds(comparison)}.",
+                 pairing(comparison.seeds, comparison.by_seed)]
+    lines.append("Intervals are of A - B, at 95 %.")
     sizes = {sum(row.corrected is not None for row in table.rows) for table in comparison.tables} - {0}
     if sizes == {1}:
         lines.append("Every test is of one task: there is nothing to correct for.")
@@ -105,9 +106,23 @@ def _tests(comparison: Compared) -> str:
     if any(row.detectable is not None for row in rows):
         lines.append("The minimum detectable difference is the true difference that would be significant in 80 % of such "
                      "experiments, at 5 % and before any correction.")
-    if any(table.over_tasks is not None and table.over_tasks.low is not None for table in comparison.tables):
-        lines.append("The interval over tasks is Student's interval of the mean of the tasks' differences.")
+    if any(table.over_tasks is not None and table.over_tasks.low is not None and over_tasks(table)
+           for table in comparison.tables):
+        lines.append("The interval over tasks is Student's interval of the mean of the tasks' differences. How often another"
+                     " draw of tasks keeps the order is predicted by Student's distribution, too (Geisser 1993).")
     return " ".join([*filter(None, lines), limits(comparison.seeds)])
+
+
+def _of_seeds(comparison: Compared) -> str:
+    """The test over seeds, where a side has several."""
+    a, b = comparison.seeds
+    if comparison.by_seed:
+        return f"Student's t of the seeds' paired differences ({a - 1} degrees of freedom)"
+    if 1 in (a, b):
+        return f"Student's t of the seeds of {'B' if a == 1 else 'A'}"
+    if a == b:
+        return "Student's t of the seeds, with degrees of freedom by which it errs in 5 % whatever the two variances"
+    return "a Student's t of each side's seeds (Behrens and Fisher's test)"
 
 
 def _versions(sides: Sequence[Sequence[Record]]) -> str:

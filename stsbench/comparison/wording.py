@@ -67,8 +67,9 @@ def over_tasks(table: ComparisonTable) -> str:
         return f"{line}."
     first, tasks = _order(average, metric)[0], counted(over.tasks, "such task")
     how = "higher" if metric.better == "neither" else "ahead"
-    close = metric.scale == 100 and overstated(over.value, over.same_order)
-    caution = " Between encoders less than a point apart this came true less often than it says." if close else ""
+    caution = ""
+    if metric.scale == 100 and overstated(over.value, over.same_order):
+        caution = " Between encoders less than a point apart such shares were too high on MTEB's published scores."
     return f"{line}; in {_of_100(over.same_order)} other draws of {tasks} {first} would be {how}.{caution}"
 
 

@@ -216,11 +216,12 @@ def protocol_facts(record: Record) -> str:
 
 def score_facts(metric: str, declared: Metric, aggregation: str | None) -> str:
     """"Scores are Spearman's rank correlation, x 100, over all pairs of a task.": metric, unit, direction, aggregation."""
-    unit = "x 100" if declared.scale == 100 else "not x 100"
-    better = ", lower is better" if declared.lower else ", neither end is better" if declared.better == "neither" else ""
+    unit = ", x 100" if declared.scale == 100 else ""
+    neither = ", of which neither end is better" if declared.better == "neither" else ""
+    better = ", lower is better" if declared.lower else neither
     over = "" if aggregation is None else f"; aggregation {aggregation}"
     over += f": {IN_WORDS[aggregation]}" if aggregation in IN_WORDS else ""
-    return f"Scores are {_SCORES.get(metric, metric)}, {unit}{better}{over}."
+    return f"Scores are {_SCORES.get(metric, metric)}{unit}{better}{over}."
 
 
 def version_facts(records: Sequence[Record]) -> str:
@@ -230,10 +231,10 @@ def version_facts(records: Sequence[Record]) -> str:
     revisions = _unlike(one.get("git") for one in stated)
     at = _listed(revision.removesuffix(_CHANGES)[:12] + (" with uncommitted changes" if revision.endswith(_CHANGES) else "")
                  for revision in revisions) if revisions else "not recorded"
-    parts = []
+    parts, which = [], "revisions" if len(revisions) > 1 else "revision"
     for package in _NAMED:
         if values := _unlike((one.get("versions") or {}).get(package) for one in stated):
-            parts.append(f"{package} {_listed(values)}{f' (revision {at})' if package == 'stsbench' else ''}")
+            parts.append(f"{package} {_listed(values)}{f' ({which} {at})' if package == 'stsbench' else ''}")
     devices = _unlike(one.get("device") for one in stated)
     days = sorted({record.created.date().isoformat() for record in records})
     when = f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"

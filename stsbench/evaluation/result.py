@@ -200,11 +200,12 @@ def _in_words(result: Scores, label: str) -> str:
     lead = rows[0]
     lines = [*dict.fromkeys(map(protocol_facts, records)), score_facts(lead.metric, metric_of(lead), lead.aggregation),
              data_facts(list({record.data.id: record for record in records}.values()),
-                        sum(row.n for row in rows if row.task not in AVERAGES))]
+                        sum(max(row.n for row in rows if row.task == task)
+                            for task in dict.fromkeys(row.task for row in rows) if task not in AVERAGES))]
     if any(row.low is not None for row in rows):
         many = records[0].protocol.settings.get("resamples")
-        how = f"bootstrap intervals over the items ({many:,} resamples)" if many else "intervals"
-        lines.append(f"Intervals are 95 % {how}.")
+        how = f"from a bootstrap over the items ({many:,} resamples)" if many else ""
+        lines.append(f"95 % intervals are {how}." if many else "Intervals are at 95 %.")
     named = [row for row in rows if row.task == "Avg"] or [row for row in rows if row.task not in AVERAGES]
     named = [row for row in named if (row.metric, row.aggregation) == (lead.metric, lead.aggregation)]
     scores = [f"{_of_what(row)} is {shown_score(row)}{f' (95 % interval {bounds})' if (bounds := interval(row)) else ''}"
@@ -215,7 +216,7 @@ def _in_words(result: Scores, label: str) -> str:
 def _of_what(row: ScoreRow) -> str:
     if row.task == "Avg":
         return f"the average ({counted(row.n, 'item')})"
-    return f"that of {row.task}, {row.subset}" if row.subset else f"that of {row.task}"
+    return f"the score of {row.task}, {row.subset}" if row.subset else f"the score of {row.task}"
 
 
 def _sentence(line: str) -> str:

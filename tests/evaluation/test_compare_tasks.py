@@ -43,7 +43,7 @@ START, DRAWS = "Over tasks, too: A - B, 95 % interval ", "other draws of 3 such 
     ((2.0, 4, 6), f"{START}-0.97 to 8.97; in 93 of 100 {DRAWS} A would be ahead."),
     ((-2.0, -4, -6), f"{START}-8.97 to 0.97; in 93 of 100 {DRAWS} B would be ahead."),
     ((0.2, 0.4, 0.6), f"{START}-0.10 to 0.90; in 93 of 100 {DRAWS} A would be ahead. Between encoders less than a point "
-     "apart this came true less often than it says."),
+     "apart such shares were too high on MTEB's published scores."),
     ((5.0, 5.01, 5.02), f"{START}4.99 to 5.03; in more than 99 of 100 {DRAWS} A would be ahead."),
     ((1.0, 0, -1), f"{START}-2.48 to 2.48."),
     ((1.0, 2), "Over tasks, too: no interval, for 2 tasks cannot show how much tasks differ: 3 are needed."),

@@ -139,7 +139,7 @@ def test_lower_is_better(tmp_path):
                        for name in ("tfidf", "token-set")), metric="mse", resamples=60)
     (row,), text = result.to_arrow().to_pylist(), result.report()
     better = "AB"[row["a"] > row["b"]]
-    assert "Scores are mean squared error, not x 100, lower is better." in text and " points" not in text
+    assert "Scores are mean squared error, lower is better." in text and " points" not in text
     assert f"{better} is better than" in text or "do not differ significantly" in text
     a, b = one(r"On STS-B A scores (\S+) and B ([\d.]+) \(", text)
     assert [f"{a:.3f}", f"{b:.3f}"] == [f"{row['a']:.3f}", f"{row['b']:.3f}"]
@@ -155,9 +155,9 @@ def test_a_run_is_reported_with_the_numbers_of_its_rows(tmp_path):
     run = evaluate("lexical:tfidf", output=tmp_path / "run", protocols="sts", **FIXED)
     first = next(row for row in run.rows if (row.metric, row.aggregation) == ("spearman", "all"))
     for text in (run.report(), load(tmp_path / "run").report()):
-        assert one(r"That of STS-B is (\S+) \(95 % interval (\S+) to (\S+)\)", text) == [
+        assert one(r"The score of STS-B is (\S+) \(95 % interval (\S+) to (\S+)\)", text) == [
             round(first.value, 2), round(first.low, 2), round(first.high, 2)]
-        assert "bootstrap intervals over the items (40 resamples)" in text and "stsbench 0" in text
+        assert "95 % intervals are from a bootstrap over the items (40 resamples)." in text and "stsbench 0" in text
         assert grid(text)[1][:3] == ["STS-B", "42", f"{first.value:.2f}"]
     assert "No average for sts" in text
 

@@ -143,3 +143,15 @@ def test_a_block_of_pairs_is_the_pairs_one_by_one() -> None:
     for at, (i, j) in enumerate(zip(one, other, strict=True)):
         assert np.allclose(block[at], noise.drawn(np.asarray(i), np.array([j]))[0])
         assert np.allclose(block[at], noise.drawn(np.asarray(j), np.array([i]))[0])
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_paired_seeds_have_student_s_interval_whatever_the_draws(seeds):
+    """Of two rows seed by seed, without noise of items, p and interval are those of the paired t test, from any seed."""
+    a, b = np.random.default_rng(seeds).normal([[1.0], [0.0]], 0.8, (2, seeds)) + 70
+    theirs = stats.ttest_rel(a, b)
+    interval = theirs.confidence_interval(0.95)
+    for seed in range(3):
+        ours = difference_over_seeds(a, b, np.full(5000, a.mean()), np.full(5000, b.mean()), paired=True, seed=(seed,))
+        assert ours.p == pytest.approx(theirs.pvalue, abs=0.0015)
+        assert (ours.low, ours.high) == pytest.approx((interval.low, interval.high), rel=0.02)

@@ -10,7 +10,7 @@ from stsbench.cli.comparison.shared import RESAMPLES, bootstrap
 
 
 @click.command("power")
-@click.option("--pairs", metavar="N", type=click.IntRange(min=3), help="How large a difference can N pairs show?")
+@click.option("--pairs", metavar="N", type=click.IntRange(min=10), help="How large a difference can N pairs show?")
 @click.option("--difference", metavar="D", type=click.FloatRange(0, 200, min_open=True),
               help="How many pairs does a difference of D points need?")
 @click.option("--run", "runs", metavar="RUN", multiple=True, help="Take the noise of this run; twice: that of the "
