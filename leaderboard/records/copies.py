@@ -98,7 +98,7 @@ def _distance(one: Floats, other: Floats) -> Any:
 def values_of(measured: Measured) -> Floats | None:
     """(n,) what is compared of a record: numbers of many digits; None where there are none."""
     name = _per_item(measured)
-    values = measured.observed().arrays[name] if name else None
+    values = measured.observed().arrays.get(name) if name else None  # an optional array may not be there
     return None if values is None or values.dtype.kind != "f" else np.asarray(values, dtype=np.float64)
 
 

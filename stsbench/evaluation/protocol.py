@@ -190,7 +190,8 @@ class Protocol(ABC):
         for key, array in self.arrays.items():
             if array.shared and key in observations.arrays:
                 by = array.shared if isinstance(array.shared, tuple) else ()
-                parts[" ".join([key, *(f"{name} {self.settings[name]}" for name in by)])] = (observations.arrays[key],)
+                those = [f"{name} {self.settings[name]}" for name in by if name in self.settings]  # of a user's file: none
+                parts[" ".join([key, *those])] = (observations.arrays[key],)
         named = (key for key, declared in self.names.items() if declared.shared and key in observations.names)
         return {**parts, **{key: (observations.names[key],) for key in named}}
 

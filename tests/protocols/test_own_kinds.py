@@ -134,6 +134,9 @@ def test_columns_by_name_and_by_position(tmp_path):
     assert named.id == placed.id and named.gold.tolist() == [1, 0] and not named.warnings
     (tmp_path / "c.csv").write_text("left,right,score\na,b,1.5\nc,d,2\n")
     assert read_scored_pairs(tmp_path / "c.csv", "sentence1=left,sentence2=right").gold.tolist() == [1.5, 2]
+    (tmp_path / "d.csv").write_text("sentence1,sentence2,label\na,b,1\nc,d,0\n")
+    with pytest.raises(DataError, match=r"d.csv:1: it has a header \(sentence1, sentence2, label\): give"):
+        read_labelled_pairs(tmp_path / "d.csv", "sentence1=1,sentence2=2,label=3")
     for words, message in (("sentence1=nine", "a.csv:1: no column 'nine'"), ("text=q1", "write sentence1=...,sentence2=..."),
                            ("sentence1", "each once")):
         with pytest.raises(DataError, match=message):
@@ -150,7 +153,7 @@ def test_what_the_labels_mean(tmp_path, labels, positive, gold):
 
 
 @pytest.mark.parametrize(("kind", "text", "message"), [
-    ("pairs", "text1,text2,label\na,b,dup\nc,d,non\n", r"a.csv: the labels are 'dup' and 'non': say which means"),
+    ("pairs", "text1,text2,label\na,b,dup\nc,d,non\n", r"a.csv: the labels are 'dup' and 'non': write 1 for"),
     ("pairs", "text1,text2,label\na,b,1\nc,d,0\ne,f,2\n", r"a.csv:4: a third label, '2', beside '1' and '0': write 0 and 1"),
     ("pairs", "text1,text2,label\na,b,1\nc,d,1\n", r"a.csv: every pair has the label '1'"),
     ("pairs", "text1,text2,label\na,b,\nc,d,1\n", r"a.csv:2: label is empty"),

@@ -244,3 +244,16 @@ def test_observations_that_contradict_each_other_are_refused(tmp_path, monkeypat
         observations.arrays[key] = kept
     del observations.arrays["moved"]
     assert "lack moved" in part.protocol.contradiction(observations, record)
+
+
+def test_a_board_takes_paraphrases_of_one_s_own(cli, tmp_path, monkeypatch):
+    """They have no similarity of the two sentences of a pair, which other records of the protocol have."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{one} {what}\t{what} {one} now\tno {one}\n" for one in WHO for what in WHAT]
+    (tmp_path / "q.tsv").write_text("".join(["text\tkept\tchanged\n", *rows]))
+    evaluate("lexical:token-set", output="run", protocol="robustness:q.tsv", resamples=100)
+    about = ["--entry", "words", "--method", "words", "--backbone", "none", "--setting", "unsup"]
+    for words in (["init", "board"], ["add", "run", "--board", "board", *about], ["build", "--board", "board"]):
+        code, out, err = cli("leaderboard", *words)
+        assert code == 0, out + err
+    assert "q.tsv" in (tmp_path / "board/site/leaderboard.md").read_text()

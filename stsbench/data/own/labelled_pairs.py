@@ -94,7 +94,8 @@ def _positive(names: Sequence[str], positive: str, path: Path) -> str:
         if set(lower) == {match, other}:
             return lower[match]
     raise DataError(
-        f"{path}: the labels are {_listed(names)}: say which means that a pair matches, --set pairs.positive={names[0]}"
+        f"{path}: the labels are {_listed(names)}: write 1 for pairs that match and 0 for the others, or say to `stsbench "
+        f"eval` which means a match: --set 'pairs.positive=\"{names[0]}\"'"
     )
 
 

@@ -179,21 +179,26 @@ def _rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str, str
         return ((f"{path}:{number}", record) for number, record in records if record is not None)
     if kind == "parquet":
         return _arrow(path, [path])
-    return _by_position(path, kind, columns) if _positions(columns) else _table(path, kind, form, warnings, columns)
+    return _by_position(path, kind, form, columns) if _positions(columns) else _table(path, kind, form, warnings, columns)
 
 
 def _positions(columns: Mapping[str, str]) -> bool:
     return bool(columns) and all(name.isdecimal() for name in columns.values())
 
 
-def _by_position(path: Path, usual: str, columns: Mapping[str, str]) -> Rows:
+def _by_position(path: Path, usual: str, form: Form, columns: Mapping[str, str]) -> Rows:
     """The rows of a file without header, the columns called by their positions."""
     line = next((line for _, line in numbered_lines(path) if line.strip()), "")
     most = max(map(int, columns.values()))
     mark = next((mark for mark in dict.fromkeys((usual, *_DELIMITERS)) if len(_cells(line, mark)) >= most), usual)
+    first = True
     for number, record in _records(path, mark):
-        if record is not None:
-            yield f"{path}:{number}", {str(i): field for i, field in enumerate(record, 1)}
+        if record is None:
+            continue
+        if first and form.names([field.strip() for field in record], "", strict=False):
+            raise DataError(f"{path}:{number}: it has a header ({', '.join(record)}): give --columns its names, or none")
+        first = False
+        yield f"{path}:{number}", {str(i): field for i, field in enumerate(record, 1)}
 
 
 def _cells(line: str, mark: str) -> list[str]:
@@ -232,7 +237,9 @@ def _table(path: Path, usual: str, form: Form, warnings: list[str], columns: Map
             header = [name.strip() for name in record]
             bare = not columns and form.is_row(header)
             if len(set(header)) < len(header) and not bare:
-                raise DataError(f"{location}: the header names a column twice")
+                positions = ",".join(f"{column}={at}" for at, column in enumerate(form.columns, 1))
+                raise DataError(f"{location}: the header names a column twice; of a file without a header name the "
+                                f"positions, as in --columns {positions}")
             if not bare:
                 _chosen(form, columns, header, location) if columns else form.names(header, location)
                 continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from stsbench.data.fetch import sources
 from stsbench.data.own.labelled_pairs import read_labelled_pairs
 from stsbench.data.own.leakage import PAIRED_TESTS, available_tests, same_pairs
 from stsbench.data.own.scored_pairs import read_scored_pairs
-from stsbench.data.sets.sets import LabelledSet, PairSet
+from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, DegenerateError, MissingDataError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import load_protocol
@@ -43,14 +43,15 @@ class Selection:
 
     def __init__(
         self, name: str, *, data_dir: Path | None = None, sample: bool = False, offline: bool = False,
-        held_out: tuple[Objective, Callable[[], Iterator[Batch]]] | None = None,
+        held_out: tuple[Objective, Callable[[], Iterator[Batch]]] | None = None, tests: Sequence[DataSet] = (),
     ) -> None:
         """Reads the data, so that a missing file is noticed before anything is trained. Raises DataError, one line.
 
-        held_out: what gives the loss, and the batches that it is of.
+        held_out: what gives the loss, and the batches that it is of. tests: the user's sets that the run is tested on.
         """
         self.sample = sample and name != "held-out" and not name.startswith((OWN_PAIRS, LABELLED_PAIRS))
         self.name = f"{name} (sample)" if self.sample else name
+        self._tests = tests
         self.digests: dict[str, str] = {}
         self.warnings: list[str] = []  # of the data: files that are not those known to the catalog
         self._score: Score | None = None
@@ -139,13 +140,15 @@ class Selection:
     def _refuse_test(self, data: PairSet, data_dir: Path | None, sample: bool) -> None:
         """DataError where the user's pairs are those of a test set that is at hand, on which nothing may be chosen; a
         warning where they hold some of them."""
-        for test in available_tests(PAIRED_TESTS, data_dir=data_dir, sample=sample)[0]:
+        own = [test for test in self._tests if isinstance(test, PairSet)]
+        for test in [*available_tests(PAIRED_TESTS, data_dir=data_dir, sample=sample)[0], *own]:
             shared, tested = same_pairs(data, test)
             if shared and shared == tested:
-                raise DataError(f"{data.origin} holds the pairs of {test.id}, a test set: choose the weights on other pairs")
+                what = f"{data.origin} holds the pairs of {test.shown}, a test set"
+                raise DataError(f"{what}: choose the weights on other pairs")
             if shared:
-                self.warnings.append(f"selection.by {self.name}: it holds {shared:,} of the {tested:,} pairs of {test.id}, "
-                                     "a test set: a score there is of pairs that chose the weights")
+                self.warnings.append(f"selection.by {self.name}: it holds {shared:,} of the {tested:,} pairs of "
+                                     f"{test.shown}, a test set: a score there is of pairs that chose the weights")
 
     def _probed(self, protocol: Any, sets: dict[str, Any]) -> Score:
         for data in sets.values():
@@ -182,14 +185,14 @@ def _defined(score: Score, inference: Inference, trained: bool) -> tuple[float, 
 
 
 def dev_selection(
-    name: str, *, data_dir: Path | None, sample: bool, offline: bool
+    name: str, *, data_dir: Path | None, sample: bool, offline: bool, tests: Sequence[DataSet] = ()
 ) -> tuple[Selection | None, str | None]:
     """The score on development data; None where they are nowhere on this machine, and what is missing.
 
     Data that `data_dir` should hold, and damaged files, are an error: DataError, one line.
     """
     try:
-        return Selection(name, data_dir=data_dir, sample=sample, offline=offline), None
+        return Selection(name, data_dir=data_dir, sample=sample, offline=offline, tests=tests), None
     except MissingDataError as error:
         if sample or data_dir is not None:
             raise DataError(f"no dev data: {error}; or train without (--set selection.by=none)") from error

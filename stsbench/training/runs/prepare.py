@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from accelerate import Accelerator
 from safetensors import SafetensorError
 
+from stsbench.data.sets.sets import DataSet
 from stsbench.encoders.forward.checkpoint import model_digest, tokenizer_digest
 from stsbench.encoders.forward.dropout import NoDropoutError, dropout_rates
 from stsbench.encoders.forward.token_pooler_files import KINDS, token_pooler_folder
@@ -18,6 +20,7 @@ from stsbench.encoders.transformer.declared import read_declared
 from stsbench.encoders.transformer.exported import read_exported
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import DegenerateError, StsbenchError
+from stsbench.evaluation.plan import plan
 from stsbench.plugins import calling
 from stsbench.training.api.checks import check_candidates, check_inference, check_instance
 from stsbench.training.api.method import Inference, Method
@@ -187,6 +190,15 @@ def _warm_start(options: TrainOptions, manifest: RunManifest, plan: MethodPlan) 
     return warm_start
 
 
+def user_tests(options: TrainOptions) -> list[DataSet]:
+    """The user's files that the run is tested on; none where one of them cannot be read, as the final test then says."""
+    with suppress(StsbenchError):
+        parts = plan(options.evaluate, None, {})[0] if options.evaluate else []
+        loaded = [part.protocol.load(id) for part in parts if part.protocol.user_path for id in part.tasks.values()]
+        return [data for data in loaded if data is not None]
+    return []
+
+
 def _dev_data(options: TrainOptions, manifest: RunManifest, accelerator: Accelerator, log: Log) -> Selection | None:
     """The development data of the recipe, before anything is read that takes long; None where there are none to be read.
 
@@ -198,7 +210,8 @@ def _dev_data(options: TrainOptions, manifest: RunManifest, accelerator: Acceler
         return None
     sample = options.sample or manifest.dev_sample
     with accelerator.main_process_first():  # a download is made once
-        dev, missing = dev_selection(by, data_dir=options.data_dir, sample=sample, offline=options.offline)
+        tests = user_tests(options) if ":" in by else []  # weights that a user's own pairs choose
+        dev, missing = dev_selection(by, data_dir=options.data_dir, sample=sample, offline=options.offline, tests=tests)
     if missing is not None:
         manifest.dev_absent = True
         log(

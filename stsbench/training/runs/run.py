@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.sets.sets import DataSet
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import plan
 from stsbench.files import atomic_write
@@ -29,7 +28,7 @@ from stsbench.training.rows.stage_rows import LABELLED
 from stsbench.training.runs.finish import FinishedRun, described_data, export_best, summarise, tested
 from stsbench.training.runs.lock import run_lock
 from stsbench.training.runs.options import TrainOptions
-from stsbench.training.runs.prepare import Log, PreparedRun, prepare_run
+from stsbench.training.runs.prepare import Log, PreparedRun, prepare_run, user_tests
 from stsbench.training.runs.report import read_summary
 from stsbench.training.runs.run_folder import check_folder, claim, open_manifest
 from stsbench.training.runs.setup import dropped, make_accelerator, prepare_method, scheduled
@@ -201,11 +200,7 @@ def _finish(run: PreparedRun, position: Position) -> dict[str, Any]:
 def _overlap(run: PreparedRun, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What the training texts of `names` share with test sets, those of the user's that the run is tested on among them; it
     is printed. At the end: no run waits for it before its first step."""
-    user_sets: list[DataSet] = []
-    with suppress(StsbenchError):  # the final test says what is wrong with a file
-        parts = plan(run.options.evaluate, None, {})[0] if run.options.evaluate else []
-        loaded = [part.protocol.load(id) for part in parts if part.protocol.user_path for id in part.tasks.values()]
-        user_sets = [data for data in loaded if data is not None]
+    user_sets = user_tests(run.options)
     documents = [name for name in names if name != LABELLED] if run.plan.needs.whole_texts else []
     overlap = training_overlap(
         run.data, names, data_dir=run.options.data_dir, sample=run.options.sample, user_sets=user_sets,

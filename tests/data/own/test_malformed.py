@@ -86,7 +86,7 @@ FILES = {
     "an infinite label": ("transfer", "a.jsonl", b'{"text": "a", "label": 1e999}\n', "a.jsonl:1: inf is not a label"),
     "one label": ("pairs", "a.csv", P + b"a,b,1\nc,d,1\n", "a.csv: every pair has the label '1': pairs of both kinds"),
     "three labels": ("pairs", "a.csv", P + b"a,b,1\nc,d,0\ne,f,2\n", "a.csv:4: a third label, '2', beside '1' and '0'"),
-    "labels without a meaning": ("pairs", "a.csv", P + b"a,b,x\nc,d,y\n", "a.csv: the labels are 'x' and 'y': say which"),
+    "labels without a meaning": ("pairs", "a.csv", P + b"a,b,x\nc,d,y\n", "a.csv: the labels are 'x' and 'y': write 1 for"),
     "one class": ("transfer", "a.csv", T + b"a,x\nb,x\n", "a.csv: every text has the label 'x': two classes at least"),
     "a split of another name": ("transfer", "a.csv", b"text,label,split\na,x,held\n", "a.csv:2: the split 'held' is none"),
     "a label that is never trained": ("transfer", "a.csv", b"text,label,split\na,x,train\nb,y,test\n", "a.csv: the label"),

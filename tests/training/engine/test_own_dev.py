@@ -125,6 +125,17 @@ def test_pairs_of_a_test_set_choose_no_weights(kind, place, tmp_path):
     assert not any("test set" in line for line in none)
 
 
+@pytest.mark.parametrize("kind", ["pairs", "sts"])
+def test_pairs_that_the_run_is_tested_on_choose_no_weights(kind, place, tmp_path):
+    path = labelled(tmp_path / "pairs.tsv")
+    values = settings(place / "tiny", place / "text.txt", **{"selection.by": f"{kind}:{path}"})
+    request = TrainRequest("simcse", settings=values, output=tmp_path / "run", device="cpu", sample=True,
+                           evaluate=[f"{kind}:{path}"])
+    with pytest.raises(DataError, match=r"pairs.tsv holds the pairs of own:pairs.tsv, a test set"):
+        train_runs(resolve(request, lambda line: None)[0], None, None, lambda line: None)
+    assert not (tmp_path / "run" / "recipe.yaml").exists()
+
+
 def test_labels_of_one_kind_are_refused_before_anything_is_trained(place, tmp_path):
     with pytest.raises(DataError, match="every pair has the label '0'"):
         train_by(place, f"pairs:{labelled(tmp_path / 'pairs.tsv', MATCHES[:1])}", tmp_path / "run")
