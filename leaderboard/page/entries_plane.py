@@ -87,8 +87,8 @@ def _drawn(rows: Sequence[_Entry], labels: tuple[str, str], backbone: str) -> An
     axes.grid(color=GREY, alpha=0.2, linewidth=0.5)
     axes.set_xlabel(labels[0])
     axes.set_ylabel(labels[1])
-    axes.set_title(f"{backbone}: each seed (small) and the mean of an entry's (large, numbered; hollow: not of all seeds)",
-                   loc="left", fontsize=8)
+    axes.set_title(f"{backbone}: each seed (small) and the mean of an entry's\n(large, numbered; hollow: not of all seeds)",
+                   loc="left")
     _list_names(below, rows)
     seeds = [[(x, y)] * 2 for row in rows for x, y in zip(row.across, row.up, strict=True)]  # no number may cover one
     place_labels(drawing, axes, [row.mean for row in rows], [str(number) for number in range(1, len(rows) + 1)],
