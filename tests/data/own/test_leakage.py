@@ -42,7 +42,8 @@ def test_planted_texts_are_found(tmp_path):
     assert (shared.texts, shared.exact, shared.normalised) == (len(data.texts), 10, 10)
     assert shared.near == len(loop - set(exact) - set(other_case)) == 10 and shared.any == 30
     assert shared.rows == 30 and [example.line for example in shared.examples] == [301, 302, 311, 312, 321, 322]
-    assert {example.kind for example in shared.examples} == {"exact", "normalised", "near"} and shared.examples[0].training == exact[0]
+    assert {example.kind for example in shared.examples} == {"exact", "normalised", "near"}
+    assert shared.examples[0].training == exact[0]
     (only,) = leakage(tmp_path / "train.txt", [data], near=None)
     assert (only.exact, only.normalised, only.near, only.rows) == (10, 10, 0, 20)
 
