@@ -236,8 +236,8 @@ def _sheet(result: Scores, protocol: str) -> Sheet:
         tasks = ", ".join(dict.fromkeys(" ".join(filter(None, (row.task, row.subset))) for row in certain))
         notes.append(f"{tasks}: no interval, as every resample scores the same")
     shown_parts = {(row.task, row.subset) for row in rows}
-    own = {record.data.task for record in result.records if record.data.text_version == "own"}
-    parts = {(row.task, row.subset) for row in result.rows if row.protocol == protocol and row.task in own and row.subset}
+    users = {record.data.task for record in result.records if record.data.text_version == "own"}
+    parts = {(row.task, row.subset) for row in result.rows if row.protocol == protocol and row.task in users and row.subset}
     if hidden := dict.fromkeys(task for task, _ in sorted(parts - shown_parts)):
         notes.append(f"{', '.join(hidden)}: the scores of the subsets are in scores.csv (--format csv)")
     if averages := [f"{task}: {how}" for task, how in AVERAGES.items() if any(row.task == task for row in rows)]:

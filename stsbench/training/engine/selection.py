@@ -140,8 +140,8 @@ class Selection:
     def _refuse_test(self, data: PairSet, data_dir: Path | None, sample: bool) -> None:
         """DataError where the user's pairs are those of a test set that is at hand, on which nothing may be chosen; a
         warning where they hold some of them."""
-        own = [test for test in self._tests if isinstance(test, PairSet)]
-        for test in [*available_tests(PAIRED_TESTS, data_dir=data_dir, sample=sample)[0], *own]:
+        users = [test for test in self._tests if isinstance(test, PairSet)]
+        for test in [*available_tests(PAIRED_TESTS, data_dir=data_dir, sample=sample)[0], *users]:
             shared, tested = same_pairs(data, test)
             if shared and shared == tested:
                 what = f"{data.origin} holds the pairs of {test.shown}, a test set"
