@@ -26,6 +26,7 @@ class HeldVectors:
         self.shape = (0, 0)
         self._blocks: list[Any] = []
         self._file: IO[bytes] | None = None
+        self._lost = ""  # why the file cannot be trusted any more: half a block in it would move all rows behind it
 
     def append(self, vectors: Any) -> None:
         """Add k rows. EncoderError, one line: they have another width, or no room on the disk."""
@@ -43,7 +44,9 @@ class HeldVectors:
         self.shape = (before + rows, width)
 
     def __getitem__(self, rows: NDArray[np.intp]) -> Any:
-        """The vectors of these rows, a copy."""
+        """The vectors of these rows, a copy. EncoderError: they could not be written."""
+        if self._lost:
+            raise EncoderError(self._lost)
         if self._file is not None:
             # Mapped anew each time: pages that were read count as this process's memory for as long as they are mapped.
             return np.memmap(self._file, dtype=np.float32, mode="r", shape=self.shape)[rows]
@@ -61,6 +64,8 @@ class HeldVectors:
         return vstack(self._blocks).tocsr()
 
     def _write(self, vectors: Any) -> None:
+        if self._lost:
+            raise EncoderError(self._lost)
         try:
             if self._file is None:
                 self._file = _nameless_file()
@@ -68,10 +73,11 @@ class HeldVectors:
                 self._file.write(np.ascontiguousarray(block, dtype=np.float32).data)
             self._file.flush()
         except OSError as error:
-            raise EncoderError(
+            self._lost = (
                 f"cannot keep the vectors of {self.shape[0] + len(vectors):,} texts on disk ({error.strerror or error}): "
                 f"make room in {cache_root()}, or name another folder as STSBENCH_CACHE"
-            ) from error
+            )
+            raise EncoderError(self._lost) from error
         self._blocks.clear()
 
 

@@ -92,6 +92,22 @@ def test_another_width_and_no_room_are_one_line(on_disk):
     assert "\n" not in str(error.value)
 
 
+def test_half_a_block_on_a_full_disk_moves_no_vector(on_disk, monkeypatch):
+    """What was written of it would stand before the next block: no vector is given any more, nor is one taken."""
+    class Full:
+        def write(self, data):
+            raise OSError(28, "No space left on device")
+
+    vectors = held_of([np.ones((500, 3), dtype=np.float32)])
+    with monkeypatch.context() as patch:
+        patch.setattr(vectors, "_file", Full())
+        with pytest.raises(EncoderError, match="1,000 texts on disk"):
+            vectors.append(np.zeros((500, 3), dtype=np.float32))
+    for again in (lambda: vectors.append(np.zeros((2, 3), dtype=np.float32)), lambda: vectors[np.array([0])]):
+        with pytest.raises(EncoderError, match="1,000 texts on disk"):
+            again()
+
+
 @pytest.mark.parametrize("name", SIMILARITIES)
 def test_pairs_are_compared_as_if_all_vectors_were_there(on_disk, name):
     first, second = ([f"{side} {i % 700}" for i in range(900)] for side in "ab")
