@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 LEVEL = 0.95
@@ -49,7 +49,7 @@ def critical_values(draws: Floats, level: float = LEVEL) -> Floats:
     return np.asarray(np.partition(draws, at, axis=1)[:, at])
 
 
-def paired_difference(value_a: float, value_b: float, draws_a: Floats, draws_b: Floats) -> Difference:
+def paired_difference(value_a: float, value_b: float, draws_a: ArrayLike, draws_b: ArrayLike) -> Difference:
     """The difference of two scores with a symmetric bootstrap interval and test, which always agree.
 
     draws: (B,) of each score over the same resamples, so that what makes an item hard for both cancels. The deviations
@@ -62,14 +62,15 @@ def paired_difference(value_a: float, value_b: float, draws_a: Floats, draws_b: 
     if half == inf:
         return Difference(value)
     p = (1 + int(np.count_nonzero(deviations >= abs(value)))) / (len(deviations) + 1)
-    return Difference(value, value - half, value + half, p, _error(draws_a - draws_b, max(abs(value_a), abs(value_b))))
+    error = _error(np.subtract(draws_a, draws_b), max(abs(value_a), abs(value_b)))
+    return Difference(value, value - half, value + half, p, error)
 
 
-def paired_deviations(value_a: float, value_b: float, draws_a: Floats, draws_b: Floats) -> tuple[float, Floats]:
+def paired_deviations(value_a: float, value_b: float, draws_a: ArrayLike, draws_b: ArrayLike) -> tuple[float, Floats]:
     """The difference of two scores, and (n,) the sizes |d* - d| of its deviations in n resamples, as `paired_difference`
     takes both: n is 0 where more than 5 % of the resamples have no score."""
     value = _rounded(value_a - value_b, max(abs(value_a), abs(value_b)))
-    differences = draws_a - draws_b
+    differences = np.subtract(draws_a, draws_b, dtype=np.float64)
     kept = differences[np.isfinite(differences)]
     if len(kept) < LEVEL * len(differences):
         return value, np.zeros(0)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from stsbench.errors import StsbenchError
 from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.inference.equivalence import (
     Equivalence,
@@ -162,3 +163,9 @@ def test_verdicts() -> None:
     a, b = np.random.default_rng(1).normal([[79.0], [78.7]], 0.05, (2, 999))
     test, difference = equivalence(79.0, 78.7, a, b, 0.5), paired_difference(79.0, 78.7, a, b)
     assert verdict(difference.p < 0.05, test.p < 0.05) == "different, yet within"
+
+
+@pytest.mark.parametrize("margin", [0, -0.5, float("nan"), float("inf")])
+def test_a_margin_that_is_none_is_refused(margin: float) -> None:
+    with pytest.raises(StsbenchError, match=r"margin=.*: not a finite number above 0, in the scores' unit"):
+        from_deviations(0.1, student(0.25, 30), margin)

@@ -8,8 +8,9 @@ from math import inf
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from stsbench.errors import StsbenchError
 from stsbench.metrics.paired import LEVEL, critical_value, paired_deviations
 from stsbench.metrics.seeds import deviations_over_seeds
 
@@ -38,14 +39,14 @@ class Equivalence:
 
 
 def equivalence(
-    value_a: float, value_b: float, draws_a: Floats, draws_b: Floats, margin: float
+    value_a: float, value_b: float, draws_a: ArrayLike, draws_b: ArrayLike, margin: float
 ) -> Equivalence | None:
     """TOST of two scores over the same items (Schuirmann 1987, A Comparison of the Two One-Sided Tests Procedure and the
     Power Approach for Assessing the Equivalence of Average Bioavailability), with the deviations that
     `metrics.paired.paired_difference` tests by.
 
     draws: (B,) of each score over the same resamples; margin: above 0, in the scores' unit. None where there is no test:
-    fewer than 20 resamples, or more than 5 % of them without a score.
+    fewer than 20 resamples, or more than 5 % of them without a score. Raises StsbenchError for any other margin.
 
     >>> import numpy as np
     >>> from stsbench.metrics.inference.equivalence import equivalence
@@ -76,6 +77,8 @@ def from_deviations(value: float, deviations: Floats, margin: float) -> Equivale
     A one-sided p is half the two-sided one of the difference to the bound, (1 + #{deviations >= |value +- margin|}) / (n +
     1), on the bound's inner side, and 1 less that half elsewhere. None for fewer than 20 deviations.
     """
+    if not 0 < margin < inf:
+        raise StsbenchError(f"margin={margin}: not a finite number above 0, in the scores' unit")
     half = critical_value(deviations, 2 * LEVEL - 1)
     if critical_value(deviations) == inf:
         return None

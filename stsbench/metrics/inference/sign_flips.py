@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from stsbench.errors import StsbenchError
 from stsbench.metrics.paired import LEVEL
@@ -31,7 +31,7 @@ class TaskSample:
     patterns: int
 
 
-def different_over_tasks(scores: Floats, level: float = LEVEL) -> TaskSample:
+def different_over_tasks(scores: ArrayLike, level: float = LEVEL) -> TaskSample:
     """Which rows differ in their mean over tasks, by an exact test of sign flips (Fisher 1935, The Design of Experiments,
     section 21), of many pairs together by the step-down method (Romano & Wolf 2005).
 
@@ -47,6 +47,7 @@ def different_over_tasks(scores: Floats, level: float = LEVEL) -> TaskSample:
     >>> different_over_tasks(scores).pairs.astype(int).tolist()
     [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
     """
+    scores = np.asarray(scores, dtype=np.float64)
     if scores.ndim != 2 or not 2 <= scores.shape[1] <= MOST_TASKS:
         raise StsbenchError(f"scores of 2 to {MOST_TASKS} tasks are needed, as (rows, tasks): not of shape {scores.shape}")
     if not np.isfinite(scores).all():

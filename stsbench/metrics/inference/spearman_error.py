@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from stsbench.errors import StsbenchError
 
 Floats = NDArray[np.float64]
 
 
-def spearman_error(correlation: Floats, items: Floats) -> Floats:
+def spearman_error(correlation: ArrayLike, items: ArrayLike) -> Floats:
     """Standard errors of Spearman's correlations, of the shape of the two together.
 
     correlation: in [-1, 1], as printed; items: numbers of items, above 3. Fisher's z of a Spearman correlation has about the
@@ -24,6 +24,7 @@ def spearman_error(correlation: Floats, items: Floats) -> Floats:
     >>> np.round(100 * spearman_error(np.array([0.5, 0.8]), np.array([1379, 1379])), 2).tolist()
     [2.14, 1.12]
     """
+    correlation, items = np.asarray(correlation, dtype=np.float64), np.asarray(items)
     if (items <= 3).any():
         raise StsbenchError("a correlation of 3 items or fewer has no known error")
     if not (np.abs(correlation) <= 1).all():
@@ -31,7 +32,7 @@ def spearman_error(correlation: Floats, items: Floats) -> Floats:
     return np.asarray((1 - correlation**2) * np.sqrt((1 + correlation**2 / 2) / (items - 3)))
 
 
-def mean_difference_error(correlation: Floats, items: Floats, shared: float) -> Floats:
+def mean_difference_error(correlation: ArrayLike, items: ArrayLike, shared: float) -> Floats:
     """(r, r): standard errors of the differences between the rows' means over tasks, in the unit of a correlation.
 
     correlation: (r, k) of r rows on k tasks; items: (k,); shared: the correlation between two rows' errors on one task,

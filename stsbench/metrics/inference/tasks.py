@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from stsbench.errors import StsbenchError
 from stsbench.metrics.paired import LEVEL, ROUNDING
@@ -33,7 +33,7 @@ class OverTasks:
     why: str = ""
 
 
-def mean_over_tasks(scores: Floats, level: float = LEVEL) -> OverTasks:
+def mean_over_tasks(scores: ArrayLike, level: float = LEVEL) -> OverTasks:
     """The mean of scores (t,), one a task, with Student's interval at t - 1 degrees of freedom.
 
     The scores' variance over the tasks holds the noise of their items, too, so that nothing has to be known of it. The
@@ -47,7 +47,7 @@ def mean_over_tasks(scores: Floats, level: float = LEVEL) -> OverTasks:
     >>> over.value, round(over.low, 2), round(over.high, 2)
     (74.0, 67.13, 80.87)
     """
-    _check(scores)
+    scores = _checked(scores)
     count, value = len(scores), float(np.mean(scores))
     if count < FEWEST_TASKS:
         tasks = "task" if count == 1 else "tasks"
@@ -59,7 +59,7 @@ def mean_over_tasks(scores: Floats, level: float = LEVEL) -> OverTasks:
     return OverTasks(count, value, sd, value - half, value + half)
 
 
-def difference_over_tasks(a: Floats, b: Floats, level: float = LEVEL) -> OverTasks:
+def difference_over_tasks(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> OverTasks:
     """The mean of a less b, scores (t,) of two encoders on the same tasks in the same order, paired by task.
 
     Raises StsbenchError as `mean_over_tasks` does.
@@ -70,8 +70,7 @@ def difference_over_tasks(a: Floats, b: Floats, level: float = LEVEL) -> OverTas
     >>> over.value, round(over.low, 2), round(over.high, 2), round(over.same_order, 2)
     (2.0, -1.9, 5.9, 0.83)
     """
-    _check(a)
-    _check(b)
+    a, b = _checked(a), _checked(b)
     if len(a) != len(b):
         raise StsbenchError(f"the scores are of {len(a)} and of {len(b)} tasks: a difference needs the same ones")
     # What is only rounding would have a sign in every draw.
@@ -82,7 +81,7 @@ def difference_over_tasks(a: Floats, b: Floats, level: float = LEVEL) -> OverTas
     return replace(over, same_order=same)
 
 
-def chance_of_same_order(differences: Floats, new: int | None = None) -> float:
+def chance_of_same_order(differences: ArrayLike, new: int | None = None) -> float:
     """How likely the mean difference of `new` other tasks, by default as many, has the sign of that of these (t,), 0.5 to 1.
 
     The predictive probability of a normal sample whose mean and variance are unknown (Geisser 1993, Predictive Inference):
@@ -96,7 +95,7 @@ def chance_of_same_order(differences: Floats, new: int | None = None) -> float:
     >>> round(chance_of_same_order(np.array([1.0, 4, -1, 4])), 3)
     0.834
     """
-    _check(differences)
+    differences = _checked(differences)
     count, mean = len(differences), abs(float(np.mean(differences)))
     if count < FEWEST_TASKS or not mean:
         raise StsbenchError(f"differences on {FEWEST_TASKS} tasks or more are needed, and a mean that is not 0")
@@ -117,7 +116,7 @@ def overstated(points: float, same_order: float) -> bool:
     return abs(points) < _CLOSE and same_order >= _SURE
 
 
-def hierarchical_draws(draws: Floats, resamples: int, seed: int = 0) -> Floats:
+def hierarchical_draws(draws: ArrayLike, resamples: int, seed: int = 0) -> Floats:
     """(resamples,) means over tasks and items: t tasks are drawn with replacement, and of each of these one resample of its
     items (Davison & Hinkley 1997, Bootstrap Methods and their Application, section 3.8).
 
@@ -132,12 +131,15 @@ def hierarchical_draws(draws: Floats, resamples: int, seed: int = 0) -> Floats:
     [69.0, 71.0, 75.5, 80.5]
     """
     rng = np.random.default_rng(seed)
+    draws = np.asarray(draws, dtype=np.float64)
     tasks, many = draws.shape
     task = rng.integers(0, tasks, size=(resamples, tasks))
     return np.asarray(draws[task, rng.integers(0, many, size=(resamples, tasks))].mean(axis=1))
 
 
-def _check(scores: Floats) -> None:
+def _checked(scores: ArrayLike) -> Floats:
+    scores = np.asarray(scores, dtype=np.float64)
     if scores.ndim != 1 or not len(scores) or not np.isfinite(scores).all():
         raise StsbenchError(f"one finite score a task is needed, not an array of shape {scores.shape}"
                             + (" with NaN or infinite ones" if scores.ndim == 1 and len(scores) else ""))
+    return scores

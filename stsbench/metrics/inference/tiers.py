@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
-def tiers(values: Floats, different: Bools, lower_is_better: bool = False) -> Ints:
+def tiers(values: ArrayLike, different: ArrayLike, lower_is_better: bool = False) -> Ints:
     """(r,): the tier of each of r scores, 1 for the best one and all that do not differ significantly from it.
 
     values: (r,), in any unit; different: bool (r, r), symmetric, which pairs differ significantly
@@ -29,9 +27,10 @@ def tiers(values: Floats, different: Bools, lower_is_better: bool = False) -> In
     >>> tiers(np.array([79.1, 78.9, 75.0]), different).tolist()
     [1, 1, 2]
     """
-    signed = -values if lower_is_better else values
-    result = np.zeros(len(values), dtype=np.int64)
-    left = np.arange(len(values))
+    signed = np.asarray(values, dtype=np.float64) * (-1 if lower_is_better else 1)
+    different = np.asarray(different, dtype=np.bool_)
+    result = np.zeros(len(signed), dtype=np.int64)
+    left = np.arange(len(signed))
     while len(left):
         leaders = left[signed[left] == signed[left].max()]
         members = ~different[np.ix_(leaders, left)].all(axis=0)
