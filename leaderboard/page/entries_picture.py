@@ -12,8 +12,8 @@ from stsbench.display.style import COLOURS, GREY, PAGE, new_figure
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.schema import Metric
 from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE
-from stsbench.leaderboard.ranks.gather import flags_of
 from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
+from stsbench.leaderboard.ranks.provenance import flags_of
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.ranks.wording import metric_of, slug
 from stsbench.leaderboard.records.entries import LoadedEntry

@@ -1,0 +1,95 @@
+"""What a row of the board says of its entry besides scores: its flags, and how, when and at what cost it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC
+from typing import Any
+
+from stsbench.comparison.costs import bytes_a_vector, cost_of, machine_and_use
+from stsbench.encoders.fitted import fitted_sets, was_trained_on
+from stsbench.evaluation.provenance import why_not_repeatable
+from stsbench.evaluation.records import Record
+from stsbench.evaluation.run_file import RUN
+from stsbench.leaderboard.records.entries import LoadedEntry
+
+from .board import FLAGS, Provenance
+
+
+def provenance(loaded: LoadedEntry, board: str) -> Provenance:
+    runs = []
+    for run in loaded.runs:
+        first = run.records[0].record
+        provenances = [item.record.provenance for item in run.records]
+        times = [item.record.created for item in run.records]
+        runs.append({
+            "fingerprint": first.encoder.fingerprint, "encoder": dict(first.encoder.spec),
+            "width": _one(item.record.encoder.dimension for item in run.records),
+            "costs": _costs([item.record for item in run.records]),
+            "seed": next((about["seed"] for about in provenances if "seed" in about), None),
+            "versions": dict(provenances[0].get("versions", {})), "python": provenances[0].get("python"),
+            "revision": _distinct(about.get("git") for about in provenances),
+            "device": _distinct(about.get("device") for about in provenances),
+            "command": _distinct(" ".join(about["command"]) if about.get("command") else None for about in provenances),
+            "measured": [end.astimezone(UTC).isoformat() for end in (min(times), max(times))],
+            "records": f"{len(run.records)} in {board}/measured/{loaded.id}/{run.folder.name}/{RUN}",
+        })
+    entry = loaded.entry
+    prompts = tuple(dict.fromkeys(run.prompt for run in loaded.prompts))
+    return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs), prompts, loaded.prompt_entries)
+
+
+def uncommitted(loaded: LoadedEntry) -> list[str]:
+    """A sentence where code in no commit measured a record: only a board of one's own takes it."""
+    records = [item.record for run in loaded.runs for item in run.records]
+    changed = any(why_not_repeatable(record.provenance.get("git")) for record in records)
+    return ["measured by a checkout with uncommitted changes: nobody can repeat it"] if changed else []
+
+
+def _costs(records: Sequence[Record]) -> dict[str, Any]:
+    """What a run says of sizes and, with the machine that they are of, of times. One run has one cost."""
+    cost = next((cost for record in records if (cost := cost_of(record))), None)
+    if cost is None:
+        sizes = {bytes_a_vector(record) for record in records}
+        return {"bytes_a_vector": sizes.pop() if len(sizes) == 1 else None}
+    machine, run_on = machine_and_use(cost)
+    return {
+        "bytes_a_vector": cost.bytes_a_vector, "parameters": cost.parameters, "machine": machine, "run_on": run_on,
+        "sentences_per_second": cost.sentences_per_second,
+        "memory_mb": None if cost.memory_bytes is None else cost.memory_bytes / 1e6,
+    }
+
+
+def flags_of(loaded: LoadedEntry) -> tuple[str, ...]:
+    """Keys of FLAGS: what an entry states, and what its records show."""
+    flags: set[str] = {*loaded.entry.flags}
+    if any(_transductive(item.record, item.set_id) for run in loaded.runs for item in run.records):
+        flags.add("transductive")
+    if loaded.changed:
+        flags.add("changed-recipe")
+    if loaded.entry.best_of:
+        flags.add("best-of-n")
+    if loaded.twins:
+        flags.add("near-copy")
+    return tuple(flag for flag in FLAGS if flag in flags)
+
+
+def _transductive(record: Record, set_id: str) -> bool:
+    """Whether the encoder was fitted or trained on sentences of the data that a set is a part of."""
+    fitted = map(data_of, fitted_sets(record.encoder.spec.get("fitted_on")))
+    return data_of(set_id) in fitted or was_trained_on(record.provenance.get("trained_on", ()), set_id)
+
+
+def data_of(name: str) -> str:
+    """"sts12" of "sts12/test": what a set is a part of."""
+    return name.partition("/")[0]
+
+
+def _one(numbers: Iterable[int]) -> int | None:
+    """The number, where all are equal: tf-idf is as wide as the words of each data set."""
+    several = set(numbers)
+    return several.pop() if len(several) == 1 else None
+
+
+def _distinct(values: Iterable[object]) -> list[str]:
+    return [str(value) for value in dict.fromkeys(values) if value is not None]
