@@ -1,14 +1,13 @@
 // The page: reads the state from the address, loads the tab's rows, and draws what the state says.
 
-import { answer } from "./answer.js";
 import { downloads, Filters, Segments, switchboard, tablist } from "./controls.js";
-import { lines } from "./drawer/details.js";
 import { h } from "./dom.js";
 import { Drawer } from "./drawer/drawer.js";
 import { load } from "./load.js";
 import { Ranking } from "./views/ranking.js";
-import { comparable, compared, names, passes, tiers, unpacked } from "./rows.js";
+import { compared, names, passes, tiers, unpacked } from "./rows.js";
 import { AsPublished, which } from "./views/published.js";
+import { above, below } from "./views/said.js";
 import { signs } from "./signs.js";
 import { Scores } from "./views/scores.js";
 import { family, Settings } from "./views/settings.js";
@@ -19,8 +18,6 @@ import { themeButton } from "./theme.js";
 
 const SCHEMA = 1;
 const NAMED = { ranking: "Ranking", scores: "All scores", settings: "Across settings", size: "Score against size" };
-const TIERS =
-  "Tier 1: the best row and all that do not differ significantly from it, over all pairs at once; the best of the others leads tier 2, and so on. At 95 %, whatever is in a later tier is worse than the first row of each tier before it. Rows of one tier may differ from each other.";
 const PUSHED = ["tab", "view", "rows", "by", "open", "compare"]; // these make a step that "back" undoes
 
 class Page {
@@ -340,85 +337,10 @@ class Page {
     const signature = JSON.stringify([tab.id, whole, this.byTier]);
     if (this.said === signature) return;
     this.said = signature;
-    const { head, how, sure, said, others = [] } = answer(tab, this.rows, this.names, this.index.flags, whole);
-    const word =
-      sure === null ? "" : h("span", { class: `sure ${sure ? "yes" : "no"}` }, sure ? "clear lead" : "no clear lead");
-    const ranked = this.rows.filter((row) => row.rank);
-    const kinds = whole ? [] : comparable(ranked);
-    const measured = kinds[0]?.rows ?? ranked;
-    const apart = this.rows.filter((row) => row.kind === "measured" && !row.comparable).length;
-    const bare = measured.some((row) => row.scores[tab.lead].low == null);
-    const several = ranked.some((row) => row.seeds > 1);
-    const ofKind = kinds.length && !this.byTier;
-    const more = [
-      said ? h("p", {}, said) : "",
-      ...others.map((other) => h("p", {}, other.head, " ", other.how, " ", other.said)),
-      kinds.length
-        ? h(
-            "p",
-            { class: "how" },
-            "Comparable: ranked rows that saw neither STS labels nor sentences of the tests. ",
-            apart ? `${apart} more ${apart === 1 ? "is" : "are"} under “All measured”. ` : "",
-            `Ranks are among all ${ranked.length} ranked rows.`,
-          )
-        : "",
-      this.byTier ? h("p", { class: "how" }, TIERS) : "",
-      measured.length > 1
-        ? h(
-            "p",
-            { class: "how marks" },
-            h("span", {}, `Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first${ofKind ? " of their kind" : ""}. “Rank, 95 %”: the places a row may have, over all rows at once; “alone”: for that row by itself. `,
-            ranked.some((row) => row.rank.prompts) ? "“Over prompts”: where each row with prompts draws one of them. " : "",
-            several ? "“3 seeds”: the row is a method, over its seeds; without it, the row is one encoder. " : "",
-            bare ? "Rows without a bar have no interval, and are no surer than others. " : ""),
-            h(
-              "button",
-              {
-                type: "button",
-                class: "open",
-                onclick: () => this.change({ open: "", compare: measured.slice(0, 2).map(({ id }) => id) }),
-              },
-              "Compare the first two",
-            ),
-          )
-        : "",
-    ].filter(Boolean);
-    this.parts.answer.replaceChildren(
-      h("p", { class: "lead" }, head, " ", word),
-      h("p", {}, how),
-      // Folded on a phone, where the rows come first.
-      more.length ? h("details", { class: "more", open: innerWidth > 640 }, h("summary", {}, "How sure that is"), ...more) : "",
-      this.filtered,
-    );
-    const { shard } = this.shards.get(tab.id);
-    const facts = [
-      ["metric", [tab.metric + (tab.aggregation ? `, ${tab.aggregation}` : "")]],
-      ...Object.entries(shard.settings).map(([key, value]) => [key, lines(value)]),
-      ...Object.entries(shard.data).map(([key, value]) => [`data of ${key}`, [h("code", {}, value)]]),
-      ["published tables", shard.notes],
-    ];
-    this.parts.about.replaceChildren(
-      h("p", {}, tab.about),
-      h(
-        "details",
-        {},
-        h("summary", {}, "Settings, data and notes"),
-        h(
-          "dl",
-          {},
-          facts
-            .filter(([, said_]) => said_.length)
-            .map(([key, said_]) => [
-              h("dt", {}, key),
-              h(
-                "dd",
-                {},
-                said_.map((line, i) => [i ? h("br") : [], line]),
-              ),
-            ]),
-        ),
-      ),
-    );
+    const compare = (ids) => this.change({ open: "", compare: ids });
+    const reading = { whole, byTier: this.byTier, flags: this.index.flags, names: this.names };
+    this.parts.answer.replaceChildren(...above(tab, this.rows, reading, compare), this.filtered);
+    this.parts.about.replaceChildren(...below(tab, this.shards.get(tab.id).shard));
   }
 }
 
