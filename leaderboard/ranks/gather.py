@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.sets.language_names import SEVERAL
+from stsbench.evaluation.provenance import overlap_of
 from stsbench.evaluation.schema import Metric
 from stsbench.evaluation.tables import read_behind, small_parts_in_words
 from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.board_settings import read_settings
 from stsbench.leaderboard.records.entries import LoadedEntry
-from stsbench.leaderboard.records.overlap import overlap_of
 from stsbench.metrics.aggregation import OF_PARTS
 from stsbench.metrics.inference.tiers import tiers
 from stsbench.metrics.ranks import letters, rank_intervals

@@ -16,6 +16,7 @@ from stsbench.comparison.comparability import measured as as_measured
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import load_protocol
+from stsbench.evaluation.provenance import overlap_of
 from stsbench.evaluation.records import Record, record_name
 from stsbench.evaluation.run_file import (
     RUN,
@@ -50,7 +51,6 @@ from .entries import (
 )
 from .expected import decided
 from .index import INDEX, records_folder, write_index
-from .overlap import overlap_of
 
 _AS_IN = "--method 'all-MiniLM-L6-v2, mean' --backbone MiniLM-L6 --setting sup --flag nli"  # what describes a new entry
 

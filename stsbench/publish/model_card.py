@@ -15,6 +15,7 @@ from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.encoders.prompt.prompt import described
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import metric_of
+from stsbench.evaluation.provenance import overlap_of
 from stsbench.evaluation.records import Record, ScoreRow, Scores
 from stsbench.evaluation.rescore import score_again
 from stsbench.files import atomic_write, new_folder
@@ -197,6 +198,8 @@ def _limits(result: Scores, groups: Sequence[Group]) -> Iterable[str]:
         yield "Encoders that never saw the test sets: this one was fitted on the very texts it is tested on (transductive)."
     if any(was_trained_on(record.provenance.get("trained_on", ()), record.data.id) for record in records):
         yield "Encoders that never saw the test sets: this one was trained on sentences of them (transductive)."
+    yield from (f"Encoders that never saw the test texts: this one was {plain(line)}."
+                for line in overlap_of(records).sentences())
     for title in dict.fromkeys(group.protocol.title for group in groups if group.protocol.averaged and not group.summaries):
         yield f"The {title} average: it is the mean of all its tasks, and not all of them were measured here."
 

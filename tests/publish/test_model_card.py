@@ -13,7 +13,10 @@ import light_process
 import numpy as np
 import pytest
 import yaml
-from board_runs import read_once  # noqa: F401  fixture
+from board_runs import (
+    Letters,
+    read_once,  # noqa: F401  fixture
+)
 from clirun import cli as cli
 from clirun import fails
 from huggingface_hub import ModelCardData, metadata_load
@@ -201,6 +204,18 @@ def test_an_encoder_fitted_on_the_test_texts_is_called_so(tmp_path):
     result = score_again(done.folder)
     assert all("fitted on these very texts" in each.dataset_name for each in card_data(result).eval_results)
     assert "(transductive)" in card(result) and "each test set's own texts" in card(result)
+
+
+def test_test_texts_in_the_training_texts_are_counted(tmp_path):
+    class Trained(Letters):
+        training_overlap = ({"text": "my_notes.txt", "digest": "0" * 64, "looked_for": ["exact", "normalised"],
+                             "shared": {"sts12/test": {"texts": 40, "exact": 2, "normalised": 1, "rows": 4}},
+                             "none": ["stsb/test"], "not_looked_for": [], "sample": True},)
+
+    done = evaluate(Trained(1, 0.1, "one"), output=tmp_path / "run", tasks=["STS12", "STS-B"], sample=True, resamples=0)
+    page = card(score_again(done.folder))
+    assert ("Encoders that never saw the test texts: this one was trained on my_notes.txt, which holds test texts: 3 of "
+            "40 of sts12/test, as its training recorded (near duplicates were not looked for).") in page
 
 
 @pytest.mark.parametrize(
