@@ -14,7 +14,7 @@ from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.evaluation.api import evaluate
 from stsbench.metrics.paired import Difference
 
-_BOARD = "cannot enter a leaderboard"  # of no interest here
+_BOARD = "cannot enter the public leaderboard"  # of no interest here
 EQUIVALENT, UNEQUAL, OPEN = "equivalent", "not equivalent", "undecided"
 
 

@@ -50,7 +50,7 @@ def run(
     _check(options)
     check_fitting(options.post, options.fit_on)
     if reason := why_not_repeatable(git_revision()):
-        log(f"warning: these records cannot enter a leaderboard: measured by {reason}; commit them first")
+        log(f"warning: these records cannot enter the public leaderboard: measured by {reason}; commit them first")
     on_target = namesakes(TARGET, "each set's own texts") if str(options.fit_on) == TARGET else ()
     for line in (*on_target, *namesakes_of(options.protocols)):
         log(line)

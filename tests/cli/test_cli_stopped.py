@@ -136,7 +136,7 @@ def test_what_no_leaderboard_takes_is_said_at_the_start(evaluate, monkeypatch, r
     monkeypatch.setattr(measure, "provenance", lambda **more: {"versions": versions, "git": revision, **more})
     code, _, err = evaluate("lexical:token-set")
     first = err.splitlines()[0]
-    assert code == 0 and said == first.startswith("warning: these records cannot enter a leaderboard: measured by")
+    assert code == 0 and said == first.startswith("warning: these records cannot enter the public leaderboard: measured by")
     [measured] = load_records(Path("run"))
     if not said:
         check_record(*measured)
