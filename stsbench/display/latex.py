@@ -12,12 +12,18 @@ _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"
           "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
           # In TeX's own font encoding these three would print as other characters.
           "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-          "±": r"$\pm$", "–": "--"}
-_MARKUP = re.compile(f"[{re.escape(''.join(_LATEX))}]")
+          "±": r"$\pm$", "–": "--", "-": "$-$"}
+_MINUS = r"(?<![\w.)\]-])-(?=\.?\d)"  # the sign of a number: not a hyphen of a name or a date
+_MARKUP = re.compile(f"[{re.escape(''.join(_LATEX).replace('-', ''))}]|{_MINUS}")
 
 
 def escaped(text: str) -> str:
-    """`text` with every character that LaTeX would take for markup replaced by what prints it."""
+    """`text` with every character that LaTeX would take for markup replaced by what prints it.
+
+    >>> from stsbench.display.latex import escaped
+    >>> escaped("all-MiniLM-L6-v2 & co: -0.20")
+    'all-MiniLM-L6-v2 \\\\& co: $-$0.20'
+    """
     return _MARKUP.sub(lambda match: _LATEX[match.group()], text)
 
 
