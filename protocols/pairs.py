@@ -8,9 +8,10 @@ interval of each.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import BeforeValidator
 
 from stsbench.data.own.labelled_pairs import read_labelled_pairs
 from stsbench.data.sets.sets import DataSet, PairSet, numbered
@@ -30,6 +31,8 @@ from stsbench.metrics.thresholds.matching import (
 )
 
 _THRESHOLD = Metric("neither", 1, 4, shows_interval=True)
+# A label is text, and --set reads 1 as a number.
+Label = Annotated[Text, BeforeValidator(lambda label: str(label) if type(label) in (int, float) else label)]
 _SCORES = {"ap": "ap", "auc": "auc", "f1": "f1", "accuracy": "accuracy"}  # metric -> attribute of Matching, MatchingDraws
 
 
@@ -37,7 +40,7 @@ class PairsSettings(Settings):
     similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = setting(
         "cosine", "of the two vectors; distances are negated", "mteb, PairClassification: the cosine's scores lead"
     )
-    positive: Text | None = setting(
+    positive: Label | None = setting(
         None, "the label of pairs that match, where labels are names; null: 1, true or yes", "our choice"
     )
     columns: Text | None = setting(

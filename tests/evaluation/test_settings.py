@@ -65,7 +65,7 @@ WRONG = {  # (protocol, setting): values that cannot be used
     ("retrieval", "duplicates"): ("remove", None), ("retrieval", "ties"): ("best", 1),
     ("retrieval", "ks"): (*NO_LIST, 0, [0], [True], ["1"], [5, 5, 1], [1.0]), ("retrieval", "resamples"): NOT_WHOLE,
     ("retrieval", "seed"): NOT_WHOLE, ("retrieval", "folder"): (5, "", None),
-    **{(name, "similarity"): ("cosin", None) for name in ("pairs", "triplets")}, ("pairs", "positive"): (5, ""),
+    **{(name, "similarity"): ("cosin", None) for name in ("pairs", "triplets")}, ("pairs", "positive"): ([5], ""),
     **{(name, key): NOT_WHOLE for name in ("pairs", "triplets") for key in ("resamples", "seed")},
     **{(name, "columns"): (5, "", ["a"]) for name in ("pairs", "triplets")},
     **{(name, "file"): (5, "", None) for name in ("pairs", "triplets", "transfer")},

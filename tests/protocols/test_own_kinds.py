@@ -152,6 +152,14 @@ def test_what_the_labels_mean(tmp_path, labels, positive, gold):
     assert read_labelled_pairs(tmp_path / "a.csv", positive=positive).gold.tolist() == gold
 
 
+@pytest.mark.parametrize("label", ["1", 1])
+def test_a_label_that_is_a_number_may_mean_a_match(tmp_path, monkeypatch, label):
+    (tmp_path / "a.csv").write_text("text1,text2,label\na,b,1\na,a,2\n")
+    monkeypatch.chdir(tmp_path)
+    result = evaluate("lexical:token-set", output="run", protocol="pairs:a.csv", settings={"pairs.positive": label})
+    assert [row.value for row in result.rows if row.metric == "auc"] == [0]  # the pair of the label 2 is the nearer one
+
+
 @pytest.mark.parametrize(("kind", "text", "message"), [
     ("pairs", "text1,text2,label\na,b,dup\nc,d,non\n", r"a.csv: the labels are 'dup' and 'non': write 1 for"),
     ("pairs", "text1,text2,label\na,b,1\nc,d,0\ne,f,2\n", r"a.csv:4: a third label, '2', beside '1' and '0': write 0 and 1"),
