@@ -41,6 +41,7 @@ from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.run_file import run_folders
 from stsbench.evaluation.tables import SAMPLE, encoder_in_words
 from stsbench.metrics.bootstrap import interval
+from stsbench.metrics.inference.few_items import Measurement, few_items
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.ranks import letters, significantly_different
 from stsbench.plots.pareto import front
@@ -215,6 +216,11 @@ def _choice(
         of_all_seeds = [of_seeds if len(of_seeds) > 1 else np.zeros(0) for of_seeds in scores]
         tested = significantly_different(Scores(values, np.stack(drawn), of_all_seeds, np.array(pairs.groups)), [seed])
         different, ties = tested.jointly, letters(values, tested.jointly, metric.lower)
+    task = AVERAGE if len(rows) > 1 else _task(rows[0])
+    halves = [(bound[1] - bound[0]) / 2 for bound in bounds if bound]
+    items = Measurement(task, sum(score.n for _, score in rows), max(halves, default=None), points=metric.scale == 100,
+                        digits=metric.digits)
+    notes.remarks += filter(None, [few_items([items])])
     able, common = compared_within(costs)
     read = [{name: kind.read(record, cost) if ok or not kind.timed else None for name, kind in AXES.items()}
             for record, cost, ok in zip(records, costs, able, strict=True)]
@@ -228,7 +234,7 @@ def _choice(
                more_is_cheaper=by.more_is_cheaper)
     best = {i for i, first in zip(priced, on, strict=True) if first}
     return Choice(
-        title=_title(rows), setting=setting, task=AVERAGE if len(rows) > 1 else _task(rows[0]),
+        title=_title(rows), setting=setting, task=task,
         candidates=[
             Candidate(names[i], tuple(folders[i]), records[i].encoder.fingerprint, float(values[i]), low, high, ties[i],
                       read[i])

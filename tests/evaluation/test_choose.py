@@ -17,6 +17,7 @@ from stsbench.comparison.choose import choose
 from stsbench.comparison.costs import AXES, Spent, bytes_a_vector, compared_within, cost_of, machine_in_words, settings_of
 from stsbench.encoders.cost import Cost
 from stsbench.errors import ScoreError, StsbenchError
+from stsbench.metrics.inference.few_items import Measurement, few_items
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.ranks import letters, significantly_different
 from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
@@ -208,6 +209,13 @@ def test_tasks_and_what_is_refused(runs, tmp_path):
             choose(**{"runs": [one, two], "task": "STS12", "resamples": 40, **asked})
     with pytest.raises(StsbenchError, match="alignment of geometry has no better end"):
         choose([make_run(tmp_path / "g"), make_run(tmp_path / "h", shift=3.0)], resamples=40)
+
+
+def test_few_items_are_said_with_the_widest_interval(runs):
+    made = choose(runs, task="STS12", resamples=400)
+    n, widest = 60, max(one.high - one.low for one in made.candidates) / 2
+    said = few_items([Measurement("STS12", n, widest)])
+    assert said.startswith(f"Few items (STS12 {n}): ") and said in made.remarks
 
 
 def test_without_items_there_is_no_test(runs, monkeypatch):
