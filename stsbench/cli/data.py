@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stsbench.data.fetch.download import Progress
     from stsbench.data.fetch.install import FetchReport
     from stsbench.data.sets.languages import MtebPairs
+    from stsbench.data.sets.sets import DataSet
 
 _DEFAULT_OTHERS = "sts12/test,sts13/test,sts14/test,sts15/test,sts16/test,stsb/test"
 
@@ -119,8 +120,8 @@ def bundle(target: Path, data_dir: Path | None) -> None:
 
 @data.command(short_help="Count what a set or a training file shares with test sets.")
 @click.argument("target", metavar="SET|FILE")
-@click.option("--with", "others", metavar="ID,ID", help=f"Sets to compare. Default: {_DEFAULT_OTHERS}; of a file every test "
-              "set that is there.")
+@click.option("--with", "others", metavar="ID,ID", help=f"Sets to compare, pairs:FILE and the like among them. Default: "
+              f"{_DEFAULT_OTHERS}; of a file every test set that is there.")
 @click.option("--near", type=click.FloatRange(0, 1), default=0.7, show_default=True,
               help="Of a file: the Jaccard of character 4-grams from which on two texts are near duplicates; 0: none.")
 @_data_dir
@@ -133,19 +134,19 @@ def overlap(
     """Count the sentences of a set that also occur in other sets, ignoring case and punctuation.
 
     Of a training file (.txt, .csv, .tsv, .jsonl): the texts of test sets that it holds, as they stand, but for case and
-    punctuation, and nearly, with the lines of some.
+    punctuation, and nearly, with the lines of some. Test sets of one's own are named as `stsbench eval` names them:
+    sts:FILE, pairs:FILE, triplets:FILE, transfer:FILE, retrieval:FILE.
     """
-    if Path(target).is_file() or Path(target).suffix in (".txt", ".csv", ".tsv", ".jsonl", ".json"):
+    if ":" not in target and (Path(target).is_file() or Path(target).suffix in (".txt", ".csv", ".tsv", ".jsonl", ".json")):
         _of_file(Path(target), others, near or None, data_dir, sample, offline, json_to)
         return
-    from stsbench.data.fetch.sources import load
     from stsbench.data.sets.overlap import overlap as measure
 
     listed = _DEFAULT_OTHERS if others is None else others
     names = [name for name in dict.fromkeys(part.strip() for part in listed.split(",")) if name and name != target]
     if not names:
         raise DataError("--with must name at least one set other than the target")
-    sets = [load(name, data_dir=data_dir, sample=sample, offline=offline) for name in [target, *names]]
+    sets = _loaded([target, *names], data_dir, sample, offline)
     report = measure(sets[0], sets[1:])
     if json_to:
         write_json({
@@ -157,7 +158,8 @@ def overlap(
         return
     for line in (line for item in sets for line in item.warnings):
         echo(f"warning: {line}", err=True)
-    rows = [[name, f"{count:,}", f"{_percent(count, report.sentences)}"] for name, count in report.by_other.items()]
+    shown = {item.id: item.shown for item in sets}
+    rows = [[shown[id], f"{count:,}", _percent(count, report.sentences)] for id, count in report.by_other.items()]
     rows.append(["any of these", f"{report.shared:,}", _percent(report.shared, report.sentences)])
     label = " (sample data: not comparable with published numbers)" if sample else ""
     _table(f"Sentences of {target} that also occur in other sets{label}", ["in", "sentences", "percent"], rows)
@@ -172,15 +174,16 @@ def _of_file(
     """What a training file shares with test sets, as a table, with the lines of some."""
     from dataclasses import asdict
 
-    from stsbench.data.fetch.sources import load
     from stsbench.data.own.leakage import available_tests, leakage
 
+    if not file.is_file():
+        raise DataError(f"{file}: there is no such file")
     missing: list[str] = []
     if others is None:
         sets, missing = available_tests(data_dir=data_dir, sample=sample)
     else:
         names = dict.fromkeys(part.strip() for part in others.split(",") if part.strip())
-        sets = [load(name, data_dir=data_dir, sample=sample, offline=offline) for name in names]
+        sets = _loaded(names, data_dir, sample, offline)
     if not sets:
         raise DataError("no test set is there: fetch the data with `stsbench data fetch`, or give --data-dir")
     shared = leakage(file, sets, near=near)
@@ -190,14 +193,26 @@ def _of_file(
         return
     if missing:
         echo(f"not compared, because they are not there: {', '.join(missing)}", err=True)
-    rows = [[one.id, f"{one.texts:,}", f"{one.exact:,}", f"{one.normalised:,}", f"{one.near:,}",
+    shown = {item.id: item.shown for item in sets}
+    rows = [[shown[one.id], f"{one.texts:,}", f"{one.exact:,}", f"{one.normalised:,}", f"{one.near:,}",
              _percent(one.any, one.texts), f"{one.rows:,}"] for one in shared]
     label = " (sample data: not comparable with published numbers)" if sample else ""
     _table(f"Test texts that {file} holds{label}", ["set", "texts", "exact", "normalised", "near", "percent", "rows"], rows)
     for one in shared:
         for example in one.examples:
-            echo(f"{file}:{example.line}: {one.id}, {example.kind}: {example.training[:100]!r}"
+            echo(f"{file}:{example.line}: {shown[one.id]}, {example.kind}: {example.training[:100]!r}"
                  + ("" if example.kind != "near" else f" is near {example.test[:100]!r} ({example.similarity:.2f})"))
+
+
+def _loaded(names: Iterable[str], data_dir: Path | None, sample: bool, offline: bool) -> list[DataSet]:
+    """Sets of the catalog, and users' own by what `stsbench eval` calls them, in this order."""
+    from stsbench.data.fetch.sources import load
+    from stsbench.evaluation.plan import user_sets
+
+    sets: list[DataSet] = []
+    for name in names:
+        sets += user_sets([name]) if ":" in name else [load(name, data_dir=data_dir, sample=sample, offline=offline)]
+    return sets
 
 
 def _root(data_dir: Path | None) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.config import parse_yaml
+from stsbench.data.sets.sets import DataSet
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import words_of as words_of
 from stsbench.evaluation.protocol import GROUP, Protocol, kinds, load_protocol
@@ -77,6 +78,13 @@ def plan(
         elif part.label not in papers:
             left_out[part.label] = f"it has none of the tasks {', '.join(tasks or ())}"
     return chosen, left_out
+
+
+def user_sets(protocols: Sequence[str]) -> list[DataSet]:
+    """The sets of users' files that `protocols` test. Raises StsbenchError as `plan`, and for what cannot be read."""
+    parts = plan(protocols, None, {})[0]
+    loaded = [part.protocol.load(id) for part in parts if part.protocol.user_path for id in part.tasks.values()]
+    return [data for data in loaded if data is not None]
 
 
 def _check_names(parts: Iterable[Planned]) -> None:

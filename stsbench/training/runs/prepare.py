@@ -20,7 +20,7 @@ from stsbench.encoders.transformer.declared import read_declared
 from stsbench.encoders.transformer.exported import read_exported
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import DegenerateError, StsbenchError
-from stsbench.evaluation.plan import plan
+from stsbench.evaluation.plan import user_sets
 from stsbench.plugins import calling
 from stsbench.training.api.checks import check_candidates, check_inference, check_instance
 from stsbench.training.api.method import Inference, Method
@@ -193,9 +193,7 @@ def _warm_start(options: TrainOptions, manifest: RunManifest, plan: MethodPlan) 
 def user_tests(options: TrainOptions) -> list[DataSet]:
     """The user's files that the run is tested on; none where one of them cannot be read, as the final test then says."""
     with suppress(StsbenchError):
-        parts = plan(options.evaluate, None, {})[0] if options.evaluate else []
-        loaded = [part.protocol.load(id) for part in parts if part.protocol.user_path for id in part.tasks.values()]
-        return [data for data in loaded if data is not None]
+        return user_sets(options.evaluate) if options.evaluate else []
     return []
 
 

@@ -104,3 +104,16 @@ def test_the_command(cli, place):
     (row,) = [row for row in json.loads((place / "out.json").read_text())["sets"] if row["id"] == "stsb/test"]
     assert row["exact"] >= 1 and row["exact"] + row["normalised"] >= 2
     fails(cli("data", "overlap", "none.txt", "--sample"), "none.txt")
+
+
+def test_own_test_sets_by_what_eval_calls_them(cli, place):
+    (place / "train.csv").write_text("text\nA cat sits.\nNothing of the tests.\n")
+    (place / "mine.csv").write_text("text1,text2,label\na cat sits,It rains.,1\nWe go.,They stay.,0\n")
+    tests = "pairs:mine.csv,stsb/test"
+    code, _, err = cli("data", "overlap", "train.csv", "--with", tests, "--sample", "--json", "out.json")
+    assert code == 0, err
+    mine, catalog = json.loads((place / "out.json").read_text())["sets"]
+    assert (mine["texts"], mine["exact"], mine["normalised"], mine["rows"]) == (4, 0, 1, 1) and catalog["id"] == "stsb/test"
+    code, out, _ = cli("data", "overlap", "pairs:mine.csv", "--sample")
+    assert code == 0 and "pairs:mine.csv: 4 distinct sentences; 0 of 2 pairs have at least one shared sentence" in out
+    fails(cli("data", "overlap", "train.csv", "--with", "pairs:none.csv"), "pairs:none.csv: there is no file none.csv")
