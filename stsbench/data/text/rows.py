@@ -33,7 +33,8 @@ def file_format(path: Path, format: str = "auto") -> str:
         raise DataError(f"{path} is compressed ({path.suffix}): decompress it first")
     if name not in _EXTENSIONS.values():
         subject = f"extension {path.suffix!r}" if format == "auto" else f"data.format {format!r}"
-        raise DataError(f"{path}: the {subject} is not a known format; set data.format to text, csv, tsv or jsonl")
+        raise DataError(f"{path}: the {subject} is not a known format: name it .txt, .csv, .tsv or .jsonl, or "
+                        "set data.format of a training to text, csv, tsv or jsonl")
     return name
 
 

@@ -186,7 +186,7 @@ FAULTS = {
     "endless line": ("a.txt", b"a\n" + b"x" * (LONGEST + 1), {}, r":2: a line of more than 16,777,216 bytes"),
     "packed": ("a.csv.gz", gzip.compress(b"a\n"), {}, r"is compressed \(.gz\): decompress it first$"),
     "zip": ("A.ZIP", b"PK", {}, r"is compressed \(.ZIP\): decompress it first$"),
-    "unknown extension": ("a.dat", "a\n", {}, r"extension '.dat' is not a known format; set data.format"),
+    "unknown extension": ("a.dat", "a\n", {}, r"extension '.dat' is not a known format: name it .txt"),
     "columns of text": ("a.txt", "a\n", {"columns": {"sentence": "x"}}, "is plain text, without columns"),
 }
 
