@@ -25,15 +25,17 @@ Reason = Literal["source", "unknown", "full stop"]
 class Negatives:
     """The negations of sentences by `options.negation` and `options.lookup`.
 
-    A sentence without one gets "Not " in front, as in the released code. `count` says how many those are, and why: the file
-    or the rule has none for the line ("unknown"), or the lookup is by the sentence behind which a full stop was put, and so
-    by another text than the line ("full stop").
+    A sentence without one gets "Not " in front, as in the released code: where no form of the rule fits, in front of its
+    tokens, joined by blanks. `count` says how many those are, and why: the file or the rule has none for the line
+    ("unknown"), or the lookup is by the sentence behind which a full stop was put, and so by another text than the line
+    ("full stop").
     """
 
     def __init__(self, options: SNCSEOptions) -> None:
         """Raises StsbenchError, one line: no spaCy for the rule, a file that cannot be read."""
         self.options = options
         self.table: dict[str, str] = {}
+        self.unfit: set[str] = set()  # lines of the table that no form of the rule fits
         self.parser = Parser() if options.negation == "rule" else None
         if options.negation == "file":
             self.table = read_pairs(Path(options.negations or ""))
@@ -82,7 +84,7 @@ class Negatives:
         results: list[tuple[str, Reason]] = []
         for sentence, key, line, negation in zip(sentences, keys, stripped, self._looked_up(keys, stripped), strict=True):
             if negation is not None:
-                results.append((negation, "source"))
+                results.append((negation, "unknown" if line in self.unfit else "source"))
             else:
                 results.append((f"Not {sentence}", "unknown" if key == line else "full stop"))
         return results
@@ -94,8 +96,11 @@ class Negatives:
         if self.parser is not None:
             lacking = [line for key, line in zip(keys, lines, strict=True) if key == line and line not in self.table]
             for line, tokens in zip(lacking, self.parser(lacking), strict=True):
-                self.table[line] = negated(tokens) or ""
-            return [self.table[line] or None if key == line else None for key, line in zip(keys, lines, strict=True)]
+                if (negation := negated(tokens)) is None:
+                    self.unfit.add(line)
+                    negation = " ".join(["Not", *(token.text for token in tokens)])
+                self.table[line] = negation
+            return [self.table[line] if key == line else None for key, line in zip(keys, lines, strict=True)]
         return [verbs.negated(line) if key == line else None for key, line in zip(keys, lines, strict=True)]
 
 

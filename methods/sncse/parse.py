@@ -22,7 +22,7 @@ class Token(NamedTuple):
 
 
 def negated(tokens: Sequence[Token]) -> str | None:
-    """The negation of a parsed sentence, its tokens joined by blanks; None where no rule fits (it gets "Not" in front).
+    """The negation of a parsed sentence, its tokens joined by blanks; None where no rule fits: `Not` is put in front.
 
     The first that fits: the first token `not` (so written) is left out; `not` is put behind the first auxiliary (aux,
     auxpass) if that is before the root; behind the root if it is a form of be or a modal; `do not`, `does not` or `did not`

@@ -129,9 +129,8 @@ def test_the_rule_without_spacy(monkeypatch):
     one_line(negatives, "options.negation rule needs spaCy and its model en_core_web_sm", "set options.negation to verbs")
 
 
-def test_the_rule_by_a_parser(monkeypatch):
-    """spaCy's interface: a model that reads each line once, whatever it is asked for."""
-    calls = []
+def by_a_parser(monkeypatch, calls):
+    """spaCy's interface, with a model that knows the roots "is" and "went"."""
 
     def pipe(texts):
         for text in texts:
@@ -150,6 +149,23 @@ def test_the_rule_by_a_parser(monkeypatch):
     loaded = []
     fake = SimpleNamespace(__version__="1", load=lambda name: loaded.append(name) or model)
     monkeypatch.setitem(sys.modules, "spacy", fake)
+    return model, loaded
+
+
+def test_where_no_form_of_the_rule_fits_not_stands_before_the_tokens(monkeypatch):
+    """The released rule joins the tokens of all its forms by blanks; what the lookup misses keeps the sentence's spacing."""
+    by_a_parser(monkeypatch, [])
+    source = negatives()
+    lines = ["A red  mill.", "A red  mill"]
+    assert source(lines) == ["Not A red mill.", "Not A red  mill ."]
+    source.count(lines)
+    assert source.counted == {"unknown": 1, "full stop": 1}
+
+
+def test_the_rule_by_a_parser(monkeypatch):
+    """The model reads each line once, whatever it is asked for."""
+    calls = []
+    model, loaded = by_a_parser(monkeypatch, calls)
     source = negatives()
     assert loaded == ["en_core_web_sm"]
     source.count(LINES)
