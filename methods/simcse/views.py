@@ -57,7 +57,7 @@ class ViewMaker:
         if view == "dropout":
             return Views([plain, self.later(rows, "sentence", rng)])
         if view in NEXT:
-            return Views([plain, following(rows, NEXT[view], rng).ids("sentence")])
+            return Views([plain, following(rows, NEXT[view], rng).ids("sentence")], of_rows=False)
         texts = rows.texts("sentence")
         if self.change is not None:
             first = self._changed(texts, rng) if both else plain

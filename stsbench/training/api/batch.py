@@ -43,7 +43,8 @@ class Views:
     tokens: `[view][example]` -> token ids, each view of n examples; extra: name -> `[view][example]` -> integers aligned
     with those tokens (masked copies, MLM labels); it may hold fewer views than tokens do. labels: `[example]` class
     numbers; scores: `[example]` numbers. one_length: every process pads to the longest row of the whole batch, for losses
-    that padding is part of. by_row: name -> `[view]` -> (n, ...) numbers of each row, as many whatever its length.
+    that padding is part of. by_row: name -> `[view]` -> (n, ...) numbers of each row, as many whatever its length. of_rows:
+    whether each view is of its row's own texts, as a guide and teachers read them: not where it is of a following sentence.
     """
 
     tokens: list[Ragged]
@@ -52,6 +53,7 @@ class Views:
     one_length: bool = False
     scores: Sequence[float] | None = None
     by_row: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    of_rows: bool = True
 
 
 @dataclass(frozen=True)

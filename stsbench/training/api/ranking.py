@@ -47,6 +47,9 @@ class Ranking:
         """
         if not self.options.teachers:
             return views
+        if not views.of_rows:
+            why = "rank rows, and a view of this method is of another row, which they do not read: leave them out"
+            raise StsbenchError(f"{self.section}.teachers {why}")
         if len(views.tokens[0]) != len(rows.rows):
             why = "ranks rows, and this method makes other texts of them: leave it out"
             raise StsbenchError(f"{self.section}.teachers {why}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from torch import nn
@@ -99,6 +99,9 @@ class Wrapped(Around):
         views: Views = super().views(rows, rng)
         if self.guide is None:
             return views
+        if not views.of_rows:
+            why = f"a view of {self.method.name} is of another row, which it does not read"
+            raise StsbenchError(f"guide: {why}: set it to null")
         if len(views.tokens[0]) != len(rows.rows):
             raise StsbenchError("guide: it masks rows, and this method makes other texts of them: set it to null")
         reader = self._loaded()
@@ -184,8 +187,9 @@ def _check_head(method: Method) -> None:
         parts = [tested.model, tested.dense, tested.token_pooler, getattr(tested.prompt, "head", None)]
         kept = {weight.data_ptr() for part in parts if isinstance(part, nn.Module) for weight in part.parameters()}
         if not weights <= kept:
-            fix = f"options.{name}" if name in type(method.options).model_fields else "a method without one"
-            choose = f"set {fix} to one that is kept, or to none" if fix.startswith("options") else f"take {fix}"
+            option = type(method.options).model_fields.get(name)
+            can_be_none = option is not None and "none" in get_args(option.annotation)
+            choose = f"set options.{name} to one that is kept, or to none" if can_be_none else "take a method without one"
             raise StsbenchError(
                 f"matryoshka: {method.name} contrasts what its {name} makes of a vector, and that is dropped at test: the "
                 f"first numbers of a tested vector would not be those trained; {choose}"

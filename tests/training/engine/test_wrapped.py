@@ -115,6 +115,20 @@ def test_what_cannot_be_shortened_is_told_so(place, tmp_path, name):
     assert NOT_NESTED[name] in message and message.count("matryoshka") and len(message.splitlines()) == 1
 
 
+@pytest.mark.parametrize("view", ["next", "next3"])
+def test_a_view_of_another_row_is_neither_guided_nor_ranked(place, tmp_path, view):
+    other = {"options.view": view, "data.contiguous": True}
+    guided, ranked = (str(told(place, tmp_path / "run", "simcse", {**other, **section})) for section in (
+        GUIDE, RANKING))
+    assert "guide: a view of simcse is of another row, which it does not read: set it to null" in guided
+    assert "ranking.teachers rank rows, and a view of this method is of another row" in ranked
+
+
+def test_an_option_that_does_not_exist_is_not_advised(place, tmp_path):
+    for name, fix in (("diffcse", "set options.projector to one that is kept"), ("infocse", "take a method without one")):
+        assert fix in str(told(place, tmp_path / "run", name, dims(name, 6)))
+
+
 @pytest.mark.parametrize("name", GUIDED)
 def test_a_guide_changes_the_contrastive_term(place, tmp_path, name):
     plain, guided = (told(place, tmp_path / "run", name, change) for change in ({}, GUIDE))
