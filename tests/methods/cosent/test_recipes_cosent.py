@@ -19,7 +19,8 @@ NLI = {"contradiction": 0, "neutral": 1, "entailment": 2}
     ("stsb-bert-base", {"options.format": "scored", "data.file": "stsb/train", "training.batch_size": 32,
                         "training.epochs": 5, "selection.every": 180}),
     ("nli-bert-base", {"options.format": "labelled", "options.label_scores": NLI, "data.file": None,
-                       "training.batch_size": 64, "training.epochs": 10, "selection.every": 14720}),
+                       "training.batch_size": 64, "training.epochs": 10, "training.max_steps": 50000,
+                       "selection.every": 5000}),
 ])
 def test_the_settings_of_the_code(name, own):
     shipped = settings(recipe(name, "cosent"))
