@@ -6,19 +6,20 @@
 Both train the same model from the same file with the same batch size, 32 tokens, cls pooling, a dense layer and tanh,
 dropout of the model's config, cosine / 0.05, AdamW, a linear schedule and clipping at 1. `ours` is what `stsbench train
 simcse` runs, `padded` the same with transformers' own forward pass in place of the packed one (--padded), `st` is
-SentenceTransformerTrainer with MultipleNegativesRankingLoss (scale 20) on pairs (s, s). Every measurement is a process of
-its own; the sides take turns, and the order of a round is the reverse of the one before. Steps are timed from one
-optimiser step to a later one by the same hook on both sides, which then ends the run: loading, the first --warm-up steps
-and the export are left out, and so is our tokenising, once before the first step (sentence-transformers' is part of its
-steps). On a machine with company, processor seconds on --threads 1 are the steadier figure. Memory: on a CPU the peak
-resident size over the timed steps, on a GPU torch's peak of allocated memory.
+SentenceTransformerTrainer with MultipleNegativesRankingLoss (scale 20) on pairs (s, s). With --chunk N also
+`chunked`, ours with training.chunk N, and `st-cached`, theirs with CachedMultipleNegativesRankingLoss in mini-batches
+of N. Every measurement is a process of its own; the sides take turns, and the order of a round is the reverse of the
+one before. Steps are timed from one optimiser step to a later one by the same hook on both sides, which then ends the
+run: loading, the first --warm-up steps and the export are left out, and so is our tokenising, once before the first
+step (sentence-transformers' is part of its steps). On a machine with company, processor seconds on --threads 1 are
+the steadier figure. Memory: on a CPU the peak resident size over the timed steps, on a GPU torch's peak of allocated
+memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import io
 import itertools
 import json
@@ -76,19 +77,20 @@ class Clock:
             self.mib = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-def run_stsbench(folder: Path, data: Path, work: Path, args: argparse.Namespace, padded: bool) -> list[float]:
+def run_stsbench(folder: Path, data: Path, work: Path, args: argparse.Namespace, side: str) -> list[float]:
     """Our run; its losses, each the mean of 10 steps."""
     from stsbench.training.modules import backbone
     from stsbench.training.recipes.recipes import load_recipe
     from stsbench.training.runs.options import TrainOptions
     from stsbench.training.runs.run import train
 
-    if padded:
+    if side == "padded":
         backbone.packable = lambda model: False  # "auto" then takes transformers' own pass
     values = {
         "backbone.model": str(folder), "data.file": str(data), "training.batch_size": args.batch,
         "training.max_steps": args.warm_up + args.steps + 1, "precision": args.precision, "selection.by": "none",
         "options.head": "none" if args.no_head else "mlp_train_only",
+        "training.chunk": args.chunk if side == "chunked" else None,
     }
     recipe = load_recipe("simcse", None, [], values)
     options = TrainOptions(recipe=recipe, output=work / "run", device=args.device, offline=True)
@@ -98,7 +100,7 @@ def run_stsbench(folder: Path, data: Path, work: Path, args: argparse.Namespace,
     return [line["loss"] for line in lines if line["kind"] == "train"]
 
 
-def library(folder: Path, data: Path, work: Path, args: argparse.Namespace) -> list[float]:
+def library(folder: Path, data: Path, work: Path, args: argparse.Namespace, side: str) -> list[float]:
     """sentence-transformers' run; its losses, each the mean of 10 steps."""
     import torch
     from datasets import Dataset
@@ -107,7 +109,10 @@ def library(folder: Path, data: Path, work: Path, args: argparse.Namespace) -> l
         SentenceTransformerTrainer,
         SentenceTransformerTrainingArguments,
     )
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+    from sentence_transformers.sentence_transformer.losses import (
+        CachedMultipleNegativesRankingLoss,
+        MultipleNegativesRankingLoss,
+    )
     from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
 
     torch.manual_seed(0)  # the head's weights are drawn before the trainer sets its seed
@@ -116,6 +121,8 @@ def library(folder: Path, data: Path, work: Path, args: argparse.Namespace) -> l
     head = [] if args.no_head else [Dense(width, width, activation_function=torch.nn.Tanh())]
     model = SentenceTransformer(modules=[transformer, Pooling(width, "cls"), *head], device=args.device)
     texts = data.read_text(encoding="utf-8").splitlines()
+    loss = (CachedMultipleNegativesRankingLoss(model, scale=20.0, mini_batch_size=args.chunk) if side == "st-cached"
+            else MultipleNegativesRankingLoss(model, scale=20.0))
     trainer = SentenceTransformerTrainer(
         model=model,
         args=SentenceTransformerTrainingArguments(
@@ -126,7 +133,7 @@ def library(folder: Path, data: Path, work: Path, args: argparse.Namespace) -> l
             logging_steps=10, disable_tqdm=True,
         ),
         train_dataset=Dataset.from_dict({"anchor": texts, "positive": texts}),
-        loss=MultipleNegativesRankingLoss(model, scale=20.0),
+        loss=loss,
     )
     with contextlib.suppress(Finished):
         trainer.train()
@@ -141,8 +148,8 @@ def one(side: str, folder: Path, data: Path, args: argparse.Namespace) -> None:
     clock = Clock(args.warm_up, args.warm_up + args.steps, args.device == "cuda")
     with tempfile.TemporaryDirectory() as temporary, contextlib.redirect_stdout(io.StringIO()):
         work = Path(temporary)
-        measure = library if side == "st" else functools.partial(run_stsbench, padded=side == "padded")
-        losses = measure(folder, data, work, args=args)
+        measure = library if side.startswith("st") else run_stsbench
+        losses = measure(folder, data, work, args, side)
     if not clock.seconds:
         raise SystemExit(f"{side}: {clock.step} steps were taken, {args.warm_up + args.steps} were asked for")
     measured = {"seconds": clock.seconds, "processor": clock.processor, "mib": clock.mib, "losses": losses}
@@ -175,9 +182,9 @@ def show(rows: list[dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]
     print(f"{Path(args.model).name}, batch {args.batch} x 2 views, {args.precision}, {args.device}, "
           f"{args.threads} thread(s), {args.steps} steps after {args.warm_up}; ratios: median (least, most) of "
           f"{args.rounds} round(s)")
-    print(f"{'':8}{'sentences/s':>12}{'s a step':>10}{'ratio':>20}{'processor s':>13}{'ratio':>20}{'MiB':>8}{'loss':>9}")
+    print(f"{'':10}{'sentences/s':>12}{'s a step':>10}{'ratio':>20}{'processor s':>13}{'ratio':>20}{'MiB':>8}{'loss':>9}")
     for side, of_side in by_side.items():
-        cells = [f"{side:8}"]
+        cells = [f"{side:10}"]
         summary[side] = {}
         for key, digits in (("seconds", 10), ("processor", 13)):
             a_step = statistics.median(row[key] for row in of_side) / args.steps
@@ -209,13 +216,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--no-head", action="store_true", help="neither side has the dense layer and tanh")
     parser.add_argument("--padded", action="store_true", help="also our loop with transformers' own forward pass")
+    parser.add_argument("--chunk", type=int, help="also both with so many texts' activations at a time")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--side", choices=["ours", "padded", "st"], help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=["ours", "padded", "chunked", "st", "st-cached"], help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
         return one(args.side, Path(args.model), args.work / "data.txt", args)
-    sides = ["ours", *(["padded"] if args.padded else []), "st"]
+    chunked = ["chunked", "st-cached"] if args.chunk else []
+    sides = ["ours", *(["padded"] if args.padded else []), *chunked, "st"]
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)

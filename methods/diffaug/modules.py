@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from stsbench.encoders.forward.soft import KeyValues
 from stsbench.encoders.prompt.bottlenecks import Bottlenecks, attached
+from stsbench.errors import StsbenchError
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lora import add_lora, merged, using
 from stsbench.training.modules.soft_prompt import Prefix, SoftPrompt
@@ -49,6 +50,10 @@ class ViewModules(nn.Module):
         if self.prefix is not None:
             soft = SoftPrompt(prefix=self.prefix(self.visible(which)))
             return backbone.at(ids, mask, indices, soft)
+        if backbone.chunk is not None:  # a chunk is computed again when the module no longer acts
+            raise StsbenchError(
+                f"training.chunk must be null with options.module {self.options.module}: only a prefix goes with it"
+            )
         if self.bottlenecks is not None:
             with attached(backbone.model, self.bottlenecks, which):
                 return backbone.at(ids, mask, indices)

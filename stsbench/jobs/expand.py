@@ -24,7 +24,7 @@ _DESCRIPTIVE = {"name", "description", "source", "published"}  # of a recipe: wh
 _LATER: dict[tuple[str, ...], Any] = {
     ("ranking",): None, ("data", "min_characters"): 0, ("labelled", "min_characters"): 0, ("options", "guide"): "frozen",
     ("options", "repeat"): None, ("options", "queue"): None, ("backbone", "layers"): None,
-    ("matryoshka",): None, ("guide",): None,
+    ("matryoshka",): None, ("guide",): None, ("training", "chunk"): None,
 }
 
 

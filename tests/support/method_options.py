@@ -13,6 +13,7 @@ from method_runs import recipe_of
 from stsbench.errors import StsbenchError
 from stsbench.training.engine.live import live_encoder
 from stsbench.training.engine.loop import Loop
+from stsbench.training.modules.backbone import set_chunk
 from stsbench.training.recipes.methods import options_of
 from stsbench.training.runs import prepare, run
 from stsbench.training.runs.options import TrainOptions
@@ -138,6 +139,7 @@ def _first_steps(prepared):
     method, steps = prepared.method, []
     for stage in prepared.stages:
         method.gather_mode = stage.settings.gather
+        set_chunk(method, stage.settings.chunk)
         prepared.objective.start_stage(stage.name)
         loop = Loop.__new__(Loop)
         loop.stage, loop.recipe, loop.accelerator = stage, prepared.recipe, prepared.accelerator

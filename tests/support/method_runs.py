@@ -24,6 +24,7 @@ RUNS = {
     "simcse-given": ("simcse", {"data.file": "triplets", "options.view": "given", "options.alpha": 2.0,
                                 "options.head": "mlp"}),
     "simcse-semi": ("simcse", {"semi.procedure": "sup-joint", "labelled.file": "pairs", "labelled.batch_size": 6}),
+    "simcse-chunked": ("simcse", {"training.chunk": 5}),
     "mlm": ("mlm", {"data.held_out": 5, "selection.by": "held-out"}),
     "esimcse": ("esimcse", {"options.queue": {"size": 9, "momentum": 0.9, "start": "random"}, "options.repeat.rate": 0.5}),
     "infocse": ("infocse", {"options.frozen_layers": 1, "options.mlm_weight": 0.1}),
@@ -92,7 +93,8 @@ PCL = {"contrastive", "contrastive_peer", "group", "group_peer", "cross", "symme
 A, NLI, RANKED = "contrastive", "nli", ("ranking", "consistency")
 # name -> stage -> the terms of its loss
 TERMS = {
-    "simcse": {"main": {A, "mlm"}}, "simcse-given": {"main": {A}}, "simcse-semi": {"sup": {NLI}, "main": {A, NLI}},
+    "simcse": {"main": {A, "mlm"}}, "simcse-given": {"main": {A}}, "simcse-chunked": {"main": {A}},
+    "simcse-semi": {"sup": {NLI}, "main": {A, NLI}},
     "mlm": {"main": {"mlm"}}, "esimcse": {"main": {A}}, "infocse": {"main": {A, "mlm"}}, "whitenedcse": {"main": {A}},
     "pcl": {"main": PCL}, "pcl-clean": {"main": PCL},
     "diffcse": {"main": {A, "conditional_mlm_next"}}, "diffcse-rtd": {"main": {A, "rtd"}},

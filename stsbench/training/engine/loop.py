@@ -26,6 +26,7 @@ from stsbench.training.engine.selection import UNDEFINED, Selection, diagnosed
 from stsbench.training.engine.stage import Stage, stage_views
 from stsbench.training.engine.trackers import to_scalars
 from stsbench.training.engine.two_views import check_two_views
+from stsbench.training.modules.backbone import backbones_of
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.rows.batches import shares_of, to_batch
 from stsbench.training.rows.streams import stream
@@ -141,6 +142,11 @@ class Loop:
                 values.setdefault(name, []).append(value.detach())
                 items[name] = items.get(name, 0) + counted[name]
                 weights[name] = weights.get(name, 0.0) + (shares[number].get(name, shares[number][ROWS]) if shares else 1.0)
+        if step == 0 and self.settings.chunk and not any(one.chunked for one in backbones_of(self.method)):
+            raise StsbenchError(
+                f"training.chunk {self.settings.chunk} has no effect in stage {self.stage.name}: no pass of the encoder "
+                "with a gradient reads more texts; lower it, or set it to null"
+            )
         norm = self.accelerator.clip_grad_norm_(self.weights, self.settings.clip or math.inf)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)

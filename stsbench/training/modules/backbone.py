@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from stsbench.data.text.tokens import cutting
 from stsbench.encoders.decoders.layers import keep_layers
@@ -37,6 +38,8 @@ class Backbone(nn.Module):
     engine: "packed" computes real tokens only (packed_training.py; on a CPU), "padded" is the model's pass over padded
     rows, "auto" the first where it is possible. Their results are the same up to rounding, their dropout masks are other
     draws from the same distribution. Padding holds no state worth reading in either.
+    chunk: how many texts are read at a time where a gradient is wanted (`in_chunks`), None: all; chunked: whether a pass
+    had more, since `set_chunk`.
     folder, name, offline: where it was read, what messages call it, and whether nothing was to be downloaded, set by
     `make_backbone`.
     """
@@ -58,6 +61,8 @@ class Backbone(nn.Module):
         self.max_length = max_length
         self.engine: Engine = engine
         self.head = head
+        self.chunk: int | None = None
+        self.chunked = False
 
     @property
     def width(self) -> int:
@@ -85,6 +90,8 @@ class Backbone(nn.Module):
         model takes none from outside (neither BERT nor RoBERTa), or has no such positions; ValueError: `soft` or `heads` is
         not of this batch's shapes.
         """
+        if parts := self._in_chunks(lambda ids, mask, *more: self(ids, mask, wanted, *more), ids, mask, soft, heads):
+            return [torch.cat(states) for states in zip(*parts, strict=True)]
         if packed := self._packed(ids, mask, soft, heads):
             return packed.states(wanted)
         return self._padded(ids, mask, wanted, soft, heads)
@@ -109,6 +116,8 @@ class Backbone(nn.Module):
         real = mask.gather(1, indices.unsqueeze(1)).bool()
         if real.device.type == "cpu" and not bool(real.all()):
             raise ValueError("the state of a padding place is asked for")
+        if parts := self._in_chunks(lambda ids, mask, soft, at: self.at(ids, mask, at, soft), ids, mask, soft, indices):
+            return torch.cat(parts)
         if packed := self._packed(ids, mask, soft):
             return packed.at(indices)
         states: Tensor = self(ids, mask, soft=soft)[0]
@@ -126,6 +135,8 @@ class Backbone(nn.Module):
         """
         if self.pooler == "mask":
             raise EncoderError("the pooler mask needs a method with a template (promptbert, diffaug): choose another pooler")
+        if parts := self._in_chunks(self.pooled, ids, mask, soft, heads):
+            return torch.cat(parts)
         if self.pooler == "cls" and (packed := self._packed(ids, mask, soft, heads)):
             return packed.at(mask.new_zeros(len(mask)))
         if (length := padded_length(self.pooler)) is not None:
@@ -143,6 +154,15 @@ class Backbone(nn.Module):
             return pool_padded(self.pooler, states, mask)
         vectors: Tensor = self.head(states[0], mask)
         return vectors
+
+    def _in_chunks(
+        self, run: Callable[..., Any], ids: Tensor, mask: Tensor, soft: SoftPrompt | None, more: Tensor | None
+    ) -> list[Any]:
+        """`in_chunks` of a pass over more texts than `chunk` with a gradient; nothing of any other."""
+        if self.chunk is None or len(ids) <= self.chunk or not torch.is_grad_enabled():
+            return []
+        self.chunked = True
+        return in_chunks(run, self.chunk, ids, mask, soft, more)
 
     def engine_on(self, device: str) -> str:
         """The engine that "auto" stands for on this kind of device: their dropout masks are other draws."""
@@ -168,6 +188,34 @@ class Backbone(nn.Module):
             f"no packed training pass for this {type(self.model).__name__} on {ids.device.type}: it needs a CPU, a model "
             "whose texts are in a row what they are alone, and rows that begin with a token; use engine 'padded'"
         )
+
+
+def in_chunks(
+    run: Callable[..., Any], size: int, ids: Tensor, mask: Tensor, soft: SoftPrompt | None, more: Tensor | None
+) -> list[Any]:
+    """run(ids, mask, soft, more) of `size` of n rows at a time, with the gradient of one pass, but the memory of a chunk.
+
+    Only results are kept. What lies between them and the weights is computed again, chunk by chunk, where the gradient is
+    (Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup): exactly, as dropout draws
+    the same masks again. ids, mask: (n, L); more: (n, ...), rows that `run` takes, too.
+    """
+    parts = []
+    for start in range(0, len(ids), size):
+        rows = slice(start, start + size)
+        some = None if soft is None else soft.part(rows), None if more is None else more[rows]
+        parts.append(checkpoint(run, ids[rows], mask[rows], *some, use_reentrant=False))
+    return parts
+
+
+def set_chunk(method: nn.Module, size: int | None) -> None:
+    """Give every backbone of `method` this `chunk`."""
+    for backbone in backbones_of(method):
+        backbone.chunk, backbone.chunked = size, False
+
+
+def backbones_of(method: nn.Module) -> list[Backbone]:
+    """Those that `method` trains or asks, the one under training first."""
+    return [module for module in method.modules() if isinstance(module, Backbone)]
 
 
 def pool_padded(name: str, states: list[Tensor], mask: Tensor) -> Tensor:

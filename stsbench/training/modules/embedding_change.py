@@ -29,6 +29,13 @@ class EmbeddingChange:
     replacement: Tensor | None = None
     leading: Tensor | None = None
 
+    def part(self, rows: slice) -> EmbeddingChange:
+        """That of some rows of the batch."""
+        added, replacement, leading = (
+            None if part is None else part[rows] for part in (self.added, self.replacement, self.leading)
+        )
+        return EmbeddingChange(tuple(mask[rows] for mask in self.cut), added, replacement, leading)
+
     def check(self, ids: Tensor) -> None:
         """ValueError unless all parts go with this batch (n, L)."""
         rows, length = ids.shape

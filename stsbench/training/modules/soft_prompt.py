@@ -30,6 +30,10 @@ class Prefix:
     values: Tensor
     visible: Tensor
 
+    def part(self, rows: slice) -> Prefix:
+        """That of some rows."""
+        return Prefix(self.keys[:, rows], self.values[:, rows], self.visible[rows])
+
     def by_layer(self, order: Tensor | None = None) -> list[tuple[Tensor, Tensor]]:
         """Of each layer the keys and values (n, p, d) of the p slots that each row sees; empty where p is 0.
 
@@ -76,6 +80,12 @@ class SoftPrompt:
     def shift(self) -> int:
         """P, the positions that stand before a text where `positions` is None."""
         return 0 if self.prefix is None else self.prefix.visible.shape[1]
+
+    def part(self, rows: slice) -> SoftPrompt:
+        """That of some rows of the batch."""
+        positions, words = (None if part is None else part[rows] for part in (self.positions, self.rows))
+        prefix = None if self.prefix is None else self.prefix.part(rows)
+        return SoftPrompt(positions, words, self.vectors, prefix, None if self.change is None else self.change.part(rows))
 
     def check(self, ids: Tensor, layers: int) -> None:
         """ValueError unless all parts go with this batch (n, L) and a model of so many layers."""

@@ -149,6 +149,8 @@ class TrainingSettings(Section):
     # a forward pass ends before its rows times the longest one's tokens, of all its texts, are more; null: no limit
     batch_tokens: int | None = Field(default=None, ge=1, le=MOST)
     accumulate: int = Field(default=1, ge=1, le=MOST)  # forward passes a step; adds no negatives
+    # texts that the encoder holds activations of at a time, in each process; the loss is that of the whole batch. null: all
+    chunk: int | None = Field(default=None, ge=1, le=MOST)
     epochs: float = Field(default=1.0, gt=0, le=1e6)
     max_steps: int | None = Field(default=None, ge=1, le=10**9)  # shortens the run, and the schedule with it
     learning_rate: float = Field(default=3e-5, gt=0)

@@ -42,7 +42,7 @@ _LATER: dict[str, Any] = {  # settings that were added after the first records -
     "training.rates": [], "training.weight_decay_on": "matrices", "data.lines_per_row": 1, "labelled.lines_per_row": 1,
     "data.min_characters": 0, "labelled.min_characters": 0, "backbone.mean_cnn": None, "training.warmup_of": None,
     "training.batch_tokens": None, "options.guide": "frozen", "options.repeat": None, "options.queue": None,
-    "ranking": None, "backbone.layers": None, "matryoshka": None, "guide": None,
+    "training.chunk": None, "ranking": None, "backbone.layers": None, "matryoshka": None, "guide": None,
 }
 _ABSENT = object()
 SEARCH = "search.json"  # in a run folder: what the run was chosen among, by `stsbench sweep`

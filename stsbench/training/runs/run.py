@@ -21,6 +21,7 @@ from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.engine.stage import Stage
 from stsbench.training.engine.trackers import flat_config, trackers
+from stsbench.training.modules.backbone import set_chunk
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.methods import method_file
 from stsbench.training.rows.overlap import overlap_lines, training_overlap
@@ -109,6 +110,7 @@ def _train_stage(
     """One stage, from `position` to its end. before: steps of the stages before it."""
     method, objective, accelerator = run.method, run.objective, run.accelerator
     method.gather_mode = stage.settings.gather
+    set_chunk(method, stage.settings.chunk)
     calling(type(method), "start_stage", lambda: objective.start_stage(stage.name))
     optimiser = make_optimiser(method, stage.settings, check_rates(method))
     wrapped, prepared = accelerator.prepare(objective, optimiser)
