@@ -142,11 +142,8 @@ class Loop:
                 values.setdefault(name, []).append(value.detach())
                 items[name] = items.get(name, 0) + counted[name]
                 weights[name] = weights.get(name, 0.0) + (shares[number].get(name, shares[number][ROWS]) if shares else 1.0)
-        if step == 0 and self.settings.chunk and not any(one.chunked for one in backbones_of(self.method)):
-            raise StsbenchError(
-                f"training.chunk {self.settings.chunk} has no effect in stage {self.stage.name}: no pass of the encoder "
-                "with a gradient reads more texts; lower it, or set it to null"
-            )
+        if step == 0 and self.settings.chunk:
+            self._check_chunk()
         norm = self.accelerator.clip_grad_norm_(self.weights, self.settings.clip or math.inf)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
@@ -161,6 +158,15 @@ class Loop:
             means[name] = _of_some(mean, items[name])
         self._gathered.append((step + 1, means, loss, norm.detach()))
         self._rows_done += sum(map(len, parts))
+
+    def _check_chunk(self) -> None:
+        """Raises StsbenchError where training.chunk cuts no pass of any process."""
+        chunked = torch.tensor(float(any(one.chunked for one in backbones_of(self.method))), device=self.accelerator.device)
+        if not bool(self.accelerator.reduce(chunked, "sum")):
+            raise StsbenchError(
+                f"training.chunk {self.settings.chunk} has no effect in stage {self.stage.name}: no pass of the encoder "
+                "with a gradient reads more texts; lower it, or set it to null"
+            )
 
     def _steps_taken(self) -> int:
         """By the optimiser, those that float16 overflowed in not counted where that matters (training.adam)."""
