@@ -101,7 +101,8 @@ def provenance(**more: Any) -> dict[str, Any]:
 def encoder_facts(records: Sequence[Record]) -> str:
     """How an encoder makes vectors: "pooler mean, no prompt, at most 512 tokens, vectors normalised, float32, ...".
 
-    records: all of one encoder, or of its seeds. What an older record's spec lacks is named as not recorded.
+    records: all of one encoder, or of its seeds. Its name may be a folder's or a short one: the weights' digest says which
+    model it was. What an older record's spec lacks is named as not recorded.
     """
     spec, options = records[0].encoder.spec, records[0].encoder.spec.get("options") or {}
     reads = spec.get("kind") in _READ_BY_MODEL or spec.get("pooler") is not None
@@ -124,6 +125,9 @@ def encoder_facts(records: Sequence[Record]) -> str:
     parts.append(f"{records[0].encoder.dimension:,} dimensions")
     if spec.get("dtype"):
         parts.append(f"computed in {spec['dtype']}")
+    weights = {str(record.encoder.spec.get("weights") or "") for record in records}
+    if len(weights) == 1 and any(weights):  # of seeds each run has its own
+        parts.append(f"weights of sha256 {weights.pop()[:12]}")
     lacking = {"pooler": "pooler", "prefix": "prompt", "max_length": "limit on length", "normalize": "normalisation",
                "dtype": "precision"}
     if reads and (unknown := [word for key, word in lacking.items() if key not in spec]):
