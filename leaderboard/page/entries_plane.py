@@ -19,7 +19,7 @@ from stsbench.plots.labels import FAR, place_labels
 from .entries_picture import TAB, entry_label, entry_scores, of_backbone
 
 LINE = 0.155  # inches that a name below the picture takes
-LONGEST = 48  # characters of a name
+LONGEST = 44  # characters of a name
 
 
 @dataclass(frozen=True)
