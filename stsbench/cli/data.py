@@ -193,6 +193,8 @@ def _of_file(
         return
     if missing:
         echo(f"not compared, because they are not there: {', '.join(missing)}", err=True)
+    for line in (line for item in sets for line in item.warnings):
+        echo(f"warning: {line}", err=True)
     shown = {item.id: item.shown for item in sets}
     rows = [[shown[one.id], f"{one.texts:,}", f"{one.exact:,}", f"{one.normalised:,}", f"{one.near:,}",
              _percent(one.any, one.texts), f"{one.rows:,}"] for one in shared]
@@ -211,7 +213,10 @@ def _loaded(names: Iterable[str], data_dir: Path | None, sample: bool, offline: 
 
     sets: list[DataSet] = []
     for name in names:
-        sets += user_sets([name]) if ":" in name else [load(name, data_dir=data_dir, sample=sample, offline=offline)]
+        users = user_sets([name]) if ":" in name else []
+        if ":" in name and not users:
+            raise DataError(f"{name}: it names no file: write sts:FILE, pairs:FILE, ..., or a set of the catalog")
+        sets += users or [load(name, data_dir=data_dir, sample=sample, offline=offline)]
     return sets
 
 

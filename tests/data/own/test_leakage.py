@@ -117,3 +117,5 @@ def test_own_test_sets_by_what_eval_calls_them(cli, place):
     code, out, _ = cli("data", "overlap", "pairs:mine.csv", "--sample")
     assert code == 0 and "pairs:mine.csv: 4 distinct sentences; 0 of 2 pairs have at least one shared sentence" in out
     fails(cli("data", "overlap", "train.csv", "--with", "pairs:none.csv"), "pairs:none.csv: there is no file none.csv")
+    for asked in (["train.csv", "--with", "sts:mean,stsb/test"], ["sts:mean", "--with", "stsb/test"]):  # no set is left out
+        fails(cli("data", "overlap", *asked, "--sample"), "sts:mean: it names no file")
