@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from stsbench.data.sets.languages import BY_ID
@@ -198,8 +199,11 @@ def _limits(result: Scores, groups: Sequence[Group]) -> Iterable[str]:
         yield "Encoders that never saw the test sets: this one was fitted on the very texts it is tested on (transductive)."
     if any(was_trained_on(record.provenance.get("trained_on", ()), record.data.id) for record in records):
         yield "Encoders that never saw the test sets: this one was trained on sentences of them (transductive)."
-    yield from (f"Encoders that never saw the test texts: this one was {plain(line)}."
-                for line in overlap_of(records).sentences())
+    overlap = overlap_of(records)
+    known = replace(overlap, unknown={}).sentences()
+    yield from (f"Encoders that never saw the test texts: this one was {plain(line)}." for line in known)
+    unknown = replace(overlap, shared={}).sentences()
+    yield from (f"Encoders that are known not to have seen the test texts: this one was {plain(line)}." for line in unknown)
     for title in dict.fromkeys(group.protocol.title for group in groups if group.protocol.averaged and not group.summaries):
         yield f"The {title} average: it is the mean of all its tasks, and not all of them were measured here."
 

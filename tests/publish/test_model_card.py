@@ -216,6 +216,12 @@ def test_test_texts_in_the_training_texts_are_counted(tmp_path):
     page = card(score_again(done.folder))
     assert ("Encoders that never saw the test texts: this one was trained on my_notes.txt, which holds test texts: 3 of "
             "40 of sts12/test, as its training recorded (near duplicates were not looked for).") in page
+    assert "known not to have seen" not in page
+    Trained.training_overlap = ({**Trained.training_overlap[0], "shared": {}, "none": [], "not_looked_for": ["sts12/test"]},)
+    done = evaluate(Trained(2, 0.1, "two"), output=tmp_path / "other", tasks=["STS12"], sample=True, resamples=0)
+    page = card(score_again(done.folder))
+    assert "Encoders that are known not to have seen the test texts: this one was trained on my_notes.txt, which was" in page
+    assert "that never saw the test texts: this one was trained on" not in page
 
 
 @pytest.mark.parametrize(
