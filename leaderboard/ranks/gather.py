@@ -26,7 +26,7 @@ from .board import FLAGS, Board, PairTests, Rank, Row, Tab
 from .imported_rows import with_imported
 from .lines import AVERAGE, ScoreLine
 from .prompts import MOST_UNSCORED, Behind, behind, choices, lines_behind, ranks_over, spread_over
-from .provenance import flags_of, provenance, uncommitted
+from .provenance import flags_of, provenance_of, uncommitted
 from .published_board import published_board
 from .published_tabs import published_rows, published_tabs
 from .scored import scored_entries
@@ -56,7 +56,7 @@ def gather(root: Path, records: str | None = None) -> Board:
     tabs = _tabs(_grouped(placed), tests, prompts)
     tabs = published_tabs(published_rows(tabs, publications), publications)
     tabs = with_imported(tabs, load_imported(root / FOLDER))
-    provenances = {entry.id: provenance(entry, root.resolve().name) for entry in entries}
+    provenances = {entry.id: provenance_of(entry, root.resolve().name) for entry in entries}
     return Board(tuple(tabs), provenances, sensitivity(tabs, tests), name=settings.title if settings else "",
                  as_published=published_board(root, placed))
 

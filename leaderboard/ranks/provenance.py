@@ -16,7 +16,8 @@ from stsbench.leaderboard.records.entries import LoadedEntry
 from .board import FLAGS, Provenance
 
 
-def provenance(loaded: LoadedEntry, board: str) -> Provenance:
+def provenance_of(loaded: LoadedEntry, board: str) -> Provenance:
+    """Of each run its encoder, costs, seed, versions, command and times. board: its folder's name, for where records are."""
     runs = []
     for run in loaded.runs:
         first = run.records[0].record

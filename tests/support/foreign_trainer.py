@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import tiny_models
-from method_runs import make_place
+from method_runs import cached_place
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
@@ -16,10 +16,7 @@ TEXTS = tiny_models.sentences(8, longest=6, seed=2)
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        place = make_place(tmp_path_factory.mktemp("loss"))
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        yield place
+    yield from cached_place(tmp_path_factory.mktemp("loss"))
 
 
 def sentence_transformer(place, pooler, head=None):

@@ -6,6 +6,7 @@ import json
 
 import nli_files
 import promptbert_oracle
+import pytest
 import tiny_models
 from accelerate import PartialState
 
@@ -118,6 +119,14 @@ TERMS = {
 
 class Stopped(Exception):  # noqa: N818
     """What breaks a run off."""
+
+
+def cached_place(folder):
+    """`make_place`, with a cache of its own as long as it is used: for a fixture, `yield from`."""
+    with pytest.MonkeyPatch.context() as patch:
+        place = make_place(folder)
+        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
+        yield place
 
 
 def make_place(place):

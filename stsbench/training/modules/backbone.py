@@ -38,7 +38,7 @@ class Backbone(nn.Module):
     engine: "packed" computes real tokens only (packed_training.py; on a CPU), "padded" is the model's pass over padded
     rows, "auto" the first where it is possible. Their results are the same up to rounding, their dropout masks are other
     draws from the same distribution. Padding holds no state worth reading in either.
-    chunk: how many texts are read at a time where a gradient is wanted (`in_chunks`), None: all; chunked: whether a pass
+    chunk: how many texts are read at a time where a gradient is wanted (`_in_chunks`), None: all; chunked: whether a pass
     had more, since `set_chunk`.
     folder, name, offline: where it was read, what messages call it, and whether nothing was to be downloaded, set by
     `make_backbone`.
@@ -158,11 +158,22 @@ class Backbone(nn.Module):
     def _in_chunks(
         self, run: Callable[..., Any], ids: Tensor, mask: Tensor, soft: SoftPrompt | None, more: Tensor | None
     ) -> list[Any]:
-        """`in_chunks` of a pass over more texts than `chunk` with a gradient; nothing of any other."""
+        """run(ids, mask, soft, more) of `chunk` of n rows at a time, with the gradient of one pass and the memory of a few.
+        Nothing where there are no more rows, or no gradient is wanted.
+
+        Only results are kept. What lies between them and the weights is computed again, chunk by chunk, where the gradient
+        is (Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup): exactly, as dropout
+        draws the same masks again. ids, mask: (n, L); more: (n, ...), rows that `run` takes, too.
+        """
         if self.chunk is None or len(ids) <= self.chunk or not torch.is_grad_enabled():
             return []
         self.chunked = True
-        return in_chunks(run, self.chunk, ids, mask, soft, more)
+        parts = []
+        for start in range(0, len(ids), self.chunk):
+            rows = slice(start, start + self.chunk)
+            some = None if soft is None else soft.part(rows), None if more is None else more[rows]
+            parts.append(checkpoint(run, ids[rows], mask[rows], *some, use_reentrant=False))
+        return parts
 
     def engine_on(self, device: str) -> str:
         """The engine that "auto" stands for on this kind of device: their dropout masks are other draws."""
@@ -188,23 +199,6 @@ class Backbone(nn.Module):
             f"no packed training pass for this {type(self.model).__name__} on {ids.device.type}: it needs a CPU, a model "
             "whose texts are in a row what they are alone, and rows that begin with a token; use engine 'padded'"
         )
-
-
-def in_chunks(
-    run: Callable[..., Any], size: int, ids: Tensor, mask: Tensor, soft: SoftPrompt | None, more: Tensor | None
-) -> list[Any]:
-    """run(ids, mask, soft, more) of `size` of n rows at a time, with the gradient of one pass, but the memory of a chunk.
-
-    Only results are kept. What lies between them and the weights is computed again, chunk by chunk, where the gradient is
-    (Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup): exactly, as dropout draws
-    the same masks again. ids, mask: (n, L); more: (n, ...), rows that `run` takes, too.
-    """
-    parts = []
-    for start in range(0, len(ids), size):
-        rows = slice(start, start + size)
-        some = None if soft is None else soft.part(rows), None if more is None else more[rows]
-        parts.append(checkpoint(run, ids[rows], mask[rows], *some, use_reentrant=False))
-    return parts
 
 
 def set_chunk(method: nn.Module, size: int | None) -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from graded_oracle import complex_angle, cosine, naive_cosent, naive_cross_entropy, naive_in_batch
 from method_oracle import MemoryRows, batch_of, make, states, total
-from method_runs import make_place, recipe_of, train
+from method_runs import cached_place, recipe_of, train
 from shipped_recipes import one_line
 from simcse_oracle import folder
 from tiny_models import sentences
@@ -191,10 +191,7 @@ def test_scores_are_looked_at_before_the_training(folder):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        place = make_place(tmp_path_factory.mktemp("angle-place"))
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        yield place
+    yield from cached_place(tmp_path_factory.mktemp("angle-place"))
 
 
 FORMATS = {"data.file": "scores", "labelled": None, "options.label_scores": {"contradiction": 0, "entailment": 1},

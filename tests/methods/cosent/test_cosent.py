@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from graded_oracle import cosine, naive_cosent
 from method_oracle import MemoryRows, batch_of, make, states
-from method_runs import make_place, recipe_of, train
+from method_runs import cached_place, recipe_of, train
 from shipped_recipes import one_line
 from simcse_oracle import folder
 from tiny_models import sentences
@@ -42,10 +42,7 @@ def test_the_loss_is_the_loop(folder, scale, padding):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        place = make_place(tmp_path_factory.mktemp("cosent-place"))
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        yield place
+    yield from cached_place(tmp_path_factory.mktemp("cosent-place"))
 
 
 PLAIN = {"data.held_out": 0, "selection.by": "none"}

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from method_runs import StopAt, Stopped, make_place, recipe_of, train
+from method_runs import StopAt, Stopped, cached_place, recipe_of, train
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from shipped_recipes import one_line, recipe, settings
@@ -25,10 +25,7 @@ WIDE = {"options.teachers": TWO, "options.pca_texts": 40, "options.projection": 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        place = make_place(tmp_path_factory.mktemp("distil"))
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        yield place
+    yield from cached_place(tmp_path_factory.mktemp("distil"))
 
 
 def stored(run):

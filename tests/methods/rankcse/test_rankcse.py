@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from method_oracle import MemoryRows, batch_of, make, total
-from method_runs import StopAt, Stopped, make_place, recipe_of, train
+from method_runs import StopAt, Stopped, cached_place, recipe_of, train
 from shipped_recipes import one_line
 from simcse_oracle import PLAIN, QUADRUPLES, TRIPLETS, cls, folder, naive_info_nce, same
 
@@ -176,10 +176,7 @@ def test_a_text_that_the_method_makes_of_rows_is_not_ranked(folder):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        place = make_place(tmp_path_factory.mktemp("rankcse"))
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        yield place
+    yield from cached_place(tmp_path_factory.mktemp("rankcse"))
 
 
 def test_a_run_knows_its_teachers_by_fingerprint_and_exports_none(place, tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from method_runs import make_place, recipe_of, train
+from method_runs import cached_place, recipe_of, train
 from shipped_recipes import BERT, ROBERTA, ROBERTA_LARGE, changed, recipe, settings
 
 from stsbench.training.recipes.method_plan import plan_of
@@ -49,10 +49,7 @@ def test_multicsr():
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        place = make_place(tmp_path_factory.mktemp("pairs"))
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        yield place
+    yield from cached_place(tmp_path_factory.mktemp("pairs"))
 
 
 def test_a_guide_with_dropout_draws_by_the_batch_and_not_from_the_training_s_numbers(place, tmp_path):

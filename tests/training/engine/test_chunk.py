@@ -8,7 +8,7 @@ import itertools
 import pytest
 import torch
 from method_options import effect
-from method_runs import RUNS, make_place, recipe_of
+from method_runs import RUNS, cached_place, recipe_of
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import normalize
 
@@ -21,10 +21,7 @@ from stsbench.training.runs.run import train
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        place = make_place(tmp_path_factory.mktemp("chunk"))
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        yield place
+    yield from cached_place(tmp_path_factory.mktemp("chunk"))
 
 
 def flat(value):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from method_options import effect
-from method_runs import RUNS, StopAt, Stopped, make_place, recipe_of, train
+from method_runs import RUNS, StopAt, Stopped, cached_place, recipe_of, train
 
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
@@ -46,10 +46,7 @@ NOT_GUIDED = {
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        place = make_place(tmp_path_factory.mktemp("wrapped"))
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        yield place
+    yield from cached_place(tmp_path_factory.mktemp("wrapped"))
 
 
 def dims(name, *more):
