@@ -7,7 +7,7 @@ import { load } from "./load.js";
 import { Ranking } from "./views/ranking.js";
 import { compared, names, passes, tiers, unpacked } from "./rows.js";
 import { AsPublished, which } from "./views/published.js";
-import { above, below } from "./views/said.js";
+import { above, below } from "./views/notes.js";
 import { signs } from "./signs.js";
 import { Scores } from "./views/scores.js";
 import { family, Settings } from "./views/settings.js";
