@@ -19,7 +19,7 @@ from stsbench.evaluation.run_file import load_records, runs_below
 from stsbench.leaderboard.records.admission import proven
 from stsbench.leaderboard.records.entries import DESCRIPTION, Prompts, read_entry
 from stsbench.training.recipes.methods import short_name
-from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.recipe import FREE, Recipe
 from stsbench.training.recipes.recipes import changes, shipped_recipe, stored_recipe
 from stsbench.training.runs.report import read_summary
 
@@ -28,7 +28,7 @@ from .ways import Way
 
 Key = tuple[str, str | None, str, str]  # protocol, aggregation, metric, task
 DEV = "sts-b dev"
-_SAID = {"name", "description", "source", "published", "seed", "checkpoint_every"}  # what leaves a recipe what it is
+_SAID = {"name", "description", "source", "published", *FREE}  # what leaves a recipe what it is
 
 
 @dataclass(frozen=True)

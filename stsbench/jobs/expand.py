@@ -167,6 +167,7 @@ class _Expansion:
         start_from: str | None, needs: Sequence[Job],
     ) -> Job:
         from stsbench.training.recipes.methods import method_file
+        from stsbench.training.recipes.recipe import OPERATIONAL
         from stsbench.training.recipes.recipes import load_recipe
 
         shared = self.plan.defaults
@@ -187,7 +188,7 @@ class _Expansion:
         files = [file for file in (data, labelled, *(sets.get(key) for key in FILES)) if isinstance(file, str)]
         try:
             resolved = load_recipe(method, self._path(recipe), overrides, {k: v for k, v in named.items() if v is not None})
-            values = _without_later(resolved.model_dump(mode="json", exclude=_DESCRIPTIVE))
+            values = _without_later(resolved.model_dump(mode="json", exclude=_DESCRIPTIVE | OPERATIONAL))
             values["backbone"]["model"] = None if needs else values["backbone"]["model"]  # in the words, by its digest
             values = _by_digest(values, read)
             values |= method_file(resolved.method)

@@ -25,7 +25,7 @@ from stsbench.jobs.state import BESIDE, Standing, is_done, is_pruned, prune
 from stsbench.jobs.study import Sampler, Study, Trial, alone
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.methods import canonical, method_file, short_name
-from stsbench.training.recipes.recipe import Recipe, SearchSettings
+from stsbench.training.recipes.recipe import OPERATIONAL, Recipe, SearchSettings
 from stsbench.training.recipes.recipes import checked, load_recipe, resolved_yaml
 from stsbench.training.runs.report import read_log, spread, summary
 
@@ -83,7 +83,7 @@ class Sweep:
         listed = [name for key in FILES for name in _listed(self.space, key)]
         files = {name: sha256_file(path) for name in (group.data, group.labelled, *map(group.set.get, FILES), *listed)
                  if isinstance(name, str) and (path := Path(name).expanduser()).is_file()}
-        values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed"})
+        values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed", *OPERATIONAL})
         of_group = {key: value for key, value in group.model_dump(mode="json").items() if value is not None}
         options = {
             **self.defaults.model_dump(mode="json", exclude={"offline"}), **of_group, "sampler": self.sampler,

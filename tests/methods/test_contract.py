@@ -8,6 +8,7 @@ docs/how-to/adding-a-method.md is.
 from __future__ import annotations
 
 import math
+import signal
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -15,7 +16,7 @@ import howto_package
 import numpy as np
 import pytest
 from method_options import changes_of, effect
-from method_runs import RUNS, TERMS, StopAt, Stopped, make_place, on_device, recipe_of, train
+from method_runs import RUNS, TERMS, InterruptAt, StopAt, Stopped, make_place, on_device, recipe_of, train
 from pretend_device import pretend_device
 from sentence_transformers import SentenceTransformer
 from shipped_recipes import METHODS
@@ -107,9 +108,14 @@ def test_a_run_trains_every_stage_by_finite_losses(place, whole, name):
 @pytest.mark.parametrize("name", SHARED)
 def test_broken_off_in_every_stage_and_resumed_is_the_same_run(place, whole, tmp_path, name):
     recipe = recipe_of(place, name, **LONGER, **DROPOUT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt):  # between two lines of the log
+        train(recipe, tmp_path / "run", place, callback=InterruptAt(1))
+    signal.signal(signal.SIGINT, before)
+    assert list(tmp_path.glob("run/checkpoints/0-*-00000001"))
     for number in range(len(plan_of(recipe).stages)):
         with pytest.raises(Stopped):  # at the last step of the stage: what stands behind its checkpoint is done again
-            train(recipe, tmp_path / "run", place, resume=number > 0, callback=StopAt(4 if number else 3))
+            train(recipe, tmp_path / "run", place, resume=True, callback=StopAt(4 if number else 3))
     train(recipe, tmp_path / "run", place, resume=True)
     assert weights_of(tmp_path / "run") == weights_of(whole(name))
     assert log_of(tmp_path / "run") == log_of(whole(name))

@@ -103,12 +103,13 @@ def settings(model: Path, text: Path, **more):
 
 
 def train(folder: Path, values, *, method="simcse", recipe=None, seeds=None, kill=None, cache=None, **options):
-    """Train in a child process; (exit code, error line or None). kill: (name of a moment, how often it comes first)."""
+    """Train in a child process; (exit code, error line or None). kill: (name of a moment, how often it comes first), and
+    the signal, SIGKILL where none is named."""
     return _finished(_started(folder, values, method, recipe, seeds, kill, cache, options))
 
 
-def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, cache=None, **options):
-    """The same in two processes that share the work; [(exit code, error line or None)].
+def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, kill=None, cache=None, **options):
+    """The same in two processes that share the work; [(exit code, error line or None)]. kill: one of them, by its rank.
 
     They find what torchrun would tell them; the real one is in test_training_processes.
     """
@@ -118,13 +119,14 @@ def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, cac
         "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
     }
     children = [
-        _started(folder, values, method, recipe, seeds, None, cache, options, {**shared, "RANK": rank, "LOCAL_RANK": rank})
+        _started(folder, values, method, recipe, seeds, (kill or {}).get(rank), cache, options,
+                 {**shared, "RANK": rank, "LOCAL_RANK": rank})
         for rank in "01"
     ]
     processes = [child for child, _ in children]
     while running := [child for child in processes if child.exitcode is None]:
         late = not connection.wait([child.sentinel for child in running], 600)
-        if late or any(child.exitcode for child in processes):  # the other one would wait for it
+        if late or (not kill and any(child.exitcode for child in processes)):  # the other one would wait for it
             for child in running:
                 child.kill()
                 child.join()
@@ -199,6 +201,7 @@ def _child(folder, values, method, recipe, seeds, kill, environment, told, optio
     from stsbench.errors import StsbenchError
 
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what is started in the background
     if kill:
         _arm(*kill)
     try:
@@ -213,14 +216,18 @@ def _child(folder, values, method, recipe, seeds, kill, environment, told, optio
         os._exit(9)
 
 
-def _arm(moment: str, times: int) -> None:
-    """SIGKILL this process when `moment` comes for the `times`-th time: nothing of ours runs any more after it.
+def _arm(moment: str, times: int, number: int = signal.SIGKILL) -> None:
+    """A signal to this process when `moment` comes for the `times`-th time: nothing of ours runs any more after SIGKILL.
 
     The moment "poison" only makes a weight NaN.
     """
-    from stsbench.training.engine import checkpoint, loop
+    from accelerate.optimizer import AcceleratedOptimizer
+
+    from stsbench.training.engine import checkpoint, loop, selection
 
     places = {
+        "update": (AcceleratedOptimizer, "step"),
+        "scoring": (selection, "live_encoder"),
         "step": (loop.Loop, "_step"),
         "poison": (loop.Loop, "_step"),
         "checkpoint": (checkpoint, "_settle"),  # everything is written, nothing has its name yet
@@ -236,7 +243,7 @@ def _arm(moment: str, times: int) -> None:
             with torch.no_grad():
                 next(args[0].method.parameters())[:] = torch.nan
         elif len(seen) == times:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
         return real(*args, **kwargs)
 
     setattr(place, name, deadly)

@@ -37,7 +37,8 @@ class Best:
 @dataclass
 class Position:
     """Where a run stands. number, stage: of the stage; step: those done of its `steps`; log: bytes of the log that belong
-    to it; best: the best so far of what `selection.over` compares; seconds: of this stage, `seconds_before` of earlier ones.
+    to it; best: the best so far of what `selection.over` compares; seconds: of this stage, `seconds_before` of earlier ones;
+    unscored: what comes behind the step, its development score or the stage's end, is still to come.
     """
 
     number: int
@@ -49,6 +50,7 @@ class Position:
     seconds_before: float = 0.0
     steps: int = 0
     processes: int = 1
+    unscored: bool = False
     inputs: dict[str, str] = field(default_factory=dict)  # what the run reads -> sha256 (labels: names)
     files: dict[str, str] = field(default_factory=dict)  # name -> sha256
 
@@ -59,8 +61,13 @@ class Checkpoints:
     def __init__(self, folder: Path, accelerator: Accelerator) -> None:
         self.folder, self.accelerator = folder, accelerator
 
-    def save(self, position: Position, method: torch.nn.Module, optimiser: Any) -> None:
-        """Write a checkpoint of `position` beside the others, then delete what nothing needs any more."""
+    def save(
+        self, position: Position, method: torch.nn.Module, optimiser: Any, unlogged: dict[str, Any] | None = None
+    ) -> None:
+        """Write a checkpoint of `position` beside the others, then delete what nothing needs any more.
+
+        unlogged: what this process knows of the steps since the log's last line, if there are some.
+        """
         main, rank = self.accelerator.is_main_process, self.accelerator.process_index
         final = self.folder / f"{position.number}-{position.stage}-{position.step:08d}"
         building = self.folder / f".{final.name}.tmp"
@@ -70,6 +77,8 @@ class Checkpoints:
                 building.mkdir(parents=True)
             self.accelerator.wait_for_everyone()
             torch.save(_randomness(), building / f"random-{rank}.pt")
+            if unlogged:
+                torch.save(unlogged, building / f"unlogged-{rank}.pt")
             if main:
                 save_model(method, str(building / "model.safetensors"))
                 scaler = self.accelerator.scaler
@@ -113,14 +122,19 @@ class Checkpoints:
             )
         return newest
 
-    def load(self, path: Path, method: torch.nn.Module, optimiser: Any) -> None:
-        """Weights, optimiser and every generator's state as they were."""
+    def load(self, path: Path, method: torch.nn.Module, optimiser: Any) -> dict[str, Any]:
+        """Weights, optimiser and every generator's state as they were; what was `unlogged`, {} for nothing."""
         self.load_weights(path, method)
         stored = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)
         optimiser.load_state_dict(stored["optimiser"])
         if stored["scaler"] is not None and self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(stored["scaler"])
         _restore(torch.load(path / f"random-{self.accelerator.process_index}.pt", weights_only=True))
+        unlogged = path / f"unlogged-{self.accelerator.process_index}.pt"
+        if not unlogged.is_file():
+            return {}
+        steps: dict[str, Any] = torch.load(unlogged, map_location="cpu", weights_only=True)
+        return steps
 
     def adopt(self, folder: Path, best: Best) -> None:
         """Copy another run's best weights, from its checkpoints' `folder`. Raises StsbenchError where they are damaged."""
@@ -191,7 +205,7 @@ def end_of_stage(folder: Path, number: int) -> tuple[Position, Path] | None:
             position = _read(path)
         except (ValueError, TypeError, KeyError, OSError):
             continue
-        if position.step == position.steps:
+        if position.step == position.steps and not position.unscored:
             return position, path
     return None
 
@@ -207,13 +221,16 @@ def _reason(error: Exception) -> str:
 
 
 def _settle(building: Path, final: Path) -> None:
-    """Rename a finished folder to its name, in the place of an older one (whose like was written before a kill)."""
+    """Rename a finished folder to its name, in the place of an older one: of a stage's end before it was scored, say."""
     for path in building.iterdir():
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
+    old = building.with_suffix(".old.tmp")
+    shutil.rmtree(old, ignore_errors=True)
     if final.exists():
-        shutil.rmtree(final)
+        final.rename(old)
     building.rename(final)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _read(path: Path) -> Position:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 
 from stsbench.errors import StsbenchError
+from stsbench.interrupt import StopNow, StopRequest, Terminated
 from stsbench.plugins import calling
 from stsbench.training.api.batch import Batch, Term, Views
 from stsbench.training.api.checks import check_terms
@@ -41,19 +43,19 @@ class LossError(StsbenchError):
 class Loop:
     """Trains one stage of `method` by the terms of `objective` (the method itself, or training/engine/semi.py's).
 
-    wrapped: the objective as the accelerator gives it back, and so is `optimiser`.
+    wrapped: the objective as the accelerator gives it back, and so is `optimiser`; stop: asked of this process.
     """
 
     def __init__(
         self, recipe: Recipe, stage: Stage, method: Method, objective: Objective, wrapped: Any, optimiser: Any,
-        accelerator: Accelerator, *, run_log: RunLog, checkpoints: Checkpoints, selection: Selection | None,
+        accelerator: Accelerator, *, run_log: RunLog, checkpoints: Checkpoints, selection: Selection | None, stop: StopRequest,
         callback: TrainingCallback | None = None, tracked_from: int | None = None, log: Callable[[str], None] = print,
     ) -> None:
         self.recipe, self.stage, self.settings = recipe, stage, stage.settings
         self.method, self.objective, self.wrapped = method, objective, wrapped
         self.optimiser, self.accelerator = optimiser, accelerator
         self.run_log, self.checkpoints, self.selection, self.callback = run_log, checkpoints, selection, callback
-        self.log = log
+        self.log, self.stop = log, stop
         self.schedule = stage.schedule or stage.batches.steps
         self.tracked_from = tracked_from  # steps of the stages before, for trackers; None: no tracker
         self.weights = [weight for weight in method.parameters() if weight.requires_grad]
@@ -64,15 +66,19 @@ class Loop:
         self._all_skipped: int | torch.Tensor = 0
         self._skipped: int | torch.Tensor = 0
         self._since, self._rows_done = time.monotonic(), 0
+        self._began = self._saved = time.monotonic()  # the stage, without breaks; the last checkpoint
+        self._requested: torch.Tensor | None = None  # of several processes: a stop, a checkpoint, by the step before
 
-    def run(self, position: Position) -> Position:
-        """From `position` to the stage's last step; the position there. Raises LossError, with the step, for a loss or a
-        gradient that is NaN or infinite."""
-        steps, every = self.stage.batches.steps, self.recipe.selection.every
-        checkpoint_every = self.recipe.checkpoint_every or every
+    def run(self, position: Position, unlogged: Mapping[str, Any] = MappingProxyType({})) -> Position:
+        """From `position` to the stage's last step; the position there. unlogged: of its checkpoint (Checkpoints.load).
+
+        Raises LossError, with the step, for a loss or a gradient that is NaN or infinite; and what a signal raises, when a
+        checkpoint is written: behind a whole step, or at once where something is scored.
+        """
+        steps = self.stage.batches.steps
         if self.callback:
             self.callback.stage(self.stage.name, steps, position.step)
-        began = time.monotonic() - position.seconds
+        self._began = time.monotonic() - position.seconds
         if position.step == 0:
             self.run_log.write(
                 "start", stage=self.stage.name, steps=steps, examples=len(self.stage.batches.rows),
@@ -83,26 +89,85 @@ class Loop:
                 self._dev(position, candidate=False)  # the encoder before training: shown, never kept as the best
         self.wrapped.train()
         self._since, self._rows_done = time.monotonic(), 0
+        self._restore(unlogged)
+        if position.unscored:
+            self._complete(position)
         for step in range(position.step, steps):
             self._step(step)
             done = position.step = step + 1
             if self.callback:
                 self.callback.doing(done)
-            regular, last = done % every == 0, done == steps
-            save = done % checkpoint_every == 0 or last
-            if done % LOG_EVERY == 0 or regular or save:
+            scored, saved = self._scored(done), self._saved_after(done)
+            position.unscored = scored
+            if done % LOG_EVERY == 0 or scored or saved:
                 self._write(done)
-            if self.selection and (regular or last):
-                self._dev(position, candidate=regular or self.recipe.selection.at_end)
-            if last:
-                self.run_log.write("end", stage=self.stage.name, step=done)
-            if save:
-                self._check_weights(done)
-                if self.callback:
-                    self.callback.doing(done, "saving a checkpoint")
-                position.log, position.seconds = self.run_log.position(), time.monotonic() - began
-                self.checkpoints.save(position, self.method, self.optimiser)
+            stopped, due = self._requests()
+            if stopped or (due and not saved) or (done == steps and self.selection):
+                self._save(position)
+            if stopped:
+                self._stop()
+            self._complete(position)
         return position
+
+    def _scored(self, done: int) -> bool:
+        """Whether something comes behind a step: a development score, or the stage's end."""
+        return done % self.recipe.selection.every == 0 or done == self.stage.batches.steps
+
+    def _saved_after(self, done: int) -> bool:
+        """Whether a checkpoint is written behind a step, and its score, whatever the time."""
+        every = self.recipe.checkpoint_every or self.recipe.selection.every
+        return done % every == 0 or done == self.stage.batches.steps
+
+    def _complete(self, position: Position) -> None:
+        """What comes behind a step: its score, the stage's end, a checkpoint."""
+        done = position.step
+        if self.selection and position.unscored:
+            regular = done % self.recipe.selection.every == 0
+            self._dev(position, candidate=regular or self.recipe.selection.at_end)
+        position.unscored = False
+        if done == self.stage.batches.steps:
+            self.run_log.write("end", stage=self.stage.name, step=done)
+        if self._saved_after(done):
+            self._save(position)
+
+    def _save(self, position: Position) -> None:
+        self._check_weights(position.step)
+        if self.callback:
+            self.callback.doing(position.step, "saving a checkpoint")
+        position.log, position.seconds = self.run_log.position(), time.monotonic() - self._began
+        unlogged = {"steps": self._gathered, "skipped": self._skipped} if self._gathered else None
+        self.checkpoints.save(position, self.method, self.optimiser, unlogged)
+        self._saved, self._requested = time.monotonic(), None
+
+    def _restore(self, unlogged: Mapping[str, Any]) -> None:
+        """Steps since the log's last line, as they were when the checkpoint was written."""
+        device = self.accelerator.device
+        self._gathered = [
+            (step, {name: value.to(device) for name, value in terms.items()}, loss.to(device), norm.to(device))
+            for step, terms, loss, norm in unlogged.get("steps", ())
+        ]
+        self._skipped = unlogged.get("skipped", 0)
+        if isinstance(self._skipped, torch.Tensor):
+            self._skipped = self._skipped.to(device)
+
+    def _requests(self) -> tuple[bool, bool]:
+        """Whether the processes stop here; whether the time has come for a checkpoint. Of several all have to know the same,
+        and what was asked a step ago is known without waiting for the device."""
+        minutes = self.recipe.checkpoint_minutes
+        due = minutes is not None and time.monotonic() - self._saved >= 60 * minutes
+        asked = self.stop.asked is not None
+        if self.accelerator.num_processes == 1:
+            return asked, due
+        device, before = self.accelerator.device, self._requested
+        flags = [torch.full((), float(flag), device=device) for flag in (asked, due and self.accelerator.is_main_process)]
+        self._requested = self.accelerator.reduce(torch.stack(flags), "sum")
+        return (False, False) if before is None else (bool(before[0]), bool(before[1]))
+
+    def _stop(self) -> None:
+        """Let the signal act that was held back; of several processes all end, whichever was sent it."""
+        self.stop.deliver()
+        if self.accelerator.num_processes > 1:
+            raise Terminated
 
     def _best_before(self, position: Position) -> dict[str, Any]:
         """For the log's start of a stage: the best of the stages before, where theirs count too."""
@@ -286,13 +351,24 @@ class Loop:
         value, numbers = math.nan, dict[str, Any]()
         if self.callback:
             self.callback.doing(position.step, f"scoring {selection.name}")
+        stopped = False
         if self.accelerator.is_main_process:
-            value, more = selection(self.method, trained=position.step > 0 or position.number > 0)
-            numbers = {**more, **diagnosed(self.method)}
+            try:
+                with self.stop.at_once():
+                    value, more = selection(self.method, trained=position.step > 0 or position.number > 0)
+                    numbers = {**more, **diagnosed(self.method)}
+            except StopNow:
+                stopped = True
         if self.accelerator.num_processes > 1:
             from accelerate.utils import broadcast
 
-            value = float(broadcast(torch.tensor(value, dtype=torch.float64, device=self.accelerator.device)))
+            both = torch.tensor([value, float(stopped)], dtype=torch.float64, device=self.accelerator.device)
+            value, stopped = broadcast(both).tolist()
+        if stopped:
+            if 0 < position.step < self.stage.batches.steps:  # at the end there is one already
+                self._save(position)
+            self._stop()
+            return self._dev(position, candidate)
         # one that is undefined, NaN, is below every other
         best = candidate and (position.best is None or value > position.best.score) and math.isfinite(value)
         if best:

@@ -61,7 +61,9 @@ from stsbench.training.recipes.sections import (
 from stsbench.training.recipes.wrappers import GuideSettings, MatryoshkaSettings
 
 OWN = ("name", "description", "source", "published")  # said of one recipe: what extends it has other values
-FREE = {"seed", "checkpoint_every"}  # changing one leaves a recipe what it was; so does another folder of data.file
+OPERATIONAL = {"checkpoint_minutes"}  # changes nothing in what is trained, and is in no digest
+# changing one leaves a recipe what it was; so does another folder of data.file
+FREE = {"seed", "checkpoint_every", *OPERATIONAL}
 # What `_noted` writes, in a source's note and in the description.
 _NOTE = re.compile(r"(?:^| )Changed from (.+?): ([^:]+)\.$")
 _DESCRIPTION = re.compile(r"(.+?) with other ([^ ]+(?:, [^ ]+)*)")
@@ -89,6 +91,7 @@ class Recipe(Section):
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     seed: int = Field(default=42, ge=0, le=2**32 - 1)
     checkpoint_every: int | None = Field(default=None, ge=1)  # steps; null: at every dev evaluation
+    checkpoint_minutes: float | None = Field(default=10, gt=0)  # also so long after the last one; null: by steps alone
     search: SearchSettings | None = None  # of a recipe that `stsbench sweep` wrote
 
     @model_validator(mode="after")

@@ -27,7 +27,7 @@ from stsbench.training.engine.stage import Stage
 from stsbench.training.export.export import export_model
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import short_name
-from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.recipe import OPERATIONAL, Recipe
 from stsbench.training.recipes.recipes import stored_recipe
 from stsbench.training.recipes.sections import LABELLED_PAIRS
 from stsbench.training.rows.overlap import not_looked_for
@@ -197,7 +197,8 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
     files, and what is as it was before it had a name (_LATER); subset: the seed of sampled rows, where rows
     are sampled; semi, search: as in the recipe, if it has them.
     """
-    values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed", "search"})
+    unsaid = {"name", "description", "source", "published", "seed", "search", *OPERATIONAL}
+    values = recipe.model_dump(mode="json", exclude=unsaid)
     sampled = [part for part in (recipe.labelled, recipe.data) if part and (part.share < 1 or part.sample is not None)]
     known = {item.id for item in entries("senteval")}  # names of sets, not of files: stsb/train is not sick-r/train
     settings = {

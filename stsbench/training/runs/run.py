@@ -12,6 +12,7 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import plan
 from stsbench.files import atomic_write
+from stsbench.interrupt import StopRequest
 from stsbench.plugins import calling
 from stsbench.training.api.checks import check_rates
 from stsbench.training.engine.callbacks import TrainingCallback
@@ -92,11 +93,12 @@ def _train_stages(run: PreparedRun, callback: TrainingCallback | None) -> Positi
         if run.warm_start:
             position.best = _take_over(run, run.warm_start)
         before = sum(stage.batches.steps for stage in run.stages if stage.number < position.number)
-        for stage in [stage for stage in run.stages if stage.number >= position.number]:
-            if stage.number != position.number:
-                position = _next_position(run, stage, position)
-            position = _train_stage(run, stage, position, run_log, callback, before)
-            before += stage.batches.steps
+        with StopRequest().held() as stop:
+            for stage in [stage for stage in run.stages if stage.number >= position.number]:
+                if stage.number != position.number:
+                    position = _next_position(run, stage, position)
+                position = _train_stage(run, stage, position, run_log, callback, before, stop)
+                before += stage.batches.steps
     finally:
         run_log.close()
         if options.trackers:
@@ -105,7 +107,8 @@ def _train_stages(run: PreparedRun, callback: TrainingCallback | None) -> Positi
 
 
 def _train_stage(
-    run: PreparedRun, stage: Stage, position: Position, run_log: RunLog, callback: TrainingCallback | None, before: int
+    run: PreparedRun, stage: Stage, position: Position, run_log: RunLog, callback: TrainingCallback | None, before: int,
+    stop: StopRequest,
 ) -> Position:
     """One stage, from `position` to its end. before: steps of the stages before it."""
     method, objective, accelerator = run.method, run.objective, run.accelerator
@@ -114,16 +117,17 @@ def _train_stage(
     calling(type(method), "start_stage", lambda: objective.start_stage(stage.name))
     optimiser = make_optimiser(method, stage.settings, check_rates(method))
     wrapped, prepared = accelerator.prepare(objective, optimiser)
+    unlogged: dict[str, Any] = {}
     if run.resumed and run.resumed[0].number == stage.number:
-        run.checkpoints.load(run.resumed[1], method, prepared)
+        unlogged = run.checkpoints.load(run.resumed[1], method, prepared)
         run.log(f"resumed at step {position.step} of {stage.batches.steps}, stage {stage.name}")
     _announce(run, stage)
     loop = Loop(
         run.recipe, stage, method, objective, wrapped, prepared, accelerator, run_log=run_log, checkpoints=run.checkpoints,
         selection=run.selections.get(stage.name), callback=callback, tracked_from=before if run.options.trackers else None,
-        log=run.log,
+        log=run.log, stop=stop,
     )
-    position = loop.run(position)
+    position = loop.run(position, unlogged)
     accelerator.unwrap_model(wrapped, keep_fp32_wrapper=False)
     accelerator.free_memory()
     return position

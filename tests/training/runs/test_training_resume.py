@@ -5,14 +5,17 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 import tiny_models
 import training_runs
-from training_runs import log_of, train, weights_of
+from training_runs import log_of, train, train_ranks, weights_of
 
 import stsbench
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.runs.finish import trained_as
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,64 @@ def test_killed_and_resumed_is_the_same_run(whole, tmp_path, kill):
     for key in ("best", "before", "after", "stages", "exported", "data", "dev_data"):
         assert mine[key] == theirs[key]
     assert not list(run.glob("checkpoints/.*"))
+
+
+@pytest.mark.parametrize(
+    ("kill", "position"),
+    [
+        (("update", 7, signal.SIGINT), (7, False)),  # the step comes to its end, between two lines of the log
+        (("update", 11, signal.SIGTERM), (11, False)), (("update", 8, signal.SIGTERM), (8, True)),
+        (("update", 12, signal.SIGINT), (12, True)),
+        (("scoring", 3, signal.SIGINT), (8, True)),  # at once: the score is begun again
+        (("checkpoint", 3, signal.SIGTERM), (7, False)),  # what is being written, of step 6, is whole
+        (("scoring", 4, signal.SIGKILL), (12, True)),  # the last score: there is a checkpoint before it
+    ],
+)
+def test_stopped_and_resumed_is_the_same_run(whole, tmp_path, kill, position):
+    """A signal that may be handled ends the run behind a whole step, with a checkpoint of it."""
+    folder, values, cache = whole
+    run = tmp_path / "run"
+    code, said = train(run, values, kill=kill, cache=cache)
+    assert code == (9 if kill[2] == signal.SIGINT else -kill[2])
+    assert kill[2] != signal.SIGINT or said.rstrip().endswith("KeyboardInterrupt")
+    newest = json.loads((sorted(run.glob("checkpoints/[0-9]*"))[-1] / "position.json").read_text())
+    assert (newest["step"], newest["unscored"]) == position and not (run / "train.json").exists()
+    assert train(run, values, resume=True, cache=cache) == (0, None)
+    assert log_of(run) == log_of(folder) and weights_of(run) == weights_of(folder)
+    mine, theirs = (json.loads((each / "train.json").read_text()) for each in (run, folder))
+    assert all(mine[key] == theirs[key] for key in mine.keys() - {"seconds", "provenance"})
+
+
+@pytest.mark.parametrize("kill", [{"1": ("update", 5, signal.SIGTERM)}, {"0": ("scoring", 2, signal.SIGTERM)}])
+def test_of_two_processes_both_stop_at_one_step(whole, tmp_path, kill):
+    """Whichever was sent the signal."""
+    _, values, cache = whole
+    values = {**values, "training.max_steps": 8}
+    assert train_ranks(tmp_path / "both", values, cache=cache) == [(0, None)] * 2
+    run = tmp_path / "run"
+    ended = train_ranks(run, values, kill=kill, cache=cache)
+    assert ended[int(*kill)] == (-15, None)
+    assert {code: said.rstrip().endswith("Terminated") for code, said in ended if said} == {9: True}
+    newest = json.loads((sorted(run.glob("checkpoints/[0-9]*"))[-1] / "position.json").read_text())
+    assert (newest["step"], newest["unscored"]) in ((6, False), (4, True))
+    assert train_ranks(run, values, resume=True, cache=cache) == [(0, None)] * 2
+    assert log_of(run) == log_of(tmp_path / "both") and weights_of(run) == weights_of(tmp_path / "both")
+
+
+def test_a_checkpoint_comes_every_so_many_minutes(whole, tmp_path):
+    """They change nothing in the log and the weights, and not the recipe's digest."""
+    folder, values, cache = whole
+    run, values = tmp_path / "run", {**values, "checkpoint_every": 100, "checkpoint_minutes": 1e-9}
+    seldom = {**values, "checkpoint_minutes": None}
+    assert train(tmp_path / "seldom", seldom, kill=("step", 8), cache=cache) == (-9, None)
+    assert not list(tmp_path.glob("seldom/checkpoints/[0-9]*"))
+    assert train(run, values, kill=("step", 8), cache=cache) == (-9, None)
+    assert [path.name for path in sorted(run.glob("checkpoints/[0-9]*"))] == ["0-main-00000006", "0-main-00000007"]
+    assert train(run, values, resume=True, cache=cache) == (0, None)
+    assert train(tmp_path / "seldom", seldom, resume=True, cache=cache) == (0, None)
+    assert log_of(run) == log_of(tmp_path / "seldom") and weights_of(run) == weights_of(folder)
+    recipe = load_recipe("simcse")
+    assert trained_as(recipe) == trained_as(recipe.with_settings({"checkpoint_minutes": 1.5}))
 
 
 def test_the_log_of_a_whole_run(whole):
