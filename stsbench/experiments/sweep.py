@@ -131,5 +131,6 @@ def sweep(
         results = sweeping(search, pool, storage, ["stsbench.sweep", words.method], log, working)
     for result in results:
         if result.trial.state == "fail":
-            log(f"warning: failed: trial {result.trial.number}; see the logs in {folder}")
+            why = f": {result.reason}" if result.reason else ""
+            log(f"warning: failed: trial {result.trial.number}{why}; see the logs in {folder}")
     return Trials(folder, words.method, results)

@@ -21,7 +21,7 @@ from stsbench.evaluation.protocol import load_protocol
 from stsbench.files import atomic_write, sha256_file
 from stsbench.jobs.job import Job
 from stsbench.jobs.plan_file import Defaults
-from stsbench.jobs.state import BESIDE
+from stsbench.jobs.state import BESIDE, alone
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.recipe import DataSettings
 from stsbench.training.recipes.sections import AVG_STS, AVG_STS_SETS, LABELLED_PAIRS, OWN_PAIRS
@@ -35,15 +35,16 @@ def check_read(output: Path, now: Mapping[str, str], used: Collection[str] | Non
     """Keep what is read `now`, by name. Raises StsbenchError for a name that results are made of, and that was something
     else then. used: the names that results in `output` are made of, None: all."""
     path = output / BESIDE / READ
-    before = read_json_object(path) if path.is_file() else {}
-    for name, digest in now.items():
-        if name in before and before[name] != digest and (used is None or name in used):
-            raise StsbenchError(
-                f"{name} is not what it was when jobs in {output} read it: put it back, or choose another --output"
-            )
-    if {**before, **now} != before:
-        with atomic_write(path) as stream:
-            stream.write(json.dumps({**before, **now}, indent=1) + "\n")
+    with alone(output):
+        before = read_json_object(path) if path.is_file() else {}
+        for name, digest in now.items():
+            if name in before and before[name] != digest and (used is None or name in used):
+                raise StsbenchError(
+                    f"{name} is not what it was when jobs in {output} read it: put it back, or choose another --output"
+                )
+        if {**before, **now} != before:
+            with atomic_write(path) as stream:
+                stream.write(json.dumps({**before, **now}, indent=1) + "\n")
 
 
 def check_jobs(jobs: Sequence[Job], output: Path, defaults: Defaults) -> None:

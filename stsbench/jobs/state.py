@@ -88,6 +88,15 @@ def _measured(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
+def alone(output: Path) -> Iterator[None]:
+    """One process at a time decides what a folder's search is, what is tried next, and what jobs read there."""
+    (output / BESIDE).mkdir(parents=True, exist_ok=True)
+    with (output / BESIDE / "study.lock").open("a") as stream:
+        lock_file(stream.fileno(), wait=True)
+        yield
+
+
+@contextmanager
 def job_lock(output: Path, job: Job) -> Iterator[int | None]:
     """Lock a job against all other workers, of other machines, too; None where another one has it, else the lock's file.
 

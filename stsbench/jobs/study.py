@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -14,16 +14,17 @@ from typing import Any, Literal
 from stsbench.errors import StsbenchError
 from stsbench.files import lock_file
 from stsbench.jobs.space import Range, Space, Value
-from stsbench.jobs.state import BESIDE
+from stsbench.jobs.state import BESIDE, alone
 from stsbench.parsing import parse_json
 
 Sampler = Literal["grid", "random", "tpe"]
+UNSCORED = "unscored"  # among the facts of a failed trial: it was trained, and has no development score
 
 
 @dataclass(frozen=True)
 class Trial:
     """One choice of values. state: as optuna names it; score: mean over seeds, None unless it is complete; facts: what the
-    storage knows of a complete one beside it (`sweep.py` says what)."""
+    storage knows beside it of one that has ended (`sweep.py` says what)."""
 
     number: int
     values: dict[str, Value]
@@ -64,9 +65,11 @@ class Study:
                     pruner=optuna.pruners.MedianPruner(n_startup_trials=4) if prune else optuna.pruners.NopPruner(),
                 )
                 before = self._study.get_trials(deepcopy=False)
-                kind = optuna.samplers.TPESampler if sampler == "tpe" else optuna.samplers.RandomSampler
-                self._study.sampler = kind(seed=seed + len(before))  # not the same draws again after a restart
-                self._failed = {trial.number for trial in before if trial.state.name == "FAIL"}  # points to be tried again
+                self._kind = optuna.samplers.TPESampler if sampler == "tpe" else optuna.samplers.RandomSampler
+                self._seed = seed
+                # points of a grid that are tried again: of one without a score the training was fine, and would be so again
+                self._failed = {trial.number for trial in before
+                                if trial.state.name == "FAIL" and not trial.user_attrs.get(UNSCORED)}
         except Exception as error:
             if isinstance(error, StsbenchError):
                 raise
@@ -100,7 +103,7 @@ class Study:
         return self._prune and bool(self._live(trial).should_prune())
 
     def tell(self, trial: Trial, score: float | None, pruned: bool = False, facts: Mapping[str, Any] | None = None) -> None:
-        """A trial has ended: with its score, and facts to keep with it; given up; or without any, as a training failed."""
+        """A trial has ended: with its score; given up; or without any, as a training failed. facts: to keep with it."""
         states = self._optuna.trial.TrialState
         state = states.PRUNED if pruned else states.FAIL if score is None else states.COMPLETE
         live = self._live(trial)
@@ -140,6 +143,8 @@ class Study:
         return point is not None
 
     def _suggested(self, trial: Any) -> Trial:
+        # by its number, which the storage gives once: workers that opened the study together draw different values
+        self._study.sampler = self._kind(seed=self._seed + trial.number)
         values: dict[str, Value] = {}
         for key, among in self.space.space.items():
             if not isinstance(among, Range):
@@ -158,15 +163,6 @@ class Study:
             return False
         self._locks[number] = stack
         return True
-
-
-@contextmanager
-def alone(output: Path) -> Iterator[None]:
-    """One process at a time decides what a folder's search is, and what is tried next."""
-    (output / BESIDE).mkdir(parents=True, exist_ok=True)
-    with (output / BESIDE / "study.lock").open("a") as stream:
-        lock_file(stream.fileno(), wait=True)
-        yield
 
 
 def _as_text(values: Mapping[str, Value]) -> str:

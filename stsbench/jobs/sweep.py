@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.config import flatten, parse_yaml, shown
-from stsbench.errors import StsbenchError
+from stsbench.errors import StsbenchError, one_line
 from stsbench.files import atomic_write, sha256_file
 from stsbench.jobs.content import check_read, dev_digests, digests
 from stsbench.jobs.expand import FILES, MOST_JOBS, as_text, expand
@@ -21,8 +21,8 @@ from stsbench.jobs.plan_file import Defaults, Plan, TrainGroup
 from stsbench.jobs.pool import Pool
 from stsbench.jobs.schedule import run_jobs
 from stsbench.jobs.space import Space
-from stsbench.jobs.state import BESIDE, Standing, is_done, is_pruned, prune
-from stsbench.jobs.study import Sampler, Study, Trial, alone
+from stsbench.jobs.state import BESIDE, Standing, alone, is_done, is_pruned, prune
+from stsbench.jobs.study import UNSCORED, Sampler, Study, Trial
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.methods import canonical, method_file, short_name
 from stsbench.training.recipes.recipe import OPERATIONAL, Recipe, SearchSettings
@@ -121,6 +121,11 @@ class TrialResult:
     scores: dict[int, float] = field(default_factory=dict)
     by: str = ""
 
+    @property
+    def reason(self) -> str:
+        """Why it failed; "" for one that did not."""
+        return str(self.trial.facts.get("reason", ""))
+
 
 def sweep(
     search: Sweep, pool: Pool, storage: str | None, command: Sequence[str], log: Callable[[str], None],
@@ -136,16 +141,17 @@ def sweep(
     check_selection(search)
     read = search.read()
     _claim(search)
-    with alone(search.output):
-        check_read(search.output, read)
+    check_read(search.output, read)
     study = Study(search.name, search.space, search.sampler, search.trials, search.output, storage=storage,
                   seed=search.seeds[0], prune=search.prune, log=log)
     feed = _Feed(search, study, log, working)
     run_jobs([], pool, search.output, log, feed)
-    results = sorted(_results(search, study), key=_rank)
-    _write(search, results, command)
+    with alone(search.output):  # who writes last has seen what others wrote before
+        results = sorted(_results(search, study), key=_rank)
+        _write(search, results, command)
     if not any(result.trial.score is not None for result in results):
-        why = f": {feed.reason}" if feed.reason else ""
+        reasons = [feed.reason, *(result.reason for result in results)]
+        why = next((f": {reason}" for reason in reasons if reason), "")
         raise StsbenchError(f"no trial is complete; the last failed{why}; see the logs in {search.output / BESIDE}")
     if feed.failures >= feed.most_failures:
         log(f"stopped: {feed.failures} trials in a row failed, the last: {feed.reason}; the same command goes on")
@@ -232,8 +238,9 @@ class _Feed:
     def ended(self, job: Job, standing: Standing) -> None:
         for trial, jobs in self.jobs.values() if self.search.prune else ():
             if jobs[0].id == job.id and standing.where == "done":
-                for point in self._curve(trial, job):  # what was not seen while it ran: others are compared with it
-                    self._bad(trial, *point)
+                with suppress(OSError, StsbenchError):  # a damaged log: others are compared with what was seen of it
+                    for point in self._curve(trial, job):  # what was not seen while it ran: others are compared with it
+                        self._bad(trial, *point)
         self.standing[job.id] = standing
         self._tell()
 
@@ -249,7 +256,9 @@ class _Feed:
             running = self.standing[jobs[0].id] is None and not is_pruned(jobs[0], self.search.output)
             if not running:
                 continue
-            new = any(self._bad(trial, *point) for point in self._curve(trial, jobs[0]))
+            new = False
+            with suppress(OSError, StsbenchError):  # a log that is being replaced is read at the next look
+                new = any(self._bad(trial, *point) for point in self._curve(trial, jobs[0]))
             if new or (trial.number in self.reported and self.study.falls_behind(trial)):
                 self.log(f"trial {trial.number}: given up after step {self.reported[trial.number]}")
                 unfinished = [job for job in jobs if not is_done(job, self.search.output)]
@@ -293,19 +302,29 @@ class _Feed:
                 continue
             del self.jobs[number]
             where = {end.where for end in ends if end}
-            score, facts = None, {}
-            if all(end == "done" for end in where):
-                scores, by = _scores(self.search, jobs)
-                score = spread(scores)["mean"]
-                recipe = (jobs[0].folder(self.search.output) / "recipe.yaml").read_text("utf-8")
-                facts = {"scores": {str(seed): value for seed, value in scores.items()}, "by": by, "recipe": recipe}
-            self.study.tell(trial, score, pruned="pruned" in where, facts=facts)
             failed = [end.detail for end in ends if end and end.where not in ("done", "pruned")]
+            score, facts = None, dict[str, Any]()
+            if all(end == "done" for end in where):
+                try:
+                    score, facts = _facts(self.search, jobs)
+                except (StsbenchError, OSError) as error:  # of this trial: the others have scores, or will have
+                    failed, facts = [one_line(error)], {UNSCORED: True}
+            if failed:
+                facts["reason"] = failed[-1]
+            self.study.tell(trial, score, pruned="pruned" in where, facts=facts)
             self.failures = self.failures + 1 if failed else 0
             self.reason = failed[-1] if failed else self.reason
             values = ", ".join(f"{key} {value}" for key, value in trial.values.items())
             what = f"{score:.2f}" if score is not None else "given up" if "pruned" in where else "failed"
-            self.log(f"trial {number} ({values}): {what}")
+            self.log(f"trial {number} ({values}): {what}{f', {failed[-1]}' if UNSCORED in facts else ''}")
+
+
+def _facts(search: Sweep, jobs: Sequence[Job]) -> tuple[float, dict[str, Any]]:
+    """The score of a trial whose trainings are done, and what the storage keeps with it. Raises StsbenchError for none."""
+    scores, by = _scores(search, jobs)
+    recipe = (jobs[0].folder(search.output) / "recipe.yaml").read_text("utf-8")
+    facts = {"scores": {str(seed): value for seed, value in scores.items()}, "by": by, "recipe": recipe}
+    return spread(scores)["mean"], facts
 
 
 def _scores(search: Sweep, jobs: Sequence[Job]) -> tuple[dict[int, float], str]:
@@ -321,7 +340,13 @@ def _scores(search: Sweep, jobs: Sequence[Job]) -> tuple[dict[int, float], str]:
 
 
 def _results(search: Sweep, study: Study) -> Iterator[TrialResult]:
-    for trial in study.trials():
+    """Every trial; of a point of a grid that was tried again the last try alone, as it is one of so many points."""
+    trials = study.trials()
+    if search.sampler == "grid":
+        last = {json.dumps(trial.values, sort_keys=True): trial.number for trial in trials}
+        trials = [trial for trial in trials
+                  if trial.state != "fail" or last[json.dumps(trial.values, sort_keys=True)] == trial.number]
+    for trial in trials:
         if trial.score is None or set(trial.values) != set(search.space.space):
             yield TrialResult(trial, ())
             continue
@@ -338,7 +363,8 @@ def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]
     """The table of trials, the best's recipe, and in run folders what they were chosen among."""
     rows = [
         {"number": result.trial.number, "state": result.trial.state, "values": result.trial.values,
-         "score": result.trial.score, "seeds": result.scores, "runs": [job.id for job in result.jobs]}
+         "score": result.trial.score, "seeds": result.scores, "runs": [job.id for job in result.jobs],
+         **({"reason": result.reason} if result.reason else {})}
         for result in results
     ]
     by = next((result.by for result in results if result.by), "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -20,8 +21,8 @@ from stsbench.jobs import schedule
 from stsbench.jobs.plan_file import Defaults, TrainGroup
 from stsbench.jobs.pool import LocalPool
 from stsbench.jobs.search import search_of
-from stsbench.jobs.space import read_space, space_of_grid
-from stsbench.jobs.study import Trial
+from stsbench.jobs.space import Space, read_space, space_of_grid
+from stsbench.jobs.study import Study, Trial
 from stsbench.jobs.sweep import Sweep, _Feed, check_selection, sweep
 from stsbench.training.recipes.recipes import find_recipe
 from stsbench.training.runs.finish import stored_facts, trained_as
@@ -157,8 +158,51 @@ def test_a_trial_whose_training_fails_is_tried_again(here, start):
     chosen = replace(chosen, group=chosen.group.model_copy(update={"backbone": None}))
     _, results = run(chosen, start)
     assert [each.trial.state for each in results] == ["complete", "fail"]
-    again, results = run(chosen, start)
-    assert len(again) == 1 and [each.trial.state for each in results] == ["complete", "fail", "fail"]
+    for _ in range(2):
+        again, results = run(chosen, start)
+        assert len(again) == 1 and [each.trial.state for each in results] == ["complete", "fail"]
+        assert find_recipe("simcse", "out/best.yaml")[0].search.trials == 2  # points of the grid, and not tries
+    assert "nobody/nothing" in results[1].reason
+
+
+def test_a_trial_without_a_score_costs_no_other_one_and_is_not_tried_again(here, start):
+    """Rows that are few batches end before the first score; other trials have theirs, and the same call changes nothing."""
+    chosen = search(space_of_grid(["selection.every=1,9"]), **{"selection.at_end": False})
+    for sampler in ("grid", "random"):
+        shutil.rmtree("out", ignore_errors=True)
+        more = {"trials": None if sampler == "grid" else 6, "sampler": sampler}
+        started, results = run(replace(chosen, **more), start)
+        states = [each.trial.state for each in results]
+        assert set(states) == {"complete", "fail"} and len(states) == (more["trials"] or 2) and len(started) == 2
+        rows = json.loads(Path("out/trials.json").read_text("utf-8"))["trials"]
+        assert [row["score"] is None for row in rows] == [state == "fail" for state in states]
+        assert all("has no development score" in row["reason"] for row in rows if row["state"] == "fail")
+        written = {path: path.read_bytes() for path in (Path("out/best.yaml"), Path("out/trials.json"))}
+        assert run(replace(chosen, **more), start) == ([], results)
+        assert written == {path: path.read_bytes() for path in (Path("out/best.yaml"), Path("out/trials.json"))}
+    shutil.rmtree("out")
+    chosen = search(space_of_grid(["selection.every=8,9"]))
+    with pytest.raises(StsbenchError, match="no trial is complete; the last failed: seed 1 .* has no development score"):
+        run(chosen, start)
+    assert len(json.loads(Path("out/trials.json").read_text("utf-8"))["trials"]) == 2
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+@pytest.mark.parametrize("storage", [None, "sqlite:///study.db"])
+def test_workers_that_open_a_study_together_draw_what_one_draws(tmp_path, monkeypatch, sampler, storage):
+    monkeypatch.chdir(tmp_path)
+    ranges = {"training.learning_rate": {"low": 1e-6, "high": 1e-4, "log": True}, "training.batch_size": {"low": 2, "high": 99}}
+    space = Space.model_validate({"space": ranges})
+
+    def drawn(workers, folder):
+        url = storage and storage.replace("study", folder)
+        studies = [Study("s", space, sampler, 12, Path(folder), storage=url, seed=7, prune=False) for _ in range(workers)]
+        trials = [trial for _ in range(12 // workers) for study in studies for trial in study.ask(1)]
+        return {trial.number: trial.values for trial in trials}
+
+    alone = drawn(1, "one")
+    assert len({values["training.learning_rate"] for values in alone.values()}) == 12
+    assert drawn(4, "four") == alone
 
 
 def test_trials_without_a_score_are_refused_before_the_first(here):

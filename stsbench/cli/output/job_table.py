@@ -46,5 +46,6 @@ def print_trials(results: Sequence[TrialResult]) -> None:
         over = spread(result.scores) if result.scores else None
         score, sd = (f"{over['mean']:.2f}", shown_sd(over, 2)) if over else ("-", "-")
         values = [plain(str(result.trial.values.get(key, ""))) for key in keys]
-        table.add_row(str(result.trial.number), *values, score, sd, str(len(result.scores)), result.trial.state)
+        state = plain(": ".join(filter(None, (result.trial.state, result.reason))))
+        table.add_row(str(result.trial.number), *values, score, sd, str(len(result.scores)), state)
     console_of().print(table)
