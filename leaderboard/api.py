@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stsbench.errors import StsbenchError, UsageError, warning_log
+from stsbench.files import one_at_a_time
 from stsbench.leaderboard.imports.mteb import Import, import_results
 from stsbench.leaderboard.imports.mteb_table import import_table
 from stsbench.leaderboard.ranks import results
@@ -250,7 +251,9 @@ def index(records: Folder, *, board: Folder | None = None) -> Index:
     Traceback (most recent call last):
     stsbench.errors.StsbenchError: --records runs: there is no such folder
     """
-    return write_index(find_board(_path(board)), str(records))
+    folder = find_board(_path(board))
+    with one_at_a_time(folder):  # `add` writes runs, and then the index
+        return write_index(folder, str(records))
 
 
 def import_mteb(

@@ -50,9 +50,10 @@ def presets() -> dict[str, dict[str, Any]]:
 
 
 def plan(
-    protocols: Sequence[str], tasks: Sequence[str] | None, settings: Settings
+    protocols: Sequence[str], tasks: Sequence[str] | None, settings: Settings, absent: bool = False
 ) -> tuple[list[Planned], dict[str, str]]:
-    """The protocols to run, and those left out with the reason. `settings` override a preset's and a variant's.
+    """The protocols to run, and those left out with the reason. `settings` override a preset's and a variant's. absent: a
+    user's file or folder need not be there.
 
     Raises StsbenchError, with a suggestion, for an unknown protocol, variant, task or setting.
     """
@@ -62,7 +63,9 @@ def plan(
     papers = presets()
     left_out: dict[str, str] = {}
     for name in protocols:
-        for number, part in enumerate(_parts(name, settings, left_out)):
+        own = user_protocol(name, settings) if absent else None
+        named = [Planned(name, own, own.tasks())] if own is not None else _parts(name, settings, left_out)
+        for number, part in enumerate(named):
             parts[f"{name}#{number}" if name in papers else part.label] = part
     _all_used(settings, [part.protocol for part in parts.values()])
     _check_names(parts.values())
@@ -140,17 +143,26 @@ def protocol_of(name: str, settings: Settings) -> Protocol:
     return _built(name, kind, kind.variant(word) if colon else {}, settings)
 
 
-def names_path(name: str) -> bool:
-    """Whether `name` is a protocol with a user's file or folder behind the colon, which may not be there yet."""
+def user_protocol(name: str, settings: Settings) -> Protocol | None:
+    """The protocol `name` with a user's file or folder behind the colon, which need not be there; None for any other."""
     base, _, word = name.partition(":")
     kind = load_protocol(base) if word and base in names(GROUP) else None
     form, _, path = word.partition(":")
+    of_form: Mapping[str, Any] = {}
     if kind is not None and path and form in kind.variants:
-        word = path
+        word, of_form = path, kind.variants[form]
     if kind is None or not kind.path_setting or word in kind.variants:
-        return False
+        return None
     # sts:maen is a slip, not a file
-    return kind.path_setting == "folder" or bool(Path(word).suffix) or kind.reads_hub(word) or Path(word).is_dir()
+    if kind.path_setting == "folder" or Path(word).suffix or kind.reads_hub(word) or Path(word).is_dir():
+        there = kind.variant(".")  # what goes with any path, as of one that is there
+        return _built(name, kind, {**of_form, **there, kind.path_setting: word}, settings)
+    return None
+
+
+def names_path(name: str) -> bool:
+    """Whether `name` is a protocol with a user's file or folder behind the colon, which may not be there yet."""
+    return user_protocol(name, {}) is not None
 
 
 def pick_tasks(known: Mapping[str, str], wanted: Sequence[str] | None, owner: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import DataError, StsbenchError
-from stsbench.evaluation.plan import names_path
+from stsbench.evaluation.plan import user_protocol
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.files import atomic_write, sha256_file
 from stsbench.jobs.job import Job
@@ -63,7 +63,8 @@ def _tested(job: Job) -> Iterator[str]:
     """Files and folders that an evaluation names: its model, its pairs, its corpora."""
     if job.kind == "eval":
         model = job.words[job.words.index("--model") + 1]
-        yield from (model, *(name.partition(":")[2] for name in job.protocols if names_path(name)))
+        own = (user_protocol(name, {}) for name in job.protocols)
+        yield from (model, *(str(protocol.user_path) for protocol in own if protocol is not None))
 
 
 def digests(

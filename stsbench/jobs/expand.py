@@ -218,7 +218,7 @@ class _Expansion:
 
     def _evaluations(self, name: str, group: EvalGroup) -> Iterable[Job]:
         shared = self.plan.defaults
-        self._check_protocols(name, group)
+        settings = self._measured_settings(name, group)
         options = group.model_dump(exclude={"model", "protocols", "set", "device", "entry"})
         for model in group.model:
             tested = self._referred(f"eval.{name}.model", model) if model.startswith(JOB) else [None]
@@ -235,21 +235,21 @@ class _Expansion:
                 yield Job(
                     label, name, "eval", tuple(words), job_digest(words, None, {need.id: need.digest for need in needs}),
                     tuple(need.id for need in needs), (), job.seed if job else None, _split(protocols), group.tasks,
-                    group.text or "senteval",
+                    settings, group.text or "senteval",
                 )
 
-    def _check_protocols(self, name: str, group: EvalGroup) -> None:
-        """StsbenchError for a protocol or task that there is not: `eval` would find out after the training it waits for."""
-        from stsbench.evaluation.plan import names_path, plan
+    def _measured_settings(self, name: str, group: EvalGroup) -> dict[str, dict[str, Any]]:
+        """The group's settings of protocols. StsbenchError for a protocol, task or setting that there is not: `eval` would
+        find out after the training it waits for."""
+        from stsbench.evaluation.plan import named_settings, plan
 
-        for protocols in group.protocols:
-            # a user's folder or file may still be made
-            built_in = [protocol for protocol in _split(protocols) if not names_path(protocol)]
-            try:
-                if built_in:
-                    plan(built_in, group.tasks if built_in == list(_split(protocols)) else None, {})
-            except StsbenchError as error:
-                raise StsbenchError(f"{self.where}: eval.{name}: {error}") from error
+        try:
+            settings = named_settings(group.set, {} if group.columns is None else {"columns": group.columns})
+            for protocols in group.protocols:
+                plan(_split(protocols), group.tasks, settings, absent=True)  # a user's folder or file may still be made
+        except StsbenchError as error:
+            raise StsbenchError(f"{self.where}: eval.{name}: {error}") from error
+        return settings
 
     def _everywhere(self) -> dict[str, Any]:
         shared = self.plan.defaults

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,8 @@ class Job:
 
     name: group, what varies in it, and seed; words: the command's, without `stsbench` and --output, a run of another job
     written job:ID; needs: ids of those jobs; digest: sha256, hex; reads: files that it reads besides; protocols, tasks,
-    text: what an evaluation measures; backbone: that a training names, unless it is another job's.
+    settings, text: what an evaluation measures (settings as of evaluation.plan); backbone: that a training names, unless it
+    is another job's.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Job:
     seed: int | None = None
     protocols: tuple[str, ...] = ()
     tasks: tuple[str, ...] | None = None
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
     text: str = "senteval"
     backbone: str | None = None
 

@@ -98,6 +98,7 @@ class EvalGroup(Section):
     post: str | None = None
     fit_on: str | None = None
     similarity: str | None = None
+    columns: str | None = None
     resamples: int | None = Field(default=None, ge=0)
     text: Literal["senteval", "raw"] | None = None
     without_overlap: Texts | None = None

@@ -8,6 +8,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import Protocol
 
+from stsbench.errors import one_line
 from stsbench.jobs.attempt import Outcome, Place, Process, Start, attempt, start
 from stsbench.jobs.job import Job
 from stsbench.threads import cores
@@ -78,6 +79,8 @@ class LocalPool:
             workspace = replace(workspace, environment={**workspace.environment, "CUDA_VISIBLE_DEVICES": device})
         try:
             return attempt(job, workspace, self._start, started)
+        except Exception as error:  # of this job: the others go on, as Ray's do
+            return Outcome("failed", one_line(error))
         finally:
             with self._lock:
                 self._processes.pop(job.id, None)

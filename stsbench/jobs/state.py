@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write, lock_file
 from stsbench.jobs.job import Job
+
+if TYPE_CHECKING:
+    from stsbench.evaluation.protocol import Protocol
 
 Where = Literal["done", "running", "failed", "stopped", "interrupted", "waiting", "pruned"]
 TRY = b"$ stsbench "  # begins a try in a job's log
@@ -58,33 +62,66 @@ def tries(job: Job, output: Path) -> int:
 
 
 def missing_records(job: Job, folder: Path) -> list[str]:
-    """Protocol and task of each record that an evaluation should have and the folder lacks."""
+    """Protocol and task of each record that an evaluation should have and the folder lacks.
+
+    A record of a user's file or folder is one of what that holds now.
+    """
     from stsbench.data.sets.catalog import entries
     from stsbench.evaluation.plan import plan
 
-    planned, _ = plan(job.protocols, job.tasks, {})
+    planned, _ = plan(job.protocols, job.tasks, job.settings, absent=True)
     absent: set[str] = set()
     if job.text != "senteval":  # `eval` leaves out sets that have no such text version
         absent = {item.id for item in entries()} - {item.id for item in entries(job.text)}
-    wanted = [(part.protocol.label, task, id) for part in planned for task, id in part.tasks.items() if id not in absent]
-    there = Counter(_measured(folder))
-    missing = []
-    for label, task, id in wanted:
-        there[label, id] -= 1
-        if there[label, id] < 0:
-            missing.append(f"{label} {task}")
+    there, missing = _measured(folder), []
+    for part in planned:
+        label = part.protocol.label
+        for task, id in part.tasks.items():
+            content = _content_id(part.protocol, id)
+            known = (label, task) if content is None else (label, content)
+            record = next((record for record in there if known in ((record[0], record[1]), (record[0], record[2]))), None)
+            if record is not None:
+                there.remove(record)
+            elif id not in absent:
+                missing.append(f"{label} {task}")
     return missing
 
 
-def _measured(folder: Path) -> Iterator[tuple[str, str]]:
-    """Protocol and data of each record; none where there is no run, or a damaged one."""
+def _content_id(protocol: Protocol, id: str) -> str | None:
+    """What a record of a task's data calls them: of a user's by what they hold now, None where they are gone or on the Hub."""
+    path = protocol.user_path
+    if path is None:
+        return id
+    if protocol.reads_hub(path.as_posix()) or not path.exists():
+        return None
+    files = [path, *sorted(path.rglob("*"))]
+    stamps = tuple((str(file), stat.st_size, stat.st_mtime_ns) for file in files for stat in (file.stat(),))
+    settings = {**protocol.settings, protocol.path_setting: str(path)}
+    return _read_id(protocol.name, json.dumps(settings, sort_keys=True), stamps)
+
+
+@cache
+def _read_id(name: str, settings: str, stamps: tuple[tuple[str, int, int], ...]) -> str:
+    """The id of a user's data, as they were read when their files had these stamps; "" where they cannot be read."""
+    from stsbench.evaluation.protocol import load_protocol
+
+    protocol = load_protocol(name)(json.loads(settings))
+    try:
+        data = protocol.load(f"own:{protocol.user_path}")
+    except Exception:  # a reader's accident, whatever it is: the evaluation says what it is
+        return ""
+    return "" if data is None else data.id
+
+
+def _measured(folder: Path) -> list[tuple[str, str, str]]:
+    """Protocol, data and task of each record; none where there is no run, or a damaged one."""
     from stsbench.evaluation.run_file import load_records
 
     try:
         records = load_records(folder)
     except StsbenchError:
-        return
-    yield from ((record.protocol.label, record.data.id) for _, record in records)
+        return []
+    return [(record.protocol.label, record.data.id, record.data.task) for _, record in records]
 
 
 @contextmanager
@@ -189,7 +226,7 @@ def _standing(job: Job, output: Path, before: dict[str, Standing]) -> Standing:
 def _result(job: Job, folder: Path) -> str:
     """A finished job in a few words."""
     if job.kind == "eval":
-        return f"{len(list(_measured(folder)))} records"
+        return f"{len(_measured(folder))} records"
     from stsbench.training.runs.report import read_summary
 
     best = (read_summary(folder) or {}).get("best")

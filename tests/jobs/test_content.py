@@ -3,7 +3,9 @@ one folder."""
 
 from __future__ import annotations
 
+import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +16,10 @@ from test_sweep import run, search
 from test_sweep_kept import of_group
 
 from stsbench.errors import StsbenchError
-from stsbench.jobs.content import check_jobs, check_read
+from stsbench.jobs.content import READ, check_jobs, check_read
 from stsbench.jobs.plan_file import Defaults
 from stsbench.jobs.space import space_of_grid
+from stsbench.jobs.state import BESIDE
 
 __all__ = ["cli", "here"]
 GRID = ["training.learning_rate=1e-5,3e-5"]
@@ -141,3 +144,11 @@ def test_evaluations_are_of_one_model_and_data(cli, here, changed):
     named = path if len(path.parts) == 1 else path.parent
     with pytest.raises(StsbenchError, match=rf"^{named} is not what it was when jobs in out read it"):
         check_jobs(jobs, Path("out"), Defaults())
+
+
+def test_callers_at_one_moment_lose_nothing_that_the_others_read(tmp_path):
+    """Each reads the file, adds its names and writes it."""
+    names = [f"text-{number}" for number in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda name: check_read(tmp_path, {name: "a digest"}), names))
+    assert json.loads((tmp_path / BESIDE / READ).read_text("utf-8")) == dict.fromkeys(names, "a digest")
