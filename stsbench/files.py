@@ -224,6 +224,11 @@ def temporary(name: str) -> Path:
     return Path(tempfile.mkdtemp(dir=_scratch().name)) / name
 
 
+def is_temporary(path: Path) -> bool:
+    """Whether a path is below what `temporary` gives."""
+    return _scratch.cache_info().currsize > 0 and path.is_relative_to(_scratch().name)
+
+
 def cache_root() -> Path:
     """The user cache: $STSBENCH_CACHE, else $XDG_CACHE_HOME/stsbench, else ~/.cache/stsbench."""
     if configured := os.environ.get("STSBENCH_CACHE"):

@@ -46,7 +46,7 @@ from stsbench.evaluation.tables import (
     title_of,
 )
 from stsbench.evaluation.tables import shown as shown_score
-from stsbench.files import atomic_write, temporary
+from stsbench.files import atomic_write, is_temporary, temporary
 from stsbench.parsing import read_json_object
 from stsbench.registry import did_you_mean
 from stsbench.wording import counted, printable
@@ -71,7 +71,8 @@ class Result(Scores, InFolder):
         encoders = dict.fromkeys(str(record.encoder.spec["name"]) for record in self.records)
         of = f" of {', '.join(encoders)}" if encoders else ""
         failed = f", {counted(len(self.failures), 'failure')}" if self.failures else ""
-        return f"<Result{of}: {counted(len(self.records), 'record')}{failed} in {self.folder}; print it for its scores>"
+        where = "a temporary folder, which save(path) keeps" if is_temporary(self.folder) else str(self.folder)
+        return f"<Result{of}: {counted(len(self.records), 'record')}{failed} in {where}; print it for its scores>"
 
     def __str__(self) -> str:
         """A table for each protocol, tasks down and metrics across; then what must be said of them, and was left out."""

@@ -205,6 +205,7 @@ its training decides what stands around a text
     made: dict[str, Result] = {}
     told: set[str] = set()
     failures: list[str] = []
+    errors: list[StsbenchError] = []
     scores: list[PromptScore] = []
     readers = {prompt: behind(encoder, prompt) for kind, prompt, _, _ in runs if kind != DEFAULT}  # refused before any run
     for number, (kind, prompt, as_it_is, of_tasks) in enumerate(runs):
@@ -215,12 +216,20 @@ its training decides what stands around a text
             folder = None if output is None else Path(output) / f"{number:02}-{kind.replace(' ', '-')}"
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", StsbenchWarning)
-                known = evaluate(
-                    reader, protocols=protocols, tasks=of_tasks, output=folder, post=post, fit_on=fit_on,
-                    similarity=similarity, resamples=resamples, columns=columns, settings=settings, data_dir=data_dir,
-                    text_version=text_version, sample=sample, without_overlap=without_overlap, strict_data=strict_data,
-                    strict=strict, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache,
-                )
+                try:
+                    known = evaluate(
+                        reader, protocols=protocols, tasks=of_tasks, output=folder, post=post, fit_on=fit_on,
+                        similarity=similarity, resamples=resamples, columns=columns, settings=settings, data_dir=data_dir,
+                        text_version=text_version, sample=sample, without_overlap=without_overlap, strict_data=strict_data,
+                        strict=strict, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache,
+                    )
+                except StsbenchError as error:
+                    if kind == DEFAULT:  # of the model, or of what is asked for
+                        raise
+                    failures.append(f"{kind} {prompt!r}: {error}")
+                    log(f"warning: {failures[-1]}")
+                    errors.append(error)
+                    continue
             failed = [f"{kind} {prompt!r}: {what}: {why}" for what, why in known.failures.items()]
             failures += failed
             for line in dict.fromkeys([*failed, *(str(warning.message) for warning in caught)]):
@@ -232,6 +241,8 @@ its training decides what stands around a text
     complete = {(score.protocol, score.task) for score in scores if score.kind == PROMPT}
     complete &= {(score.protocol, score.task) for score in scores if score.kind == DEFAULT}
     scores = [score for score in scores if (score.protocol, score.task) in complete]
+    if not scores and errors:
+        raise errors[-1]
     if not scores:
         raise StsbenchError(f"{encoder.spec.name}: no task was measured both by default and behind a prompt")
     return PromptScores(encoder.spec.name, tuple(scores), neutral, tuple(failures))

@@ -12,7 +12,6 @@ from typing import Any
 from stsbench.errors import warning_log
 from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed, recipe_file
 from stsbench.experiments.table import TableInFolder
-from stsbench.files import temporary
 from stsbench.jobs.expand import words_of
 from stsbench.jobs.plan_run import make_pool, refuse_missing
 from stsbench.jobs.search import search_of
@@ -95,7 +94,7 @@ def sweep(
     sampler: grid, random or tpe (default: grid, or tpe where the space has ranges); trials: how many, for random and tpe.
     seeds: trainings of a trial, counted up from seed; prune: give up trials that fall behind; storage: where optuna keeps
         the trials, a URL. workers: trainings at once, each a process; ray: on a Ray cluster, by its address, or "local".
-    output: the folder, in which the same sweep goes on. None: a temporary one, which `save(path)` keeps.
+    output: the folder, in which the same sweep goes on. None: runs/sweep-METHOD-DIGEST, the same for the same search.
     method and all others: as in `train`, of every trial. Test data are not read.
 
     Nothing is printed; a trial that failed is a StsbenchWarning. Needs optuna (pip install stsbench[sweep]). Raises
@@ -123,7 +122,7 @@ def sweep(
         words.method, fspath(space) if isinstance(space, PathLike) else space,
         grid if isinstance(grid, Mapping) else listed(grid), sampler, trials, seeds, seed, prune, options,
     )
-    folder = temporary(f"sweep-{search.name}") if output is None else Path(output)
+    folder = (Path("runs") / f"sweep-{search.name}").absolute() if output is None else Path(output)
     search = replace(search, output=folder)
     with words.in_users_words(), working_line("sweep") as working:
         refuse_missing(search.samples(), "sweep", {}, search.defaults)

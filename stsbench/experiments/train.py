@@ -11,7 +11,6 @@ from stsbench.errors import warning_log
 from stsbench.evaluation.options import words_of
 from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed
 from stsbench.experiments.run import Run
-from stsbench.files import temporary
 from stsbench.notebook import TrainingBar, in_notebook
 from stsbench.training.api.options import Options
 from stsbench.training.engine.callbacks import Callbacks, TrainingCallback
@@ -42,7 +41,7 @@ def train(
     dev: what the weights are chosen by: "sts-b dev", "avg_sts", "transfer dev", "held-out", "none", or own scored pairs: a
         file, or rows of two texts and a score. Sets selection.by.
     stage, start_from: this stage alone, by number or name, from the weights of that run.
-    output: the run folder. None: a temporary one until the process ends, which `run.save(path)` keeps.
+    output: the run folder. None: runs/<time>-<method>-<recipe>, which the Run names.
     seed: of the run; seeds: so many runs, seeds counted up; subsets: the sampled rows are drawn so many times, each with
         all seeds. max_steps: at most so many of each stage.
     settings: any other values of the recipe, by dotted key: {"training.learning_rate": 1e-5}.
@@ -78,11 +77,17 @@ def train(
     )
     bar = TrainingBar() if in_notebook() else None
     told = [*(callbacks if isinstance(callbacks, Sequence) else [callbacks]), *([bar] if bar else [])]
+    chosen = None
     try:
         with words.in_users_words():
             chosen, on_sample = resolve(request, log)
-            chosen = chosen if output is not None else replace(chosen, output=temporary(chosen.output.name))
+            if output is None:
+                chosen = replace(chosen, output=chosen.output.absolute())  # wherever this process goes
             summary = train_runs(chosen, seeds, subsets, log, Callbacks(told) if told else None)
+    except KeyboardInterrupt as error:
+        if chosen is not None and any(chosen.output.glob("**/checkpoints/[0-9]*")):
+            error.add_note(f"stopped; go on with output={str(chosen.output)!r}, resume=True")
+        raise
     finally:
         if bar is not None:
             bar.close()

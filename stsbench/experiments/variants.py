@@ -100,8 +100,16 @@ def measure_variants(
     smaller = [form for form in smaller if form.dims not in too_wide]
     if not smaller:
         raise StsbenchError(f"no copy of {base.spec.name} is smaller: {'; '.join(left_out)}")
-    runs += [run(form, number) for number, form in enumerate(smaller, 1)]
-    failures = [f"{form}: {what}: {why}" for form, _, result in runs for what, why in result.failures.items()]
+    failures, errors = list[str](), list[StsbenchError]()
+    for number, form in enumerate(smaller, 1):
+        try:
+            runs.append(run(form, number))
+        except StsbenchError as error:  # of this copy: the others are measured
+            failures.append(f"{form}: {error}")
+            errors.append(error)
+    if len(errors) == len(smaller):
+        raise errors[0]
+    failures += [f"{form}: {what}: {why}" for form, _, result in runs for what, why in result.failures.items()]
     return VariantScores(
         base.spec.name, tuple(_scores(runs)), full.calibration, full.clip, base.spec.normalize, tuple(left_out),
         tuple(failures),

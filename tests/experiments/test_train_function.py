@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +23,27 @@ from stsbench.experiments.run import Run
 from stsbench.methods import MirrorBERT, SimCSE
 from stsbench.training import TrainingCallback
 from stsbench.training.runs import api
+from stsbench.training.runs.options import TrainRequest
 
 __all__ = ["cache", "one_thread", "place"]
 QUICK = {"training.batch_size": 10, "selection.every": 2, "training.learning_rate": 1e-3}
 SETS = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
 PAIRS = [("a cat runs .", "the cat runs .", 4.5), ("a dog eats food", "the man plays a guitar", 0.5),
          ("a man sleeps", "the woman sleeps", 3.0), ("the red park", "a blue park", 2.0), ("a big dog", "small food", 0.0)]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Where runs without a folder of their own are kept."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_trainings_of_one_moment_have_folders_of_their_own(place):
+    """In threads, and of the same recipe."""
+    with ThreadPoolExecutor(4) as threads:
+        request = TrainRequest(method="simcse", settings={"backbone.model": str(place / "tiny"), "precision": "float32"})
+        named = [options.output for options, _ in threads.map(lambda _: api.resolve(request, lambda line: None), range(8))]
+    assert len(set(named)) == 8 and {folder.parent for folder in named} == {Path("runs")}
 
 
 def trained(place, **options):
@@ -245,11 +261,12 @@ def test_a_run_draws_itself(run):
     assert [panel.get_title("left") for panel in axes][:2] == ["loss: contrastive", "sts-b dev (sample)"]
 
 
-def test_a_temporary_run_is_kept_by_save(place, tmp_path):
+def test_a_run_without_a_folder_is_where_the_command_keeps_its(place, tmp_path):
     with pytest.warns(StsbenchWarning, match="the last weights will be kept"):
         run = trained(place, settings={**QUICK, "selection.every": 100})
     folder = run.folder
-    assert not str(folder).startswith("runs") and run["best"] is None and "4 steps in" in repr(run)
+    assert folder.parent == tmp_path / "runs" and folder.name.endswith("-simcse-unsup-bert-base-changed")
+    assert run["best"] is None and f"4 steps in {folder}" in repr(run)
     assert run.save(tmp_path / "kept") == tmp_path / "kept" == run.folder and weights_of(folder) == weights_of(run.folder)
     with pytest.raises(StsbenchError, match="kept is already there"):
         run.save(tmp_path / "kept")

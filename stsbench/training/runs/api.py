@@ -8,6 +8,7 @@ from dataclasses import fields
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from stsbench.errors import StsbenchError, UsageError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from stsbench.training.engine.callbacks import TrainingCallback
 
 Log = Callable[[str], None]
+_naming, _named = Lock(), set[Path]()  # run folders that this process has named
 
 
 def train_runs(
@@ -72,10 +74,22 @@ def resolve(request: TrainRequest, log: Log) -> tuple[TrainOptions, bool]:
     chosen = load(settings) if kept else load_for_device(load, settings, request.device, log)
     for line in namesakes_of(method, recipe) if isinstance(recipe, str) else ():
         log(line)
-    name = f"{datetime.now():%Y%m%d-%H%M%S}-{method.rpartition(':')[2].lower()}-{chosen.name}"
     how = {entry.name: getattr(request, entry.name) for entry in fields(RunOptions)}
-    options = TrainOptions(recipe=chosen, output=request.output or Path("runs") / name, **how)
+    folder = request.output or _unused(f"{method.rpartition(':')[2].lower()}-{chosen.name}")
+    options = TrainOptions(recipe=chosen, output=folder, **how)
     return options, bool(on_sample) or is_of_sample(chosen)
+
+
+def _unused(name: str) -> Path:
+    """runs/<time>-NAME; of trainings that begin in one second, also in several threads, each has a folder of its own."""
+    folder = first = Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+    with _naming:
+        number = 1
+        while folder.exists() or folder.absolute() in _named:
+            number += 1
+            folder = first.with_name(f"{first.name}-{number}")
+        _named.add(folder.absolute())
+    return folder
 
 
 def _check_usage(request: TrainRequest) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write, clear_leftovers
 from stsbench.training.engine.callbacks import TrainingCallback
+from stsbench.training.engine.loop import LossError
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run import train
 from stsbench.training.runs.run_folder import holds_something, read_manifest
@@ -27,7 +28,8 @@ def train_seeds(
     """Train OUTPUT/seed-S for `seeds` seeds counted up from the recipe's; returns what OUTPUT/seeds.json holds.
 
     With `resume`, finished seeds are kept and the others go on or begin. Of a later stage each seed goes on from the run of
-    its own seed, or all from the one that --from names. Raises StsbenchError as `train` does.
+    its own seed, or all from the one that --from names. A seed whose loss is NaN or infinite is among the failures, and the
+    others go on. Raises StsbenchError as `train` does, and that LossError where no seed was trained.
     """
     folder = options.output
     if folder.exists() and not folder.is_dir():
@@ -44,6 +46,7 @@ def train_seeds(
         for seed in numbers:
             earlier_run(options.start_from, seed)  # one that lacks is not to be noticed after the others' training
     failures: dict[str, str] = {}
+    failed: LossError | None = None
     runs = []
     seconds: list[float] = []  # of the seeds trained here from their first step on
     for seed in numbers:
@@ -51,14 +54,20 @@ def train_seeds(
         log(f"seed {seed}: {run}{_left(seconds, numbers.stop - seed)}")
         began = time.monotonic()
         started = (run / "recipe.yaml").is_file()
-        summary = train(
-            replace(options, recipe=options.recipe.model_copy(update={"seed": seed}), output=run,
-                    resume=options.resume and started), log, callback and _OfSeed(callback, seed),
-        )
+        recipe = options.recipe.model_copy(update={"seed": seed})
+        of_seed = replace(options, recipe=recipe, output=run, resume=options.resume and started)
+        try:
+            summary = train(of_seed, log, callback and _OfSeed(callback, seed))
+        except LossError as error:
+            failures[f"seed {seed}"], failed = str(error), error
+            log(f"warning: seed {seed} failed: {error}")
+            continue
         failures |= {f"seed {seed} {task}": why for task, why in summary.get("failures", {}).items()}
         runs.append(run)
         if not started:
             seconds.append(time.monotonic() - began)
+    if failed is not None and not runs:
+        raise failed
     over_seeds = summarise_seeds(runs)
     with atomic_write(folder / "seeds.json") as stream:  # every process writes the same bytes; a rename is whole
         stream.write(json.dumps(over_seeds, indent=1) + "\n")

@@ -12,6 +12,7 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.training.engine.callbacks import TrainingCallback
+from stsbench.training.engine.loop import LossError
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run_folder import holds_something
 from stsbench.training.runs.seed_runs import as_started, train_seeds
@@ -25,8 +26,8 @@ def train_subsets(
     """Train OUTPUT/subset-K/seed-S for `subsets` subsets, counted up from the recipe's sample_seed (or 0), and `seeds`.
 
     Returns what OUTPUT/subsets.json holds. With `resume`, finished runs are kept and the others go on or begin. A later
-    stage goes on from the same subset of the run that --from names, where that has several. Raises StsbenchError as `train`
-    does, and where the recipe samples nothing.
+    stage goes on from the same subset of the run that --from names, where that has several. Losses that are NaN or infinite
+    as for `train_seeds`. Raises StsbenchError as `train` does, and where the recipe samples nothing.
     """
     if options.resume:
         options = as_started(options, "subset-*/seed-*")
@@ -38,14 +39,21 @@ def train_subsets(
     names = {number: f"subset-{number}" for number in range(first, first + subsets)}
     earlier = _earlier_runs(options, names, seeds)
     failures: dict[str, str] = {}
+    failed: LossError | None = None
     runs = {}
     for number, name in names.items():
         log(f"subset {number}: {folder / name}")
         recipe = with_subset(options.recipe, number)
         chosen = replace(options, recipe=recipe, output=folder / name, start_from=earlier[number])
-        trained = train_seeds(chosen, seeds, log, callback)
+        try:
+            trained = train_seeds(chosen, seeds, log, callback)
+        except LossError as error:
+            failures[f"subset {number}"], failed = str(error), error
+            continue
         failures |= {f"subset {number} {what}": why for what, why in trained["failures"].items()}
         runs[number] = [folder / name / f"seed-{seed}" for seed in trained["seeds"]]
+    if failed is not None and not runs:
+        raise failed
     summary = summarise_subsets(runs)
     with atomic_write(folder / "subsets.json") as stream:  # every process writes the same bytes; a rename is whole
         stream.write(json.dumps(summary, indent=1) + "\n")
