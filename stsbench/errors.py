@@ -50,6 +50,12 @@ def one_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
+def check_log(log: object) -> None:
+    """Raises StsbenchError for a user's `log` that cannot be called."""
+    if log is not None and not callable(log):
+        raise StsbenchError(f"log must be a function that takes a line, and not of type {type(log).__name__}")
+
+
 def warning_log() -> Callable[[str], None]:
     """The `log` of a function that prints nothing: a line "warning: ..." becomes a StsbenchWarning, once, at the line that
     called the function which asks for this; other lines are dropped."""

@@ -55,6 +55,8 @@ def asked(
     backbone: FilePath | None, data: Rows | None, labelled: Rows | None, dev: Rows | None,
 ) -> Asked:
     """The words for it. Raises StsbenchError, one line, for what is no method, and for rows that cannot be written."""
+    if settings is not None and not isinstance(settings, Mapping):
+        raise StsbenchError(f"settings must be dotted key -> value, and not of type {type(settings).__name__}")
     name, recipe, options = _method(method, recipe)
     if twice := sorted({*(settings or {})} & {*options}):
         raise StsbenchError(f"{twice[0]} is set twice: in settings, and among the method's options")
@@ -64,8 +66,8 @@ def asked(
     if (pairs := words.pop("dev")) is not None and Path(pairs).expanduser().is_file():
         pairs = f"{OWN_PAIRS}{pairs}"
     return Asked(
-        name, recipe if isinstance(recipe, Recipe) or recipe is None else fspath(recipe), {**options, **(settings or {})},
-        None if backbone is None else fspath(backbone), **words, dev=pairs, files=files,
+        name, recipe if isinstance(recipe, Recipe) or recipe is None else path_word(recipe, "recipe"), {**options, **(settings or {})},
+        None if backbone is None else path_word(backbone, "backbone"), **words, dev=pairs, files=files,
     )
 
 
@@ -95,9 +97,20 @@ def check_counts(**counts: int | None) -> None:
             raise StsbenchError(f"{name} must be a whole number from 1 on, not {count!r}")
 
 
-def listed(value: str | Iterable[str]) -> tuple[str, ...]:
-    """Several; a string is one."""
-    return (value,) if isinstance(value, str) else tuple(value)
+def listed(value: str | Iterable[str], option: str) -> tuple[str, ...]:
+    """Several; a string is one. Raises StsbenchError, naming the option, for anything else."""
+    words = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
+    if stray := [word for word in words if not isinstance(word, str)]:
+        raise StsbenchError(f"{option} must be a name or a list of names, not {stray[0]!r}")
+    return words
+
+
+def path_word(value: FilePath, option: str) -> str:
+    """A path or a name as text. Raises StsbenchError, naming the option, for what is none."""
+    try:
+        return fspath(value)
+    except TypeError:
+        raise StsbenchError(f"{option}={value!r}: must be a path or a name, not of type {type(value).__name__}") from None
 
 
 def recipe_file(recipe: Recipe) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from os import fspath
 from pathlib import Path
 from typing import Any, get_args
 
 from stsbench.errors import StsbenchError, warning_log
-from stsbench.experiments.asked import FilePath, check_counts, listed
+from stsbench.experiments.asked import FilePath, check_counts, listed, path_word
 from stsbench.experiments.table import TableInFolder
 from stsbench.jobs.job import Job
 from stsbench.jobs.plan_file import Dtype
@@ -88,8 +87,8 @@ def run_plan(
     overrides = {"data_dir": None if data_dir is None else str(data_dir), "device": device, "dtype": dtype,
                  "offline": offline or None}
     wanted = plan_jobs(
-        plan if isinstance(plan, Mapping) else Path(fspath(plan)), overrides=overrides,
-        output=None if output is None else str(output), only=listed(only), allow=listed(allow),
+        plan if isinstance(plan, Mapping) else Path(path_word(plan, "plan")), overrides=overrides,
+        output=None if output is None else str(output), only=listed(only, "only"), allow=listed(allow, "allow"),
     )
     if status or dry_run:
         return Jobs(wanted.folder, wanted.jobs if status else wanted.undone(), wanted.standings())

@@ -17,7 +17,7 @@ import yaml
 
 from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
 from stsbench.encoders.base import Encoder
-from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, warning_log
+from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, check_log, warning_log
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import metric_under
 from stsbench.evaluation.result import Result
@@ -195,6 +195,7 @@ def measure_prompts(
     stsbench.errors.EncoderError: lexical:token-set cannot be read behind 'a ': it knows no prompts, or a template or \
 its training decides what stands around a text
     """
+    check_log(log)
     log, asked = log or warning_log(), _by_prompt(prompts)
     if not hasattr(encoder, "spec"):
         raise EncoderError("a function reads no prompts: give a model")

@@ -120,7 +120,7 @@ def sweep(
     }
     search = search_of(
         words.method, fspath(space) if isinstance(space, PathLike) else space,
-        grid if isinstance(grid, Mapping) else listed(grid), sampler, trials, seeds, seed, prune, options,
+        grid if isinstance(grid, Mapping) else listed(grid, "grid"), sampler, trials, seeds, seed, prune, options,
     )
     folder = (Path("runs") / f"sweep-{search.name}").absolute() if output is None else Path(output)
     search = replace(search, output=folder)

@@ -9,11 +9,11 @@ from typing import Any
 
 from stsbench.errors import warning_log
 from stsbench.evaluation.options import words_of
-from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed
+from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed, path_word
 from stsbench.experiments.run import Run
 from stsbench.notebook import TrainingBar, in_notebook
 from stsbench.training.api.options import Options
-from stsbench.training.engine.callbacks import Callbacks, TrainingCallback
+from stsbench.training.engine.callbacks import Callbacks, TrainingCallback, checked_callbacks
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.runs.options import TrainRequest
 
@@ -64,6 +64,7 @@ def train(
 
     log = warning_log()
     check_counts(seeds=seeds, subsets=subsets, max_steps=max_steps)
+    told = checked_callbacks(callbacks)
     words = asked(method, recipe, settings, backbone=backbone, data=data, labelled=labelled, dev=dev)
     named = {
         "backbone.model": words.backbone, "data.file": words.data, "labelled.file": words.labelled,
@@ -72,11 +73,12 @@ def train(
     request = TrainRequest(
         method=words.method, recipe=words.recipe, output=None if output is None else Path(output), values=words.values,
         settings={key: value for key, value in named.items() if value is not None}, resume=resume, device=device,
-        data_dir=None if data_dir is None else Path(data_dir), sample=sample, offline=offline, trackers=listed(track),
-        evaluate=words_of(evaluate), stage=stage, start_from=None if start_from is None else Path(start_from),
+        data_dir=None if data_dir is None else Path(data_dir), sample=sample, offline=offline, trackers=listed(track, "track"),
+        evaluate=words_of(listed(evaluate, "evaluate")), stage=stage,
+        start_from=None if start_from is None else Path(path_word(start_from, "start_from")),
     )
     bar = TrainingBar() if in_notebook() else None
-    told = [*(callbacks if isinstance(callbacks, Sequence) else [callbacks]), *([bar] if bar else [])]
+    told += [bar] if bar else []
     chosen = None
     try:
         with words.in_users_words():

@@ -18,7 +18,7 @@ from stsbench.encoders.post.texts import read_texts
 from stsbench.encoders.quantise.codes import WHOLE
 from stsbench.encoders.quantise.held import Vectors
 from stsbench.encoders.quantise.variant import CALL, FILE, SHARED, Form, Variant
-from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, warning_log
+from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, check_log, warning_log
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.options import EvalOptions, words_of
 from stsbench.evaluation.plan import metric_under, plan
@@ -67,6 +67,7 @@ def measure_variants(
     >>> [(score.name, score.bytes, round(score.value, 2), round(score.loss, 2)) for score in made.scores]
     [('10 float32', 40, 36.09, 0.0), ('10 binary', 2, 1.37, 34.72)]
     """
+    check_log(log)
     log = log or warning_log()
     base = _base(model)
     full, *smaller = _forms(quantise, dims, calibration, clip)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -56,7 +56,9 @@ def _space(method: str, space: str | Mapping[str, Any] | None, grid: Grid) -> Sp
     if space:
         return read_space(method, space)
     if isinstance(grid, Mapping):
-        return validate(Space, {"space": {key: list(values) for key, values in grid.items()}}, "grid")
+        listed = {key: list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
+                  for key, values in grid.items()}
+        return validate(Space, {"space": listed}, "grid")
     return space_of_grid(grid)
 
 

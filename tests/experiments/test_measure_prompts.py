@@ -11,8 +11,9 @@ from tiny_models import add_modules, build
 from stsbench.display.style import content_of
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer import parts
-from stsbench.errors import StsbenchError
+from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation.api import evaluate
+from stsbench.experiments import prompts
 from stsbench.experiments.prompts import PromptScore, PromptScores, measure_prompts, read_prompts
 
 __all__ = ["cli"]
@@ -56,6 +57,25 @@ def test_the_model_is_loaded_once(folder, monkeypatch):
     monkeypatch.setattr(parts, "load_parts", lambda *how: loads.append(how) or load(*how))
     measure_prompts(load_encoder(folder, pooler="mean"), PROMPTS[:1], tasks="STS-B", **HOW)
     assert len(loads) == 1
+
+
+def test_a_prompt_that_cannot_be_measured_costs_no_other(folder, made, monkeypatch):
+    """Behind it a server refuses, say, or all vectors are one."""
+    def refused(reader, **how):
+        if reader.spec.prefix in broken:
+            raise EncoderError("all vectors are one")
+        return evaluate(reader, **how)
+
+    monkeypatch.setattr(prompts, "evaluate", refused)
+    encoder, broken = load_encoder(folder, pooler="mean"), (PROMPTS[1], "text: ")
+    scores = measure_prompts(encoder, PROMPTS, tasks="STS-B", log=lambda line: None, **HOW)
+    assert scores.failures == tuple(f"{kind} {prompt!r}: all vectors are one" for kind, prompt in
+                                    (("neutral prompt", "text: "), ("prompt", PROMPTS[1])))
+    assert scores.scores == tuple(score for score in made[0].scores if score.prompt not in broken)
+    assert "2 prompts" in repr(scores) and str(scores) and next(iter(scores.rows()))["neutral"] is None
+    broken = PROMPTS
+    with pytest.raises(EncoderError, match="all vectors are one"):
+        measure_prompts(encoder, PROMPTS, tasks="STS-B", log=lambda line: None, **HOW)
 
 
 def test_a_row_is_plain_arithmetic(made):

@@ -14,8 +14,9 @@ from stsbench import compare, evaluate, load_encoder, load_records
 from stsbench.display.style import content_of
 from stsbench.encoders.quantise.held import Vectors
 from stsbench.encoders.quantise.variant import Form, Variant
-from stsbench.errors import StsbenchError
+from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation.options import VariantOptions
+from stsbench.experiments import variants
 from stsbench.experiments.variants import measure_variants
 
 __all__ = ["cli"]
@@ -55,6 +56,24 @@ def test_every_width_in_every_precision(made):
     assert len({score.fingerprint for score in scores.of(STS)}) == 6
     assert [line for line in lines if " of " in line][-1].endswith("8 binary")
     assert len(lines) == len(set(lines))  # no warning twice
+
+
+def test_a_copy_that_cannot_be_measured_costs_no_other(base, monkeypatch):
+    measured = variants._evaluated
+
+    def refused(copy, *how):
+        if copy.form.dims in broken:
+            raise EncoderError("no such vectors")
+        return measured(copy, *how)
+
+    monkeypatch.setattr(variants, "_evaluated", refused)
+    asked, broken = {"dims": "8,16", "tasks": "STS-B", "log": lambda line: None}, (8,)
+    scores = measure_variants(base, **asked, **HOW)
+    assert scores.failures == ("8 float32: no such vectors",)
+    assert [score.name for score in scores.of(STS)] == ["32 float32", "16 float32"]
+    broken = (8, 16)
+    with pytest.raises(EncoderError, match="no such vectors"):
+        measure_variants(base, **asked, **HOW)
 
 
 def test_scores_are_those_of_evaluate(base, folder, made):

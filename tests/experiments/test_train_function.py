@@ -46,6 +46,49 @@ def test_trainings_of_one_moment_have_folders_of_their_own(place):
     assert len(set(named)) == 8 and {folder.parent for folder in named} == {Path("runs")}
 
 
+class Steps(TrainingCallback):
+    def __init__(self):
+        self.seen = []
+
+    def step(self, step, loss=None, sentences_per_second=None):
+        self.seen.append(step)
+
+    def last(self):  # a method of the user's own
+        return self.seen[-1]
+
+
+def made_of(**methods):
+    return type("Mine", (TrainingCallback,), methods)()
+
+
+@pytest.mark.parametrize(("callbacks", "message"), [
+    (lambda *told: None, "<lambda> is no callback, as it has no stage: derive a class from stsbench.training.TrainingCall"),
+    (Steps, r"Steps is a class: give an instance, Steps\(\)"),
+    ([Steps(), Steps], "Steps is a class"), ((Steps(), print), "print is no callback"), ([None], "NoneType is no callback"),
+    (made_of(on_step=lambda self, step: None), "Mine.on_step is no event and would never be called: did you mean step"),
+    (made_of(on_log=lambda self, logs: None), "Mine.on_log is no event and would never be called: there are stage, doing"),
+    (made_of(dev=lambda self, *told: None, setp=lambda self: None), "Mine.setp is no event .*did you mean step"),
+    (made_of(dev=lambda self, *told: None, steps=lambda self: None), "Mine.steps is no event .*did you mean step"),
+    (made_of(epoch=lambda self, number: None), "Mine.epoch is no event"),
+    (made_of(step=lambda self, step: None), r"Mine.step must take \(step, loss, sentences_per_second\)"),
+    (made_of(doing=lambda self, step, what: None), r"Mine.doing must take \(step, what\): missing a required argument: 'what'"),
+])
+def test_a_callback_that_would_not_be_called_is_refused_before_the_data_are_read(callbacks, message):
+    with pytest.raises(StsbenchError, match=message) as error:
+        stsbench.train("simcse", backbone="minilm", data="no-such-file.txt", callbacks=callbacks)
+    assert "\n" not in str(error.value) and str(error.value).startswith("callbacks: ")
+
+
+def test_callbacks_of_any_kind_that_are_called(place):
+    class Duck:
+        stage = doing = dev = step = lambda self, *told: told
+
+    one = Steps()
+    for callbacks in ((), one, [one, Duck()], (callback for callback in (one,))):
+        trained(place, data=["a cat", "a dog", "a man"], dev="none", max_steps=1, callbacks=callbacks)
+    assert one.seen == [1, 1, 1] and one.last() == 1
+
+
 def trained(place, **options):
     """Four steps on the tiny model and its text, on the sample's development data unless told otherwise."""
     asked = {"data": place / "text.txt", "settings": QUICK, "max_steps": 4, "sample": True, **options}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import difflib
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from stsbench.errors import StsbenchError
 
 
 class TrainingCallback(Protocol):
@@ -24,6 +28,52 @@ class TrainingCallback(Protocol):
 
     def dev(self, step: int, name: str, score: float | None, best: bool) -> None:
         """A development score, x 100, after `step` steps; None: undefined. best: these weights are kept as the best."""
+
+
+EVENTS = {name: tuple(inspect.signature(method).parameters)[1:]
+          for name, method in vars(TrainingCallback).items() if not name.startswith("_")}
+
+
+def checked_callbacks(callbacks: Any) -> list[TrainingCallback]:
+    """What a user gave as `callbacks`, one or several, as a list. Raises StsbenchError, one line, for what is no callback,
+    and for one with a method that would never be called."""
+    several = isinstance(callbacks, Iterable) and not any(hasattr(callbacks, name) for name in EVENTS)
+    listed = list(callbacks) if several else [callbacks]
+    for callback in listed:
+        _check(callback)
+    return listed
+
+
+def _check(callback: Any) -> None:
+    kind = callback if isinstance(callback, type) else type(callback)
+    how = f"derive a class from stsbench.training.TrainingCallback, write {', '.join(EVENTS)} as needed, and give an instance"
+    if isinstance(callback, type):
+        raise StsbenchError(f"callbacks: {kind.__name__} is a class: give an instance, {kind.__name__}()")
+    if missing := [name for name in EVENTS if not callable(getattr(callback, name, None))]:
+        lacks = f"it has no {missing[0]}"
+        raise StsbenchError(f"callbacks: {getattr(callback, '__name__', kind.__name__)} is no callback, as {lacks}: {how}")
+    heard = any(getattr(callback, name).__func__ is not vars(TrainingCallback)[name]
+                if inspect.ismethod(getattr(callback, name)) else True for name in EVENTS)
+    own = {name for part in kind.__mro__ if part is not TrainingCallback
+           for name, method in vars(part).items() if not name.startswith("_") and inspect.isfunction(method)}
+    for name in sorted(own - EVENTS.keys()):
+        near = [event for event in EVENTS if sorted(event) == sorted(name)]
+        near += difflib.get_close_matches(name.removeprefix("on_"), EVENTS, n=1, cutoff=0.85 if heard else 0.6)
+        if near or name.startswith("on_") or not heard:
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise StsbenchError(f"callbacks: {kind.__name__}.{name} is no event and would never be called: {hint}there are "
+                                f"{', '.join(EVENTS)}; a method of your own begins with _")
+    for name, parameters in EVENTS.items():
+        method = getattr(callback, name)
+        for count in {len(parameters), 1 if name == "doing" else len(parameters)}:
+            try:
+                inspect.signature(method).bind(*parameters[:count])
+            except TypeError as error:
+                raise StsbenchError(
+                    f"callbacks: {kind.__name__}.{name} must take ({', '.join(parameters)}): {error}"
+                ) from error
+            except ValueError:  # of a compiled function nothing is known
+                break
 
 
 class Callbacks(TrainingCallback):

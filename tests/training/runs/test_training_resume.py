@@ -198,6 +198,19 @@ def test_a_gradient_that_is_no_number_stops(whole, tmp_path):
     assert code == 1 and "\n" not in said and "at step 2 of stage main: there is no checkpoint before it" in said
 
 
+def test_a_seed_that_fails_costs_no_other(whole, tmp_path):
+    _, values, cache = whole
+    run, summary = tmp_path / "run", tmp_path / "run" / "seeds.json"
+    assert train(run, values, seeds=2, kill=("poison", 8), cache=cache) == (0, None)
+    assert json.loads(summary.read_text("utf-8"))["seeds"] == [43] and not (run / "seed-42" / "train.json").exists()
+    assert train(run, values, seeds=2, resume=True, cache=cache) == (0, None)
+    assert json.loads(summary.read_text("utf-8"))["seeds"] == [42, 43]
+    assert weights_of(run / "seed-42") == weights_of(whole[0])
+    wild = {**values, "training.learning_rate": 1e30, "training.clip": None, "selection.by": "none"}
+    code, said = train(tmp_path / "wild", wild, seeds=2, cache=cache)
+    assert code == 1 and "step 2 of stage main" in said and not (tmp_path / "wild" / "seeds.json").exists()
+
+
 def test_seeds(whole, tmp_path):
     _, values, cache = whole
     run = tmp_path / "run"
