@@ -33,9 +33,9 @@ class StopRequest:
         self._when, self._at_once = 0.0, False
 
     @contextmanager
-    def held(self) -> Iterator[StopRequest]:
+    def hold(self) -> Iterator[StopRequest]:
         """Hold signals back in the block; one that is still held at its end acts then."""
-        self._hold()
+        self._install()
         try:
             yield self
         finally:
@@ -65,9 +65,9 @@ class StopRequest:
         if number is None:
             raise Terminated
         signal.raise_signal(number)
-        self._hold()
+        self._install()
 
-    def _hold(self) -> None:
+    def _install(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGINT, signal.SIGTERM):

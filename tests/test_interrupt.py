@@ -31,7 +31,7 @@ def told():
 
 
 def test_it_is_held_until_it_is_delivered(told):
-    with pytest.raises(KeyboardInterrupt), StopRequest().held() as stop:
+    with pytest.raises(KeyboardInterrupt), StopRequest().hold() as stop:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)  # `timeout` sends two
         assert (stop.asked, told) == (signal.SIGTERM, [])
@@ -40,14 +40,14 @@ def test_it_is_held_until_it_is_delivered(told):
 
 
 def test_one_that_is_still_held_acts_at_the_end(told):
-    with pytest.raises(KeyboardInterrupt), StopRequest().held():
+    with pytest.raises(KeyboardInterrupt), StopRequest().hold():
         signal.raise_signal(signal.SIGINT)
     assert told == [signal.SIGINT]
 
 
 def test_a_second_one_acts_at_once(told, monkeypatch):
     monkeypatch.setattr(interrupt, "_SAME", 0.0)
-    with pytest.raises(KeyboardInterrupt), StopRequest().held():
+    with pytest.raises(KeyboardInterrupt), StopRequest().hold():
         signal.raise_signal(signal.SIGINT)
         time.sleep(0.01)
         signal.raise_signal(signal.SIGINT)
@@ -57,7 +57,7 @@ def test_a_second_one_acts_at_once(told, monkeypatch):
 
 def test_a_handler_that_lets_the_process_go_on(told):
     told += BOTH
-    with StopRequest().held() as stop:
+    with StopRequest().hold() as stop:
         for number in BOTH:
             signal.raise_signal(number)
             stop.deliver()
@@ -66,7 +66,7 @@ def test_a_handler_that_lets_the_process_go_on(told):
 
 
 def test_where_nothing_has_to_come_to_an_end(told):
-    with pytest.raises(KeyboardInterrupt), StopRequest().held() as stop:
+    with pytest.raises(KeyboardInterrupt), StopRequest().hold() as stop:
         with pytest.raises(StopNow), stop.at_once():
             signal.raise_signal(signal.SIGINT)
         with pytest.raises(StopNow), stop.at_once():
@@ -76,20 +76,20 @@ def test_where_nothing_has_to_come_to_an_end(told):
 
 
 def test_one_that_another_process_was_sent():
-    with StopRequest().held() as stop, pytest.raises(Terminated):
+    with StopRequest().hold() as stop, pytest.raises(Terminated):
         stop.deliver()
 
 
 def test_what_is_ignored_stays_so_and_other_threads_set_no_handler():
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with StopRequest().held() as stop:
+    with StopRequest().hold() as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop.asked is None
     signal.signal(signal.SIGINT, handler)
     errors = []
 
     def elsewhere():
-        with StopRequest().held() as stop:
+        with StopRequest().hold() as stop:
             errors.append(stop.asked)
 
     thread = threading.Thread(target=elsewhere)

@@ -63,8 +63,8 @@ def plan(
     papers = presets()
     left_out: dict[str, str] = {}
     for name in protocols:
-        own = user_protocol(name, settings) if absent else None
-        named = [Planned(name, own, own.tasks())] if own is not None else _parts(name, settings, left_out)
+        of_user = user_protocol(name, settings) if absent else None
+        named = _parts(name, settings, left_out) if of_user is None else [Planned(name, of_user, of_user.tasks())]
         for number, part in enumerate(named):
             parts[f"{name}#{number}" if name in papers else part.label] = part
     _all_used(settings, [part.protocol for part in parts.values()])

@@ -66,8 +66,9 @@ def asked(
     if (pairs := words.pop("dev")) is not None and Path(pairs).expanduser().is_file():
         pairs = f"{OWN_PAIRS}{pairs}"
     return Asked(
-        name, recipe if isinstance(recipe, Recipe) or recipe is None else path_word(recipe, "recipe"), {**options, **(settings or {})},
-        None if backbone is None else path_word(backbone, "backbone"), **words, dev=pairs, files=files,
+        name, recipe if isinstance(recipe, Recipe) or recipe is None else path_word(recipe, "recipe"),
+        {**options, **(settings or {})}, None if backbone is None else path_word(backbone, "backbone"), **words, dev=pairs,
+        files=files,
     )
 
 

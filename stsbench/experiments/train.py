@@ -73,8 +73,8 @@ def train(
     request = TrainRequest(
         method=words.method, recipe=words.recipe, output=None if output is None else Path(output), values=words.values,
         settings={key: value for key, value in named.items() if value is not None}, resume=resume, device=device,
-        data_dir=None if data_dir is None else Path(data_dir), sample=sample, offline=offline, trackers=listed(track, "track"),
-        evaluate=words_of(listed(evaluate, "evaluate")), stage=stage,
+        data_dir=None if data_dir is None else Path(data_dir), sample=sample, offline=offline,
+        trackers=listed(track, "track"), evaluate=listed(words_of(evaluate), "evaluate"), stage=stage,
         start_from=None if start_from is None else Path(path_word(start_from, "start_from")),
     )
     bar = TrainingBar() if in_notebook() else None

@@ -63,8 +63,8 @@ def _tested(job: Job) -> Iterator[str]:
     """Files and folders that an evaluation names: its model, its pairs, its corpora."""
     if job.kind == "eval":
         model = job.words[job.words.index("--model") + 1]
-        own = (user_protocol(name, {}) for name in job.protocols)
-        yield from (model, *(str(protocol.user_path) for protocol in own if protocol is not None))
+        of_user = (user_protocol(name, {}) for name in job.protocols)
+        yield from (model, *(str(protocol.user_path) for protocol in of_user if protocol is not None))
 
 
 def digests(

@@ -88,7 +88,7 @@ def missing_records(job: Job, folder: Path) -> list[str]:
 
 
 def _content_id(protocol: Protocol, id: str) -> str | None:
-    """What a record of a task's data calls them: of a user's by what they hold now, None where they are gone or on the Hub."""
+    """The id of a task's data in a record: of a user's by what they hold now, None where they are gone or on the Hub."""
     path = protocol.user_path
     if path is None:
         return id

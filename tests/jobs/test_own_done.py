@@ -28,7 +28,8 @@ COLUMNS = {"columns": "sentence1=left,sentence2=right,score=value"}
 EACH = [  # the protocols of one evaluation, the file that changes, further keys of the group
     ("sts:scored.tsv", "scored.tsv", {}), ("sts:mean:scored.tsv", "scored.tsv", {}), ("sts:odd.tsv", "odd.tsv", COLUMNS),
     ("sts:scored.tsv,pairs:labels.csv", "labels.csv", {}), ("sts:mean,sts:scored.tsv", "scored.tsv", {}),
-    ("sts:scored.tsv,sts", "scored.tsv", {"tasks": ["scored.tsv", "STS-B"]}), ("sts:scored.tsv", "scored.tsv", {"text": "raw"}),
+    ("sts:scored.tsv,sts", "scored.tsv", {"tasks": ["scored.tsv", "STS-B"]}),
+    ("sts:scored.tsv", "scored.tsv", {"text": "raw"}),
     ("pairs:labels.csv", "labels.csv", {"set": {"pairs.positive": "1"}}), ("triplets:triplets.csv", "triplets.csv", {}),
     ("transfer:texts.csv", "texts.csv", {}), ("retrieval:folder", "folder/corpus.jsonl", {}),
     ("robustness:kept.csv", "kept.csv", {}), ("robustness:pairs:scored.tsv", "scored.tsv", {}),
@@ -83,8 +84,9 @@ def test_what_is_measured_is_done_until_a_file_changes(files, protocols, file, m
 
 
 def test_settings_and_tasks_are_checked_before_the_training_that_the_evaluation_waits_for(files):
-    def expanded(**group):
-        expand(made_plan({"output": "out", "eval": {"own": {"model": "lexical:token-set", **group}}}, "plan.yaml"), "plan.yaml")
+    def expanded(**more):
+        group = {"model": "lexical:token-set", **more}
+        expand(made_plan({"output": "out", "eval": {"own": group}}, "plan.yaml"), "plan.yaml")
 
     expanded(protocols=["sts:later.tsv", "retrieval:later"])
     for group, message in (

@@ -182,7 +182,7 @@ def test_a_trial_without_a_score_costs_no_other_one_and_is_not_tried_again(here,
         assert written == {path: path.read_bytes() for path in (Path("out/best.yaml"), Path("out/trials.json"))}
     shutil.rmtree("out")
     chosen = search(space_of_grid(["selection.every=8,9"]))
-    with pytest.raises(StsbenchError, match="no trial is complete; the last failed: seed 1 .* has no development score"):
+    with pytest.raises(StsbenchError, match=r"no trial is complete; the last failed: seed 1 .* has no development score"):
         run(chosen, start)
     assert len(json.loads(Path("out/trials.json").read_text("utf-8"))["trials"]) == 2
 
@@ -191,7 +191,8 @@ def test_a_trial_without_a_score_costs_no_other_one_and_is_not_tried_again(here,
 @pytest.mark.parametrize("storage", [None, "sqlite:///study.db"])
 def test_workers_that_open_a_study_together_draw_what_one_draws(tmp_path, monkeypatch, sampler, storage):
     monkeypatch.chdir(tmp_path)
-    ranges = {"training.learning_rate": {"low": 1e-6, "high": 1e-4, "log": True}, "training.batch_size": {"low": 2, "high": 99}}
+    ranges = {"training.learning_rate": {"low": 1e-6, "high": 1e-4, "log": True},
+              "training.batch_size": {"low": 2, "high": 99}}
     space = Space.model_validate({"space": ranges})
 
     def drawn(workers, folder):

@@ -46,7 +46,8 @@ def checked_callbacks(callbacks: Any) -> list[TrainingCallback]:
 
 def _check(callback: Any) -> None:
     kind = callback if isinstance(callback, type) else type(callback)
-    how = f"derive a class from stsbench.training.TrainingCallback, write {', '.join(EVENTS)} as needed, and give an instance"
+    events = ", ".join(EVENTS)
+    how = f"derive a class from stsbench.training.TrainingCallback, write {events} as needed, and give an instance"
     if isinstance(callback, type):
         raise StsbenchError(f"callbacks: {kind.__name__} is a class: give an instance, {kind.__name__}()")
     if missing := [name for name in EVENTS if not callable(getattr(callback, name, None))]:
@@ -54,15 +55,15 @@ def _check(callback: Any) -> None:
         raise StsbenchError(f"callbacks: {getattr(callback, '__name__', kind.__name__)} is no callback, as {lacks}: {how}")
     heard = any(getattr(callback, name).__func__ is not vars(TrainingCallback)[name]
                 if inspect.ismethod(getattr(callback, name)) else True for name in EVENTS)
-    own = {name for part in kind.__mro__ if part is not TrainingCallback
-           for name, method in vars(part).items() if not name.startswith("_") and inspect.isfunction(method)}
-    for name in sorted(own - EVENTS.keys()):
+    written = {name for part in kind.__mro__ if part is not TrainingCallback
+               for name, method in vars(part).items() if not name.startswith("_") and inspect.isfunction(method)}
+    for name in sorted(written - EVENTS.keys()):
         near = [event for event in EVENTS if sorted(event) == sorted(name)]
         near += difflib.get_close_matches(name.removeprefix("on_"), EVENTS, n=1, cutoff=0.85 if heard else 0.6)
         if near or name.startswith("on_") or not heard:
             hint = f"did you mean {near[0]}? " if near else ""
             raise StsbenchError(f"callbacks: {kind.__name__}.{name} is no event and would never be called: {hint}there are "
-                                f"{', '.join(EVENTS)}; a method of your own begins with _")
+                                f"{events}; a method of your own begins with _")
     for name, parameters in EVENTS.items():
         method = getattr(callback, name)
         for count in {len(parameters), 1 if name == "doing" else len(parameters)}:

@@ -48,8 +48,9 @@ class Loop:
 
     def __init__(
         self, recipe: Recipe, stage: Stage, method: Method, objective: Objective, wrapped: Any, optimiser: Any,
-        accelerator: Accelerator, *, run_log: RunLog, checkpoints: Checkpoints, selection: Selection | None, stop: StopRequest,
-        callback: TrainingCallback | None = None, tracked_from: int | None = None, log: Callable[[str], None] = print,
+        accelerator: Accelerator, *, run_log: RunLog, checkpoints: Checkpoints, selection: Selection | None,
+        stop: StopRequest, callback: TrainingCallback | None = None, tracked_from: int | None = None,
+        log: Callable[[str], None] = print,
     ) -> None:
         self.recipe, self.stage, self.settings = recipe, stage, stage.settings
         self.method, self.objective, self.wrapped = method, objective, wrapped

@@ -93,7 +93,7 @@ def _train_stages(run: PreparedRun, callback: TrainingCallback | None) -> Positi
         if run.warm_start:
             position.best = _take_over(run, run.warm_start)
         before = sum(stage.batches.steps for stage in run.stages if stage.number < position.number)
-        with StopRequest().held() as stop:
+        with StopRequest().hold() as stop:
             for stage in [stage for stage in run.stages if stage.number >= position.number]:
                 if stage.number != position.number:
                     position = _next_position(run, stage, position)
