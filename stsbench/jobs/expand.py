@@ -195,8 +195,10 @@ class _Expansion:
         except StsbenchError as error:
             raise StsbenchError(f"{self.where}: train.{name}: {error}") from error
         known = {job.id: job.digest for job in (*needs, *read)}
+        digested = [word for at, word in enumerate(words)
+                    if words[at + (word == "--set")].partition("=")[0] not in OPERATIONAL]
         return Job(
-            f"{label}-{seed}", name, "train", tuple(words), job_digest(words, values, known), tuple(known), tuple(files),
+            f"{label}-{seed}", name, "train", tuple(words), job_digest(digested, values, known), tuple(known), tuple(files),
             seed, backbone=None if needs else start,
         )
 

@@ -85,6 +85,7 @@ class Sweep:
                  if isinstance(name, str) and (path := Path(name).expanduser()).is_file()}
         values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed", *OPERATIONAL})
         of_group = {key: value for key, value in group.model_dump(mode="json").items() if value is not None}
+        of_group["set"] = {key: value for key, value in of_group["set"].items() if key not in OPERATIONAL}
         options = {
             **self.defaults.model_dump(mode="json", exclude={"offline"}), **of_group, "sampler": self.sampler,
             "seeds": list(self.seeds), "space": self.space.model_dump(mode="json")["space"], "recipe": values,

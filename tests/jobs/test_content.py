@@ -20,6 +20,7 @@ from stsbench.jobs.content import READ, check_jobs, check_read
 from stsbench.jobs.plan_file import Defaults
 from stsbench.jobs.space import space_of_grid
 from stsbench.jobs.state import BESIDE
+from stsbench.jobs.study import Trial
 
 __all__ = ["cli", "here"]
 GRID = ["training.learning_rate=1e-5,3e-5"]
@@ -152,3 +153,12 @@ def test_callers_at_one_moment_lose_nothing_that_the_others_read(tmp_path):
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda name: check_read(tmp_path, {name: "a digest"}), names))
     assert json.loads((tmp_path / BESIDE / READ).read_text("utf-8")) == dict.fromkeys(names, "a digest")
+
+
+def test_how_often_a_checkpoint_is_written_makes_no_other_job_and_no_other_search(here):
+    chosen = search(space_of_grid(GRID))
+    often = replace(chosen, group=chosen.group.model_copy(update={"set": {**chosen.group.set, "checkpoint_minutes": 1}}))
+    assert often.identity == chosen.identity and often.name == chosen.name
+    trial = Trial(0, {"training.learning_rate": 1e-5}, "")
+    [one], [other] = chosen.jobs(trial), often.jobs(trial)
+    assert one.id == other.id and "checkpoint_minutes=1" in other.words and "checkpoint_minutes=1" not in one.words
