@@ -11,17 +11,18 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BeforeValidator
 
 from stsbench.data.own.labelled_pairs import read_labelled_pairs
 from stsbench.data.sets.sets import DataSet, PairSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, other_subsets
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, items_of, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import SHARE, Array, Metric, Names
+from stsbench.evaluation.schema import REPEATED, SHARE, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, Text, Whole, setting
-from stsbench.metrics.bootstrap import block_rows, interval, resample_blocks
+from stsbench.metrics.bootstrap import block_rows, distinct, interval, resample_blocks
 from stsbench.metrics.thresholds.matching import (
     CRITERIA,
     MatchingDraws,
@@ -68,7 +69,7 @@ class PairsProtocol(Protocol):
     }
     arrays: ClassVar[Mapping[str, Array]] = {
         "similarity": Array("float", rounded=True, per_item=True), "label": Array("int", shared=True),
-        "subset": Array("int", shared=True),
+        "subset": Array("int", shared=True), **REPEATED,
     }
     names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
     title: ClassVar[str] = "Pairs"
@@ -121,12 +122,12 @@ class PairsProtocol(Protocol):
             scores = matching_scores(similarity, label)
         except ScoreError as error:
             raise ScoreError(f"{task}{'' if subset is None else f', subset {subset}'}: {error}") from error
-        draws = self._drawn(observations, some, subset, data_id)
+        draws, n = self._drawn(observations, some, subset, data_id), distinct(_items(observations)[some])
 
         def row(metric: str, value: float, ends: tuple[float, float] | None, scale: int) -> ScoreRow:
             low, high = (scale * ends[0], scale * ends[1]) if ends else (None, None)
             return ScoreRow(protocol=self.label, task=task, subset=subset, metric=metric, value=scale * value, low=low,
-                            high=high, n=len(label))
+                            high=high, n=n)
 
         rows = []
         for metric, attribute in _SCORES.items():
@@ -150,9 +151,9 @@ class PairsProtocol(Protocol):
     @staticmethod
     def _draw(observations: Observations, some: Any, resamples: int, seed: int, data_id: str) -> MatchingDraws:
         similarity, label = observations.arrays["similarity"][some], observations.arrays["label"][some]
-        n = len(label)
-        blocks: Any = resample_blocks(n, resamples, (seed, *data_id.encode()), block_rows(n))
-        return matching_draws(similarity, label, blocks)
+        n, item = len(label), _items(observations)[some]
+        blocks = resample_blocks(n, resamples, (seed, *data_id.encode()), block_rows(n), item)
+        return matching_draws(similarity, label, blocks, distinct(item))
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """Pairs are redrawn one by one, whatever their label."""
@@ -160,3 +161,7 @@ class PairsProtocol(Protocol):
             return {}
         drawn = self._draw(observations, slice(None), resamples, seed, data_id)
         return {(None, None, metric): 100 * getattr(drawn, attribute) for metric, attribute in _SCORES.items()}
+
+
+def _items(observations: Observations) -> NDArray[np.int64]:
+    return items_of(observations, len(observations.arrays["label"]))

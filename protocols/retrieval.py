@@ -22,7 +22,7 @@ from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.schema import SHARE, Array, Metric
 from stsbench.evaluation.settings import Count, Settings, SettingsModel, SomeOf, Text, Whole, setting
-from stsbench.metrics.bootstrap import interval, resample_counts
+from stsbench.metrics.bootstrap import distinct, interval, resample_counts
 from stsbench.metrics.ranking import average_precision, hit, ndcg, precision, ranks_of, recall, reciprocal_rank
 
 GOLD = 5.0  # the score of a pair that means the same
@@ -113,12 +113,12 @@ class RetrievalProtocol(Protocol):
     def observe(self, embed: Embed, data: PairSet | RetrievalSet) -> Observations:
         """rank float64 (m,) and query int64 (m,), one number for each relevant text, the rank infinite for one not in the
         corpus; gain float64 (m,), its grade, where not all are 1; group int64 (q,): which queries are redrawn together (the
-        two of a pair); corpus int64 (1,): its size."""
+        two of a pair, equal ones of a user's folder); corpus int64 (1,): its size."""
         if isinstance(data, PairSet):
             task = from_pairs(data, self.settings["duplicates"])
             group = np.tile(np.arange(len(task) // 2), 2)
         else:
-            task, group = data, np.arange(len(data))
+            task, group = data, data.items
         hidden = task.hidden
         if self.settings["duplicates"] == "drop":
             copies = _positions(task.corpus)
@@ -150,12 +150,12 @@ class RetrievalProtocol(Protocol):
             low, high = (100 * bounds[0], 100 * bounds[1]) if bounds else (None, None)
             rows.append(ScoreRow(
                 protocol=self.label, task=task, metric=metric, value=100 * float(np.mean(per_query)), low=low, high=high,
-                n=len(group),
+                n=distinct(group) if self.user_path else len(group),
             ))
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Groups of queries are redrawn: the two of a pair together, those of a user's own folder one by one."""
+        """Groups of queries are redrawn: the two of a pair together, and equal ones of a user's own folder."""
         if not resamples:
             return {}
         means = _means(self._values(observations), observations.arrays["group"], data_id, resamples, seed)

@@ -20,11 +20,11 @@ from stsbench.data.perturb.rules import RULES, RuleName, edits_of
 from stsbench.data.sets.sets import DataSet, PairSet, TripletSet, numbered, path_name
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, items_of
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import CORRELATION, SHARE, Array, Metric, Names
+from stsbench.evaluation.schema import CORRELATION, REPEATED, SHARE, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, SomeOf, Text, Whole, setting
-from stsbench.metrics.bootstrap import block_rows, interval, resample_blocks
+from stsbench.metrics.bootstrap import block_rows, distinct, interval, resample_blocks
 from stsbench.metrics.bootstrap_correlation import BootstrapCorrelation
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.thresholds.matching import Cuts, roc_auc
@@ -99,7 +99,7 @@ class RobustnessProtocol(Protocol):
         "similarity": Array("float", optional=True, rounded=True, per_item=True),
         "gold": Array("float", optional=True, shared=True),
         "moved": Array("float", "m", optional=True, rounded=True),
-        "subset": Array("int", optional=True, shared=True),
+        "subset": Array("int", optional=True, shared=True), **REPEATED,
     }
     names: ClassVar[Mapping[str, Names]] = {"rules": Names("r"), "subsets": Names()}
     title: ClassVar[str] = "Robustness"
@@ -215,7 +215,7 @@ class RobustnessProtocol(Protocol):
             return {}
         parts = _Parts(observations, self.settings["similarity"] == "cosine")
         rows: dict[tuple[str | None, str], list[Floats]] = {}
-        for counts in resample_blocks(parts.n, resamples, (seed, *data_id.encode()), block_rows(parts.n)):
+        for counts in resample_blocks(parts.n, resamples, (seed, *data_id.encode()), block_rows(parts.n), parts.item):
             for key, values in parts.draws(counts).items():
                 rows.setdefault(key, []).append(values)
         return {(subset, None, metric): np.concatenate(some) for (subset, metric), some in rows.items()}
@@ -227,6 +227,7 @@ class _Parts:
     def __init__(self, observations: Observations, cosine: bool) -> None:
         arrays, rules = observations.arrays, observations.names["rules"]
         self.n = arrays["edited"].shape[1]
+        self.item = items_of(observations, self.n)
         self.items = {rule: np.flatnonzero(row) for rule, row in zip(rules, arrays["edited"], strict=True)}
         sizes = [len(items) for items in self.items.values()]
         self.near = dict(zip(rules, np.split(arrays["near"], np.cumsum(sizes)[:-1]), strict=True))
@@ -272,26 +273,28 @@ class _Parts:
         values: dict[tuple[str | None, str], tuple[float, int]] = {}
         auc = {key: 100 * float(roc_auc(*cuts.counts())) for key, (cuts, _) in self.aucs.items()}
         if (None, "auc") in auc:
-            values[None, "auc"] = auc.pop((None, "auc")), self.n
+            values[None, "auc"] = auc.pop((None, "auc")), distinct(self.item)
+        n = distinct(self.item)
         if self.similarity is not None and self.gold is not None:
-            values[None, "spearman"] = 100 * correlation(self.similarity, self.gold, "spearman"), self.n
+            values[None, "spearman"] = 100 * correlation(self.similarity, self.gold, "spearman", n), n
         for rule, near in self.near.items():
             if not len(near):
                 continue
+            n = distinct(self.item[self.items[rule]])
             if rule in self.scores:
                 plain, perturbed = (100 * score for score in self.scores[rule])
-                values |= {(rule, "drop"): (plain - perturbed, len(near)), (rule, "plain"): (plain, len(near)),
-                           (rule, "perturbed"): (perturbed, len(near))}
+                values |= {(rule, "drop"): (plain - perturbed, n), (rule, "plain"): (plain, n),
+                           (rule, "perturbed"): (perturbed, n)}
             if (rule, "auc by part") in auc:
-                values[rule, "auc by part"] = auc.pop((rule, "auc by part")), len(near)
-            values[rule, "similarity"] = float(near.mean()), len(near)
-        return values | {key: (value, len(np.unique(self.aucs[key][1]))) for key, value in auc.items()}
+                values[rule, "auc by part"] = auc.pop((rule, "auc by part")), n
+            values[rule, "similarity"] = float(near.mean()), n
+        return values | {key: (value, distinct(self.item[self.aucs[key][1]])) for key, value in auc.items()}
 
     def _scores(self, rule: str) -> tuple[float, float] | None:
         """Spearman of the pairs that a rule edits, before and after; None where there is none, and of two pairs, whose
         correlation is 1 or -1 whatever they are."""
         items = self.items[rule]
-        if self.similarity is None or self.gold is None or len(items) < 3:
+        if self.similarity is None or self.gold is None or distinct(self.item[items]) < 3:
             return None
         try:
             before = correlation(self.similarity[items], self.gold[items], "spearman")

@@ -21,12 +21,12 @@ from stsbench.data.sets.scripts import letters
 from stsbench.data.sets.sets import DataSet, PairSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped, other_subsets
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped, items_of, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import CORRELATION, Array, Metric, Names
+from stsbench.evaluation.schema import CORRELATION, REPEATED, Array, Metric, Names
 from stsbench.evaluation.settings import AnyOf, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
-from stsbench.metrics.bootstrap import block_rows, blocks_of, fisher_interval, interval, resample_blocks
+from stsbench.metrics.bootstrap import block_rows, blocks_of, distinct, fisher_interval, interval, resample_blocks
 from stsbench.metrics.bootstrap_correlation import BootstrapCorrelation
 from stsbench.metrics.correlation import METRICS, correlation
 
@@ -88,7 +88,7 @@ class StsProtocol(Protocol):
     metrics: ClassVar[Mapping[str, Metric]] = {"spearman": CORRELATION, "pearson": CORRELATION}
     arrays: ClassVar[Mapping[str, Array]] = {
         "similarity": Array("float", rounded=True, per_item=True), "gold": Array("float", shared=True),
-        "subset": Array("int", shared=True), "pair": Array("uint", shared=True),
+        "subset": Array("int", shared=True), "pair": Array("uint", shared=True), **REPEATED,
     }
     names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
     title: ClassVar[str] = "STS"
@@ -127,8 +127,8 @@ class StsProtocol(Protocol):
         order, subset = numbered(data.subsets)
         similarity = embed.similarity(data.first, data.second, self.settings["similarity"])
         arrays = {"similarity": similarity, "gold": data.gold, "subset": subset, "pair": pair_keys(data.first, data.second)}
-        few = [f"{count} pairs" + (f" in {name}" if len(order) > 1 else "")
-               for name, count in data.counts.items() if count < FEW] if self.user_path else []
+        sizes = {name: distinct(data.items[subset == i]) for i, name in enumerate(order)} if self.user_path else {}
+        few = [f"{count} pairs" + (f" in {name}" if len(order) > 1 else "") for name, count in sizes.items() if count < FEW]
         more = f" and {len(few) - 5} subsets more" if len(few) > 5 else ""
         says = f"a correlation over fewer than {FEW} says next to nothing, look at its interval"
         notes = {"notes": [f"{', '.join(few[:5])}{more}: {says}"]} if few else {}
@@ -148,22 +148,22 @@ class StsProtocol(Protocol):
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         similarity, gold = observations.arrays["similarity"], observations.arrays["gold"]
-        groups = _groups(observations)
+        groups, item = _groups(observations), items_of(observations, len(gold))
         draws = self.drawn(observations, data_id, self.settings["resamples"], self.settings["seed"])
         rows = []
         for metric in self.settings["metrics"]:
             points: list[float] = []
             if len(groups) > 1:
                 for name, members in groups.items():
+                    n = distinct(item[members])
                     try:
-                        points.append(correlation(similarity[members], gold[members], metric))
+                        points.append(correlation(similarity[members], gold[members], metric, n))
                     except ScoreError as error:
                         raise ScoreError(f"{task}, subset {name}: {error}") from error
                     drawn = draws.get((name, None, metric))
-                    n = len(members)
                     rows.append(self._row(task, name, None, metric, points[-1], drawn, n, n))
             try:
-                pooled = correlation(similarity, gold, metric)
+                pooled = correlation(similarity, gold, metric, distinct(item))
             except ScoreError as error:
                 raise ScoreError(f"{task}: {error}") from error
             sizes = [len(members) for members in groups.values()]
@@ -172,9 +172,9 @@ class StsProtocol(Protocol):
                     continue  # the Hub's raw text does not name a year's subsets: no mean over them is known
                 # One set without subsets (STS-B, SICK-R) is the same under every aggregation.
                 value = pooled if how == "all" or len(groups) == 1 else float(combine(points, sizes, how))
-                pairs = len(gold) if how == "all" else len(gold) // len(groups)  # that one correlation is of
-                drawn = draws.get((None, how, metric))
-                rows.append(self._row(task, None, how, metric, value, drawn, len(gold), pairs))
+                n = distinct(item)
+                pairs = n if how == "all" else n // len(groups)  # that one correlation is of
+                rows.append(self._row(task, None, how, metric, value, draws.get((None, how, metric)), n, pairs))
         return rows
 
     def _row(
@@ -193,7 +193,7 @@ class StsProtocol(Protocol):
         )
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Pairs are redrawn within their subset."""
+        """Pairs are redrawn within their subset; one that stands in several joins these."""
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
@@ -308,6 +308,21 @@ def _groups(observations: Observations) -> dict[str, NDArray[np.int64]]:
     return {name: np.flatnonzero(subset == i) for i, name in enumerate(observations.names["subsets"])}
 
 
+def _strata(observations: Observations) -> list[NDArray[np.int64]]:
+    """Return the rows that are redrawn together: those of a subset, or of all subsets that one item links."""
+    strata: list[tuple[set[int], NDArray[np.int64]]] = []
+    item = items_of(observations, len(observations.arrays["gold"]))
+    for members in _groups(observations).values():
+        items, disjoint = set(item[members].tolist()), []
+        for stratum in strata:
+            if items.isdisjoint(stratum[0]):
+                disjoint.append(stratum)
+            else:
+                items, members = items | stratum[0], np.union1d(members, stratum[1])
+        strata = [*disjoint, (items, members)]
+    return [members for _, members in strata]
+
+
 def _as_slice(indices: NDArray[np.int64]) -> NDArray[np.int64] | slice:
     """Ascending indices, as a slice where they follow one another: what it takes from an array is not copied."""
     if len(indices) and indices[-1] - indices[0] == len(indices) - 1:
@@ -320,11 +335,12 @@ def _redrawn(observations: Observations, resamples: int, seed: tuple[int, str]) 
 
     Seeded by the data (their id), not by the encoder: two encoders meet the same resamples.
     """
-    members = list(_groups(observations).values())
+    members = _strata(observations)
     number, data_id = seed
     n = len(observations.arrays["gold"])
+    item = items_of(observations, n)
     drawn = [
-        resample_blocks(len(group), resamples, (number, at, *data_id.encode()), block_rows(n))
+        resample_blocks(len(group), resamples, (number, at, *data_id.encode()), block_rows(n), item[group])
         for at, group in enumerate(members)
     ]
     for blocks in zip(*drawn, strict=True):

@@ -17,9 +17,9 @@ from stsbench.data.own.labelled_texts import read_labelled_texts
 from stsbench.data.sets.sets import BLANK, DataSet, LabelledSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped, items_of
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import DEV_SHARE, SHARE, Array, Metric, Names
+from stsbench.evaluation.schema import DEV_SHARE, ITEM, REPEATED, SHARE, Array, Metric, Names
 from stsbench.evaluation.settings import (
     LARGEST,
     Count,
@@ -33,8 +33,8 @@ from stsbench.evaluation.settings import (
     setting,
 )
 from stsbench.metrics.aggregation import average_of_printed
-from stsbench.metrics.bootstrap import block_rows, resample_blocks
-from stsbench.metrics.proportion import wilson
+from stsbench.metrics.bootstrap import block_rows, distinct, resample_blocks
+from stsbench.metrics.proportion import share_interval
 from stsbench.probes.schemes import Fit, Probed, Rows, Solver, cross_validated, given_splits, nested
 from stsbench.probes.sklearn_solver import GRID_KFOLD, GRID_NESTED_SPLIT
 
@@ -128,6 +128,7 @@ class TransferProtocol(Protocol):
         "gold": Array("int", "m", shared=True), "fold": Array("int", "m", shared=("k", "seed")),
         "grid": Array("float", "or"), "chosen": Array("int", "o"),
         "regs": Array("float", "r", shared=("grid", "grid_kfold")), "counts": Array("int", "3"),
+        **REPEATED,
     }
     names: ClassVar[Mapping[str, Names]] = {"counts": Names("3")}
     title: ClassVar[str] = "Transfer"
@@ -200,14 +201,15 @@ class TransferProtocol(Protocol):
         bounds = np.cumsum([0, *(len(part) for part in splits.values())])
         rows = {name: np.arange(bounds[i], bounds[i + 1], dtype=np.int64) for i, name in enumerate(splits)}
         counts = {"fits": 0, "unconverged": 0}
+        item = data.items[order]
         solver = self._solver(x, y, classes, counts)
         scheme = _scheme(data.id, rows)
         regs = self.settings["grid_kfold" if scheme == "folded" else "grid"]
-        probed = self._probe(scheme, y, rows, regs, solver)
+        probed = self._probe(scheme, y, rows, regs, solver, item)
         fits, unconverged = counts["fits"], counts["unconverged"]
         if self.settings["classifier"] == "exact" and unconverged > MISSED * fits:
             raise ScoreError(f"{unconverged} of {fits} fits did not reach their optimum: are the vectors extremely long?")
-        developed = len(rows.get("dev" if scheme == "given" else "train", y))
+        developed = distinct(item[rows.get("dev" if scheme == "given" else "train", slice(None))])
         return Observations(
             {
                 "rows": order[probed.rows], "predicted": probed.predicted, "gold": y[probed.rows], "fold": probed.fold,
@@ -229,13 +231,13 @@ class TransferProtocol(Protocol):
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         arrays = observations.arrays
         predicted, gold, fold = arrays["predicted"], arrays["gold"], arrays["fold"]
-        hits = predicted == gold
-        low, high = wilson(int(hits.sum()), len(hits))
+        hits, item = predicted == gold, _item_of_tested(observations)
+        low, high = share_interval(hits, item)
         folds = [round(100 * float(hits[fold == number].mean()), 2) for number in np.unique(fold)]
         best = arrays["grid"][np.arange(len(arrays["chosen"])), arrays["chosen"]]
         developed = int(arrays["counts"][observations.names["counts"].index("development items")])
         rows = [
-            self._row(task, "accuracy", _mean_as_printed(folds), len(hits), 100 * low, 100 * high),
+            self._row(task, "accuracy", _mean_as_printed(folds), distinct(item), 100 * low, 100 * high),
             self._row(task, "dev accuracy", _mean_as_printed(best), developed),
         ]
         if data_id == "mrpc":
@@ -273,14 +275,16 @@ class TransferProtocol(Protocol):
     ) -> ScoreRow:
         return ScoreRow(protocol=self.label, task=task, metric=metric, value=value, low=low, high=high, n=n)
 
-    def _probe(self, scheme: str, y: Rows, rows: Mapping[str, Rows], regs: Sequence[float], solver: Solver) -> Probed:
+    def _probe(
+        self, scheme: str, y: Rows, rows: Mapping[str, Rows], regs: Sequence[float], solver: Solver, item: Rows
+    ) -> Probed:
         k, seed, none = self.settings["k"], self.settings["seed"], np.zeros(0, dtype=np.int64)
         train, dev, test = (rows.get(name, none) for name in ("train", "dev", "test"))
         if scheme == "given":
             return given_splits(y, train, dev, test, regs, solver)
         if scheme == "folded":
-            return cross_validated(y, train, test, k, seed, regs, solver)
-        return nested(y, k, seed, regs, solver)
+            return cross_validated(y, train, test, k, seed, regs, solver, item)
+        return nested(y, k, seed, regs, solver, item)
 
     def _solver(self, x: Any, y: Rows, classes: int, counts: dict[str, int]) -> Solver:
         """The classifier's solver; it adds its fits to counts["fits"], those that did not converge to "unconverged"."""
@@ -309,10 +313,17 @@ def _scheme(set_id: str, splits: Collection[str]) -> Literal["given", "folded", 
 
 
 def _by_item(observations: Observations) -> Observations:
-    """The predicted and right classes and the folds, in the order of the items."""
+    """The predicted and right classes, the folds and the items' numbers, in the order of the rows."""
     arrays = observations.arrays
     order = np.argsort(arrays["rows"], kind="stable")
-    return Observations({name: arrays[name][order] for name in ("predicted", "gold", "fold")})
+    by_item = {name: arrays[name][order] for name in ("predicted", "gold", "fold")}
+    return Observations({**by_item, **({ITEM: _item_of_tested(observations)[order]} if ITEM in arrays else {})})
+
+
+def _item_of_tested(observations: Observations) -> Rows:
+    """Return int64 (m,), the number of each tested row's item."""
+    arrays = observations.arrays
+    return arrays[ITEM][arrays["rows"]] if ITEM in arrays else np.arange(len(arrays["predicted"]), dtype=np.int64)
 
 
 def _redrawn(observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
@@ -331,7 +342,7 @@ def _redrawn(observed: Sequence[Observations], data_id: str, resamples: int, see
         # Seeded by the data, not by the encoder: two encoders meet the same resamples.
         seeds = (seed, start, *data_id.encode())
         first = start
-        for counts in resample_blocks(n, min(step, resamples - start), seeds, block_rows(n)):
+        for counts in resample_blocks(n, min(step, resamples - start), seeds, block_rows(n), items_of(observed[0], n)):
             counts, many = counts[:, order], slice(first, first + len(counts))
             with np.errstate(invalid="ignore"):
                 shares = [counts[:, at] @ right[at] / counts[:, at].sum(axis=1)[:, None] for at in folds]

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from stsbench.data.own.triplets import read_triplets
 from stsbench.data.sets.sets import DataSet, TripletSet, numbered
 from stsbench.encoders.cache.embed import Embed
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, other_subsets
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, items_of, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import SHARE, Array, Metric, Names
+from stsbench.evaluation.schema import REPEATED, SHARE, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, Text, Whole, setting
-from stsbench.metrics.bootstrap import block_rows, resample_blocks
-from stsbench.metrics.proportion import wilson
+from stsbench.metrics.bootstrap import block_rows, distinct, resample_blocks
+from stsbench.metrics.proportion import share_interval
 
 
 class TripletsSettings(Settings):
@@ -48,7 +48,7 @@ class TripletsProtocol(Protocol):
     metrics: ClassVar[Mapping[str, Metric]] = {"accuracy": SHARE}
     arrays: ClassVar[Mapping[str, Array]] = {
         "positive": Array("float", rounded=True, per_item=True), "negative": Array("float", rounded=True, per_item=True),
-        "subset": Array("int", shared=True),
+        "subset": Array("int", shared=True), **REPEATED,
     }
     names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
     title: ClassVar[str] = "Triplets"
@@ -89,16 +89,17 @@ class TripletsProtocol(Protocol):
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         right, subset = _right(observations), observations.arrays["subset"]
-        names: list[str] = observations.names["subsets"]
-        parts: dict[str | None, NDArray[np.bool_]] = {None: right}
+        every, names = items_of(observations, len(right)), observations.names["subsets"]
+        parts: dict[str | None, Any] = {None: slice(None)}
         if len(names) > 1:
-            parts |= {name: right[subset == i] for i, name in enumerate(names)}
+            parts |= {name: subset == i for i, name in enumerate(names)}
         rows = []
-        for name, hits in parts.items():
-            low, high = wilson(int(hits.sum()), len(hits))
+        for name, some in parts.items():
+            hits, item = right[some], every[some]
+            low, high = share_interval(hits, item)
             rows.append(ScoreRow(
                 protocol=self.label, task=task, subset=name, metric="accuracy", value=100 * float(hits.mean()),
-                low=100 * low, high=100 * high, n=len(hits),
+                low=100 * low, high=100 * high, n=distinct(item),
             ))
         return rows
 
@@ -107,8 +108,10 @@ class TripletsProtocol(Protocol):
         right = _right(observations).astype(np.float64)
         if not resamples:
             return {}
-        blocks = resample_blocks(len(right), resamples, (seed, *data_id.encode()), block_rows(len(right)))
-        return {(None, None, "accuracy"): 100 * np.concatenate([counts @ right for counts in blocks]) / len(right)}
+        n, item = len(right), items_of(observations, len(right))
+        blocks = resample_blocks(n, resamples, (seed, *data_id.encode()), block_rows(n), item)
+        shares = [100 * (counts @ right) / counts.sum(axis=1) for counts in blocks]
+        return {(None, None, "accuracy"): np.concatenate(shares)}
 
 
 def _right(observations: Observations) -> NDArray[np.bool_]:

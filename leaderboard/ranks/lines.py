@@ -13,10 +13,10 @@ from stsbench.comparison.comparability import Measured, Setting
 from stsbench.data.sets.language_names import AVERAGED, SEVERAL, language_of
 from stsbench.data.sets.sets import path_name
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.measure import RESAMPLES, SEED, averages_within, bounded, drawn_with
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import ScoreRow
 from stsbench.leaderboard.records.admission import proven
-from stsbench.leaderboard.records.draws import RESAMPLES, SEED, drawn_with
 from stsbench.leaderboard.records.entries import EntryRun
 from stsbench.metrics.bootstrap import interval
 
@@ -103,7 +103,8 @@ def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
                     line.subsets.setdefault((measured.task, row.subset), _cell(row))
                 else:
                     column = row.metric if measured.protocol.metrics_across else measured.task
-                    if _fill(line, column, measured, _scored(row, measured.protocol, drawn.get(key))) and key in drawn:
+                    within = bounded(row, measured.protocol, measured.observed(), measured.set_id)
+                    if _fill(line, column, measured, _cell(within)) and key in drawn:
                         line.draws[column] = drawn[key]
                     parts.setdefault(measured.task, measured)
     return list(lines.values())
@@ -150,14 +151,6 @@ def _tables(measured: Measured, row: ScoreRow) -> Iterable[tuple[Setting, str]]:
     return dict.fromkeys(tables)
 
 
-def _scored(row: ScoreRow, protocol: Protocol, drawn: Draws | None) -> Cell:
-    """The row's score, with the board's own interval where the record has none (F1, MSE) or one that was drawn otherwise."""
-    if drawn is None or (row.low is not None and drawn_with(protocol) == (RESAMPLES, SEED)):
-        return _cell(row)
-    low, high = interval(drawn) or (None, None)
-    return replace(_cell(row), low=low, high=high)
-
-
 def _cell(row: ScoreRow) -> Cell:
     return Cell(row.value, row.low, row.high, n=row.n)
 
@@ -186,8 +179,12 @@ def _add_average(line: ScoreLine, parts: Parts) -> None:
         if (row.task, row.metric, row.aggregation) == (AVERAGE, line.setting.metric, line.setting.aggregation):
             memo, key = _average_memo(protocol, parts)
             drawn = memo[key].get((None, row.aggregation, row.metric))
-            low, high = (interval(drawn) if drawn is not None else None) or (None, None)
-            line.cells[AVERAGE] = Cell(row.value, low, high, n=row.n)
+            if drawn_with(protocol) == (RESAMPLES, SEED):
+                low, high = (interval(drawn) if drawn is not None else None) or (None, None)
+                line.cells[AVERAGE] = Cell(row.value, low, high, n=row.n)
+            else:  # the ranks' draws are not the record's
+                observed = {task: (measured.observed(), measured.set_id) for task, measured in parts.items()}
+                line.cells[AVERAGE] = _cell(*averages_within([row], protocol, observed))
             if drawn is not None:
                 line.draws[AVERAGE] = drawn
 

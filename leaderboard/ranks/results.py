@@ -25,10 +25,10 @@ import numpy as np
 import scipy
 
 from stsbench.comparison.comparability import Setting
+from stsbench.evaluation.measure import RESAMPLES
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.run_file import RUN
 from stsbench.files import atomic_write, cache_root, sha256_file
-from stsbench.leaderboard.records.draws import RESAMPLES
 from stsbench.leaderboard.records.entries import EntryRun
 
 from .board import Cell

@@ -9,8 +9,8 @@ import numpy as np
 
 from stsbench.comparison.comparability import Setting
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.measure import RESAMPLES, SEED
 from stsbench.evaluation.schema import Metric
-from stsbench.leaderboard.records.draws import RESAMPLES, SEED
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.metrics.bootstrap import interval
 

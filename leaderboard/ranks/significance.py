@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from stsbench.comparison.comparability import SeedPairs
-from stsbench.leaderboard.records.draws import SEED
+from stsbench.evaluation.measure import SEED
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.ranks import Significance, significantly_different

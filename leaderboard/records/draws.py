@@ -7,17 +7,7 @@ from contextlib import suppress
 
 from stsbench.comparison.comparability import Measured
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.protocol import Protocol
-
-RESAMPLES, SEED = 1000, 0  # those of the records' own intervals, and of the board
-
-
-def drawn_with(protocol: Protocol) -> tuple[int, int]:
-    """The resamples and the seed of the intervals that a record of this protocol holds; the board's for those without."""
-    settings = protocol.settings
-    if "resamples" not in settings:
-        return RESAMPLES, SEED
-    return int(settings["resamples"]), int(settings.get("bootstrap_seed", settings.get("seed", SEED)))
+from stsbench.evaluation.measure import RESAMPLES, SEED, drawn_with
 
 
 def draw_many(records: Iterable[Measured]) -> None:

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.protocol import load_protocol
+from stsbench.evaluation.protocol import items_of, load_protocol
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.run_file import folder_of, load_records, observations_of
-from stsbench.evaluation.tables import encoder_in_words
+from stsbench.evaluation.tables import encoder_in_words, repeated_in_record
 from stsbench.files import atomic_write
+from stsbench.metrics.bootstrap import distinct
 from stsbench.metrics.thresholds.calibration import (
     Bin,
     Curve,
@@ -39,19 +40,31 @@ Floats = NDArray[np.float64]
 class Calibration:
     """How similar two texts must be: `curve` gives P(match | similarity), `thresholds` those for a wanted precision.
 
-    fitted: float64 (n,), each pair's probability by the curve of the other folds; brier: of these; bins: how far they can be
-    trusted; thresholds: wanted precision -> the threshold, None where there is none.
+    item: int64 (n,), equal for rows of one pair; fitted: float64 (n,), each row's probability by the curve of the folds that
+    hold none of its pair; brier: of these; bins: how far they can be trusted; thresholds:
+    wanted precision -> the threshold, None where there is none.
     """
 
     encoder: str  # in words
     record: Record
     similarity: Floats
     label: NDArray[np.int64]
+    item: NDArray[np.int64]
     curve: Curve
     fitted: Floats
     brier: float
     bins: Sequence[Bin]
     thresholds: dict[float, Threshold | None]
+
+    @property
+    def pairs(self) -> int:
+        """The number of different pairs."""
+        return distinct(self.item)
+
+    @property
+    def matches(self) -> int:
+        """How many of them match, in any of their rows."""
+        return distinct(self.item[self.label > 0])
 
     def probability(self, similarity: Floats | Sequence[float] | float) -> Floats:
         """P(match) of similarities, by the curve of all pairs."""
@@ -68,7 +81,7 @@ class Calibration:
         return {
             "format": FORMAT, "encoder": self.encoder, "fingerprint": record.encoder.fingerprint,
             "similarity": record.protocol.settings["similarity"], "data": record.data.task, "digest": record.data.digest,
-            "pairs": len(self.label), "matches": int(self.label.sum()), "curve": form, "brier": self.brier,
+            "pairs": self.pairs, "matches": self.matches, "rows": len(self.label), "curve": form, "brier": self.brier,
             "reliability": [asdict(one) for one in self.bins],
             "thresholds": [{"wanted": wanted, **(asdict(threshold) if threshold else {"value": None})}
                            for wanted, threshold in self.thresholds.items()],
@@ -82,10 +95,10 @@ class Calibration:
 
     def lines(self) -> list[str]:
         """What the command prints."""
-        n, matches = len(self.label), int(self.label.sum())
-        made = [f"{self.encoder}; {self.record.data.task}: {n:,} pairs, {matches:,} of them match",
+        share = float(self.label.mean())
+        made = [f"{self.encoder}; {self.record.data.task}: {self.pairs:,} pairs, {self.matches:,} of them match",
                 f"P(match | similarity): {self.curve.method}; Brier score of held-out pairs {self.brier:.4f} (the share of "
-                f"matches alone: {matches / n * (1 - matches / n):.4f})"]
+                f"matches alone: {share * (1 - share):.4f})", *filter(None, [repeated_in_record(self.record)])]
         for wanted, threshold in self.thresholds.items():
             if threshold is None:
                 made.append(f"precision {wanted:g}: no threshold reaches it on these pairs")
@@ -103,7 +116,7 @@ class Calibration:
         return figure(self.bins, self.similarity, self.label, self.curve, f"{self.encoder}: {self.record.data.task}")
 
     def __repr__(self) -> str:
-        return f"<Calibration of {self.encoder} on {self.record.data.task}: {len(self.label):,} pairs>"
+        return f"<Calibration of {self.encoder} on {self.record.data.task}: {self.pairs:,} pairs>"
 
 
 def calibrate(
@@ -134,11 +147,12 @@ def calibrate(
     if task is not None and task not in tasks:
         raise StsbenchError(f"{folder} has no task {task!r}{did_you_mean(task, tasks)}")
     _, record = tasks[task or next(iter(tasks))]
-    arrays = observations_of(folder, record).arrays
-    similarity, label = arrays["similarity"], arrays["label"]
-    fitted = cross_fitted(similarity, label, method, folds, seed)
+    observations = observations_of(folder, record)
+    similarity, label = observations.arrays["similarity"], observations.arrays["label"]
+    item = items_of(observations, len(label))
+    fitted = cross_fitted(similarity, label, method, folds, seed, item)
     return Calibration(
-        encoder_in_words(record), record, similarity, label, fit_curve(similarity, label, method), fitted,
-        brier(fitted, label), reliability(fitted, label),
-        {value: threshold_for(similarity, label, value) for value in precision},
+        encoder_in_words(record), record, similarity, label, item, fit_curve(similarity, label, method), fitted,
+        brier(fitted, label), reliability(fitted, label, item=item),
+        {value: threshold_for(similarity, label, value, item) for value in precision},
     )

@@ -26,6 +26,7 @@ from stsbench.comparison.shared import (
     common_rows,
     draws,
     loaded,
+    narrowed,
     of_all,
     same_row,
     values_of,
@@ -35,14 +36,16 @@ from stsbench.config import shown
 from stsbench.encoders.cost import Cost
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.measure import averages_within, bounded
 from stsbench.evaluation.plan import changed_settings, words_of
 from stsbench.evaluation.protocol import Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.run_file import run_folders
-from stsbench.evaluation.tables import SAMPLE, encoder_in_words
+from stsbench.evaluation.tables import SAMPLE, encoder_in_words, repeated_in_record
 from stsbench.metrics.bootstrap import interval
 from stsbench.metrics.inference.few_items import Measurement, few_items
 from stsbench.metrics.noise import Scores
+from stsbench.metrics.paired import LEVEL
 from stsbench.metrics.ranks import letters, significantly_different
 from stsbench.plots.pareto import front
 from stsbench.registry import did_you_mean
@@ -206,11 +209,11 @@ def _choice(
     drawn = average_draws(rows, resamples, seed) if len(rows) > 1 else draws(sides, row, resamples, seed)
     values = np.array([of_seeds.mean() for of_seeds in scores])
     no_test, different, ties = "", None, [""] * len(names)
-    bounds = [None if drawn is None else _interval(draw, of_seeds, seed) for draw, of_seeds in
-              zip(drawn or [np.zeros(0)] * len(names), scores, strict=True)]
+    bounds = [_of_run(rows, i) if len(of_seeds) == 1 else None if drawn is None else _of_seeds(drawn[i], of_seeds, seed)
+              for i, of_seeds in enumerate(scores)]
     if drawn is None:
         no_test = f"what {setting.protocol} stores for {setting.metric} cannot be redrawn item by item"
-    elif None in bounds:
+    elif any(np.isfinite(draw).mean() < LEVEL for draw in drawn):
         no_test = "too many resamples have no score"
     else:
         of_all_seeds = [of_seeds if len(of_seeds) > 1 else np.zeros(0) for of_seeds in scores]
@@ -220,7 +223,8 @@ def _choice(
     halves = [(bound[1] - bound[0]) / 2 for bound in bounds if bound]
     items = Measurement(task, sum(score.n for _, score in rows), max(halves, default=None), points=metric.scale == 100,
                         digits=metric.digits)
-    notes.remarks += filter(None, [few_items([items])])
+    repeated = (repeated_in_record(sides[0][0].record) for sides, _ in rows)
+    notes.remarks += dict.fromkeys(filter(None, [*repeated, few_items([items])]))
     able, common = compared_within(costs)
     read = [{name: kind.read(record, cost) if ok or not kind.timed else None for name, kind in AXES.items()}
             for record, cost, ok in zip(records, costs, able, strict=True)]
@@ -246,10 +250,20 @@ def _choice(
     )
 
 
-def _interval(drawn: Floats, seeds: Floats, seed: int) -> tuple[float, float] | None:
-    """The 95 % interval of a score; of the mean over seeds with the error of that, too, whose range is Student's."""
-    if len(seeds) < 2:
-        return interval(drawn)
+def _of_run(rows: Sequence[Row], number: int) -> tuple[float, float] | None:
+    """The 95 % interval that one run's score, or the average of its scores, has wherever it is printed."""
+    items, row = [sides[number][0] for sides, _ in rows], rows[0][1]
+    first = items[0]
+    if len(items) > 1:
+        observed = {item.task: (item.observed(), item.set_id) for item in items}
+        [row] = averages_within([row], narrowed(first.protocol, row), observed)
+    else:
+        row = bounded(same_row(first, row), first.protocol, first.observed(), first.set_id)
+    return None if row.low is None or row.high is None else (row.low, row.high)
+
+
+def _of_seeds(drawn: Floats, seeds: Floats, seed: int) -> tuple[float, float] | None:
+    """The 95 % interval of the mean over seeds: of the items, and of the seeds, whose range is Student's."""
     from scipy import stats
 
     wider = stats.t.ppf(0.975, len(seeds) - 1) / stats.norm.ppf(0.975)

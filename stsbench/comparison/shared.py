@@ -15,19 +15,20 @@ from numpy.typing import NDArray
 from stsbench.comparison.comparability import Measured, measured
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.measure import RowKey, row_key
 from stsbench.evaluation.plan import plan
 from stsbench.evaluation.protocol import Drawn as Drawing
 from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles, rescored, several_encoders
 from stsbench.evaluation.run_file import load_records
+from stsbench.evaluation.schema import ITEM
 
 RESAMPLES = 5000
 _BLOCK = 1000  # resamples at a time: a count of every item in every resample has to fit in the memory
 _SEEDS = 1_000_000  # between two users' seeds: one seed a block
 Floats = NDArray[np.float64]
 Key = tuple[object, ...]  # what makes two records comparable
-RowKey = tuple[str | None, str | None, str]
 Sides = Sequence[Sequence[Measured]]  # of one task the runs of each encoder
 Reasons = list[tuple[str, str, str]]  # (protocol's label, task, reason)
 
@@ -154,11 +155,6 @@ def same_row(item: Measured, row: ScoreRow) -> ScoreRow:
     return next(other for other in item.record.scores if row_key(other) == row_key(row))
 
 
-def row_key(row: ScoreRow) -> RowKey:
-    """By what rows of one task are the same."""
-    return row.subset, row.aggregation, row.metric
-
-
 def values_of(runs: Sequence[Measured], row: ScoreRow) -> Floats:
     """(n,) scores of a side's runs."""
     return np.array([next(score.value for score in run.record.scores if row_key(score) == row_key(row)) for run in runs])
@@ -169,7 +165,7 @@ def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int) -> list[Floats
     of it. Raises StsbenchError where what should be the same items are not."""
     items = [item for side in sides for item in side]
     observed = [item.observed() for item in items]
-    for name in ("row", "rows", "gold", "pair"):  # equal, as the data's digest promises: the draws are paired by place
+    for name in ("row", "rows", "gold", "pair", ITEM):  # equal, as the data's digest promises: the draws are paired by place
         for item, observations in zip(items, observed, strict=True):
             one, other = observed[0].arrays.get(name), observations.arrays.get(name)
             if one is not None and other is not None and not np.array_equal(one, other):

@@ -8,7 +8,7 @@ from stsbench.comparison.differences import Compared, ComparisonTable
 from stsbench.comparison.margins import practically
 from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.schema import Metric
-from stsbench.evaluation.tables import SAMPLE
+from stsbench.evaluation.tables import SAMPLE, repeated_in_record
 from stsbench.metrics.inference.few_items import Measurement, few_items
 from stsbench.metrics.inference.tasks import overstated
 from stsbench.metrics.paired import LEVEL
@@ -39,7 +39,8 @@ def notes(table: ComparisonTable) -> list[str]:
     """What stands below a table: its sentence, and what must be known of its data."""
     names = ", ".join(table.unknown)
     data = f"Data differ from the catalog: {names}. The same in A and B, comparable with nothing else." if names else ""
-    lines = [sentence(table), table.no_margin, over_tasks(table), few(table), table.small_parts, data]
+    repeated = dict.fromkeys(map(repeated_in_record, table.measurements[0] if table.measurements else ()))
+    lines = [sentence(table), table.no_margin, over_tasks(table), *repeated, few(table), table.small_parts, data]
     return list(filter(None, lines))
 
 

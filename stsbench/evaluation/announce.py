@@ -21,6 +21,7 @@ from stsbench.encoders.prompt.prompt import described
 from stsbench.encoders.roles import reading_in_words
 from stsbench.evaluation.plan import Planned
 from stsbench.evaluation.protocol import Protocol
+from stsbench.metrics.bootstrap import distinct
 from stsbench.wording import counted
 
 WATCHED = 3.0  # seconds of work from which the rest is estimated
@@ -81,9 +82,14 @@ def announcement(encoder: Encoder, data: Sequence[DataSet], read: str = "") -> I
         yield f"{declared}; a protocol compares by its own (--similarity)"
     sets = list({item.id: item for item in data}.values())
     text_versions = ", ".join(dict.fromkeys(item.text_version for item in sets))
-    items = ", ".join(f"{item.shown} {len(item)}" for item in sets)
+    items = ", ".join(f"{item.shown} {_counted(item)}" for item in sets)
     origins = ", ".join(dict.fromkeys(item.origin for item in sets if item.origin))
     yield f"text version {text_versions}; items: {items}; from {origins}"
+
+
+def _counted(data: DataSet) -> str:
+    items = distinct(data.items)
+    return f"{items} ({len(data)} rows)" if items < len(data) else str(items)
 
 
 def readings(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]]]) -> str:

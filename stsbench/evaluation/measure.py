@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from stsbench.config import shown
@@ -32,9 +33,12 @@ from stsbench.evaluation.records import (
     now,
 )
 from stsbench.evaluation.result import Result
-from stsbench.metrics.bootstrap import interval
+from stsbench.evaluation.schema import ITEM
+from stsbench.metrics.bootstrap import distinct, interval
 from stsbench.plugins import calling, where
 
+RESAMPLES, SEED = 1000, 0  # of intervals whose record does not say, and of the board
+RowKey = tuple[str | None, str | None, str]  # subset, aggregation, metric
 LONG = 10  # seconds after which a task's time is said, and how much is left: a sign of life
 
 
@@ -84,13 +88,49 @@ def summary_of(
     protocol: Protocol, records: Sequence[Record], observed: Mapping[str, tuple[Observations, str]]
 ) -> list[ScoreRow]:
     """The scores over several records, an average with its bootstrap interval. observed: task -> observations, set id."""
-    rows, resamples = protocol.summarise(records), protocol.settings.get("resamples")
-    if not rows or not resamples:
+    rows = protocol.summarise(records)
+    if not rows or protocol.settings.get("resamples") == 0:
         return rows
-    drawn = protocol.average_draws(observed, resamples, protocol.settings.get("seed", 0))
-    bounds = {key: interval(draws) for key, draws in drawn.items()}
-    low_high = [bounds.get((row.subset, row.aggregation, row.metric)) or (None, None) for row in rows]
-    return [row.model_copy(update={"low": low, "high": high}) for row, (low, high) in zip(rows, low_high, strict=True)]
+    return averages_within(rows, protocol, observed)
+
+
+def averages_within(
+    rows: Sequence[ScoreRow], protocol: Protocol, observed: Mapping[str, tuple[Observations, str]]
+) -> list[ScoreRow]:
+    """Return the rows of an average with their one 95 % interval. observed: task -> observations, set id."""
+    drawn = protocol.average_draws(observed, *drawn_with(protocol))
+    return [_within(row, drawn.get((None, row.aggregation, row.metric))) for row in rows]
+
+
+def bounded(row: ScoreRow, protocol: Protocol, observations: Observations, data_id: str) -> ScoreRow:
+    """Return a record's row with its one 95 % interval: that which `score` gives it, with the usual resamples where the
+    record asks for none; where `score` has none of the metric (an F1, a squared error) the draws' percentiles."""
+    resamples, seed = drawn_with(protocol)
+    if row.low is None and protocol.settings.get("resamples") == 0:
+        drawing = type(protocol)({**protocol.settings, "resamples": resamples}, protocol.label)
+        row = next(one for one in drawing.score(observations, data_id, row.task) if row_key(one) == row_key(row))
+    if row.low is None:
+        row = _within(row, protocol.drawn(observations, data_id, resamples, seed).get(row_key(row)))
+    return row
+
+
+def drawn_with(protocol: Protocol) -> tuple[int, int]:
+    """Return the resamples and the seed of a record's intervals; the usual ones where its protocol has no such settings, or
+    the record asks for no intervals."""
+    settings = protocol.settings
+    if "resamples" not in settings:
+        return RESAMPLES, SEED
+    return int(settings["resamples"] or RESAMPLES), int(settings.get("bootstrap_seed", settings.get("seed", SEED)))
+
+
+def row_key(row: ScoreRow) -> RowKey:
+    """Return by what rows of one task are the same."""
+    return row.subset, row.aggregation, row.metric
+
+
+def _within(row: ScoreRow, draws: NDArray[np.float64] | None) -> ScoreRow:
+    low, high = (None if draws is None else interval(draws)) or (None, None)
+    return row.model_copy(update={"low": low, "high": high})
 
 
 def _failed(result: Result, what: str, error: Exception) -> None:
@@ -119,6 +159,8 @@ def _measure_one(
         _failed(result, f"{protocol.label} {task}", error)
         return None
     seconds = time.monotonic() - began
+    if (items := distinct(data.items)) < len(data):
+        counts["items"] = items
     for note in observations.names.get("notes", []):
         log(f"{protocol.label} {task}: {note}")
     how = ProtocolIdentity(
@@ -152,8 +194,8 @@ def texts_by_reading(
         readers.setdefault(embed if role is None else embed.for_role(role), {}).update(dict.fromkeys(texts))
     if further := protocol.further_texts(data):
         readers.setdefault(embed, {}).update(dict.fromkeys(further))
-    for reader, distinct in readers.items():
-        yield reader, data.texts if len(readers) == 1 and not further else list(distinct)
+    for reader, read in readers.items():
+        yield reader, data.texts if len(readers) == 1 and not further else list(read)
 
 
 Wanted = dict[Embed, list[tuple[DataSet, Sequence[str]]]]
@@ -190,6 +232,8 @@ def _observed(protocol: Protocol, embed: Embed, data: DataSet) -> Observations:
     observations = calling(kind, "observe", lambda: protocol.observe(embed, data), raising=ScoreError)
     if not isinstance(observations, Observations):
         raise ScoreError(f"{where(kind)}: observe must return Observations(arrays), not {type(observations).__name__}")
+    if ITEM in protocol.arrays and ITEM not in observations.arrays and distinct(item := data.items) < len(item):
+        observations.arrays[ITEM] = item
     try:
         protocol.check_layout(observations, len(data))
     except ScoreError as error:

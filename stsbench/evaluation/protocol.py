@@ -19,7 +19,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.roles import TextTask
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import Array, Metric, Names, check_layout, find_metric
+from stsbench.evaluation.schema import ITEM, Array, Metric, Names, check_layout, find_metric
 from stsbench.evaluation.settings import Settings, SettingsModel, checked
 from stsbench.plugins import calling, check_written, where
 from stsbench.registry import did_you_mean, names, resolve
@@ -41,15 +41,22 @@ class Observations:
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # what was drawn from them: not stored
 
 
+
+def items_of(observations: Observations, n: int) -> NDArray[np.int64]:
+    """Return int64 (n,), the number of each row's item; rows without such numbers are items of their own."""
+    return observations.arrays.get(ITEM, np.arange(n, dtype=np.int64))
+
+
 Drawn = dict[tuple[str | None, str | None, str], NDArray[np.float64]]
 """(subset, aggregation, metric) of a score -> float64 (resamples,), in the unit of its ScoreRow."""
 
 
 def grouped(observed: Sequence[Observations], arrays: Sequence[str], names: Sequence[str] = ()) -> list[list[int]]:
-    """Indices into `observed`, in one list where the arrays and names of these kinds are equal: of encoders on one set."""
+    """Indices into `observed`, in one list where the arrays and names of these kinds are equal, and which rows are one item:
+    of encoders on one set."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for at, observations in enumerate(observed):
-        stored = [observations.arrays[kind] for kind in arrays]
+        stored = [observations.arrays[kind] for kind in (*arrays, *observations.arrays.keys() & {ITEM})]
         key = (*((array.shape, array.dtype.str, array.tobytes()) for array in stored),
                *(tuple(observations.names[kind]) for kind in names))
         groups.setdefault(key, []).append(at)

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from stsbench.encoders.cost import Cost
+from stsbench.metrics.bootstrap import is_point
 from stsbench.parsing import parse_json
 
 Sha256 = Field(pattern=r"^[0-9a-f]{64}$")
@@ -25,7 +26,8 @@ class _Part(BaseModel):
 
 
 class ScoreRow(_Part):
-    """One score. value, low and high are in the unit of the metric's `scale`; low and high bound the 95 % interval."""
+    """One score. value, low and high are in the unit of the metric's `scale`; low and high bound the 95 % interval, None
+    where there is none, as where every resample scores the same. n: distinct items of a user's own data."""
 
     model_config = ConfigDict(validate_assignment=True)  # no NaN comes in later, either
 
@@ -38,6 +40,15 @@ class ScoreRow(_Part):
     low: float | None = None
     high: float | None = None
     n: int = Field(ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_point(cls, values: Any) -> Any:
+        """Leave out an interval without length, which older records hold."""
+        low, high = (values.get(key) if isinstance(values, dict) else None for key in ("low", "high"))
+        if isinstance(low, int | float) and isinstance(high, int | float) and is_point(low, high):
+            return {**values, "low": None, "high": None}
+        return values
 
 
 class DataIdentity(_Part):

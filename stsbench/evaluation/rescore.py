@@ -58,7 +58,7 @@ def score_again(folder: Path) -> Result:
         scored.append((path, protocol, record))
     refuse_doubles(scored)
     for protocol, records in _by_protocol((protocol, record) for _, protocol, record in scored):
-        result.summaries += _averages(records_of[0][0].parent, protocol, records)
+        result.summaries += averages_of(records_of[0][0].parent, protocol, records)
         result.records += records
     return result
 
@@ -71,11 +71,11 @@ def _by_protocol(measured: Iterable[tuple[Protocol, Record]]) -> Iterable[tuple[
     return groups.values()
 
 
-def _averages(file: Path, protocol: Protocol, records: Sequence[Record]) -> list[ScoreRow]:
-    """The scores over several records of a run's file."""
+def averages_of(folder: Path, protocol: Protocol, records: Sequence[Record]) -> list[ScoreRow]:
+    """Return the scores over several records of a run, with their intervals."""
     of_task = {task_of(protocol, record): record for record in records}
     averaged = protocol.averaged if set(protocol.averaged) <= of_task.keys() else ()
-    observed = {task: (observations_of(file, of_task[task]), of_task[task].data.id) for task in averaged}
+    observed = {task: (observations_of(folder, of_task[task]), of_task[task].data.id) for task in averaged}
     return summary_of(protocol, records, observed)
 
 

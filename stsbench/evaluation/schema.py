@@ -137,6 +137,10 @@ def _check_shape(key: str, shape: tuple[int, ...], letters: str, lengths: dict[s
         raise ScoreError(f"{key} of the observations has the shape {shape}, which does not fit {others}")
 
 
+# Which item each row of a user's own set is, as `DataSet.items` numbers them: declared by protocols that count items, and
+# put beside what they observe where rows repeat.
+ITEM = "item"
+REPEATED = {ITEM: Array("int", optional=True, shared=True)}
 CORRELATION = Metric(range=(-100.0, 100.0))
 SHARE = Metric(range=(0.0, 100.0))  # an accuracy, a recall: x 100
 DEV_CORRELATION, DEV_SHARE = replace(CORRELATION, development=True), replace(SHARE, development=True)

@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stsbench.data.sets.sets import repeated_in_words
 from stsbench.display.latex import PACKAGES, caption, escaped, latex_table
 from stsbench.encoders.decoders.reading import preset_in_words
 from stsbench.encoders.prompt.prompt import described
@@ -16,6 +17,7 @@ from stsbench.evaluation.plan import changed_settings, metric_of, presets
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record, ScoreRow, Scores
 from stsbench.metrics.aggregation import FEWEST_ITEMS, OF_PARTS, small_parts
+from stsbench.metrics.bootstrap import FEWEST_DRAWS
 from stsbench.metrics.inference.few_items import Measurement, few_items
 from stsbench.wording import counted, csv_cell
 
@@ -31,8 +33,8 @@ def shown(row: ScoreRow) -> str:
 
 
 def interval(row: ScoreRow) -> str:
-    """The 95 % interval, or nothing: also where every resample scores the same, as none can say how sure 4 of 4 is."""
-    if row.low is None or row.high is None or row.low == row.high:
+    """The 95 % interval, or nothing."""
+    if row.low is None or row.high is None:
         return ""
     digits = metric_of(row).digits
     return f"{row.low:.{digits}f} to {row.high:.{digits}f}"
@@ -135,11 +137,17 @@ def remarks(result: Scores) -> list[str]:
         lines.append(f"* Data differ from the catalog: {', '.join(unknown)}. Not comparable with other results.")
     lines += [line for label in dict.fromkeys(row.protocol for row in result.rows if not is_sample(result))
               if (line := small_parts_in_words(part_sizes([row for row in result.rows if row.protocol == label])))]
+    lines += list(dict.fromkeys(filter(None, map(repeated_in_record, result.records))))
     lines += [f"{label}, texts read behind: {how}" for label, how in read_behind(result.records).items()]
     lines += _few(result)
     if is_sample(result):
         lines.append(SAMPLE)
     return lines
+
+
+def repeated_in_record(record: Record) -> str:
+    """Return a line on a record whose data hold items more than once; "" for any other."""
+    return repeated_in_words(record.data.task, record.data.n, record.counts.get("items", record.data.n))
 
 
 def _few(result: Scores) -> list[str]:
@@ -232,9 +240,11 @@ def _sheet(result: Scores, protocol: str) -> Sheet:
     rows, notes = main_rows(result, protocol), []
     if len(equal := equal_aggregations([row for row in result.rows if row.protocol == protocol])) > 1:
         notes.append(f"{', '.join(equal[:-1])} and {equal[-1]} are equal: no set here has subsets")
-    if certain := [row for row in firsts(rows).values() if row.low is not None and row.low == row.high]:
-        tasks = ", ".join(dict.fromkeys(" ".join(filter(None, (row.task, row.subset))) for row in certain))
-        notes.append(f"{tasks}: no interval, as every resample scores the same")
+    settings = [record.protocol.settings for record in result.records if record.protocol.label == protocol]
+    asked = any(one.get("resamples", 0) >= FEWEST_DRAWS for one in settings)
+    if asked and (without := [row for row in firsts(rows).values() if row.low is None]):
+        tasks = ", ".join(dict.fromkeys(" ".join(filter(None, (row.task, row.subset))) for row in without))
+        notes.append(f"{tasks}: no interval, as every resample scores the same or too many have no score")
     shown_parts = {(row.task, row.subset) for row in rows}
     users = {record.data.task for record in result.records if record.data.text_version == "own"}
     parts = {(row.task, row.subset) for row in result.rows if row.protocol == protocol and row.task in users and row.subset}

@@ -1,4 +1,7 @@
-"""The bootstrap's resamples, as counts of how often each item was drawn, and the intervals that they give."""
+"""The bootstrap's resamples, as counts of how often each item was drawn, the intervals that they give, and folds of items.
+
+Rows of a set may be one item, as a pair that a file holds twice. item: int (n,), equal numbers for the rows of one item.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.integer[Any]]
+FEWEST_DRAWS = 40  # that have 2.5 % and 97.5 % percentiles
+ROUNDING = 1e-9  # relative to the scores' size: how much two ways of computing one score may differ
 _NUMBERS = 300_000  # counts at a time: what is computed from them stays in the processor's cache
 _MOST = 4_000_000  # counts at a time of very many pairs: some ten arrays of this size are in memory at once
 
@@ -26,8 +32,15 @@ def block_rows(n: int) -> int:
     return min(512, max(32, _NUMBERS // max(n, 1))) if 32 * n <= _MOST else max(1, _MOST // n)
 
 
-def resample_blocks(n: int, resamples: int, seed: tuple[int, ...], rows: int) -> Iterator[Floats]:
-    """The rows of `resample_counts`, so many at a time."""
+def resample_blocks(
+    n: int, resamples: int, seed: tuple[int, ...], rows: int, item: Ints | None = None
+) -> Iterator[Floats]:
+    """The rows of `resample_counts`, so many at a time. With `item` as many items are drawn as there are, each with
+    all of its rows."""
+    if item is not None and (items := distinct(item)) < n:
+        at = np.unique(item, return_inverse=True)[1]
+        yield from (block[:, at] for block in resample_blocks(items, resamples, seed, rows))
+        return
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     for start in range(0, resamples, rows):
         rows = min(rows, resamples - start)
@@ -52,9 +65,9 @@ def fisher_interval(draws: Floats, value: float, n: int, level: float = 0.95) ->
     """
     from scipy.special import ndtri, stdtrit
 
-    finite = draws[np.isfinite(draws)]
     if interval(draws, level) is None:
         return None
+    finite = draws[np.isfinite(draws)]
     most = 1 - 1e-15  # resamples of few pairs may lie on a line
     centre = np.arctanh(np.clip(value, -most, most))
     tail = (1 + level) / 2
@@ -67,10 +80,38 @@ def fisher_interval(draws: Floats, value: float, n: int, level: float = 0.95) ->
 def interval(draws: Floats, level: float = 0.95) -> tuple[float, float] | None:
     """Percentile interval of (resamples,) draws; None when more than 5 % of them could not be computed.
 
-    None also for fewer than 2 / (1 - level) draws (40), which have no such percentiles.
+    None also for fewer than 2 / (1 - level) draws (40), which have no such percentiles, and where all draws are the same but
+    for rounding: none can say how sure 4 of 4 is.
     """
     finite = draws[np.isfinite(draws)]
     if len(finite) < 0.95 * len(draws) or len(finite) * (1 - level) < 2 - 1e-9:
         return None
-    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    return None if is_point(low, high) else (low, high)
+
+
+def is_point(low: float, high: float) -> bool:
+    """Whether the ends of an interval are equal but for rounding: it is none."""
+    return abs(high - low) <= ROUNDING * max(abs(low), abs(high), 1.0)
+
+
+def distinct(item: Ints) -> int:
+    """Return the number of items."""
+    return len(np.unique(item))
+
+
+def stratified_folds(label: NDArray[Any], folds: int, seed: int, item: Ints) -> NDArray[np.int64]:
+    """Return int64 (n,), the fold of each row: scikit-learn's stratified folds of the items, shuffled by `seed`.
+
+    An item is of the class of its first row. Raises ValueError, as scikit-learn does, where no class has as many items as
+    there are folds.
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    _, first, at = np.unique(item, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # the items by their first rows: rows that repeat earlier ones move no fold
+    fold = np.empty(len(first), dtype=np.int64)
+    splitter = StratifiedKFold(n_splits=folds, shuffle=True, random_state=seed)
+    for number, (_, held_out) in enumerate(splitter.split(np.zeros(len(first)), label[first[order]])):
+        fold[order[held_out]] = number
+    return fold[at]

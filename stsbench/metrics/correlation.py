@@ -13,16 +13,17 @@ LEAST = 3  # pairs
 Floats = NDArray[np.floating]
 
 
-def correlation(predicted: Floats, gold: Floats, metric: str) -> float:
-    """Correlation of two (n,) arrays: scipy's, average ranks for ties. Unit: 1, not 100.
+def correlation(predicted: Floats, gold: Floats, metric: str, items: int | None = None) -> float:
+    """Correlation of two (n,) arrays: scipy's, average ranks for ties. Unit: 1, not 100. items: the number of different
+    pairs, n by default.
 
     Raises ScoreError for fewer than three pairs (over two it is 1 or -1, whatever they are), for constant or non-finite
     predictions and for constant gold scores.
     """
     predicted, gold = np.asarray(predicted, np.float64), np.asarray(gold, np.float64)
-    if len(predicted) < LEAST:
-        reason = ": over two it is 1 or -1, whatever they are" if len(predicted) == 2 else ""
-        raise ScoreError(f"a correlation needs at least three pairs, not {len(predicted)}{reason}")
+    if (pairs := len(predicted) if items is None else items) < LEAST:
+        reason = ": over two it is 1 or -1, whatever they are" if pairs == 2 else ""
+        raise ScoreError(f"a correlation needs at least three pairs, not {pairs}{reason}")
     if not np.isfinite(predicted).all():
         raise ScoreError(f"{int((~np.isfinite(predicted)).sum())} of {len(predicted)} predictions are NaN or infinite")
     for name, values in (("predictions", predicted), ("gold scores", gold)):

@@ -9,6 +9,7 @@ from math import isinf, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.metrics.bootstrap import ROUNDING
 from stsbench.metrics.moderation import (
     df_of_two,
     moderated,
@@ -18,7 +19,6 @@ from stsbench.metrics.moderation import (
     redrawn_prior,
     variance_prior,
 )
-from stsbench.metrics.paired import ROUNDING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,9 +9,10 @@ from math import ceil, inf
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from stsbench.metrics.bootstrap import ROUNDING
+
 Floats = NDArray[np.float64]
 LEVEL = 0.95
-ROUNDING = 1e-9  # relative to the scores' size: how much two ways of computing one score may differ
 
 
 @dataclass(frozen=True)

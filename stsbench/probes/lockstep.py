@@ -53,8 +53,8 @@ def lockstep_solver(
     y: classes 0 to `classes` - 1. Each fit starts as torch.nn.Linear does under `seed`, minimises mean cross entropy with
     Adam (learning rate 1e-3) or RMSprop (1e-2), `Fit.reg` decaying weights and bias. After every `epoch_size` epochs, until
     more than `max_epoch` are done, it is scored on `Fit.stop`; the best weights so far are kept, and it ends at failure
-    `tenacity` + 1 to improve on them, counted from the start. Without `Fit.stop`, the share `validation` of `Fit.train` is
-    drawn for it. `progress` is called with the number of fits just finished.
+    `tenacity` + 1 to improve on them, counted from the start. Without `Fit.stop`, the share `validation` of the items of
+    `Fit.train` is drawn for it. `progress` is called with the number of fits just finished.
 
     dtype: float64 makes rounding too small to move a predicted class, so that neither the device nor the number of fits
     trained side by side matters; float32 is SentEval's own, where they do. Raises ScoreError for vectors that cannot be
@@ -111,8 +111,11 @@ def _stacks(fits: Sequence[Fit], seed: int, validation: float) -> list[_Stack]:
             if stop is None:
                 # SentEval's split takes the stream's first permutation; the epochs go on from there.
                 drawn = len(train)
-                shuffled, cut = train[np.random.RandomState(seed).permutation(drawn)], int(validation * drawn)
-                train, stop = shuffled[cut:], shuffled[:cut]
+                shuffled = train[np.random.RandomState(seed).permutation(drawn)]
+                item = shuffled if fit.item is None else fit.item[shuffled]
+                _, first, at = np.unique(item, return_index=True, return_inverse=True)
+                held_out = (first.argsort().argsort() < int(validation * len(first)))[at]  # the items that come first
+                train, stop = shuffled[~held_out], shuffled[held_out]
             if not len(train) or not len(stop):
                 few = f"{len(train)} to train on, {len(stop)} to stop early on"
                 raise ScoreError(f"too few items for the probe: {few}")

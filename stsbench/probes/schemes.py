@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import ScoreError
+from stsbench.metrics.bootstrap import stratified_folds
 
 Rows = NDArray[np.int64]
 
@@ -27,6 +28,7 @@ class Fit:
     stop: Rows | None  # watched for early stopping; None: the solver draws 5 % of `train` for it, if it stops early at all
     predict: Rows
     reg: float  # the grid's value: L2 strength (torch probe) or C (scikit-learn)
+    item: Rows | None = None  # (n,), equal for rows of X that are one item, drawn together; None: each is one
 
 
 # Fits -> the predicted class of every row in `Fit.predict`, int64, one array a fit. Fits do not depend on one another.
@@ -48,31 +50,35 @@ class Probed:
     chosen: Rows
 
 
-def nested(y: Rows, k: int, seed: int, regs: Sequence[float], solver: Solver) -> Probed:
+def nested(
+    y: Rows, k: int, seed: int, regs: Sequence[float], solver: Solver, item: Rows | None = None
+) -> Probed:
     """Nested stratified k-fold over all n items (SentEval's InnerKFoldClassifier): r*k*k + k fits, in two calls.
 
-    Inner models stop early on the very fold that scores them. Raises ScoreError for data that cannot be folded so.
+    Inner models stop early on the very fold that scores them. item: (n,), equal for rows that stand in one fold. Raises
+    ScoreError for data that cannot be folded so.
     """
     everything = np.arange(len(y), dtype=np.int64)
-    outer = _folds(everything, y, k, seed)
-    inner = [_folds(train, y, k, seed) for train, _ in outer]
+    outer = _folds(everything, y, k, seed, item)
+    inner = [_folds(train, y, k, seed, item) for train, _ in outer]
     fits = [Fit(train, held_out, held_out, reg) for folds in inner for reg in regs for train, held_out in folds]
     grid = _grid(fits, solver(fits), y, len(outer), len(regs), k)
     chosen = grid.argmax(axis=1)
-    last = solver([Fit(train, None, test, regs[best]) for (train, test), best in zip(outer, chosen, strict=True)])
+    last = solver([Fit(train, None, test, regs[best], item) for (train, test), best in zip(outer, chosen, strict=True)])
     rows = np.concatenate([test for _, test in outer])
     fold = np.repeat(np.arange(k), [len(test) for _, test in outer])
     return Probed(rows, np.concatenate(last), fold, grid, chosen)
 
 
 def cross_validated(
-    y: Rows, train: Rows, test: Rows, k: int, seed: int, regs: Sequence[float], solver: Solver
+    y: Rows, train: Rows, test: Rows, k: int, seed: int, regs: Sequence[float], solver: Solver, item: Rows | None = None
 ) -> Probed:
-    """Stratified k-fold on `train` chooses, a refit on all of it is tested on `test` (SentEval's KFoldClassifier)."""
-    folds = _folds(train, y, k, seed)
+    """Stratified k-fold on `train` chooses, a refit on all of it is tested on `test` (SentEval's KFoldClassifier). item: as
+    for `nested`."""
+    folds = _folds(train, y, k, seed, item)
     fits = [Fit(rows, held_out, held_out, reg) for reg in regs for rows, held_out in folds]
     grid = _grid(fits, solver(fits), y, 1, len(regs), k)
-    return _tested(test, grid, solver, lambda best: Fit(train, None, test, regs[best]))
+    return _tested(test, grid, solver, lambda best: Fit(train, None, test, regs[best], item))
 
 
 def given_splits(
@@ -105,19 +111,19 @@ def _grid(
     return rounded
 
 
-def _folds(rows: Rows, y: Rows, k: int, seed: int) -> list[tuple[Rows, Rows]]:
-    """k (train, held-out) pairs of row numbers: scikit-learn's stratified folds of `rows`, shuffled by `seed`."""
-    from sklearn.model_selection import StratifiedKFold
-
-    if len(rows) < k:
-        raise ScoreError(f"{len(rows)} items are fewer than the {k} folds")
-    counts = np.unique(y[rows], return_counts=True)[1]
+def _folds(rows: Rows, y: Rows, k: int, seed: int, item: Rows | None = None) -> list[tuple[Rows, Rows]]:
+    """k (train, held-out) pairs of row numbers: stratified folds of `rows`, shuffled by `seed`, an item in one of them."""
+    of_rows = rows if item is None else item[rows]
+    first = np.unique(of_rows, return_index=True)[1]
+    if len(first) < k:
+        raise ScoreError(f"{len(first)} items are fewer than the {k} folds")
+    counts = np.unique(y[rows[first]], return_counts=True)[1]
     if counts.max() < k:
         raise ScoreError(f"no class has as many items as there are folds ({k}): {counts.tolist()} items a class")
-    splitter = StratifiedKFold(n_splits=k, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a class with fewer items than folds: SentEval goes on too
-        folds = [(rows[train], rows[held_out]) for train, held_out in splitter.split(np.zeros(len(rows)), y[rows])]
+        fold = stratified_folds(y[rows], k, seed, of_rows)
+    folds = [(rows[fold != number], rows[fold == number]) for number in range(k)]
     for number, (train, _) in enumerate(folds, start=1):
         _two_classes(y[train], f"the training part of fold {number} of {k}")
     return folds

@@ -19,6 +19,7 @@ from stsbench.evaluation.plan import metric_of
 from stsbench.evaluation.provenance import overlap_of
 from stsbench.evaluation.records import Record, ScoreRow, Scores
 from stsbench.evaluation.rescore import score_again
+from stsbench.evaluation.tables import interval, repeated_in_record
 from stsbench.files import atomic_write, new_folder
 from stsbench.publish.model_index import (
     AVERAGES,
@@ -131,6 +132,7 @@ def _section(group: Group) -> str:
         lines.append(f"Data: {plain(*set(by_task.values()))}.")
     else:
         lines += [f"Data of {plain(task)}: {plain(on)}." for task, on in by_task.items()]
+    lines += dict.fromkeys(f"{plain(line)}." for record in group.records if (line := repeated_in_record(record)))
     rows = [row for record in group.records for row in record.scores] + group.summaries
     if bare := list(dict.fromkeys(row.metric for row in rows if metric_of(row).scale == 1)):
         lines.append(f"Not x 100: {plain(', '.join(bare))}.")
@@ -147,7 +149,7 @@ def _scores(rows: Sequence[ScoreRow]) -> str:
     tasks = list(dict.fromkeys(row.task for row in kept))
     tasks = [task for task in tasks if task not in AVERAGES] + [task for task in tasks if task in AVERAGES]
     if len(tasks) == 1:
-        lines = [(_named(row), shown(row), _interval(row), row.n) for row in kept]
+        lines = [(_named(row), shown(row), interval(row), row.n) for row in kept]
         return _table([(tasks[0], "score", "interval", "items"), *lines])
     cells = {(row.task, _named(row)): row for row in kept}
     names = list(dict.fromkeys(_named(row) for row in kept))
@@ -157,7 +159,7 @@ def _scores(rows: Sequence[ScoreRow]) -> str:
         grid.append([name, *(shown(row) if row else "" for row in of_metric)])
         if name == names[0]:
             if any(row and row.low is not None for row in of_metric):
-                grid.append(["its interval", *(_interval(row) if row else "" for row in of_metric)])
+                grid.append(["its interval", *(interval(row) if row else "" for row in of_metric)])
             grid.append(["items", *(str(row.n) if row else "" for row in of_metric)])
     return _table(grid)
 
@@ -165,11 +167,6 @@ def _scores(rows: Sequence[ScoreRow]) -> str:
 def _named(row: ScoreRow) -> str:
     name = f"{row.metric}, {row.subset}" if row.subset else row.metric
     return f"{name} ({row.aggregation})" if row.aggregation else name
-
-
-def _interval(row: ScoreRow) -> str:
-    digits = metric_of(row).digits
-    return "" if row.low is None or row.high is None else f"{row.low:.{digits}f} to {row.high:.{digits}f}"
 
 
 def _limits(result: Scores, groups: Sequence[Group]) -> Iterable[str]:

@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from stsbench.data.sets.catalog import entries, entry
@@ -16,7 +18,7 @@ from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.evaluation.plan import metric_of
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import ProtocolIdentity, Record, ScoreRow, Scores, record_name
-from stsbench.evaluation.rescore import protocol_of_record
+from stsbench.evaluation.rescore import averages_of, protocol_of_record
 from stsbench.evaluation.run_file import observations_of
 from stsbench.publish.mteb_results import hub_revision
 from stsbench.wording import visible
@@ -42,12 +44,13 @@ class Group:
     protocol: Protocol
     identity: ProtocolIdentity
     text_version: str
+    folder: Path
     records: list[Record] = field(default_factory=list)
 
-    @property
+    @cached_property
     def summaries(self) -> list[ScoreRow]:
         """The averages, where the protocol has any."""
-        return self.protocol.summarise(self.records)
+        return averages_of(self.folder, self.protocol, self.records)
 
     @property
     def changed(self) -> dict[str, Any]:
@@ -67,7 +70,8 @@ def groups_of(result: Scores) -> list[Group]:
         while True:  # the same set twice, of other content: a table of its own
             key = (record.protocol.model_dump_json(), record.data.text_version, number)
             if key not in groups:
-                groups[key] = Group(protocol_of_record(result.folder, record), record.protocol, record.data.text_version)
+                protocol = protocol_of_record(result.folder, record)
+                groups[key] = Group(protocol, record.protocol, record.data.text_version, result.folder)
             if record.data.id not in {earlier.data.id for earlier in groups[key].records}:
                 break
             number += 1
@@ -113,7 +117,8 @@ def _measured(result: Scores, group: Group, record: Record) -> tuple[list[ScoreR
     """A record's rows, a digest of all that identifies it, and what its EvalResults say of task and data."""
     data, name = record.data, record_name(record)
     fitted = record.encoder.spec.get("fitted_on")
-    args = {"text_view": data.text_version, "items": data.n, "known": data.known, "digest": data.digest, "record": name,
+    items = record.counts.get("items", data.n)
+    args = {"text_view": data.text_version, "items": items, "known": data.known, "digest": data.digest, "record": name,
             "encoder": record.encoder.fingerprint}
     where: dict[str, Any] = {
         "task_type": group.protocol.hub_task_of(record.scores), "dataset_type": _slug(f"{data.text_version}-{data.shown}"),

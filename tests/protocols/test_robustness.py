@@ -28,8 +28,9 @@ WHAT = ["is eating a red apple", "is chasing a cat", "was running before noon", 
 
 def pairs(n, seed=0):
     rng = np.random.default_rng(seed)
-    sides = [[f"{WHO[a]} {WHAT[b]}." for a, b in zip(rng.integers(6, size=n), rng.integers(6, size=n), strict=True)]
+    sides = [[f"{WHO[a]} {WHAT[b]}." for a, b in zip(rng.integers(6, size=2 * n), rng.integers(6, size=2 * n), strict=True)]
              for _ in range(2)]
+    sides = list(zip(*list({frozenset(pair): pair for pair in zip(*sides, strict=True)}.values())[:n], strict=True))
     gold = [sum(word in b.split() for word in a.split()) / 2 for a, b in zip(*sides, strict=True)]
     return [*zip(*sides, np.minimum(gold, 5) + rng.integers(3, size=n) / 4, strict=True)]
 
@@ -155,10 +156,10 @@ def test_paraphrases_of_one_s_own(tmp_path, monkeypatch):
     near, far = cosines(text, kept), cosines(text, changed)
     for subset, metric, at in ((None, "auc", slice(None)), ("x", "auc by part", slice(0, None, 2)),
                                ("y", "auc by part", slice(1, None, 2))):
-        n = len(near[at])
+        n, items = len(near[at]), len({*zip(text[at], kept[at], changed[at], strict=True)})
         want = 100 * roc_auc_score([1] * n + [0] * n, np.concatenate([near[at], far[at]]).round(6))
         row = rows[subset, metric]
-        assert row.value == pytest.approx(want, abs=1e-8) and row.n == n and row.low <= row.value <= row.high
+        assert row.value == pytest.approx(want, abs=1e-8) and row.n == items and row.low <= row.value <= row.high
     assert rows["kept", "similarity"].value == pytest.approx(near.mean(), abs=1e-8)
     assert rows["changed", "similarity"].value == pytest.approx(far.mean(), abs=1e-8)
     assert {metric for _, metric in rows} == {"auc", "auc by part", "similarity"}

@@ -9,6 +9,7 @@ import numpy as np
 
 from stsbench.data.sets.sets import LabelledSet, named_by_content
 from stsbench.errors import DataError
+from stsbench.wording import counted
 
 from .labelled_pairs import label_of
 from .source import source_of
@@ -43,6 +44,10 @@ def read_labelled_texts(path: Path, columns: str = "") -> LabelledSet:
         splits.append(_SPLITS.get(split.lower(), ALL))
     if not texts:
         raise DataError(f"{path} holds no text")
+    trained, tested = ({text for text, split in zip(texts, splits, strict=True) if split in those}
+                       for those in (("train", "dev"), ("test",)))
+    if shared := len(trained & tested):
+        warnings.append(f"{source.name}: {counted(shared, 'text')} of the split test also in train or dev: not unseen")
     numbers = {name: number for number, name in enumerate(_in_order(labels))}
     _check(path, labels, splits)
     return named_by_content(LabelledSet(

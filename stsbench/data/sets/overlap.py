@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from stsbench.data.sets.scripts import words
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.errors import DataError
+from stsbench.metrics.bootstrap import distinct
 
 _WORDS = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True)
 class OverlapReport:
-    """Counts of distinct normalised sentences of `target`, and of its pairs."""
+    """Counts of distinct normalised sentences of `target`, and of its pairs, a user's own that repeat counted once."""
 
     target: str
     others: tuple[str, ...]
@@ -56,8 +57,8 @@ def overlap(target: DataSet, others: Sequence[DataSet]) -> OverlapReport:
     shared: set[str] = set().union(*common_with.values())
     return OverlapReport(
         target=target.id, others=tuple(common_with), sentences=len(sentences_of_target), shared=len(shared),
-        by_other={name: len(common) for name, common in common_with.items()}, pairs=len(target),
-        touched_pairs=int(mask.sum()),
+        by_other={name: len(common) for name, common in common_with.items()}, pairs=distinct(target.items),
+        touched_pairs=distinct(target.items[mask]),
     )
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,9 @@ ON_HUB = "hf:"  # begins what a user calls a dataset of the Hub
 BLANK = "."  # what SentEval's encoders are fed for a line without words (CR and MPQA hold seven)
 
 
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
 def path_name(path: Path) -> str:
     """What a user's file or folder is called, without the path to it; a link keeps its own name, a dataset of the Hub its
     whole one."""
@@ -27,7 +30,7 @@ def path_name(path: Path) -> str:
     return path.name if path.name not in ("", "..") else path.resolve().name
 
 
-def numbered(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+def numbered(names: Sequence[KeyT]) -> tuple[list[KeyT], NDArray[np.int64]]:
     """The distinct ones of n names in order of first appearance, and int64 (n,), the number of each in that order."""
     at = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return list(at), np.array([at[name] for name in names], dtype=np.int64)
@@ -52,6 +55,16 @@ class DataSet(ABC):
     def shown(self) -> str:
         """What messages call it."""
         return f"own:{self.task}" if self.id.startswith("own:") else self.id
+
+    @property
+    def items(self) -> NDArray[np.int64]:
+        """int64 (n,), the number of each row's item: of a user's own set equal rows are one item, whatever their scores or
+        labels; of any other set each row is one."""
+        return numbered(list(self.keys()))[1] if self.id.startswith("own:") else np.arange(len(self), dtype=np.int64)
+
+    def keys(self) -> Iterable[Hashable]:
+        """Yield what two equal rows have in common; here every row is another."""
+        return range(len(self))
 
     @property
     @abstractmethod
@@ -112,6 +125,10 @@ class PairSet(DataSet):
     def rows(self) -> Iterable[Any]:
         return zip(self.subsets, self.first, self.second, self.gold.tolist(), strict=True)
 
+    def keys(self) -> Iterable[Hashable]:
+        """Yield the two texts of each pair, in either order."""
+        return (tuple(sorted(pair)) for pair in zip(self.first, self.second, strict=True))
+
     def keep(self, mask: NDArray[np.bool_]) -> PairSet:
         """The pairs where `mask` (n,) is true, as a set with its own digest."""
         chosen = np.flatnonzero(mask).tolist()
@@ -151,6 +168,10 @@ class LabelledSet(DataSet):
         second = self.second or (None,) * len(self)
         return zip(self.splits, self.first, second, self.labels.tolist(), strict=True)
 
+    def keys(self) -> Iterable[Hashable]:
+        """Yield each text, or the two of a pair, in either order."""
+        return (tuple(sorted(pair)) for pair in zip(self.first, self.second or self.first, strict=True))
+
 
 @dataclass(frozen=True)
 class RetrievalSet(DataSet):
@@ -185,6 +206,10 @@ class RetrievalSet(DataSet):
         yield from zip(self.queries, self.relevant, self.hidden, *graded, strict=True)
         yield from self.corpus
 
+    def keys(self) -> Iterable[Hashable]:
+        """Yield the text of each query."""
+        return self.queries
+
 
 @dataclass(frozen=True)
 class TripletSet(DataSet):
@@ -212,13 +237,26 @@ class TripletSet(DataSet):
     def rows(self) -> Iterable[Any]:
         return zip(self.subsets, self.anchor, self.positive, self.negative, strict=True)
 
+    def keys(self) -> Iterable[Hashable]:
+        """Yield each anchor with its two texts, in either order: which of them is nearer is its label."""
+        return ((one, *sorted(others)) for one, *others in zip(self.anchor, self.positive, self.negative, strict=True))
+
 
 def named_by_content(data: DataSetT) -> DataSetT:
-    """A user's set with the digest of its items as id: equal data are one set, whatever the files are called."""
+    """A user's set with the digest of its rows as id: equal data are one set, whatever the files are called. Its first
+    warning says how many items its rows are, where these are fewer."""
     sha = hashlib.sha256()
     for row in data.rows():
         sha.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-    return replace(data, id=f"own:{sha.hexdigest()[:16]}")
+    data = replace(data, id=f"own:{sha.hexdigest()[:16]}")
+    line = repeated_in_words(data.task, len(data), int(data.items.max(initial=-1)) + 1)
+    return replace(data, warnings=(*filter(None, [line]), *data.warnings))
+
+
+def repeated_in_words(task: str, rows: int, items: int) -> str:
+    """Return a line on a user's set whose rows repeat; "" where none does."""
+    counted_once = "one that is repeated counts once in n, intervals, tests and folds"
+    return f"{rows:,} rows of {task} are {items:,} different items; {counted_once}" if items < rows else ""
 
 
 def fed(texts: Sequence[str]) -> list[str]:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stsbench.errors import StsbenchError
-from stsbench.metrics.paired import LEVEL, ROUNDING
+from stsbench.metrics.bootstrap import ROUNDING
+from stsbench.metrics.paired import LEVEL
 
 Floats = NDArray[np.float64]
 FEWEST_TASKS = 3

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import ScoreError, StsbenchError
+from stsbench.metrics.bootstrap import Ints, distinct, stratified_folds
+from stsbench.metrics.proportion import share_interval
 
 from .matching import Cuts
 
@@ -66,20 +68,21 @@ def fit_curve(similarity: Floats, label: Floats, method: Method = "isotonic") ->
 
 
 def cross_fitted(
-    similarity: Floats, label: Floats, method: Method = "isotonic", folds: int = 5, seed: int = 0
+    similarity: Floats, label: Floats, method: Method = "isotonic", folds: int = 5, seed: int = 0, item: Ints | None = None
 ) -> Floats:
     """(n,) the probability of each pair by the curve of the other folds, which are stratified and drawn by `seed`.
 
-    Raises ScoreError where a kind has fewer pairs than there are folds.
+    item: (n,), equal for rows of one pair, which stand in one fold; None: every row is a pair. Raises ScoreError where a
+    kind has fewer pairs than there are folds.
     """
-    from sklearn.model_selection import StratifiedKFold
-
-    label = np.asarray(label)
-    if (fewest := int(min(np.sum(label > 0), np.sum(label <= 0)))) < folds:
+    label, item = np.asarray(label), np.arange(len(similarity)) if item is None else item
+    kinds = label[np.unique(item, return_index=True)[1]] > 0
+    if (fewest := int(min(np.sum(kinds), np.sum(~kinds)))) < folds:
         raise ScoreError(f"{folds} folds need as many pairs of each kind, and of one there are {fewest}")
-    fitted = np.empty(len(label))
-    for rest, fold in StratifiedKFold(folds, shuffle=True, random_state=seed).split(similarity, label):
-        fitted[fold] = fit_curve(similarity[rest], label[rest], method)(similarity[fold])
+    fitted, fold = np.empty(len(label)), stratified_folds(label, folds, seed, item)
+    for number in range(folds):
+        rest, held_out = fold != number, fold == number
+        fitted[held_out] = fit_curve(similarity[rest], label[rest], method)(similarity[held_out])
     return fitted
 
 
@@ -94,17 +97,17 @@ class Bin:
     high: float
 
 
-def reliability(probability: Floats, label: Floats, bins: int = 10) -> list[Bin]:
-    """The pairs in `bins` groups of equal size by their probability, equal probabilities in one group."""
-    from stsbench.metrics.proportion import wilson
-
+def reliability(probability: Floats, label: Floats, bins: int = 10, item: Ints | None = None) -> list[Bin]:
+    """The pairs in `bins` groups of equal size by their probability, equal probabilities in one group. item: as for
+    `cross_fitted`."""
+    item = np.arange(len(label)) if item is None else item
     order = np.argsort(probability, kind="stable")
     ends = np.searchsorted(probability[order], probability[order][np.linspace(0, len(order), bins + 1)[1:-1].astype(int)])
     groups = (group for group in np.split(order, np.unique(ends)) if len(group))
     made = []
     for group in groups:
-        hits = int(np.sum(label[group] > 0))
-        made.append(Bin(len(group), float(probability[group].mean()), hits / len(group), *wilson(hits, len(group))))
+        hits, pairs = label[group] > 0, item[group]
+        made.append(Bin(distinct(pairs), float(probability[group].mean()), float(hits.mean()), *share_interval(hits, pairs)))
     return made
 
 
@@ -125,12 +128,13 @@ class Threshold:
     high: float | None
 
 
-def threshold_for(similarity: Floats, label: Floats, precision: float) -> Threshold | None:
+def threshold_for(similarity: Floats, label: Floats, precision: float, item: Ints | None = None) -> Threshold | None:
     """The smallest threshold whose pairs have this precision, 0 to 1; None where no threshold has it.
 
     similarity float (n,), label (n,) 1 for a match, else 0. The interval inverts Wilson's test of a share (Wilson 1927) at
     each threshold: from the smallest one whose pairs may have the precision to the smallest one from which on all have
-    it surely, taking for granted that the precision does not fall as the threshold rises.
+    it surely, taking for granted that the precision does not fall as the threshold rises. item: as for `cross_fitted`; of
+    rows that repeat the test counts as many as make the share as noisy (`metrics.proportion.effective_rows`).
     """
     if not 0 < precision <= 1:
         raise StsbenchError(f"precision must be above 0 and at most 1, not {precision}")
@@ -140,7 +144,11 @@ def threshold_for(similarity: Floats, label: Floats, precision: float) -> Thresh
     if not len(enough):
         return None
     at = enough[-1]
-    low, high = _ends(cuts.thresholds[1:], *_wilson(true[1:], above[1:]), precision)
+    shares, effective = true[1:] / above[1:], above[1:]
+    if item is not None:  # the rows of a pair are equally similar: each cut has all of them, or none
+        _, of_row, sizes = np.unique(item, return_inverse=True, return_counts=True)
+        effective = effective**2 / cuts.counts(sizes[of_row].astype(np.float64))[1][1:]
+    low, high = _ends(cuts.thresholds[1:], *_wilson(shares, effective), precision)
     return Threshold(float(cuts.thresholds[at]), float(true[at] / above[at]), float(true[at] / true[-1]), low, high)
 
 
@@ -155,9 +163,9 @@ def _ends(thresholds: Floats, lower: Floats, upper: Floats, precision: float) ->
     return low, float(thresholds[last])
 
 
-def _wilson(hits: Floats, n: Floats) -> tuple[Floats, Floats]:
-    """The 95 % score intervals of shares, as `metrics.proportion.wilson` of each."""
-    z, share = 1.959963984540054, hits / n
+def _wilson(share: Floats, n: Floats) -> tuple[Floats, Floats]:
+    """The 95 % score intervals of shares of n, as `metrics.proportion.wilson` of each."""
+    z = 1.959963984540054
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     spread = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     return middle - spread, middle + spread

@@ -123,8 +123,11 @@ class MatchingDraws:
     shifts: dict[Criterion, Floats]
 
 
-def matching_draws(similarity: Floats, label: Floats, blocks: Iterable[Floats]) -> MatchingDraws:
-    """The scores under other draws of the pairs. blocks: (rows, n) of how often each pair was drawn.
+def matching_draws(
+    similarity: Floats, label: Floats, blocks: Iterable[Floats], items: int | None = None
+) -> MatchingDraws:
+    """The scores under other draws of the pairs. blocks: (rows, n) of how often each pair was drawn; items: the number of
+    different pairs, n by default.
 
     The best threshold converges with the cube root of n, where an ordinary bootstrap is inconsistent (Abrevaya and Huang
     2005). Here the resampled criterion's deviation from the criterion is added to a parabola with the criterion's curvature,
@@ -134,7 +137,7 @@ def matching_draws(similarity: Floats, label: Floats, blocks: Iterable[Floats]) 
     plain = cuts.counts()
     values = {name: criterion(name, *plain) for name in CRITERIA}
     best = {name: int(np.argmax(values[name])) for name in CRITERIA}
-    parabolas = {name: _parabola(cuts, name, best[name]) for name in CRITERIA}
+    parabolas = {name: _parabola(cuts, name, best[name], items or len(label)) for name in CRITERIA}
     rows: dict[str, list[Floats]] = {"ap": [], "auc": [], "f1": [], "accuracy": []}
     shifts: dict[Criterion, list[Floats]] = {name: [] for name in CRITERIA if parabolas[name] is not None}
     for weights in blocks:
@@ -161,19 +164,19 @@ def threshold_interval(threshold: float, shifts: Floats, level: float = 0.95) ->
     return threshold - reach, threshold + reach
 
 
-def _parabola(cuts: Cuts, name: Criterion, best: int) -> Floats | None:
+def _parabola(cuts: Cuts, name: Criterion, best: int, items: int) -> Floats | None:
     """(k + 1,) -curvature (t - t_best)^2 / 2 at every threshold; None where the smoothed criterion has no maximum there."""
-    curvature = _curvature(cuts, name, float(cuts.thresholds[best]))
+    curvature = _curvature(cuts, name, float(cuts.thresholds[best]), items)
     return None if curvature is None else np.asarray(-curvature * (cuts.thresholds - cuts.thresholds[best]) ** 2 / 2)
 
 
-def _curvature(cuts: Cuts, name: Criterion, at: float) -> float | None:
+def _curvature(cuts: Cuts, name: Criterion, at: float, items: int) -> float | None:
     """Minus the second derivative of the criterion, smoothed by a normal kernel, at a threshold."""
     from scipy.special import ndtr
 
     value, matching = cuts.similarity, cuts.matching
     n, kinds = len(value), (value[matching], value[~matching])
-    width = BANDWIDTH * float(np.sqrt(sum(len(kind) * kind.var() for kind in kinds) / n)) * n ** (-1 / 7)
+    width = BANDWIDTH * float(np.sqrt(sum(len(kind) * kind.var() for kind in kinds) / n)) * items ** (-1 / 7)
     if width == 0:
         return None
     points = at + width * np.array([-1.0, 0.0, 1.0])

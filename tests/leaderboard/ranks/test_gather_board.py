@@ -12,13 +12,13 @@ from scipy import stats
 from stsbench.comparison.compare import compare
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.measure import RESAMPLES, SEED
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.evaluation.schema import CORRELATION
 from stsbench.leaderboard.ranks import gather, significance
 from stsbench.leaderboard.ranks.board import Cell
 from stsbench.leaderboard.ranks.seeds import _joined_part
-from stsbench.leaderboard.records.draws import RESAMPLES, SEED
 
 
 def test_alike_is_one_tab_and_its_numbers_are_the_records(board, runs):

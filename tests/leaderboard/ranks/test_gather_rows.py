@@ -12,10 +12,10 @@ from toy_encoder import Toy
 
 from stsbench.encoders.base import EncoderSpec
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.measure import RESAMPLES
 from stsbench.evaluation.run_file import RUN, load_records
 from stsbench.leaderboard.ranks import gather as gather_module
 from stsbench.leaderboard.ranks.gather import gather, rounded
-from stsbench.leaderboard.records.draws import RESAMPLES
 
 
 def test_scores_are_one_where_only_the_order_of_a_sum_differs():

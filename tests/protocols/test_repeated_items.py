@@ -1,0 +1,283 @@
+"""A user's rows that repeat: the score is the file's, and each item counts once in n, intervals, tests, power and folds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from stsbench import calibrate, compare, evaluate, power, score
+from stsbench.data.own.labelled_texts import read_labelled_texts
+from stsbench.data.own.relevance import read_relevance
+from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.own.triplets import read_triplets
+from stsbench.data.sets.overlap import overlap
+from stsbench.data.sets.sets import PairSet
+from stsbench.evaluation.protocol import Observations, load_protocol
+from stsbench.evaluation.rescore import rescored
+from stsbench.evaluation.run_file import load_records, observations_of
+from stsbench.evaluation.schema import ITEM
+from stsbench.metrics.bootstrap import resample_blocks, stratified_folds
+from stsbench.metrics.proportion import effective_rows, share_interval, wilson
+from stsbench.metrics.thresholds.calibration import cross_fitted
+from stsbench.probes.lockstep import _stacks
+from stsbench.probes.schemes import Fit, cross_validated, nested
+from stsbench.publish.model_card import card
+
+N, TIMES = 60, 6
+ENCODERS = ("lexical:token-set", "lexical:tfidf")
+WORDS = np.array(["sun", "moon", "tree", "river", "stone", "bird", "fish", "wind", "rain", "snow", "fire", "road"])
+
+
+def texts(seed):
+    return [" ".join(np.random.default_rng([seed, i]).choice(WORDS, 6)) + f" {i}" for i in range(N)]
+
+
+A, B, C = map(texts, range(3))
+GOLD = np.random.default_rng(0).uniform(0, 5, N).round(1).tolist()
+LABEL = [int(i % 3 == 0) for i in range(N)]
+NEAR = [" ".join([*a.split()[:4], "now"]) if label else b for a, b, label in zip(A, B, LABEL, strict=True)]
+
+
+def table(path, header, rows):
+    Path(path).write_text("".join("\t".join(map(str, row)) + "\n" for row in [header, *rows]))
+
+
+def pairs_in(name, header, first, second, third, times):
+    swapped = times // 2
+    table(name, header, [*zip(first, second, third, strict=True)] * (times - swapped)
+          + [*zip(second, first, third, strict=True)] * swapped)
+
+
+def by_subset(name, times):
+    table(name, ("sentence1", "sentence2", "score", "subset"),
+          [(*row, f"s{time}") for time in range(times) for row in zip(A, B, GOLD, strict=True)])
+
+
+def queries(name, times):
+    folder = Path(name)
+    folder.mkdir()
+    (folder / "queries.tsv").write_text("".join(f"q{i}-{time}\t{a}\n" for time in range(times) for i, a in enumerate(A)))
+    (folder / "corpus.tsv").write_text("".join(f"d{i}\t{b}\n" for i, b in enumerate(NEAR)))
+    (folder / "relevance.tsv").write_text("".join(f"q{i}-{time}\td{i}\n" for time in range(times) for i in range(N)))
+
+
+OWN = {  # protocol -> writes its file with every item so often
+    "sts:": lambda name, times: pairs_in(name, ("sentence1", "sentence2", "score"), A, B, GOLD, times),
+    "sts:subsets": by_subset,
+    "pairs:": lambda name, times: pairs_in(name, ("sentence1", "sentence2", "label"), A, NEAR, LABEL, times),
+    "triplets:": lambda name, times: table(
+        name, ("anchor", "positive", "negative"), [*zip(A, NEAR, C, strict=True)] * times),
+    "transfer:exact:": lambda name, times: table(name, ("text", "label"), [*zip(A, LABEL, strict=True)] * times),
+    "robustness:": lambda name, times: table(name, ("text", "kept", "changed"), [*zip(A, NEAR, C, strict=True)] * times),
+    "robustness:pairs:": lambda name, times: table(
+        name, ("sentence1", "sentence2", "score"), [*zip(A, B, GOLD, strict=True)] * times),
+    "retrieval:": queries,
+}
+
+
+def whole(result):
+    return {row.metric: row for row in result.rows if row.subset is None and row.aggregation in (None, "all")}
+
+
+@pytest.fixture(params=OWN)
+def both(request, tmp_path, monkeypatch):
+    """The runs of two encoders over a file with every item once, and with every item six times."""
+    monkeypatch.chdir(tmp_path)
+    kind = request.param.removesuffix("subsets")
+    measured = []
+    for name, times in (("once.tsv", 1), ("six.tsv", TIMES)):
+        OWN[request.param](name, times)
+        measured.append([evaluate(encoder, protocol=f"{kind}{name}", output=f"{name}-{i}")
+                         for i, encoder in enumerate(ENCODERS)])
+    return kind, *measured
+
+
+def test_rows_that_repeat_an_item_change_no_count_interval_test_or_power(both):
+    kind, once, six = both
+    of_once, of_six = whole(once[0]), whole(six[0])
+    assert of_once.keys() == of_six.keys()
+    for metric, row in of_once.items():
+        again = of_six[metric]
+        assert again.n == row.n == N
+        if kind != "transfer:exact:":  # trained on more rows
+            assert again.value == pytest.approx(row.value, abs=1e-9)
+        if row.low is None or row.high - row.low < 1e-6:
+            continue
+        # Bootstraps of different seeds; a share's interval is exact where the share is the same.
+        exact = kind == "triplets:"
+        assert again.high - again.low == pytest.approx(row.high - row.low, rel=1e-9 if exact else 0.35), metric
+    [table_once], [table_six] = (compare(*runs, resamples=1000).tables for runs in (once, six))
+    one, other = (table.rows[0] for table in (table_once, table_six))
+    assert other.n == N
+    if kind != "transfer:exact:":
+        assert other.difference.p == pytest.approx(one.difference.p, abs=0.08)
+    if kind.startswith("sts"):
+        needed = [power(100, runs=runs, resamples=1000).tasks[0].value for runs in (once, six)]
+        assert needed[1] == pytest.approx(needed[0], rel=0.15)
+
+
+def test_how_many_items_the_rows_are_is_said_stored_and_scored_again(both):
+    _, once, six = both
+    [record] = six[0].records
+    line = f"{N * TIMES} rows of six.tsv are {N} different items"
+    assert record.counts["items"] == N and record.data.n == N * TIMES and record.data.warnings[0].startswith(line)
+    for said in (str(six[0]), six[0]._repr_html_(), six[0].report(), card(score(six[0])), str(compare(*six, resamples=40))):
+        assert line in said
+    [plain] = once[0].records
+    assert "items" not in plain.counts and "different items" not in str(once[0])
+    [(path, stored)] = load_records(six[0].folder)
+    assert rescored(path, stored)[1] == six[0].records[0].scores
+    assert ITEM not in observations_of(once[0].folder, plain).arrays
+
+
+def test_a_record_of_before_goes_on_as_it_was(both):
+    _, _, six = both
+    record = six[0].records[0]
+    observations = observations_of(six[0].folder, record)
+    if ITEM not in observations.arrays:
+        pytest.skip("its queries' groups always were in the record")
+    protocol = load_protocol(record.protocol.name)(record.protocol.settings, record.protocol.label)
+    before = Observations({key: array for key, array in observations.arrays.items() if key != ITEM}, observations.names)
+    rows = protocol.score(before, record.data.id, record.data.task)
+    assert max(row.n for row in rows if row.metric != "dev accuracy") == N * TIMES
+
+
+def test_the_draws_are_those_of_a_plain_bootstrap_over_items(tmp_path, monkeypatch):
+    """Items of one to four rows, some with other scores: against drawing items and writing all of their rows out."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(3)
+    rows = [(*((A[i], B[i]) if rng.integers(2) else (B[i], A[i])), rng.integers(6)) for i in rng.permutation(
+        np.repeat(np.arange(N), rng.integers(1, 5, N)))]
+    table("p.tsv", ("sentence1", "sentence2", "score"), rows)
+    result = evaluate(ENCODERS[0], protocol="sts:p.tsv", output="run", resamples=2000)
+    row, arrays = whole(result)["spearman"], observations_of(result.folder, result.records[0]).arrays
+    similarity, gold = arrays["similarity"], arrays["gold"]
+    assert row.n == N and row.value == pytest.approx(100 * stats.spearmanr(similarity, gold)[0], abs=1e-9)
+    members = [np.flatnonzero([{a, b} == {A[i], B[i]} for a, b, _ in rows]) for i in range(N)]
+    draws = []
+    for _ in range(2000):
+        at = np.concatenate([members[i] for i in rng.integers(N, size=N)])
+        draws.append(100 * stats.spearmanr(similarity[at], gold[at])[0])
+    assert (row.low, row.high) == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.06 * np.ptp(draws))
+
+
+def test_rows_are_drawn_with_their_item_and_the_items_as_those_of_a_set_of_as_many():
+    item = np.array([7, 2, 7, 9, 2, 7])
+    [counts] = resample_blocks(6, 20, (1,), 20, item)
+    [of_three] = resample_blocks(3, 20, (1,), 20)
+    assert (counts == of_three[:, [1, 0, 1, 2, 0, 1]]).all()
+    [same], [plain] = resample_blocks(6, 20, (1,), 20, np.arange(6)), resample_blocks(6, 20, (1,), 20)
+    assert (same == plain).all()
+
+
+def test_a_shares_interval_is_that_of_the_items():
+    hits, once = np.arange(30) % 3 == 0, np.arange(30)
+    assert share_interval(hits, once) == wilson(10, 30)
+    assert share_interval(np.tile(hits, 6), np.tile(once, 6)) == pytest.approx(wilson(10, 30), abs=1e-12)
+    assert effective_rows(np.array([0, 0, 0, 1])) == pytest.approx(16 / 10)  # unequal items say less than their number
+
+
+@pytest.mark.parametrize(("write", "read", "items"), [
+    (["a\tb\t1", "b\ta\t5", "a\tB\t1", " a \tb\t2", "a\tc\t1"], read_scored_pairs, [0, 0, 1, 0, 2]),
+    (["a\tb\tc", "a\tc\tb", "b\ta\tc", "a\tb\tc"], read_triplets, [0, 0, 1, 0]),
+    (["a\t1", "b\t0", "a\t0", "A\t1"], read_labelled_texts, [0, 1, 0, 2]),
+])
+def test_equal_texts_are_one_item_whatever_their_order_score_or_label(tmp_path, write, read, items):
+    header = {2: "text\tlabel", 3: "anchor\tpositive\tnegative" if read is read_triplets else "sentence1\tsentence2\tscore"}
+    path = tmp_path / "x.tsv"
+    path.write_text("\n".join([header[len(write[0].split("\t"))], *write]) + "\n")
+    data = read(path)
+    assert data.items.tolist() == items
+    assert data.warnings[0].startswith(f"{len(items)} rows of x.tsv are {max(items) + 1} different items")
+
+
+def test_equal_queries_are_one_item_and_a_set_of_the_catalog_has_one_a_row(tmp_path):
+    queries(str(tmp_path / "q"), 2)
+    assert read_relevance(tmp_path / "q").items.tolist() == [*range(N)] * 2
+    catalog = PairSet("stsb/test", "STS-B", "senteval", ("a", "a"), ("b", "b"), np.zeros(2), ("all",) * 2)
+    assert catalog.items.tolist() == [0, 1]
+
+
+def test_an_item_and_its_copies_stand_in_one_fold():
+    item, label = np.tile(np.arange(40), 5), np.tile(np.arange(40) % 2, 5)
+    label[7] = 1 - label[7]  # a copy with another label is the same item
+    order = np.random.default_rng(1).permutation(200)
+    item, label = item[order], label[order]
+    folds = stratified_folds(label, 4, 0, item)
+    assert all(len(set(folds[item == i])) == 1 for i in range(40))
+    assert np.ptp(np.bincount(folds[np.unique(item, return_index=True)[1]])) <= 1
+
+    fitted = []
+
+    def solver(fits):
+        fitted.extend(fits)
+        return [label[fit.predict] for fit in fits]
+
+    nested(label, 4, 0, [1.0, 2.0], solver, item)
+    cross_validated(label, np.arange(150), np.arange(150, 200), 4, 0, [1.0, 2.0], solver, item)
+    for fit in fitted[:-1]:  # the last is of the file's own test split
+        assert not set(item[fit.train]) & set(item[fit.predict])
+    for stack in _stacks([fit for fit in fitted if fit.stop is None], 0, 0.2):
+        assert not set(item[stack.train]) & set(item[stack.stop])
+
+
+def test_what_watches_a_fit_is_drawn_as_before_where_nothing_repeats():
+    rows = np.arange(100, 140)
+    for item in (None, np.arange(200)):
+        [stack] = _stacks([Fit(rows, None, rows, 1.0, item)], 5, 0.1)
+        shuffled = rows[np.random.RandomState(5).permutation(40)]
+        assert stack.stop.tolist() == shuffled[:4].tolist() and stack.train.tolist() == shuffled[4:].tolist()
+
+
+def test_a_calibration_counts_and_folds_pairs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = []
+    for name, times in (("once.tsv", 1), ("six.tsv", TIMES)):
+        OWN["pairs:"](name, times)
+        made.append(calibrate(evaluate(ENCODERS[0], protocol=f"pairs:{name}", output=f"{name}-run", resamples=0)))
+    once, six = made
+    assert six.fitted == pytest.approx(np.tile(once.fitted, TIMES)) and six.brier == pytest.approx(once.brier)
+    assert [one.n for one in six.bins] == [one.n for one in once.bins]
+    for one, other in zip(once.bins, six.bins, strict=True):
+        assert (other.low, other.high) == pytest.approx((one.low, one.high))
+    assert six.thresholds == once.thresholds
+    assert {key: six.as_json()[key] for key in ("pairs", "matches", "rows")} == {
+        "pairs": N, "matches": sum(LABEL), "rows": N * TIMES}
+    assert six.lines()[0] == once.lines()[0].replace("once.tsv", "six.tsv")
+    assert any(f"{N * TIMES} rows of six.tsv are {N} different items" in line for line in six.lines())
+    item, noise = np.tile(np.arange(N), 2), np.random.default_rng(0).normal(size=2 * N)
+    label = np.tile(LABEL, 2)
+    plain = cross_fitted(noise, label, folds=3)
+    assert (cross_fitted(noise, label, folds=3, item=np.arange(2 * N)) == plain).all()
+    assert (cross_fitted(noise, label, folds=3, item=item) != plain).any()
+
+
+def test_overlap_counts_a_pair_once(tmp_path):
+    for name, times in (("once.tsv", 1), ("six.tsv", TIMES)):
+        OWN["sts:"](tmp_path / name, times)
+    table(tmp_path / "other.tsv", ("sentence1", "sentence2", "score"), [(A[0], B[1], 1), (A[2], "z", 1)])
+    once, six, other = (read_scored_pairs(tmp_path / f"{name}.tsv") for name in ("once", "six", "other"))
+    one, again = overlap(once, [other]), overlap(six, [other])
+    assert (again.pairs, again.touched_pairs) == (one.pairs, one.touched_pairs) == (N, 3)
+
+
+def test_few_different_pairs_are_few_however_often_they_stand_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table("p.tsv", ("sentence1", "sentence2", "score"), [*zip(A[:9], B[:9], GOLD[:9], strict=True)] * TIMES)
+    result = evaluate(ENCODERS[0], protocol="sts:p.tsv", output="run", resamples=100)
+    assert "9 pairs: a correlation over fewer than 10" in " ".join(
+        observations_of(result.folder, result.records[0]).names["notes"])
+    assert "Few items (p.tsv 9)" in str(result)
+    table("q.tsv", ("sentence1", "sentence2", "score"), [*zip(A[:2], B[:2], GOLD[:2], strict=True)] * TIMES)
+    [reason] = evaluate(ENCODERS[0], protocol="sts:q.tsv", output="none").failures.values()
+    assert "a correlation needs at least three pairs, not 2" in reason
+
+
+def test_a_tested_text_that_was_trained_on_is_said(tmp_path):
+    table(tmp_path / "t.tsv", ("text", "label", "split"),
+          [("a", 0, "train"), ("b", 1, "train"), ("a", 0, "test"), ("c", 1, "test")])
+    assert "t.tsv: 1 text of the split test also in train or dev: not unseen" in read_labelled_texts(
+        tmp_path / "t.tsv").warnings
