@@ -1,0 +1,259 @@
+"""Generators of one's own for whatever torch draws at random: dropout, new weights, samples.
+
+A training that draws from the process's generators has other weights as soon as a callback, another thread or another
+training draws from them, too. Within `drawing(generators)` this thread's draws come from `generators`, and the process's are
+left where they were. Seeded alike, both give the same numbers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from stsbench.errors import StsbenchError
+
+# Python functions that a mode sees as one call, and that draw under another name inside.
+_COMPOSED = {
+    "dropout1d", "dropout2d", "dropout3d", "gumbel_softmax", "kaiming_uniform_", "kaiming_normal_", "lobpcg",
+    "multi_head_attention_forward", "pca_lowrank", "svd_lowrank", "fractional_max_pool2d",
+    "fractional_max_pool2d_with_indices", "fractional_max_pool3d", "fractional_max_pool3d_with_indices",
+}
+_lent = Lock()  # held while one of the process's generators is in a state of ours
+
+
+class Generators:
+    """A generator for each device, made when it is first drawn from."""
+
+    def __init__(self, seed: int | None) -> None:
+        """seed: of every device's, as torch.manual_seed gives it; None: each goes on from where the process's stands."""
+        self.seed(seed)
+
+    def seed(self, seed: int | None) -> None:
+        """Begin again, with this seed."""
+        self._seed, self._made = seed, dict[torch.device, torch.Generator]()
+
+    def of(self, device: torch.device) -> torch.Generator:
+        """That of a device."""
+        if device.index is None and device.type != "cpu":
+            device = torch.device(device.type, torch.accelerator.current_device_index())
+        if device not in self._made:
+            generator = torch.Generator(device)
+            if self._seed is None:
+                generator.set_state(_of_process(device).get_state())
+            else:
+                generator.manual_seed(self._seed)
+            self._made[device] = generator
+        return self._made[device]
+
+    def copy(self) -> Generators:
+        """Others that draw what these are going to draw."""
+        other = Generators(self._seed)
+        for device, generator in self._made.items():
+            other.of(device).set_state(generator.get_state())
+        return other
+
+    def states(self, device: torch.device) -> dict[str, Tensor]:
+        """The state of the CPU's, and of that of another `device`, by the device's type."""
+        return {one.type: self.of(one).get_state() for one in (torch.device("cpu"), device)}
+
+    def restore(self, states: Mapping[str, Tensor | None], device: torch.device) -> None:
+        """Go on from these states."""
+        for one in (torch.device("cpu"), device):
+            if (state := states.get(one.type)) is not None:
+                self.of(one).set_state(state)
+
+
+@contextmanager
+def drawing(generators: Generators) -> Iterator[Generators]:
+    """Within, whatever this thread draws by torch comes from `generators`. Blocks may be nested: the innermost counts.
+
+    >>> with drawing(Generators(7)):
+    ...     first = torch.rand(3)
+    >>> bool((first == torch.rand(3, generator=torch.Generator().manual_seed(7))).all())
+    True
+    """
+    mode = _mode()
+    if mode is None:
+        with _Draws(generators):
+            yield generators
+        return
+    before, mode.generators = mode.generators, generators
+    try:
+        yield generators
+    finally:
+        mode.generators = before
+
+
+def current() -> Generators | None:
+    """Those that this thread draws from; None: the process's."""
+    mode = _mode()
+    return None if mode is None else mode.generators
+
+
+def forked() -> AbstractContextManager[Generators]:
+    """Within, draws leave the generators where they are: afterwards the same numbers are drawn again."""
+    generators = current()
+    return drawing(Generators(None) if generators is None else generators.copy())
+
+
+def checkpointed(run: Callable[..., Any], *inputs: Any) -> Any:
+    """run(*inputs), computed again where its gradient is, with the same draws, in the place of being kept until then: what
+    torch.utils.checkpoint does for draws from the process's generators."""
+    from torch.utils.checkpoint import checkpoint
+
+    return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=current() is None, context_fn=repeated)
+
+
+def repeated() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """What torch.utils.checkpoint takes as its context_fn: what surrounds the first pass, and what the one that repeats it,
+    which draws the same."""
+    generators = current()
+    if generators is None:
+        return nullcontext(), nullcontext()
+    before = generators.copy()
+    return _Block(lambda: _repeatable(generators)), _Block(lambda: _repeatable(before.copy()))
+
+
+@contextmanager
+def _repeatable(generators: Generators) -> Iterator[None]:
+    with drawing(generators):
+        mode = _mode()
+        assert mode is not None
+        before, mode.repeatable = mode.repeatable, True
+        try:
+            yield
+        finally:
+            mode.repeatable = before
+
+
+class _Block(AbstractContextManager[None]):
+    """A context that may be entered more than once, as more than one gradient may be taken through a pass."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
+        self._make, self._entered = make, list[AbstractContextManager[None]]()
+
+    def __enter__(self) -> None:
+        self._entered.append(self._make())
+        self._entered[-1].__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered.pop().__exit__(*error)
+
+
+class _Draws(TorchFunctionMode):
+    """Finds this thread's calls that draw: only those pay for a look at each operation inside."""
+
+    def __init__(self, generators: Generators) -> None:
+        super().__init__()
+        self.generators = generators
+        self.repeatable = False  # whether a pass that is computed again will draw the same
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", None) not in _drawing_names():
+            return func(*args, **(kwargs or {}))
+        hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+        if not self.repeatable and (hooked or not torch.is_grad_enabled()):  # as in torch.utils.checkpoint's first pass
+            _check_repeated()
+        with _Given(self.generators):
+            return func(*args, **(kwargs or {}))
+
+
+class _Given(TorchDispatchMode):
+    """Gives each operation that draws a generator of ours."""
+
+    def __init__(self, generators: Generators) -> None:
+        super().__init__()
+        self.generators = generators
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        device = kwargs.get("device") or next((one.device for one in args if isinstance(one, Tensor)), torch.device("cpu"))
+        if torch.Tag.nondeterministic_seeded not in func.tags or device.type == "meta":
+            return func(*args, **kwargs)
+        generator = self.generators.of(torch.device(device))
+        func, at = _taking_a_generator(func)
+        if at is None:
+            return _lend(generator, torch.device(device), lambda: func(*args, **kwargs))
+        if (args[at] if len(args) > at else kwargs.get("generator")) is None:
+            args, kwargs["generator"] = args[:at], generator
+        return func(*args, **kwargs)
+
+
+@cache
+def _drawing_names() -> frozenset[str]:
+    """The functions of torch that draw: those that torch itself has marked, and those made of them."""
+    drawing = set(_COMPOSED)
+    for schema in torch._C._jit_get_all_schemas():
+        library, _, name = schema.name.partition("::")
+        operation = getattr(getattr(torch.ops.aten, name, None), schema.overload_name or "default", None)
+        if library == "aten" and operation is not None and torch.Tag.nondeterministic_seeded in operation.tags:
+            drawing.add(name)
+    return frozenset(drawing)
+
+
+@cache
+def _taking_a_generator(operation: Any) -> tuple[Any, int | None]:
+    """The operation, or its overload that takes a generator as well, and where among its arguments; None: none does."""
+    arguments = _arguments(operation)
+    for overload in (operation, *(getattr(operation.overloadpacket, name) for name in operation.overloadpacket.overloads())):
+        names = _arguments(overload)
+        if ("generator", "Optional[Generator]") in names and [*filter(_is_other, names)] == [*filter(_is_other, arguments)]:
+            return overload, names.index(("generator", "Optional[Generator]"))
+    return operation, None
+
+
+def _arguments(operation: Any) -> list[tuple[str, str]]:
+    return [(argument.name, str(argument.type)) for argument in operation._schema.arguments]
+
+
+def _is_other(argument: tuple[str, str]) -> bool:
+    return argument[0] != "generator"
+
+
+def _lend(generator: torch.Generator, device: torch.device, draw: Callable[[], Any]) -> Any:
+    """draw(), which takes no generator and draws from the process's: that is in the state of `generator` meanwhile."""
+    of_process = _of_process(device)
+    with _lent:
+        before = of_process.get_state()
+        of_process.set_state(generator.get_state())
+        try:
+            return draw()
+        finally:
+            generator.set_state(of_process.get_state())
+            of_process.set_state(before)
+
+
+def _of_process(device: torch.device) -> torch.Generator:
+    if device.type == "cpu":
+        return torch.default_generator
+    module = getattr(torch, device.type)
+    if device.type == "mps":
+        return module._get_default_mps_generator()  # type: ignore[no-any-return]
+    module.init()  # which makes the generators
+    return module.default_generators[device.index or 0]  # type: ignore[no-any-return]
+
+
+def _mode() -> _Draws | None:
+    return next((mode for mode in reversed(_get_current_function_mode_stack()) if isinstance(mode, _Draws)), None)
+
+
+def _check_repeated() -> None:
+    """Raises StsbenchError within torch.utils.checkpoint: it would draw anew where it computes the pass again, as it knows
+    of no generators but the process's, and the gradient would be that of another pass."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+            raise StsbenchError(
+                "torch.utils.checkpoint would draw other dropout masks where it computes a pass again: use "
+                "stsbench.torch_random.checkpointed, or give it context_fn=stsbench.torch_random.repeated"
+            )
+        frame = frame.f_back
