@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -279,7 +279,7 @@ def read_prompts(path: Path) -> list[str] | dict[str, list[str]]:
 
 def _by_prompt(prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Prompt -> the tasks that it is for; [] for all. StsbenchError: there is none, one is empty or stands there twice."""
-    if isinstance(prompts, str):
+    if isinstance(prompts, str | Set):  # a set's order changes with each process
         raise StsbenchError("prompts must be a list of texts, or lists by task")
     by_task: dict[str | None, list[str]] = {None: list(prompts)}
     if isinstance(prompts, Mapping):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, get_args
 
@@ -56,6 +56,8 @@ def _space(method: str, space: str | Mapping[str, Any] | None, grid: Grid) -> Sp
     if space:
         return read_space(method, space)
     if isinstance(grid, Mapping):
+        if unordered := [key for key, values in grid.items() if isinstance(values, Set)]:
+            raise UsageError(f"grid: {unordered[0]} has a set, whose order changes with each process: give a list")
         listed = {key: list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
                   for key, values in grid.items()}
         return validate(Space, {"space": listed}, "grid")

@@ -92,3 +92,9 @@ def test_missing_values_of_a_table_are_refused_by_the_reader():
 def test_half_a_character_is_refused_by_its_row():
     with pytest.raises(DataError, match=r"^data, row 2: the text holds half a surrogate pair"):
         rows_file(["a", "\ud800"], "data")
+
+
+@pytest.mark.parametrize("rows", [{"a", "b"}, frozenset({"a"}), {"a": 1}.keys()])
+def test_rows_without_an_order_are_refused(rows):
+    with pytest.raises(DataError, match=r"data is a .*order"):
+        rows_file(rows, "data")

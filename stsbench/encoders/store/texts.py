@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Set, Sized
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -105,9 +105,9 @@ class GivenTexts(Texts):
 
 
 def checked_texts(texts: Iterable[str], what: str) -> Iterator[str]:
-    """The texts of a program, one after another. DataError: not an iterable; and, naming it as a `what`, one that is not a
-    str, or that no encoder can read."""
-    if not isinstance(texts, Iterable):
+    """The texts of a program, one after another. DataError: not an iterable, or one without an order; and, naming it as a
+    `what`, one that is not a str, or that no encoder can read."""
+    if isinstance(texts, Mapping | Set) or not isinstance(texts, Iterable):  # a set's order changes with each process
         raise DataError(f"texts are a list of str, or another iterable of them, not of type {type(texts).__name__}")
     return _checked(texts, what)
 

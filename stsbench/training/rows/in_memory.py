@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,9 @@ def _lines(rows: Any, name: str) -> tuple[Callable[[], Iterator[bytes]], str]:
     if isinstance(rows, Mapping):
         splits = f": name one of {', '.join(map(str, rows))}" if hasattr(rows, "column_names") else ""
         raise DataError(f"{name} is a {type(rows).__name__}{splits or ', and not a list: ' + _FORMS}")
+    if isinstance(rows, Set):
+        raise DataError(f"{name} is a {type(rows).__name__}, whose order changes with each process: give a list, as sorted "
+                        "makes one")
     if (table := _table(rows, name)) is not None:
         return lambda: (_json(_named(row), name, number) for number, row in enumerate(table(), 1)), ".jsonl"
     try:
