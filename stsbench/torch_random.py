@@ -8,9 +8,9 @@ left where they were. Seeded alike, both give the same numbers.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 from threading import Lock
 from typing import Any
 
@@ -105,12 +105,14 @@ def forked() -> AbstractContextManager[Generators]:
     return drawing(Generators(None) if generators is None else generators.copy())
 
 
-def checkpointed(run: Callable[..., Any], *inputs: Any) -> Any:
-    """run(*inputs), computed again where its gradient is, with the same draws, in the place of being kept until then: what
-    torch.utils.checkpoint does for draws from the process's generators."""
+def checkpointed(run: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+    """run(*inputs, **named), computed again where its gradient is, with the same draws, in the place of being kept until
+    then: what torch.utils.checkpoint does for draws from the process's generators."""
     from torch.utils.checkpoint import checkpoint
 
-    return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=current() is None, context_fn=repeated)
+    return checkpoint(
+        run, *inputs, use_reentrant=False, preserve_rng_state=current() is None, context_fn=repeated, **named
+    )
 
 
 def repeated() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
@@ -154,17 +156,20 @@ class _Draws(TorchFunctionMode):
 
     def __init__(self, generators: Generators) -> None:
         super().__init__()
-        self.generators = generators
+        self.generators, self.drawing = generators, _drawing_names()
         self.repeatable = False  # whether a pass that is computed again will draw the same
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", None) not in _drawing_names():
-            return func(*args, **(kwargs or {}))
+        name, kwargs = getattr(func, "__name__", None), kwargs or {}
+        if name not in self.drawing or kwargs.get("training") is False or (
+            name == "scaled_dot_product_attention" and not (args[4] if len(args) > 4 else kwargs.get("dropout_p"))
+        ):
+            return func(*args, **kwargs)
         hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
         if not self.repeatable and (hooked or not torch.is_grad_enabled()):  # as in torch.utils.checkpoint's first pass
             _check_repeated()
         with _Given(self.generators):
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
 
 
 class _Given(TorchDispatchMode):
@@ -181,8 +186,12 @@ class _Given(TorchDispatchMode):
             return func(*args, **kwargs)
         generator = self.generators.of(torch.device(device))
         func, at = _taking_a_generator(func)
+        if at is None and func is torch.ops.aten.native_dropout.default and device.type == "cuda" and args[2] is not False:
+            dropped, kept = torch.ops.aten._fused_dropout(args[0], 1 - args[1], generator)  # the same kernel
+            return dropped, kept.bool()
         if at is None:
-            return _lend(generator, torch.device(device), lambda: func(*args, **kwargs))
+            draw = partial(func, *args, **kwargs)
+            return _lend(generator, torch.device(device), draw) if _draws(func, args, kwargs) else draw()
         if (args[at] if len(args) > at else kwargs.get("generator")) is None:
             args, kwargs["generator"] = args[:at], generator
         return func(*args, **kwargs)
@@ -198,6 +207,15 @@ def _drawing_names() -> frozenset[str]:
         if library == "aten" and operation is not None and torch.Tag.nondeterministic_seeded in operation.tags:
             drawing.add(name)
     return frozenset(drawing)
+
+
+def _draws(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operation that takes no generator draws: attention without dropout is marked as well."""
+    if operation is torch.ops.aten._fused_sdp_choice.default:
+        return False
+    names = [name for name, _ in _arguments(operation)]
+    at = names.index("dropout_p") if "dropout_p" in names else None
+    return at is None or (args[at] if len(args) > at else kwargs.get("dropout_p", 0.0)) > 0
 
 
 @cache

@@ -16,6 +16,7 @@ from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import StsbenchError
+from stsbench.torch_random import forked
 from stsbench.training.modules.backbone import Backbone, load_backbone
 
 from .options import PeerOptions
@@ -81,7 +82,7 @@ def _other(folder: Path, name: str, backbone: Backbone) -> Any:
 
 def _stored_pooler(folder: Path, name: str, offline: bool) -> nn.Linear | None:
     """The dense layer of a checkpoint's pooler, if it stores one of that kind."""
-    with torch.random.fork_rng(devices=[]):  # the library makes up what is missing
+    with forked():  # the library makes up what is missing
         model, missing = load_model(folder, name, "float32", base=resolve_base(folder, offline))
     dense, width = getattr(getattr(model, "pooler", None), "dense", None), model.config.hidden_size
     if any(key.startswith("pooler.") for key in missing) or not isinstance(dense, nn.Linear):

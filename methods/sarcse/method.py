@@ -14,6 +14,7 @@ from stsbench.data.text.frequency import token_counts
 from stsbench.encoders.forward.borrowed import borrowed
 from stsbench.encoders.forward.text_cnn import Features, TextCNN
 from stsbench.errors import StsbenchError
+from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
@@ -134,10 +135,9 @@ class SARCSE(Method):
         device = self.weights.device
         tokenizer = copy.deepcopy(self.backbone.tokenizer)  # truncation, once set, would stay on in the shared one
         pad = 0 if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-        devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         losses = []
         # the packed pass draws a seed even where nothing is dropped
-        with torch.random.fork_rng(devices=devices), borrowed(self):
+        with forked(), borrowed(self):
             for start in range(0, len(texts), _TEXTS):
                 part = texts[start : start + _TEXTS]
                 ids = tokenizer(part, truncation=True, max_length=self.backbone.max_length, padding=False)["input_ids"]

@@ -56,8 +56,9 @@ def initial_weight(width: int, classes: int, seed: int) -> Tensor:
     """float32 (classes, width + 1): what torch.nn.Linear(width, classes) starts from under `seed`, bias last."""
     import torch
 
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    from stsbench.torch_random import Generators, drawing
+
+    with drawing(Generators(seed)):
         layer = torch.nn.Linear(width, classes)
     return torch.cat([layer.weight.detach(), layer.bias.detach()[:, None]], dim=1)
 

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 import howto_package
 import numpy as np
 import pytest
+from disturbances import disturbed
 from method_options import changes_of, effect
 from method_runs import RUNS, TERMS, InterruptAt, StopAt, Stopped, make_place, on_device, recipe_of, train
 from pretend_device import pretend_device
@@ -117,6 +118,14 @@ def test_broken_off_in_every_stage_and_resumed_is_the_same_run(place, whole, tmp
         with pytest.raises(Stopped):  # at the last step of the stage: what stands behind its checkpoint is done again
             train(recipe, tmp_path / "run", place, resume=True, callback=StopAt(4 if number else 3))
     train(recipe, tmp_path / "run", place, resume=True)
+    assert weights_of(tmp_path / "run") == weights_of(whole(name))
+    assert log_of(tmp_path / "run") == log_of(whole(name))
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_nothing_around_a_run_changes_its_weights(place, whole, tmp_path, name):
+    with disturbed(load_encoder(str(place / "model"), pooler="mean", device="cpu")) as callback:
+        train(recipe_of(place, name, **LONGER, **DROPOUT), tmp_path / "run", place, callback=callback)
     assert weights_of(tmp_path / "run") == weights_of(whole(name))
     assert log_of(tmp_path / "run") == log_of(whole(name))
 

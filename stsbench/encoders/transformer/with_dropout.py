@@ -15,10 +15,11 @@ from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.parts import Parts
 from stsbench.encoders.transformer.transformer import ENGINE, TransformerEncoder
 from stsbench.errors import EncoderError
+from stsbench.torch_random import Generators, drawing
 
 
 class WithDropout(Encoder):
-    """The padded pass in train mode. The masks come from a state of torch's generator that no other part sees."""
+    """The padded pass in train mode. The masks come from generators of its own."""
 
     cacheable = False
     engine = ENGINE
@@ -31,23 +32,17 @@ class WithDropout(Encoder):
         self._encoder.ready()  # how it stands with padding is found out without dropout
         self.spec = replace(self._encoder.spec, options={**self._encoder.spec.options, "dropout": seed})
         self.dimension = self._encoder.dimension
-        device = self._encoder.device
-        self._devices = [device] if device.type == "cuda" else []  # no other GPU is woken up
-        with torch.random.fork_rng(devices=self._devices):
-            torch.manual_seed(seed)
-            self._states = self._get()
+        self._generators = Generators(seed)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Vectors of n texts, which need not be distinct: each has masks of its own."""
         model = self._encoder.model
-        with torch.random.fork_rng(devices=self._devices):
-            self._set()
+        with drawing(self._generators):
             model.train()
             try:
                 return self._encoder.run(texts, progress)
             finally:
                 model.eval()
-                self._states = self._get()
 
     @property
     def device(self) -> torch.device:
@@ -60,11 +55,3 @@ class WithDropout(Encoder):
         probe, other = probed(lambda texts: self.run(texts).vectors, self.spec.name, self.spec.kind), copy.copy(self)
         other.spec, other.notes = probe.of(self.spec), (*self.notes, probe.note)
         return other
-
-    def _get(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        return torch.get_rng_state(), [torch.cuda.get_rng_state(device) for device in self._devices]
-
-    def _set(self) -> None:
-        torch.set_rng_state(self._states[0])
-        for device, state in zip(self._devices, self._states[1], strict=True):
-            torch.cuda.set_rng_state(state, device)

@@ -27,7 +27,7 @@ class NegativeQueue(nn.Module):
     filled: Tensor  # () how many of them, from the end, are vectors
 
     def __init__(self, backbone: Backbone, width: int, options: Queue) -> None:
-        """width: d of the vectors that are contrasted. A random start takes weights from torch's global generator."""
+        """width: d of the vectors that are contrasted. A random start takes weights as torch draws them."""
         super().__init__()
         self.options = options
         self.encoder = Reference(backbone)

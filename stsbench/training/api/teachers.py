@@ -13,6 +13,7 @@ from torch import Tensor
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError, StsbenchError
+from stsbench.torch_random import forked
 from stsbench.training.api.batch import Shares
 from stsbench.training.api.gathering import Gathering, gather
 
@@ -38,7 +39,7 @@ class Teachers:
         if self.encoders:
             return
         name = str(device) if device.type in ("cuda", "mps") else "cpu"
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        with forked():
             self.encoders = [self._loaded(model, settings, name) for model, settings, _ in self.models]
 
     def fingerprints(self) -> dict[str, str]:

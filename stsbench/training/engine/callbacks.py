@@ -8,13 +8,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from stsbench.errors import StsbenchError
+from stsbench.torch_state import outside_torch
 
 
 class TrainingCallback(Protocol):
     """Derive from it and write the methods that matter; the others do nothing.
 
     It is called in the process that trains (of several, in the first alone), between two steps: what it does takes the
-    training's time. What it raises ends the training, which `resume=True` continues from the last checkpoint.
+    training's time, and what it draws or sets in torch does not change the training. What it raises ends the training, which
+    `resume=True` continues from the last checkpoint.
     """
 
     def stage(self, name: str, steps: int, start: int) -> None:
@@ -78,23 +80,24 @@ def _check(callback: Any) -> None:
 
 
 class Callbacks(TrainingCallback):
-    """Several, called one after another."""
+    """Several, called one after another, outside of the training: nothing that they do in torch reaches it."""
 
     def __init__(self, callbacks: Sequence[TrainingCallback]) -> None:
         self._callbacks = callbacks
 
     def stage(self, name: str, steps: int, start: int) -> None:
-        for callback in self._callbacks:
-            callback.stage(name, steps, start)
+        self._call("stage", name, steps, start)
 
     def doing(self, step: int, what: str = "") -> None:
-        for callback in self._callbacks:
-            callback.doing(step, what)
+        self._call("doing", step, what)
 
     def step(self, step: int, loss: float, sentences_per_second: float) -> None:
-        for callback in self._callbacks:
-            callback.step(step, loss, sentences_per_second)
+        self._call("step", step, loss, sentences_per_second)
 
     def dev(self, step: int, name: str, score: float | None, best: bool) -> None:
-        for callback in self._callbacks:
-            callback.dev(step, name, score, best)
+        self._call("dev", step, name, score, best)
+
+    def _call(self, method: str, *values: Any) -> None:
+        with outside_torch():
+            for callback in self._callbacks:
+                getattr(callback, method)(*values)

@@ -18,6 +18,7 @@ from safetensors.torch import load_model, save_model
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.parsing import parse_json
+from stsbench.torch_random import Generators
 
 _WRITING = (OSError, RuntimeError, SafetensorError)  # torch and safetensors have their own words for a full disk
 KEPT = 2  # newest checkpoints, as one may turn out damaged, beside the last of each stage, which others may go on from
@@ -56,10 +57,10 @@ class Position:
 
 
 class Checkpoints:
-    """The folder checkpoints/ of one run."""
+    """The folder checkpoints/ of one run, which draws from `generators`, and from nothing else (Method says so)."""
 
-    def __init__(self, folder: Path, accelerator: Accelerator) -> None:
-        self.folder, self.accelerator = folder, accelerator
+    def __init__(self, folder: Path, accelerator: Accelerator, generators: Generators) -> None:
+        self.folder, self.accelerator, self.generators = folder, accelerator, generators
 
     def save(
         self, position: Position, method: torch.nn.Module, optimiser: Any, unlogged: dict[str, Any] | None = None
@@ -76,7 +77,7 @@ class Checkpoints:
                 shutil.rmtree(building, ignore_errors=True)
                 building.mkdir(parents=True)
             self.accelerator.wait_for_everyone()
-            torch.save(_randomness(), building / f"random-{rank}.pt")
+            torch.save(self.generators.states(self.accelerator.device), building / f"random-{rank}.pt")
             if unlogged:
                 torch.save(unlogged, building / f"unlogged-{rank}.pt")
             if main:
@@ -123,13 +124,13 @@ class Checkpoints:
         return newest
 
     def load(self, path: Path, method: torch.nn.Module, optimiser: Any) -> dict[str, Any]:
-        """Weights, optimiser and every generator's state as they were; what was `unlogged`, {} for nothing."""
+        """Weights, optimiser and the generators' states as they were; what was `unlogged`, {} for nothing."""
         self.load_weights(path, method)
         stored = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)
         optimiser.load_state_dict(stored["optimiser"])
         if stored["scaler"] is not None and self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(stored["scaler"])
-        _restore(torch.load(path / f"random-{self.accelerator.process_index}.pt", weights_only=True))
+        self._restore(path)
         unlogged = path / f"unlogged-{self.accelerator.process_index}.pt"
         if not unlogged.is_file():
             return {}
@@ -153,11 +154,15 @@ class Checkpoints:
             shutil.rmtree(building, ignore_errors=True)
 
     def load_randomness(self, path: Path) -> None:
-        """Every generator's state, and float16's loss scale, as the next stage of one run would find them."""
+        """The generators' states, and float16's loss scale, as the next stage of one run would find them."""
         scale = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)["scaler"]
         if scale is not None and self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(scale)
-        _restore(torch.load(path / f"random-{self.accelerator.process_index}.pt", weights_only=True))
+        self._restore(path)
+
+    def _restore(self, path: Path) -> None:
+        states = torch.load(path / f"random-{self.accelerator.process_index}.pt", weights_only=True)
+        self.generators.restore(states, self.accelerator.device)
 
     def load_best(self, best: Best, method: torch.nn.Module) -> None:
         """The best weights into `method`. Raises StsbenchError where they are not what was written."""
@@ -252,14 +257,3 @@ def _named(path: Path) -> Position:
     if stray := [name for name in named if Path(name).name != name]:
         raise ValueError(f"it names {stray[0]}, which is not in its folder")
     return position
-
-
-def _randomness() -> dict[str, Any]:
-    """The state of torch's generators: nothing else is drawn from (Method says so)."""
-    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None}
-
-
-def _restore(states: dict[str, Any]) -> None:
-    torch.set_rng_state(states["cpu"])
-    if states["cuda"] is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])

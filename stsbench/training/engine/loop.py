@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +15,7 @@ from accelerate import Accelerator
 from stsbench.errors import StsbenchError
 from stsbench.interrupt import StopNow, StopRequest, Terminated
 from stsbench.plugins import calling
+from stsbench.torch_state import autocast_once
 from stsbench.training.api.batch import Batch, Term, Views
 from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Method
@@ -194,7 +195,7 @@ class Loop:
         loss = torch.zeros((), device=self.accelerator.device)
         for number, batch in enumerate(batches):
             last = number == len(batches) - 1
-            with nullcontext() if last else self.accelerator.no_sync(self.wrapped):
+            with nullcontext() if last else self.accelerator.no_sync(self.wrapped), self._rounded():
                 terms = self._terms(batch, step)
                 scaled, counted = self._scaled(terms)
                 if len(batches) > 1:
@@ -224,6 +225,9 @@ class Loop:
             means[name] = _of_some(mean, items[name])
         self._gathered.append((step + 1, means, loss, norm.detach()))
         self._rows_done += sum(map(len, parts))
+
+    def _rounded(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.accelerator.mixed_precision == "no" else autocast_once()
 
     def _check_chunk(self) -> None:
         """Raises StsbenchError where training.chunk cuts no pass of any process."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from stsbench.metrics.correlation import correlation
 from stsbench.metrics.similarity import paired_similarity
 from stsbench.metrics.thresholds.matching import matching_scores
 from stsbench.plugins import calling
+from stsbench.torch_random import Generators, drawing
 from stsbench.torch_state import fresh_torch
 from stsbench.training.api.batch import Batch, Term
 from stsbench.training.api.checks import check_terms
@@ -216,13 +217,9 @@ def diagnosed(method: Method) -> dict[str, float | None]:
     return {name: float(value) if math.isfinite(value) else None for name, value in numbers.items()}
 
 
-@contextmanager
-def fixed_randomness() -> Iterator[None]:
-    """torch's generators from the same seed every time, and afterwards as they were."""
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(0)  # a method that samples draws the same at every evaluation
-        yield
+def fixed_randomness() -> AbstractContextManager[Generators]:
+    """Within, the same draws every time: a method that samples is scored on the same ones."""
+    return drawing(Generators(0))
 
 
 def held_out_score(method: Method, batches: Iterator[Batch], objective: Objective | None = None) -> float:

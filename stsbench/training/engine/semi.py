@@ -13,6 +13,7 @@ from torch import nn
 
 from stsbench.encoders.forward.borrowed import borrowed
 from stsbench.errors import StsbenchError
+from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_views
 from stsbench.training.api.method import Method
@@ -120,8 +121,7 @@ class SemiSupervised(nn.Module):
     def _unreached(self) -> list[nn.Parameter]:
         """The trainable weights that get no gradient from the cross-entropy."""
         weights = [weight for weight in self.method.parameters() if weight.requires_grad]
-        devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-        with torch.random.fork_rng(devices=devices), borrowed(self.method), torch.enable_grad():
+        with forked(), borrowed(self.method), torch.enable_grad():
             value = self._nli(self._probe_batch()).value
             gradients = torch.autograd.grad(value, weights, allow_unused=True)
         return [weight for weight, gradient in zip(weights, gradients, strict=True) if gradient is None]

@@ -8,6 +8,7 @@ from accelerate import Accelerator
 from stsbench.encoders.forward.dropout import dropout_rates
 from stsbench.errors import StsbenchError
 from stsbench.plugins import calling
+from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch
 from stsbench.training.api.method import Method
 from stsbench.training.modules.backbone import Backbone
@@ -47,11 +48,9 @@ def why(recipe: Recipe, backbone: Backbone) -> str:
 
 def _one_vector(method: Method, batch: Batch) -> bool:
     buffers = {name: buffer.clone() for name, buffer in method.named_buffers()}
-    device = batch.ids.device
-    devices = [device] if device.type == "cuda" else []
     try:
         # float32: rounding to 16 bits may differ from row to row by as much as a little dropout
-        with torch.random.fork_rng(devices=devices), torch.no_grad(), torch.autocast(device.type, enabled=False):
+        with forked(), torch.no_grad(), torch.autocast(batch.ids.device.type, enabled=False):
             views = calling(type(method), "view_vectors", lambda: method.view_vectors(batch))
     finally:
         for name, buffer in method.named_buffers():

@@ -31,10 +31,12 @@ def describe(inference: Inference, max_length: int | None = None) -> dict[str, A
     """
     import torch
 
+    from stsbench.torch_random import forked
+
     kind = type(inference.model)
     auto_pooler = ""
     if "add_pooling_layer" in inspect.signature(kind.__init__).parameters:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        with forked(), torch.device("meta"):
             pooler = kind(inference.model.config).pooler
         dense, same = getattr(pooler, "dense", None), isinstance(getattr(pooler, "activation", None), torch.nn.Tanh)
         auto_pooler = "same" if isinstance(dense, torch.nn.Linear) and same else "other"

@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from stsbench.data.text.tokens import cutting
 from stsbench.encoders.decoders.layers import keep_layers
@@ -22,6 +21,7 @@ from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.parts import check_ends
 from stsbench.errors import EncoderError
+from stsbench.torch_random import checkpointed
 from stsbench.training.modules.drophead import check_factors, scaled_heads
 from stsbench.training.modules.embedding_change import changed_embeddings
 from stsbench.training.modules.lora import merge_adapter
@@ -172,7 +172,7 @@ class Backbone(nn.Module):
         for start in range(0, len(ids), self.chunk):
             rows = slice(start, start + self.chunk)
             some = None if soft is None else soft.part(rows), None if more is None else more[rows]
-            parts.append(checkpoint(run, ids[rows], mask[rows], *some, use_reentrant=False))
+            parts.append(checkpointed(run, ids[rows], mask[rows], *some))
         return parts
 
     def engine_on(self, device: str) -> str:
@@ -205,6 +205,13 @@ def set_chunk(method: nn.Module, size: int | None) -> None:
     """Give every backbone of `method` this `chunk`."""
     for backbone in backbones_of(method):
         backbone.chunk, backbone.chunked = size, False
+
+
+def draw_repeatedly(method: nn.Module) -> None:
+    """Where transformers computes layers again for their gradient, let it draw the same dropout masks again."""
+    for part in method.modules():
+        if getattr(part, "gradient_checkpointing", False):
+            part._gradient_checkpointing_func = checkpointed  # type: ignore[assignment]  # no weight, and no module
 
 
 def backbones_of(method: nn.Module) -> list[Backbone]:
@@ -286,7 +293,7 @@ def load_backbone(
 
 
 def _token_pooler(folder: Path, name: str, pooler: str, width: int, settings: dict[str, Any]) -> TokenPooler:
-    """The folder's own learned pooler, else a new one, whose weights come from torch's global generator."""
+    """The folder's own learned pooler, else a new one, whose weights come from the generator that torch draws from."""
     kind, stored = KINDS[pooler], token_pooler_folder(folder)
     if stored is None or stored[0] != kind:
         return CLASSES[pooler](width=width, **settings)

@@ -33,7 +33,7 @@ class Reference(nn.Module):
         self.backbone.load_state_dict(backbone.state_dict())
 
     def randomise(self) -> None:
-        """New weights for the transformer, as of a model that was never trained, from torch's global generator."""
+        """New weights for the transformer, as of a model that was never trained."""
         model = self.backbone.model
         fresh = type(model)(copy.deepcopy(model.config)).state_dict()
         model.load_state_dict({name: fresh[name] for name in model.state_dict()})

@@ -22,6 +22,7 @@ from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import DegenerateError, StsbenchError
 from stsbench.evaluation.plan import user_sets
 from stsbench.plugins import calling
+from stsbench.torch_random import Generators
 from stsbench.training.api.checks import check_candidates, check_inference, check_instance
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
@@ -89,13 +90,14 @@ class PreparedRun:
 
 
 def prepare_run(
-    options: TrainOptions, plan: MethodPlan, manifest: RunManifest, accelerator: Accelerator, log: Log
+    options: TrainOptions, plan: MethodPlan, manifest: RunManifest, accelerator: Accelerator, generators: Generators,
+    log: Log,
 ) -> PreparedRun:
-    """Load, build and check everything. The order matters: random numbers are drawn on the way."""
+    """Load, build and check everything. The order matters: random numbers are drawn on the way, from `generators`."""
     recipe = options.recipe
     names = [manifest.stage] if manifest.stage else list(plan.stages)
     opened = _opened_stages(recipe, plan, names)
-    checkpoints = Checkpoints(options.output / "checkpoints", accelerator)
+    checkpoints = Checkpoints(options.output / "checkpoints", accelerator, generators)
     resumed = checkpoints.newest() if options.resume else None
     if options.resume and resumed is None:
         log("no checkpoint yet: the run begins again")
@@ -104,7 +106,7 @@ def prepare_run(
     with accelerator.main_process_first():  # a download is made once
         check_at_hand(recipe, plan, opened, where)
     dev = _dev_data(options, manifest, accelerator, log)
-    torch.manual_seed(recipe.seed)
+    generators.seed(recipe.seed)
     backbone = _backbone(options, plan, warm_start)
     method = calling(plan.kind, "__init__", lambda: plan.kind(backbone, plan.options))
     check_instance(method, backbone)  # what options and backbone exclude is said before the text is read
@@ -115,7 +117,7 @@ def prepare_run(
         prepare(method, objective, plan, data, names)
     stages = _stages(recipe, plan, opened, names, data, backbone, accelerator.num_processes)
     # From here on each process draws its own dropout masks.
-    torch.manual_seed((recipe.seed * 1_000_003 + accelerator.process_index) % 2**63)
+    generators.seed((recipe.seed * 1_000_003 + accelerator.process_index) % 2**63)
     method.to(accelerator.device)
     for line in [*_left_behind(recipe, Path(backbone.folder)), *calling(plan.kind, "notes", objective.notes)]:
         log(line)

@@ -14,15 +14,17 @@ from stsbench.evaluation.plan import plan
 from stsbench.files import atomic_write
 from stsbench.interrupt import StopRequest
 from stsbench.plugins import calling
+from stsbench.torch_random import Generators, drawing
+from stsbench.torch_state import fresh_torch
 from stsbench.training.api.checks import check_rates
-from stsbench.training.engine.callbacks import TrainingCallback
+from stsbench.training.engine.callbacks import Callbacks, TrainingCallback
 from stsbench.training.engine.checkpoint import Best, Position
 from stsbench.training.engine.log import RunLog
 from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.engine.stage import Stage
 from stsbench.training.engine.trackers import flat_config, trackers
-from stsbench.training.modules.backbone import set_chunk
+from stsbench.training.modules.backbone import draw_repeatedly, set_chunk
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.methods import method_file
 from stsbench.training.rows.overlap import overlap_lines, training_overlap
@@ -33,7 +35,7 @@ from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.prepare import Log, PreparedRun, prepare_run, user_tests
 from stsbench.training.runs.report import read_summary
 from stsbench.training.runs.run_folder import check_folder, claim, open_manifest
-from stsbench.training.runs.setup import dropped, make_accelerator, prepare_method, scheduled
+from stsbench.training.runs.setup import dropped, make_accelerator, own_accelerate, prepare_method, scheduled
 from stsbench.training.runs.stages import stage_name
 from stsbench.training.runs.warm_start import WarmStart, check_start
 from stsbench.wording import counted
@@ -45,6 +47,14 @@ def train(options: TrainOptions, log: Log = print, callback: TrainingCallback | 
     Raises StsbenchError, one line, for bad options, data, or a loss that is NaN or infinite. A killed run is continued with
     `resume`, on one CPU process bit for bit.
     """
+    with fresh_torch(gradients=True), drawing(Generators(options.recipe.seed)) as generators, own_accelerate():
+        return _trained(options, generators, log, callback)
+
+
+def _trained(
+    options: TrainOptions, generators: Generators, log: Log, callback: TrainingCallback | None
+) -> dict[str, Any]:
+    """`train`, within what a training depends on: no setting, generator or state of the process's."""
     recipe, folder = options.recipe, options.output
     if options.evaluate:
         plan(options.evaluate, None, {})  # a misspelt protocol is not to be noticed after the training
@@ -70,13 +80,13 @@ def train(options: TrainOptions, log: Log = print, callback: TrainingCallback | 
         if options.resume and (summary := read_summary(folder)) is not None:
             main_log(f"{folder} is finished: nothing to resume")
             return tested(options, summary, accelerator, main_log)
-        run = prepare_run(options, method_plan, manifest, accelerator, main_log)
+        run = prepare_run(options, method_plan, manifest, accelerator, generators, main_log)
         accelerator.wait_for_everyone()
         if main:
             manifest.data = described_data(run.plan, run.names, run.data)
             claim(folder, recipe, manifest)
         accelerator.wait_for_everyone()
-        position = _train_stages(run, callback if main else None)
+        position = _train_stages(run, Callbacks([callback]) if main and callback else None)
         summary = _finish(run, position)
         return tested(options, summary, accelerator, main_log)
 
@@ -115,6 +125,7 @@ def _train_stage(
     method.gather_mode = stage.settings.gather
     set_chunk(method, stage.settings.chunk)
     calling(type(method), "start_stage", lambda: objective.start_stage(stage.name))
+    draw_repeatedly(method)
     optimiser = make_optimiser(method, stage.settings, check_rates(method))
     wrapped, prepared = accelerator.prepare(objective, optimiser)
     unlogged: dict[str, Any] = {}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedDataParallelKwargs, GradientAccumulationPlugin, InitProcessGroupKwargs
 from numpy.typing import NDArray
 
@@ -30,6 +33,41 @@ from stsbench.wording import counted
 _MIXED = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
+class _SharedState:
+    """What accelerate keeps once for the process: the training's in a thread that trains, elsewhere the process's."""
+
+    def __init__(self, of_process: dict[str, Any]) -> None:
+        self.of_process, self.of_thread = of_process, threading.local()
+
+    def __get__(self, instance: Any, kind: type) -> dict[str, Any]:
+        state: dict[str, Any] = getattr(self.of_thread, "state", self.of_process)
+        return state
+
+
+@contextmanager
+def own_accelerate() -> Iterator[None]:
+    """Within, accelerate's state is this training's: a trainer of the caller's, or another training in another thread, may
+    have another precision or device, or be between two steps that it accumulates gradients in."""
+    kinds: list[Any] = [AcceleratorState, GradientState]
+    if not torch.distributed.is_initialized():  # or else the processes know one another by it
+        kinds.append(PartialState)
+    for kind in kinds:
+        if not isinstance(vars(kind)["_shared_state"], _SharedState):
+            kind._shared_state = _SharedState(kind._shared_state)
+    threads = [vars(kind)["_shared_state"].of_thread for kind in kinds]
+    before = [getattr(thread, "state", None) for thread in threads]
+    for thread in threads:
+        thread.state = {}
+    try:
+        yield
+    finally:
+        for thread, state in zip(threads, before, strict=True):
+            if state is None:
+                del thread.state
+            else:
+                thread.state = state
+
+
 def make_accelerator(
     precision: str, device: str | None, trackers: Sequence[str] = (), folder: Path | None = None
 ) -> Accelerator:
@@ -40,10 +78,6 @@ def make_accelerator(
         raise StsbenchError(f"--device {device} is not available on this machine")
     if precision == "fp16" and lacks_fp16(device):
         raise StsbenchError("precision fp16 needs a CUDA device: use --dtype bf16 or --dtype float32 here")
-    # torch lets cuDNN round what float32 convolutions multiply to 10 bits (TF32), though not matrix products
-    torch.backends.cudnn.allow_tf32 = False
-    # accelerate keeps one state a process: a second run in it may have another precision or device.
-    AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
     accelerator = Accelerator(
         # said outright: on a machine without accelerator accelerate would make every process of torchrun one alone
         cpu=device == "cpu" or not (torch.cuda.is_available() or torch.backends.mps.is_available()),

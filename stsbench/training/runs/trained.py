@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from stsbench.encoders.transformer.find import trained_model
 from stsbench.encoders.transformer.parts import choose_device
 from stsbench.errors import DataError, StsbenchError
 from stsbench.registry import names
+from stsbench.torch_random import forked
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_whole
 from stsbench.training.engine.ranked import make_objective
@@ -35,7 +34,7 @@ def load_trained(run: Path, device: str | None = None, method: str | None = None
     recipe = _recipe(run, method)
     position, weights = _kept(run)
     plan = plan_of(recipe)
-    with torch.random.fork_rng(devices=[]):  # what starts at random is read below
+    with forked():  # what starts at random is read below
         trained = plan.kind(make_backbone(recipe), plan.options)
     make_objective(plan, trained)  # recipe.semi gives the method a classifier
     _check_inputs(run, recipe, position, trained)
