@@ -52,7 +52,7 @@ class SARCSE(Method):
             assert isinstance(backbone.head, TextCNN)
             std = getattr(backbone.model.config, "initializer_range", 0.02)
             self.decoder = Decoder(backbone.head, options, backbone.max_length - 2, std)
-            size = backbone.model.get_input_embeddings().num_embeddings
+            size = len(backbone.model.get_input_embeddings().weight)
             # Eq. 8 needs the training text: until `prepare` has counted it, or a checkpoint is read, there are no weights
             start = torch.nan if options.self_adaptive else 1.0
             self.register_buffer("weights", torch.full((size,), start))

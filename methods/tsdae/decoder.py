@@ -106,6 +106,11 @@ def _take(model: Any, backbone: Backbone, tie: bool) -> None:
     weights = dict(backbone.model.named_parameters())
     names = [path for path, _ in model.named_parameters() if _CROSS not in path]
     if stray := min({*names} ^ {path for path in weights if not path.startswith("pooler.")}, default=None):
+        if any(".base_layer." in path for path in weights):
+            raise StsbenchError(
+                f"tsdae's decoder starts from the encoder's weights, and {backbone.name} has adapters between them: set "
+                "options.decoder to a model without, and tie to false"
+            )
         raise StsbenchError(_refusal(backbone, f"another causal language model than encoder ({stray})"))
     for path in names:
         owner, _, attribute = path.rpartition(".")

@@ -19,6 +19,7 @@ from stsbench.encoders.forward.batching import Groups
 from stsbench.encoders.forward.pooling import pool
 from stsbench.encoders.prompt.template import Template
 from stsbench.encoders.prompt.tokenise import Tokeniser
+from stsbench.encoders.prompt.tokenizer import table_size
 from stsbench.errors import EncoderError
 from stsbench.torch_state import fresh_torch
 
@@ -153,7 +154,7 @@ class Workshop:
         model, pad = self.model(weights), self.parts.tokenizer.pad_token_id or 0
         wanted = tuple(dict.fromkeys([*_STATES, *([self.parts.layer] if self.parts.layer is not None else [])]))
         ids = torch.tensor(batch, device=next(model.parameters()).device).flatten()
-        table = getattr(model.get_input_embeddings(), "num_embeddings", None)
+        table = table_size(model)
         if table is not None and int(ids.max()) >= table:
             raise EncoderError("the model has no embedding of a token id")
         groups: Groups = [(len(batch), len(batch[0]))]

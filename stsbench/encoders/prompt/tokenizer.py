@@ -143,9 +143,22 @@ def _added_otherwise(tokenizer: Any, declared: Any) -> list[str]:
     return sorted(token for token in (here.keys() | there.keys()) - named if here.get(token) != there.get(token))
 
 
+def table_size(model: Any) -> int | None:
+    """How many token ids a model has embeddings for; None where it has no table of them (CANINE)."""
+    try:
+        table = model.get_input_embeddings()
+    except NotImplementedError:
+        return None
+    size: int | None = getattr(table, "num_embeddings", None)
+    if size is not None:
+        return size
+    weight = getattr(table, "weight", None)  # of I-BERT's and peft's own kinds of table
+    return None if weight is None else len(weight)
+
+
 def check_ids(ids: Any, model: Any, tokenizer: Any, name: str) -> None:
     """EncoderError for a token id, of an integer array, that the model has no embedding for."""
-    table = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    table = table_size(model)
     if table is None or not len(ids) or int(ids.max()) < table:
         return
     highest = int(ids.max())

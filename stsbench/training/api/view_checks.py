@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stsbench.encoders.forward.checkpoint import position_limit
+from stsbench.encoders.prompt.tokenizer import table_size
 from stsbench.errors import StsbenchError
 from stsbench.plugins import where
 from stsbench.training.api.batch import IGNORED, Ragged, Views
@@ -52,7 +53,7 @@ def _problem(view: Ragged, backbone: Backbone) -> str | None:
     tokenizer = backbone.tokenizer
     ends = (tokenizer.cls_token_id, tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.eos_token_id)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id not in ends else None
-    known, limit = backbone.model.get_input_embeddings().num_embeddings, position_limit(backbone.model, tokenizer)
+    known, limit = table_size(backbone.model), position_limit(backbone.model, tokenizer)
     arrays = [np.asarray(row) for row in view]
     for row, ids in zip(view, arrays, strict=True):
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
@@ -64,7 +65,7 @@ def _problem(view: Ragged, backbone: Backbone) -> str | None:
     last = lengths.cumsum() - 1
     if pad is not None and pad in (*ids[last].tolist(), *ids[last - lengths + 1].tolist()):
         return "is padded: give each text's own token ids, as Backbone.tokenise does"
-    if ids.min() < 0 or ids.max() >= known:
+    if ids.min() < 0 or (known is not None and ids.max() >= known):
         return f"has the token id {ids.min() if ids.min() < 0 else ids.max()}, and the model knows 0 to {known - 1}"
     if limit is not None and lengths.max() > limit:
         return f"has a text of {lengths.max()} tokens, and the model has {limit} positions"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,13 @@ from stsbench.training.api.labelled import PAIR
 from stsbench.training.api.method import Method
 from stsbench.training.api.options import Options
 from stsbench.training.api.roles import PAIRS
-from stsbench.training.engine.sentence_transformers_backbone import backbone_of
+from stsbench.training.engine.selection import fixed_randomness
+from stsbench.training.engine.sentence_transformers_backbone import (
+    SurroundedBatch,
+    backbone_of,
+    check_precision,
+    surroundings,
+)
 from stsbench.training.engine.stage import stage_views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.method_plan import MethodPlan
@@ -76,13 +83,17 @@ def as_sentence_transformers_loss(
 class MethodLoss(nn.Module):
     """What `as_sentence_transformers_loss` gives. model: the SentenceTransformer; method: the Method on its weights."""
 
+    steps: Tensor  # () batches trained on: what the draws of the next one depend on, as in our loop
+
     def __init__(self, model: Any, method: Method, plan: MethodPlan, classes: int, seed: int) -> None:
         super().__init__()
         self.model, self.method = model, method  # in this order: the trainer knows the shared weights as the model's
         self.plan, self.classes, self.seed = plan, classes, seed
         (self.stage,) = plan.stages
         self.labelled_only = plan.labelled(self.stage) == "only"
-        self.steps = 0  # batches trained on: what the draws of the next one depend on, as in our loop
+        self.register_buffer("steps", torch.tensor(0))
+        self._surrounded: SurroundedBatch | None = None
+        self._kept: dict[str, Any] = {}  # what the trainer's optimiser keeps of this loss, with its checkpoints
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         """The sum of the method's terms, each by its weight, for one batch: what the collator made of each column.
@@ -90,13 +101,78 @@ class MethodLoss(nn.Module):
         Raises StsbenchError, one line, for columns or labels that are not the method's.
         """
         self._check_model()
-        self.method.train(self.model.training)  # the trainer switches the model alone
-        kind = type(self.method)
-        batch = self._batch(list(sentence_features), labels)
-        self.steps += self.model.training
-        with _precision(self.model, batch.ids.device):
-            terms = check_terms(self.method, calling(kind, "forward", lambda: self.method(batch)))
-        return sum((term.weight * term.value for term in terms.values()), torch.zeros((), device=batch.ids.device))
+        self._join_checkpoints()
+        training = self.model.training
+        self.method.train(training)  # the trainer switches the model alone
+        surrounded, around = self._surrounded, surroundings(self.model)
+        if around is None or surrounded is None or surrounded.columns is not sentence_features:
+            batch = self._batch(list(sentence_features), labels)
+            self.steps.add_(int(training))
+            surrounded = None if around is None else SurroundedBatch(sentence_features, batch, around)
+        else:
+            batch = surrounded.batch
+        self._surrounded = surrounded
+        reading = _precision(self.model, batch.ids.device)
+        if surrounded is not None:  # accelerate's autocast is in the forward that is called
+            reading = surrounded.read_through(self.model, self.method)
+        with reading, nullcontext() if training else _measuring(self.method):
+            terms = calling(type(self.method), "forward", lambda: self.method(batch))
+        with nullcontext() if surrounded is None else torch.no_grad():  # another layer may have nothing that is trained
+            check_terms(self.method, terms)
+        loss = sum((term.weight * term.value for term in terms.values()), torch.zeros((), device=batch.ids.device))
+        if surrounded is not None and loss.requires_grad:
+            loss.register_hook(self._forget)
+        return loss
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a copy: without what belongs to a training that runs."""
+        return {**vars(self), "_surrounded": None, "_kept": {}}
+
+    def _forget(self, gradient: Tensor) -> None:
+        """Whoever calls for a batch several times has done so before its gradient."""
+        self._surrounded = None
+
+    def _own(self) -> dict[str, Tensor]:
+        """What the loss adds to the model: weights, a queue, copies of the model, how many steps were drawn."""
+        shared = {id(part) for part in (*self.model.parameters(), *self.model.buffers())}
+        state = self.state_dict(keep_vars=True)
+        return {name: part.detach() for name, part in state.items() if id(part) not in shared}
+
+    def _join_checkpoints(self) -> None:
+        """Let the trainer that calls, if one does, store what is the loss's own with its checkpoints, and take it from the
+        one that it resumed from.
+
+        A trainer's checkpoint has the model and the optimiser's state, of which torch stores and loads every entry: one is
+        the loss's. Raises StsbenchError where the checkpoint has none, or that of another loss.
+        """
+        trainer, checkpoint = _trainer()
+        state = getattr(getattr(trainer, "optimizer", None), "state", None)
+        if state is None:
+            return
+        if not any(entry is self._kept for entry in state.values()):
+            losses = trainer.loss if isinstance(trainer.loss, dict) else {"": trainer.loss}
+            for name, loss in losses.items():
+                for path, part in loss.named_modules():
+                    if isinstance(part, MethodLoss):
+                        part._join(state, f"stsbench: {name}.{path}", checkpoint)
+        self._kept.update(self._own())  # the same tensors, unless the loss was moved
+
+    def _join(self, state: dict[Any, Any], key: str, checkpoint: str | None) -> None:
+        made = {"method": self.method.name, **self.plan.options.model_dump(), "classes": self.classes, "seed": self.seed}
+        kept = {"made": {name: repr(value) for name, value in made.items()}, **self._own()}
+        stored = state.get(key)
+        if checkpoint is not None and stored is None:
+            raise StsbenchError(
+                f"{checkpoint} has nothing of {self.method.name}'s loss, so that a resumed training would be another one: "
+                "resume from one with an optimizer.pt (save_only_model=False) that this loss was trained to"
+            )
+        if checkpoint is not None:
+            differing = [name for name, value in kept["made"].items() if stored["made"].get(name) != value]
+            if differing or stored.keys() != kept.keys():
+                what = f"with {differing[0]} {stored['made'].get(differing[0])}" if differing else "of other weights"
+                raise StsbenchError(f"the checkpoint is of a loss {what}, and this one is not: make the same loss to resume")
+            self.load_state_dict({name: value for name, value in stored.items() if name != "made"}, strict=False)
+        self._kept = state[key] = kept
 
     def get_config_dict(self) -> dict[str, Any]:
         """For the trainer's model card."""
@@ -111,7 +187,8 @@ class MethodLoss(nn.Module):
         rows = Columns(names, [column[:size] for column in tokens], method.backbone.tokenizer, labels)
         key = plan.stream_of(self.stage)
         training = self.model.training
-        rng = stream(self.seed, "views", key, self.steps) if training else stream(self.seed, "held-out views", key)
+        step = int(self.steps)
+        rng = stream(self.seed, "views", key, step) if training else stream(self.seed, "held-out views", key)
         views = stage_views(method, method, rows, rng, self.labelled_only)
         pad = method.backbone.tokenizer.pad_token_id or 0
         batch = to_batch(views, Shares((len(views.tokens[0]),)), pad, columns[0]["input_ids"].device)
@@ -147,12 +224,14 @@ class MethodLoss(nn.Module):
             )
 
     def _check_model(self) -> None:
-        """Raises StsbenchError where the trainer trains other weights than the method's, or more processes than one."""
+        """Raises StsbenchError where the trainer trains other weights than the method's, in 16 bits, or in more processes
+        than one."""
         if not any(part is self.method.backbone.model for part in self.model.modules()):
             raise StsbenchError(
                 "the trainer made another model (model_init) than the one that the loss was made for: give it "
                 "loss=lambda model: as_sentence_transformers_loss(..., model)"
             )
+        check_precision(self.method.backbone.model)
         shared = torch.distributed.is_available() and torch.distributed.is_initialized()
         if shared and torch.distributed.get_world_size() > 1:
             raise StsbenchError(
@@ -192,6 +271,24 @@ class Columns:
         return [] if self._labels is None else [float(score) for score in self._labels[: len(self.rows)].tolist()]
 
 
+def _trainer() -> tuple[Any, str | None]:
+    """The trainer that is calling, and the checkpoint that it resumed from; None, None where there is none.
+
+    A loss is not told of either, so that they are looked for among the callers.
+    """
+    from transformers import Trainer
+
+    trainer, frame = None, sys._getframe()
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if trainer is None and isinstance(owner, Trainer):
+            trainer = owner
+        if trainer is not None and owner is trainer and (checkpoint := frame.f_locals.get("resume_from_checkpoint")):
+            return trainer, str(checkpoint)
+        frame = frame.f_back
+    return trainer, None
+
+
 def _check_plan(plan: MethodPlan) -> None:
     """Raises StsbenchError, one line, for a method whose views need more than the texts of a batch."""
     needs, stages = plan.needs, plan.stages
@@ -213,6 +310,7 @@ def _made(plan: MethodPlan, backbone: Backbone, classes: int, seed: int) -> Meth
     if plan.needs.dropout and not any(dropout_rates(backbone.model.config).values()):
         raise _refused(plan, "its two views differ by dropout alone, and the model has none (config_kwargs)")
     kind, (stage,) = plan.kind, plan.stages
+    trainable = [(weight, weight.requires_grad) for weight in backbone.parameters()]
     rows = SimpleNamespace(roles=PAIR, store=SimpleNamespace(label_names=range(classes)))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -226,6 +324,8 @@ def _made(plan: MethodPlan, backbone: Backbone, classes: int, seed: int) -> Meth
             calling(kind, "prepare_labelled", lambda: method.prepare_labelled(rows))
     method.to(backbone.model.device)
     calling(kind, "start_stage", lambda: method.start_stage(stage))
+    for weight, before in trainable:  # what the model's owner froze, a LoRA's base among it, stays so
+        weight.requires_grad_(before and weight.requires_grad)
     return method
 
 
@@ -242,6 +342,17 @@ def _otherwise(method: Method) -> list[str]:
 
 def _refused(plan: MethodPlan, reason: str, of: str = "") -> StsbenchError:
     return StsbenchError(f"{plan.name} cannot be a loss of sentence-transformers{of}: {reason}; stsbench.train trains it")
+
+
+@contextmanager
+def _measuring(method: Method) -> Iterator[None]:
+    """Within, a method draws the same every time, and its counters stay where they are."""
+    buffers = [(buffer, buffer.clone()) for buffer in method.buffers()]
+    with fixed_randomness():
+        yield
+    for buffer, before in buffers:
+        if not torch.equal(buffer, before):
+            buffer.copy_(before)
 
 
 class _NoText:

@@ -86,7 +86,11 @@ def as_masked_lm(model: Any, head: LMHead) -> Any:
     with torch.device("meta"):
         whole = head.architecture(config)
     setattr(whole, whole.base_model_prefix, model)
-    whole.load_state_dict(head.parts.state_dict(keep_vars=True), strict=False, assign=True)
+    weights = head.parts.state_dict(keep_vars=True)
+    trainable = {name: weight.requires_grad for name, weight in weights.items()}
+    whole.load_state_dict(weights, strict=False, assign=True)  # as trainable as what they replace
+    for name, weight in weights.items():
+        weight.requires_grad_(trainable[name])
     owner = whole.get_submodule(head.decoder_path.rpartition(".")[0])
     if not config.tie_word_embeddings and isinstance(getattr(owner, "bias", None), nn.Parameter):
         # save_pretrained keeps one name of a shared bias, and from_pretrained, untied, would read the other

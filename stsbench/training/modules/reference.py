@@ -7,6 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import Backbone
 
 
@@ -36,7 +37,10 @@ class Reference(nn.Module):
         """New weights for the transformer, as of a model that was never trained."""
         model = self.backbone.model
         fresh = type(model)(copy.deepcopy(model.config)).state_dict()
-        model.load_state_dict({name: fresh[name] for name in model.state_dict()})
+        names = [*model.state_dict()]
+        if strange := [name for name in names if name not in fresh]:
+            raise EncoderError(f"a random start is of all weights, and {strange[0]} is an adapter's: set start to copy")
+        model.load_state_dict({name: fresh[name] for name in names})
 
     @torch.no_grad()
     def follow(self, backbone: Backbone, momentum: float) -> None:
