@@ -69,9 +69,10 @@ def surroundings(model: Any) -> str | None:
     """
     from peft import PeftModel
 
-    model = unwrapped(model)
-    for part in (model, *model):
-        if (function := _foreign(part.forward)) is not None:
+    parts = [*_wrappers(model)]
+    model = parts[-1]
+    for part in (*parts, *model):
+        if (function := _foreign(part.forward, ("torch",) if part in parts[:-1] else _MODULES)) is not None:
             kind = function if isinstance(function, FunctionType) else type(function)
             return f"{kind.__module__.rpartition('.')[2]}.{kind.__qualname__}"
         if part._forward_hooks or part._forward_pre_hooks:
@@ -85,22 +86,23 @@ def surroundings(model: Any) -> str | None:
     return None
 
 
-def unwrapped(model: Any) -> Any:
-    """The SentenceTransformer that torch.compile or DataParallel wraps."""
+def _wrappers(model: Any) -> Iterator[Any]:
+    """What torch.compile or DataParallel makes of a SentenceTransformer, from the outside, and that itself as the last."""
     from sentence_transformers import SentenceTransformer
 
+    yield model
     while not isinstance(model, SentenceTransformer):
         model = model._orig_mod if hasattr(model, "_orig_mod") else model.module
-    return model
+        yield model
 
 
-def _foreign(function: Any) -> Any:
-    """A forward that is not sentence-transformers' or ours, whatever accelerate and torch put around it; None otherwise."""
+def _foreign(function: Any, libraries: tuple[str, ...]) -> Any:
+    """A forward that is not of the libraries, whatever accelerate and torch put around it; None otherwise."""
     while function is not None:
         function = getattr(function, "__func__", function)
         name = function.__globals__["__name__"] if isinstance(function, FunctionType) else type(function).__module__
         root = name.partition(".")[0]
-        if isinstance(function, FunctionType) and root in _MODULES:
+        if isinstance(function, FunctionType) and root in libraries:
             return None
         inner = getattr(function, "__wrapped__", None)
         if root not in _WRAPPERS or inner is None:

@@ -197,8 +197,19 @@ def test_what_only_chooses_precision_and_devices_is_nothing(loaded):
         one, other = (measured(part, model.eval(), (FIRST, SECOND), SCORES) for part in (value, right))
         assert_same(one, other, 1e-2)
         assert surroundings(model) is None
-    assert surroundings(torch.nn.DataParallel(model)) is None
     AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.mark.parametrize("wrapper", [torch.nn.DataParallel, functools.partial(torch.compile, backend="eager")])
+def test_a_modifier_around_what_the_trainer_wraps_is_seen(loaded, wrapper):
+    model = without_dropout(loaded("mean"))
+    loss = as_sentence_transformers_loss("cosent", model)
+    right = measured(MODIFIERS["matryoshka"](model, losses.CoSENTLoss(model)), model, (FIRST, SECOND), SCORES)
+    modified = MODIFIERS["matryoshka"](model, loss)
+    loss.model = modified.model = wrapper(model)  # as the trainer's override_model_in_loss does
+    modified.model.get_embedding_dimension = model.get_embedding_dimension
+    assert surroundings(loss.model) is None
+    assert_same(measured(modified, model, (FIRST, SECOND), SCORES), right, 1e-5)
 
 
 def test_the_module_normalize_is_read_where_a_modifier_stands_around(loaded):

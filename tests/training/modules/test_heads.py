@@ -148,6 +148,16 @@ def test_loading_leaves_the_encoder_and_its_config_alone(bare):
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
 
 
+def test_export_leaves_what_is_frozen_frozen(bare):
+    """The embeddings are the output layer, too."""
+    model = encoder(bare).requires_grad_(False)
+    head = LMHead.load(bare, model, "it", tied=True)
+    as_masked_lm(model, head)
+    assert not any(weight.requires_grad for weight in model.parameters()) and any(
+        weight.requires_grad for weight in head.parameters()
+    )
+
+
 def test_export_shares_the_weights_that_are_trained(bare):
     model = encoder(bare)
     head = LMHead.load(bare, model, "it", tied=True)

@@ -1,0 +1,46 @@
+"""Token ids are held against the model's table of embeddings, of whatever kind it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import peft
+import pytest
+import tiny_models
+import transformers
+from training_runs import make_text, one_thread
+
+import stsbench
+from stsbench.encoders.prompt.tokenizer import check_ids, table_size
+from stsbench.errors import EncoderError
+
+__all__ = ["one_thread"]
+SHAPE = {**tiny_models.SHAPE, "max_position_embeddings": 64}
+
+
+def model_of(family, **more):
+    config = getattr(transformers, f"{family}Config")(**SHAPE, **more)
+    return getattr(transformers, f"{family}Model")(config)
+
+
+def test_a_table_of_any_kind_has_its_size():
+    """I-BERT's and peft's are no torch.nn.Embedding, CANINE has hashes of characters."""
+    bert = model_of("Bert", vocab_size=70)
+    assert table_size(bert) == table_size(model_of("IBert", vocab_size=70)) == 70
+    assert table_size(peft.get_peft_model(bert, peft.TrainableTokensConfig(token_indices=[5, 6]))) == 70
+    assert table_size(model_of("Canine")) is None
+    with pytest.raises(EncoderError, match="^m: its tokenizer gives .* the token id 70, and the model has a vocabulary of 70"):
+        check_ids(np.array([3, 70]), model_of("IBert", vocab_size=70), tiny_models.tokenizer("bert"), "m")
+
+
+def test_i_bert_is_trained(tmp_path):
+    tokenizer = tiny_models.tokenizer("roberta")
+    model = model_of("IBert", vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    stsbench.train(
+        "simcse", backbone=tmp_path / "model", data=make_text(tmp_path), output=tmp_path / "run", device="cpu",
+        settings={"training.max_steps": 2, "training.batch_size": 8, "selection.by": "none"},
+    )
+    texts = tiny_models.sentences(4)
+    before, after = (stsbench.load_encoder(str(tmp_path / name), pooler="cls").encode(texts) for name in ("model", "run/best"))
+    assert before.shape == after.shape and np.abs(before - after).max() > 1e-6
