@@ -53,10 +53,12 @@ def as_sentence_transformers_loss(
 
     The method runs as in `stsbench.train`, on the model's own weights: the trainer's ten steps are those of our loop bit for
     bit, where rows, optimiser and seeds are. What the method adds (a head, a classifier, a second encoder) are parameters of
-    the loss: the trainer trains them, clips without them, and does not save them. The columns of the data set are read by
-    their order: one is sentences; two to four are anchors, positives and hard negatives; two and a label are pairs with a
-    class or a score. Texts are cut at model.max_seq_length; a method that changes words reads them as decoded from the
-    tokens; of one that takes rows in groups (CT) the rows beyond the last whole group of a batch are left out.
+    the loss: the trainer trains them, clips without them, and exports none; its checkpoints have them, so that
+    resume_from_checkpoint goes on exactly, or is refused. What stands around the model's forward (MatryoshkaLoss,
+    AdaptiveLayerLoss, a hook) and adapters in its transformer act as with the library's own losses. The columns of the data
+    set are read by their order: one is sentences; two to four are anchors, positives and hard negatives; two and a label are
+    pairs with a class or a score. Texts are cut at model.max_seq_length; a method that changes words reads them as decoded
+    from the tokens; of one that takes rows in groups (CT) the rows beyond the last whole group of a batch are left out.
 
     Raises StsbenchError, one line with the reason, for a method that cannot be a loss: one that reads following sentences
     (CMLM), whole documents (DeCLUTR) or the whole text in advance (SARCSE with self_adaptive), pools at a template's mask

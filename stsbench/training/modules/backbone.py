@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -284,12 +285,35 @@ def load_backbone(
         if limit is not None and padded > limit:
             raise EncoderError(f"backbone.pooler {pooler} is more than the {limit} positions of {name}")
     if getattr(model, "pooler", None) is not None:
-        model.pooler = None  # neither trained nor tested: the methods that need a dense layer bring their own
+        # neither trained nor tested: the methods that need a dense layer bring their own
+        model.pooler = None if "self.pooler is not None" in inspect.getsource(type(model).forward) else nn.Identity()
+    _check_pass(model, name)
     head = None
     if pooler in KINDS:
         check_ends(tokenizer, pooler, name)
         head = _token_pooler(folder, name, pooler, int(model.config.hidden_size), asked.get(pooler, {}))
+    for weight in model.parameters():  # q, k and v that transformers split from one tensor: checkpoints refuse parts of one
+        if weight.untyped_storage().nbytes() != weight.nbytes:
+            weight.data = weight.data.clone()
     return Backbone(model.requires_grad_(True).train(), tokenizer, pooler, max_length, head=head)
+
+
+def _check_pass(model: Any, name: str) -> None:
+    """EncoderError for a model that cannot read a short text, or whose states are not of its config's width."""
+    ids = torch.tensor([[5, 6, 7]])
+    try:
+        with torch.no_grad():
+            states = model.eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+    except Exception as error:
+        cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise EncoderError(
+            f"{name}: a {type(model).__name__} cannot read a text of three tokens ({cause}): choose another backbone"
+        ) from error
+    if states.shape[2] != (width := int(model.config.hidden_size)):
+        raise EncoderError(
+            f"{name}: the states of a {type(model).__name__} have {states.shape[2]} numbers, and its hidden_size is {width}"
+            ": choose another backbone"
+        )
 
 
 def _token_pooler(folder: Path, name: str, pooler: str, width: int, settings: dict[str, Any]) -> TokenPooler:
