@@ -127,7 +127,7 @@ class SurroundedBatch:
     def read_through(self, model: Any, method: Method) -> Iterator[None]:
         """Within, the method's backbone pools by model.forward. Raises StsbenchError for whatever else a method reads."""
         backbone, trained = method.backbone, {id(weight) for weight in model.parameters()}
-        own = [name for name, weight in method.named_parameters() if id(weight) not in trained]
+        added = [name for name, weight in method.named_parameters() if id(weight) not in trained]
         calls = iter(range(2**31))
 
         def refused(reason: str) -> StsbenchError:
@@ -148,9 +148,9 @@ class SurroundedBatch:
             except Exception as error:
                 cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
                 raise StsbenchError(f"the model's forward, with {self.around}, failed: {cause}") from error
-            if own and vectors.shape[1] != backbone.vector_width:
+            if added and vectors.shape[1] != backbone.vector_width:
                 numbers = f"{backbone.vector_width} numbers of a vector, not {vectors.shape[1]}"
-                raise refused(f"has weights for {numbers} ({own[0]})")
+                raise refused(f"has weights for {numbers} ({added[0]})")
             return vectors
 
         def hidden(*arguments: Any, **more: Any) -> Any:

@@ -134,7 +134,7 @@ class MethodLoss(nn.Module):
         """Whoever calls for a batch several times has done so before its gradient."""
         self._surrounded = None
 
-    def _own(self) -> dict[str, Tensor]:
+    def _additions(self) -> dict[str, Tensor]:
         """What the loss adds to the model: weights, a queue, copies of the model, how many steps were drawn."""
         shared = {id(part) for part in (*self.model.parameters(), *self.model.buffers())}
         state = self.state_dict(keep_vars=True)
@@ -157,11 +157,11 @@ class MethodLoss(nn.Module):
                 for path, part in loss.named_modules():
                     if isinstance(part, MethodLoss):
                         part._join(state, f"stsbench: {name}.{path}", checkpoint)
-        self._kept.update(self._own())  # the same tensors, unless the loss was moved
+        self._kept.update(self._additions())  # the same tensors, unless the loss was moved
 
     def _join(self, state: dict[Any, Any], key: str, checkpoint: str | None) -> None:
         made = {"method": self.method.name, **self.plan.options.model_dump(), "classes": self.classes, "seed": self.seed}
-        kept = {"made": {name: repr(value) for name, value in made.items()}, **self._own()}
+        kept = {"made": {name: repr(value) for name, value in made.items()}, **self._additions()}
         stored = state.get(key)
         if checkpoint is not None and stored is None:
             raise StsbenchError(
