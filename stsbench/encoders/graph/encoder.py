@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stsbench.encoders.base import Encoder, EncoderOptions
+from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
 from stsbench.encoders.forward.checkpoint import first_line
+from stsbench.encoders.forward.identity import external_data
+from stsbench.encoders.forward.opened import Opened
 from stsbench.encoders.forward.token_pooler_files import KINDS
 from stsbench.encoders.graph.files import chosen
 from stsbench.encoders.graph.runtimes import RUNTIMES, Runtime
@@ -71,10 +74,12 @@ class GraphEncoder(TransformerEncoder):
 
     kind: ClassVar[str]
 
-    def __init__(self, config: EncoderConfig, parts: Parts, options: EncoderOptions, more: dict[str, Any]) -> None:
-        """more: what the spec says of the graph."""
+    def __init__(
+        self, config: EncoderConfig, parts: Parts, options: EncoderOptions, more: dict[str, Any], opened: Opened
+    ) -> None:
+        """more: what the spec says of the graph; opened: the files that it was loaded from."""
         super().__init__(config, parts, batch_tokens=options.batch_tokens)
-        self.config, self._parts, self._options, self._more = config, parts, options, more
+        self.config, self._parts, self._options, self._more, self._opened = config, parts, options, more, opened
         self.spec = replace(self.spec, kind=self.kind, options={**self.spec.options, **more})
 
     @classmethod
@@ -89,13 +94,17 @@ class GraphEncoder(TransformerEncoder):
         folder, file = chosen(cls.kind, argument)
         config = replace(resolve_config(str(folder), options), name=options.model or f"{cls.kind}:{argument}")
         _check(config)
-        runtime = RUNTIMES[cls.kind](file, options.device or "cpu")
         assert config.folder is not None
+        data = external_data(file) if cls.kind == "onnx" else [file.with_suffix(".bin")]
+        with Opened(config.sources, [file, *data], native=True) as opened:
+            runtime = RUNTIMES[cls.kind](file, options.device or "cpu")
+            tokenizer = load_tokenizer(config.folder, config.name)
+        config = replace(config, weights=opened.digest(config.name, config.weights))
         settings = read_settings(config.folder / "config.json")
         settings["max_position_embeddings"] = stated_positions(config.folder) or settings.get("max_position_embeddings")
-        parts = Parts(Graph(runtime, settings, file), load_tokenizer(config.folder, config.name))
+        parts = Parts(Graph(runtime, settings, file), tokenizer)
         more = {"file": file.relative_to(folder).as_posix(), "library": runtime.library, "provider": runtime.provider}
-        encoder = cls(config, parts, options, more)
+        encoder = cls(config, parts, options, more, opened)
         check_cut(config.name, options, encoder.width)
         return encoder
 
@@ -107,11 +116,19 @@ class GraphEncoder(TransformerEncoder):
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The same model behind the prompt that its folder stores for a role, or behind `prompt`."""
         config = self.config.for_role(role, prompt)
-        return self if config == self.config else type(self)(config, self._parts, self._options, self._more)
+        return self if config == self.config else type(self)(config, self._parts, self._options, self._more, self._opened)
 
     def behind(self, prompt: str) -> Encoder:
         """The same model behind one prompt."""
-        return type(self)(self.config.behind(prompt), self._parts, self._options, self._more)
+        return type(self)(self.config.behind(prompt), self._parts, self._options, self._more, self._opened)
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """float32 (n, d) vectors of n texts. EncoderError: files of the graph have changed, which may be mapped into memory.
+        """
+        with self._opened:
+            encoded = super().run(texts, progress)
+        self._opened.check(self.config.name)
+        return encoded
 
     def keep_lengths_apart(self) -> None:
         """A graph whose vectors depend on their batch may do so whatever the lengths: layers that are quantised while they

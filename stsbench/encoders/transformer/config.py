@@ -95,6 +95,11 @@ class EncoderConfig:
         )
 
     @property
+    def runs_code(self) -> bool:
+        """Whether code of the folders' own runs, which may open any file."""
+        return self.trust_remote_code and any(code_not_run(root, trusted=False) for root in (self.folder, *self.sources) if root)
+
+    @property
     def last(self) -> bool:
         """Whether the last hidden state is read, behind the model's final norm."""
         return (self.layer if self.reading is None else self.reading.layer) in (None, LAST)

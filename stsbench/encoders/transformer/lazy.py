@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, Progress, TokenTable
 from stsbench.encoders.forward.checkpoint import load_token_table, quiet
-from stsbench.encoders.forward.identity import folder_digest
+from stsbench.encoders.forward.opened import BLIND, Opened
 from stsbench.encoders.in_memory import saved
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.post.store import read_post
@@ -28,15 +28,19 @@ class _Loader:
 
     def __init__(self, config: EncoderConfig, options: EncoderOptions) -> None:
         self.config, self.options = config, options
+        self.opened = Opened(config.sources, native=config.runs_code)
 
     @cached_property
     def parts(self) -> Parts:
-        """EncoderError: they cannot be loaded, or the files changed since the config took their digest."""
+        """EncoderError: they cannot be loaded, the files changed since the config took their digest, or that is not of all
+        that was opened."""
         from stsbench.encoders.transformer.parts import load_parts
 
-        parts = load_parts(self.config, self.options.device, self.options.attention)
-        if folder_digest(self.config.sources[0], self.config.sources[1:]) != self.config.weights:
-            raise EncoderError(f"{self.config.name} changed while it was being loaded: start again")
+        with self.opened:
+            parts = load_parts(self.config, self.options.device, self.options.attention)
+        if self.opened.digest(self.config.name, self.config.weights) != self.config.weights and not self.config.runs_code:
+            raise EncoderError(f"{self.config.name} is read from a file that its fingerprint does not cover, as its name is not "
+                               "one of a model's file (a picture, a .md, a hidden folder): rename it")
         return parts
 
 
@@ -78,6 +82,8 @@ class LazyEncoder(Encoder):
             return library
         check_cut(argument, options, config.width)
         encoder = cls(config, options)
+        if config.runs_code:
+            encoder = encoder._identified_by_use()
         return encoder if config.post is None else PostProcessed(encoder, *read_post(config.post))
 
     @classmethod
@@ -140,7 +146,10 @@ class LazyEncoder(Encoder):
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Vectors of n distinct texts."""
         self.ready()
-        return self.built.run(texts, progress)
+        with self._loader.opened:
+            encoded = self.built.run(texts, progress)
+        self._loader.opened.check(self.config.name)
+        return encoded
 
     def counts(self, texts: Sequence[str]) -> Counts:
         """Those of the model, which is loaded for this."""
@@ -167,6 +176,16 @@ class LazyEncoder(Encoder):
         if folder is None or not folder.is_dir():
             raise EncoderError(f"{self.spec.name} was given in memory: its {which} embedding is read from a folder; save it")
         return load_token_table(folder, self.spec.name, which, self.config.trust_remote_code)
+
+    def _identified_by_use(self) -> LazyEncoder:
+        """The same model, loaded: what code of the folder's own opens is known once it has run."""
+        with self._loader.opened as opened:
+            self.ready()
+        encoder = LazyEncoder(replace(self.config, weights=opened.digest(self.config.name, self.config.weights)), self.options,
+                              self._loader)
+        if opened.blind:
+            encoder.cacheable, encoder.notes = False, (*encoder.notes, f"{self.config.name}: {BLIND}")
+        return encoder
 
     def _build(self) -> TransformerEncoder:
         from stsbench.encoders.transformer.transformer import TransformerEncoder

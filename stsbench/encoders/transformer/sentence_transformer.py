@@ -18,6 +18,7 @@ from stsbench.encoders.forward import batch_effects
 from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.checkpoint import at_fault, check_code, check_weights, first_line, position_limit, quiet
 from stsbench.encoders.forward.identity import walk
+from stsbench.encoders.forward.opened import BLIND, Opened
 from stsbench.encoders.model_folder import check_module, check_tokenizer, read_settings
 from stsbench.encoders.prompt.tokenizer import check_ids, reads_as
 from stsbench.encoders.transformer.config import EncoderConfig
@@ -50,7 +51,9 @@ class SentenceTransformerEncoder(Encoder):
             if missing and "pooler_output" in json.dumps(library_settings(folder)):
                 raise EncoderError(f"{name} reads its model's pooler and stores no weights of it, e.g. {min(missing)}")
         check_bases(config)
-        self.model = _loaded(config, device)
+        self._opened = Opened(config.sources, native=config.trust_remote_code)
+        with self._opened:
+            self.model = _loaded(config, device)
         sparse = (part for part in self.model.modules() if hasattr(part, "config") and hasattr(part, "attention_type"))
         self._models = [self.model, *sparse]
         self._check_tokenizer(name)
@@ -72,6 +75,9 @@ class SentenceTransformerEncoder(Encoder):
         self.width = self.model.get_embedding_dimension()
         self.dimension = min((size for size in (self.width, config.truncate_dim) if size), default=None)
         self._probe()
+        self._set(replace(config, weights=self._opened.digest(name, config.weights)))
+        if self._opened.blind:
+            self.cacheable, self.notes = False, (*self.notes, f"{name}: {BLIND}")
         self._check_end()
 
     @property
@@ -150,6 +156,7 @@ class SentenceTransformerEncoder(Encoder):
             vectors[rows] = part
             if progress:
                 progress(len(rows))
+        self._opened.check(self.config.name)
         if vectors is None:
             vectors = np.zeros((0, self.dimension or 0), dtype=np.float32)
         return Encoded(vectors, np.array([self._cut(text) for text in texts], dtype=np.bool_))
@@ -162,10 +169,11 @@ class SentenceTransformerEncoder(Encoder):
         how = {"query": "encode_query", "document": "encode_document"}.get(config.role or "", "encode")
         task = {} if config.role is None or how != "encode" else {"task": config.role}
         try:
-            vectors = getattr(self.model, how)(
-                texts, **task, prompt=config.prompt.text_prompt or "", batch_size=batch, show_progress_bar=False,
-                normalize_embeddings=config.rescale, truncate_dim=config.truncate_dim,
-            )
+            with self._opened:
+                vectors = getattr(self.model, how)(
+                    texts, **task, prompt=config.prompt.text_prompt or "", batch_size=batch, show_progress_bar=False,
+                    normalize_embeddings=config.rescale, truncate_dim=config.truncate_dim,
+                )
         except Exception as error:  # the library's modules raise whatever they like
             if isinstance(error, IndexError) and self.model.transformers_model is not None:
                 highest = np.array([max(self._ids(text, True), default=0) for text in texts])

@@ -1,0 +1,199 @@
+"""Which files are opened while a model is loaded and used, beside those that its digest covers, whatever code opens them.
+
+Python's own openings are seen by an audit hook; those of libraries in C++ and Rust by inotify, which Linux has. A model that
+such code may open files for is therefore not cached where the system does not tell (`Opened.blind`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from stsbench.encoders.forward.identity import folder_digest, model_files, walk
+from stsbench.errors import EncoderError
+
+_EVENTS = ("open", "sqlite3.connect", "ctypes.dlopen")  # of the audit hook, whose first argument is a path
+_IN_OPEN, _IN_Q_OVERFLOW = 0x20, 0x4000
+_CODE = f"{os.sep}transformers_modules{os.sep}"  # where transformers runs copies of a folder's own files
+# No model's: what a library brings with it, and what the system answers.
+_ELSEWHERE = tuple(f"{folder}{os.sep}" for folder in (
+    *map(os.path.realpath, (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values())), "/proc", "/sys", "/dev", "/etc",
+))
+_PACKAGES = (_CODE, f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+BLIND = "runs code of its own, and this system does not tell which files that opens: its vectors are not cached"
+_watching: list[Opened] = []
+_opens: Counter[str] = Counter()  # how often inotify saw a file opened
+
+
+class Opened:
+    """A block in which the openings of files are watched; it may be entered again, and then goes on.
+
+    blind: native code may have opened a file that the digest leaves out, and the system does not tell.
+    """
+
+    def __init__(self, sources: Sequence[Path], files: Iterable[Path] = (), native: bool = False) -> None:
+        """sources: the model's folder, and those that it builds on; files: what it is known to open; native: whether C++ or
+        Rust may open files whose names nobody knows beforehand, for a graph or for code of the folder's own."""
+        self.sources = tuple(sources)
+        covered = [path for root in self.sources for path in model_files(root)]
+        self._roots = tuple(os.path.realpath(root) + os.sep for root in self.sources)
+        self._covered = {os.path.realpath(path) for path in covered}
+        self._left = {os.path.realpath(path): path for root in self.sources for path in walk(root) if path.is_file()}
+        self._left = {real: path for real, path in self._left.items() if real not in self._covered}
+        self._stamps = {path: _stamp(path) for path in covered}
+        self._beyond: dict[str, Path] = {}
+        self._weights: str | None = None
+        for path in files:
+            self._add(os.path.realpath(path))
+        self._native = native and sys.platform == "linux"
+        self.blind = native and bool(self._left) and not (self._native and all(map(_watch, self._left)))
+
+    def __enter__(self) -> Opened:
+        _install_hook()
+        _drain()
+        if self not in _watching:
+            self._before = Counter({path: _opens[path] for path in self._left})
+        _watching.append(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        _watching.remove(self)
+        _drain()
+        for real, path in self._left.items():
+            # every tool that lists or copies models opens a README: that alone says nothing of this process
+            if self._native and _opens[real] > self._before[real] and path.name != "README.md":
+                self._add(real)
+
+    def digest(self, name: str, weights: str) -> str:
+        """sha256 over all that was opened; `weights`, the digest before, where that covers it. EncoderError: the folder
+        changed meanwhile, so that nobody knows what was loaded."""
+        if folder_digest(self.sources[0], self.sources[1:]) != weights:
+            raise EncoderError(f"{name} changed while it was being loaded: start again")
+        if self._beyond:
+            weights = folder_digest(self.sources[0], self.sources[1:], self._beyond.values())
+        self._stamps |= {path: _stamp(path) for path in self._beyond.values()}
+        self._weights, self._named = weights, dict(self._beyond)
+        return weights
+
+    def check(self, name: str) -> None:
+        """EncoderError where what computes is no longer what `digest` named: a further file was opened since, or one of its
+        files has changed and might be read again, or is mapped into the memory."""
+        if self._weights is None:
+            return
+        if more := self._beyond.keys() - self._named.keys():
+            raise EncoderError(f"{name} opens {min(more)} while it encodes, which its fingerprint does not cover: name that "
+                               "file in its config.json, or let its code open it when it is loaded")
+        changed = [path for path, stamp in self._stamps.items() if _stamp(path) not in (stamp, None)]
+        if not changed:
+            return
+        if folder_digest(self.sources[0], self.sources[1:], self._beyond.values()) != self._weights:
+            raise EncoderError(f"{changed[0]} has changed since {name} was loaded: its vectors may be another model's; start "
+                               "again")
+        self._stamps |= {path: _stamp(path) for path in changed}  # a copy with links, or other rights
+
+    def _add(self, real: str) -> None:
+        if real not in self._covered and os.path.isfile(real):
+            self._beyond[real] = self._left.get(real, Path(real))
+
+    def _note(self, path: str, caller: FrameType | None) -> None:
+        """A file that Python opens to read."""
+        real = os.path.realpath(path)
+        if real in self._covered or real in self._beyond or caller is None:
+            return
+        where = caller.f_globals.get("__name__", "")
+        if real in self._left or real.startswith(self._roots):
+            card = real.endswith("README.md") and where.startswith("sentence_transformers.")  # which it keeps as text
+            compiled = real.endswith(".pyc") and where.startswith("importlib.")  # of a .py file, which counts
+            if not (card or compiled):
+                self._add(real)
+        elif _is_data(real) and _runs_code(caller, self._roots):
+            self._add(real)
+
+
+def _runs_code(frame: FrameType | None, roots: tuple[str, ...]) -> bool:
+    """Whether code of a model's folder is at work, itself or in what it called."""
+    while frame is not None:
+        if _CODE in frame.f_code.co_filename or frame.f_code.co_filename.startswith(roots):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_data(real: str) -> bool:
+    """Whether a file may be a model's: no package's, no answer of the system, and of the Hub's cache a blob alone."""
+    if real.startswith(_ELSEWHERE) or any(part in real for part in _PACKAGES):
+        return False
+    from huggingface_hub import constants
+
+    home = os.path.realpath(constants.HF_HOME) + os.sep
+    return not real.startswith(home) or f"{os.sep}blobs{os.sep}" in real or f"{os.sep}snapshots{os.sep}" in real
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What tells that a file was changed; None: it is gone, and what was read of it stays."""
+    with contextlib.suppress(OSError):
+        state = path.stat()
+        return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_dev
+    return None
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _watching or event not in _EVENTS:
+        return
+    path, mode = arguments[0], arguments[1] if len(arguments) > 1 else None
+    flags = arguments[2] if len(arguments) > 2 else 0
+    writes = (isinstance(mode, str) and not mode.startswith("r")) or (isinstance(flags, int) and flags & os.O_WRONLY)
+    if writes or not isinstance(path, str | bytes | os.PathLike):
+        return
+    with contextlib.suppress(Exception):  # whatever is wrong with the path, its opening says
+        for opened in tuple(_watching):
+            opened._note(os.fsdecode(path), sys._getframe(1))
+
+
+@cache
+def _install_hook() -> None:
+    """Once a process: an audit hook stays."""
+    sys.addaudithook(_hook)
+
+
+@cache
+def _inotify() -> tuple[Any, int, dict[int, str]]:
+    """The C library, an inotify instance (-1: there is none) and the files by their watches."""
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        return library, library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), {}
+    except (OSError, AttributeError):
+        return None, -1, {}
+
+
+def _watch(real: str) -> bool:
+    """Whether inotify watches a file from now on."""
+    library, instance, files = _inotify()
+    number = library.inotify_add_watch(instance, os.fsencode(real), _IN_OPEN) if instance >= 0 else -1
+    if number >= 0:
+        files[number] = real
+    return bool(number >= 0)
+
+
+def _drain() -> None:
+    """Count what was opened since the last call. Where the system lost count, every file may have been."""
+    _, instance, files = _inotify() if sys.platform == "linux" else (None, -1, {})
+    while instance >= 0:
+        try:
+            events = os.read(instance, 1 << 16)
+        except OSError:  # there are none left
+            return
+        while events:
+            number, mask, _, length = struct.unpack_from("iIII", events)
+            _opens.update(files.values() if mask & _IN_Q_OVERFLOW else [files[number]] if number in files else [])
+            events = events[16 + length:]
