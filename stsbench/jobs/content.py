@@ -13,6 +13,7 @@ from stsbench.data.fetch import sources
 from stsbench.data.own.labelled_pairs import read_labelled_pairs
 from stsbench.data.own.scored_pairs import read_scored_pairs
 from stsbench.encoders.forward.identity import folder_digest
+from stsbench.encoders.load import kinds
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import DataError, StsbenchError
@@ -63,8 +64,9 @@ def _tested(job: Job) -> Iterator[str]:
     """Files and folders that an evaluation names: its model, its pairs, its corpora."""
     if job.kind == "eval":
         model = job.words[job.words.index("--model") + 1]
+        of_kind = [model.partition(":")[2].partition("?")[0]] if model.partition(":")[0] in kinds() else []
         of_user = (user_protocol(name, {}) for name in job.protocols)
-        yield from (model, *(str(protocol.user_path) for protocol in of_user if protocol is not None))
+        yield from (model, *of_kind, *(str(protocol.user_path) for protocol in of_user if protocol is not None))
 
 
 def digests(

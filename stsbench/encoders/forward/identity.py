@@ -1,41 +1,72 @@
-"""What identifies a model folder: every file below it that could change a vector, and those that `opened` finds besides."""
+"""What identifies a model folder: every file below it that could change a vector, and whatever else is opened.
+
+Python's own openings are seen by an audit hook; those of libraries in C++ and Rust by inotify, which Linux has. A model that
+such code may open files for is therefore not cached where the system does not tell (`Opened.blind`).
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import hashlib
+import mmap
 import os
 import re
-from collections.abc import Iterable, Iterator
+import struct
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
 
-from stsbench.files import sha256_file
+from stsbench.errors import EncoderError
+from stsbench.files import sha256_file, stamp
 
-# What no library reads a model from, unless a settings file or a graph names it, or something opens it (opened.py). All else
+# What no library reads a model from, unless a settings file or a graph names it, or something opens it (`Opened`). All else
 # counts: a file too many costs an encoding, a file too few a wrong number.
 _FOLDERS = {".git", ".cache", "__pycache__"}  # .cache: what the Hub's client notes of a download
 _SUFFIXES = {".md", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".pdf"}
 _NAMES = {".gitattributes", ".gitignore", ".DS_Store"}
 _SETTINGS = ("config.json", "modules.json", "index.json")  # the ends of the names of files that name others
 _LOCATION = re.compile(rb"\x0a\x08location\x12")  # of ONNX's external data, as protobuf writes the key before its value
+_EVENTS = ("open", "sqlite3.connect", "ctypes.dlopen")  # of the audit hook, whose first argument is a path
+_IN_OPEN, _IN_Q_OVERFLOW = 0x20, 0x4000
+_CODE = f"{os.sep}transformers_modules{os.sep}"  # where transformers runs copies of a folder's own files
+# No model's: what a library brings with it, and what the system answers.
+_ELSEWHERE = tuple(f"{folder}{os.sep}" for folder in (
+    *map(os.path.realpath, (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values())), "/proc", "/sys", "/dev", "/etc",
+))
+_PACKAGES = (_CODE, f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+BLIND = "runs code of its own, and this system does not tell which files that opens: its vectors are not cached"
+_watching: list[Opened] = []
+_opens: Counter[str] = Counter()  # how often inotify saw a file opened
 
 
 def model_files(folder: Path) -> list[Path]:
     """Every regular file below `folder` but README, other Markdown and pictures, sorted; links are followed."""
     files = [path for path in walk(folder) if path.is_file()]
     named = [path.read_text("utf-8", "replace") for path in files if path.name.endswith(_SETTINGS)]
-    graphs = [str(data) for path in files if path.suffix == ".onnx" for data in external_data(path)]
-    return sorted(path for path in files if not _besides(path.relative_to(folder), " ".join([*named, *graphs])))
+    named += [name for path in files if path.suffix == ".onnx" for name in external_data(path)]
+    return sorted(path for path in files if not _besides(path.relative_to(folder), " ".join(named)))
 
 
-def external_data(graph: Path) -> list[Path]:
-    """The files that a .onnx file names for its tensors, those of nested graphs included."""
-    content, names = graph.read_bytes(), set()
-    for found in _LOCATION.finditer(content):
-        length, begin = content[found.end()] & 127, found.end() + 1
-        if content[found.end()] & 128:  # a length of two bytes; a path has no more
-            length, begin = length | content[begin] << 7, begin + 1
-        names.add(content[begin:begin + length].decode("utf-8", "replace"))
-    return [graph.parent / name for name in sorted(names) if "\0" not in name]
+def external_data(graph: Path) -> list[str]:
+    """The files that a .onnx file names for its tensors, those of nested graphs included, as paths from its folder."""
+    if not graph.stat().st_size:
+        return []
+    names = set()
+    with graph.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        for found in _LOCATION.finditer(content):
+            value = content[found.end():found.end() + 4100]  # its length, in a byte or two, before it
+            if len(value) > 1 and value[0] & 128:
+                value = value[2:2 + (value[0] & 127 | value[1] << 7)]
+            else:
+                value = value[1:1 + value[0]] if value else b""
+            names.add(value.decode("utf-8", "replace"))
+    return sorted(name for name in names if "\0" not in name)
 
 
 def folder_digest(folder: Path, bases: Iterable[Path] = (), opened: Iterable[Path] = ()) -> str:
@@ -73,3 +104,164 @@ def _besides(path: Path, named: str) -> bool:
         if part in _FOLDERS:
             return part not in named
     return (path.name in _NAMES or path.suffix.lower() in _SUFFIXES) and path.name not in named
+
+
+class Opened:
+    """A block in which the openings of files are watched; it may be entered again, and then goes on.
+
+    blind: native code may have opened a file that the digest leaves out, and the system does not tell.
+    """
+
+    def __init__(self, sources: Sequence[Path], files: Iterable[Path] = (), native: bool = False) -> None:
+        """sources: the model's folder, and those that it builds on; files: what it is known to open; native: whether C++ or
+        Rust may open files whose names nobody knows beforehand, for a graph or for code of the folder's own."""
+        self.sources = tuple(sources)
+        covered = [path for root in self.sources for path in model_files(root)]
+        self._roots = tuple(os.path.realpath(root) + os.sep for root in self.sources)
+        self._covered = {os.path.realpath(path) for path in covered}
+        self._left = {os.path.realpath(path): path for root in self.sources for path in walk(root) if path.is_file()}
+        self._left = {real: path for real, path in self._left.items() if real not in self._covered}
+        self._stamps = {path: stamp(path) for path in covered}
+        self._beyond: dict[str, Path] = {}
+        self._weights: str | None = None
+        for path in files:
+            self._add(os.path.realpath(path))
+        self._native = native and sys.platform == "linux"
+        self.blind = native and bool(self._left) and not (self._native and all(map(_watch, self._left)))
+
+    def __enter__(self) -> Opened:
+        _install_hook()
+        _drain()
+        if self not in _watching:
+            self._before = Counter({path: _opens[path] for path in self._left})
+        _watching.append(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        _watching.remove(self)
+        _drain()
+        for real, path in self._left.items():
+            # every tool that lists or copies models opens a README: that alone says nothing of this process
+            if self._native and _opens[real] > self._before[real] and path.name != "README.md":
+                self._add(real)
+
+    def digest(self, name: str, weights: str) -> str:
+        """sha256 over all that was opened; `weights`, the digest before, where that covers it. EncoderError: the folder
+        changed meanwhile, so that nobody knows what was loaded."""
+        if folder_digest(self.sources[0], self.sources[1:]) != weights:
+            raise EncoderError(f"{name} changed while it was being loaded: start again")
+        if self._beyond:
+            weights = folder_digest(self.sources[0], self.sources[1:], self._beyond.values())
+        self._stamps |= {path: stamp(path) for path in self._beyond.values()}
+        self._weights, self._named = weights, dict(self._beyond)
+        return weights
+
+    def check(self, name: str) -> None:
+        """EncoderError where what computes is no longer what `digest` named: a further file was opened since, or one of its
+        files has changed and might be read again, or is mapped into the memory."""
+        if self._weights is None:
+            return
+        if more := self._beyond.keys() - self._named.keys():
+            raise EncoderError(f"{name} opens {min(more)} while it encodes, which its fingerprint does not cover: name that "
+                               "file in its config.json, or have its code open it when it is loaded")
+        changed = [path for path, before in self._stamps.items() if stamp(path) not in (before, None)]
+        if not changed:
+            return
+        with contextlib.suppress(OSError):
+            if folder_digest(self.sources[0], self.sources[1:], self._beyond.values()) == self._weights:
+                self._stamps |= {path: stamp(path) for path in changed}  # other rights, or a further link to it
+                return
+        raise EncoderError(f"{changed[0]} has changed since {name} was loaded: its vectors may be another's; start again")
+
+    def _add(self, real: str) -> None:
+        if real not in self._covered and Path(real).is_file():
+            self._beyond[real] = self._left.get(real, Path(real))
+
+    def _note(self, path: str, caller: FrameType | None) -> None:
+        """A file that Python opens to read."""
+        real = os.path.realpath(path)
+        if real in self._covered or real in self._beyond or caller is None:
+            return
+        where = caller.f_globals.get("__name__", "")
+        if real in self._left or real.startswith(self._roots):
+            card = real.endswith("README.md") and where.startswith("sentence_transformers.")  # which it keeps as text
+            compiled = real.endswith(".pyc") and where.startswith("importlib.")  # of a .py file, which counts
+            if not (card or compiled):
+                self._add(real)
+        elif _is_data(real) and _runs_code(caller, self._roots):
+            self._add(real)
+
+
+def _runs_code(frame: FrameType | None, roots: tuple[str, ...]) -> bool:
+    """Whether code of a model's folder is at work, itself or in what it called."""
+    while frame is not None:
+        if _CODE in frame.f_code.co_filename or frame.f_code.co_filename.startswith(roots):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_data(real: str) -> bool:
+    """Whether a file may be a model's: no package's, no answer of the system, and of the Hub's cache a blob alone."""
+    if real.startswith(_ELSEWHERE) or any(part in real for part in _PACKAGES):
+        return False
+    from huggingface_hub import constants
+
+    home = os.path.realpath(constants.HF_HOME) + os.sep
+    return not real.startswith(home) or f"{os.sep}blobs{os.sep}" in real or f"{os.sep}snapshots{os.sep}" in real
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _watching or event not in _EVENTS:
+        return
+    path, mode = arguments[0], arguments[1] if len(arguments) > 1 else None
+    flags = arguments[2] if len(arguments) > 2 else 0
+    writes = (isinstance(mode, str) and not mode.startswith("r")) or (isinstance(flags, int) and flags & os.O_WRONLY)
+    if writes or not isinstance(path, str | bytes | os.PathLike):
+        return
+    with contextlib.suppress(Exception):  # whatever is wrong with the path, its opening says
+        for opened in tuple(_watching):
+            opened._note(os.fsdecode(path), sys._getframe(1))
+
+
+@cache
+def _install_hook() -> None:
+    """Once a process: an audit hook stays."""
+    sys.addaudithook(_hook)
+
+
+@cache
+def _inotify() -> tuple[Any, int, dict[int, str]]:
+    """The C library, an inotify instance (-1: there is none) and the files by their watches."""
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        return library, library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), {}
+    except (OSError, AttributeError):
+        return None, -1, {}
+
+
+if hasattr(os, "register_at_fork"):  # a child that read the same queue would take events from its parent
+    os.register_at_fork(after_in_child=_inotify.cache_clear)
+
+
+def _watch(real: str) -> bool:
+    """Whether inotify watches a file from now on."""
+    library, instance, files = _inotify()
+    number = library.inotify_add_watch(instance, os.fsencode(real), _IN_OPEN) if instance >= 0 else -1
+    if number >= 0:
+        files[number] = real
+    return bool(number >= 0)
+
+
+def _drain() -> None:
+    """Count what was opened since the last call. Where the system lost count, every file may have been."""
+    _, instance, files = _inotify() if sys.platform == "linux" else (None, -1, {})
+    while instance >= 0:
+        try:
+            events = os.read(instance, 1 << 16)
+        except OSError:  # there are none left
+            return
+        while events:
+            number, mask, _, length = struct.unpack_from("iIII", events)
+            _opens.update(files.values() if mask & _IN_Q_OVERFLOW else [files[number]] if number in files else [])
+            events = events[16 + length:]

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
 from stsbench.encoders.forward.checkpoint import first_line
-from stsbench.encoders.forward.identity import external_data
-from stsbench.encoders.forward.opened import Opened
+from stsbench.encoders.forward.identity import Opened, external_data
 from stsbench.encoders.forward.token_pooler_files import KINDS
 from stsbench.encoders.graph.files import chosen
 from stsbench.encoders.graph.runtimes import RUNTIMES, Runtime
@@ -95,13 +94,13 @@ class GraphEncoder(TransformerEncoder):
         config = replace(resolve_config(str(folder), options), name=options.model or f"{cls.kind}:{argument}")
         _check(config)
         assert config.folder is not None
-        data = external_data(file) if cls.kind == "onnx" else [file.with_suffix(".bin")]
-        with Opened(config.sources, [file, *data], native=True) as opened:
+        data = external_data(file) if cls.kind == "onnx" else [file.with_suffix(".bin").name]
+        with Opened(config.sources, [file, *(file.parent / name for name in data)], native=True) as opened:
             runtime = RUNTIMES[cls.kind](file, options.device or "cpu")
             tokenizer = load_tokenizer(config.folder, config.name)
-        config = replace(config, weights=opened.digest(config.name, config.weights))
         settings = read_settings(config.folder / "config.json")
         settings["max_position_embeddings"] = stated_positions(config.folder) or settings.get("max_position_embeddings")
+        config = replace(config, weights=opened.digest(config.name, config.weights))
         parts = Parts(Graph(runtime, settings, file), tokenizer)
         more = {"file": file.relative_to(folder).as_posix(), "library": runtime.library, "provider": runtime.provider}
         encoder = cls(config, parts, options, more, opened)

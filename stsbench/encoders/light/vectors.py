@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
 from stsbench.encoders.store.vectors import VectorStore
 from stsbench.errors import EncoderError
-from stsbench.files import sha256_file
+from stsbench.files import sha256_file, stamp
 
 
 class StoredVectors(Encoder):
@@ -22,9 +22,12 @@ class StoredVectors(Encoder):
 
     def __init__(self, file: str | Path) -> None:
         self.path = path = Path(file)
+        state = stamp(path)
         texts, self._vectors = _read(path)
         self._rows = _rows(path, texts, self._vectors)
         self.spec = EncoderSpec(name=f"vectors:{path}", kind="vectors", weights=sha256_file(path))
+        if stamp(path) != state:
+            raise EncoderError(f"{path} changed while it was being read: start again")
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:

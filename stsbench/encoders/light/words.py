@@ -21,7 +21,7 @@ from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec
 from stsbench.encoders.light.stopwords import stop_words, words_digest
 from stsbench.encoders.light.wordfile import Vector, read_dimension, read_words
 from stsbench.errors import EncoderError
-from stsbench.files import sha256_file
+from stsbench.files import sha256_file, stamp
 from stsbench.wording import counted
 
 VARIANTS = {"senteval": "none", "sentence-transformers": "sentence-transformers"}  # and its stop-word list
@@ -43,7 +43,7 @@ class WordAverage(Encoder):
         self.dimension = read_dimension(path)
         self._variant = variant
         self._stop = stop_words(stop or VARIANTS[variant])
-        self._state = self._stat()
+        self._state = stamp(path)
         self._vectors: dict[str, Vector] = {}
         self._looked_up: set[str] = set()  # words looked for already, found or not
         self.spec = EncoderSpec(
@@ -56,6 +56,7 @@ class WordAverage(Encoder):
                 "stop_words_sha256": words_digest(self._stop),
             },
         )
+        self._check_unchanged()
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> WordAverage:
@@ -74,10 +75,10 @@ class WordAverage(Encoder):
         wanted = {word for text in texts for form in self._forms(text) for word in form} - self._looked_up
         if not wanted:
             return
-        if self._stat() != self._state:
-            raise EncoderError(f"{self.path} has changed since it was opened: its digest no longer names these vectors")
+        self._check_unchanged()
         # A lone surrogate cannot be in a UTF-8 file; surrogatepass turns it into bytes that match nothing.
         vectors, again = read_words(self.path, {word.encode("utf-8", "surrogatepass") for word in wanted}, self.dimension)
+        self._check_unchanged()  # while it was read
         self._vectors.update((word.decode("utf-8", "surrogatepass"), vector) for word, vector in vectors.items())
         self._looked_up |= wanted
         self.notes = (*self.notes, self._coverage(texts), *self._doubles(again))
@@ -125,6 +126,6 @@ class WordAverage(Encoder):
     def _lookup(self, forms: tuple[str, ...]) -> Vector | None:
         return next((self._vectors[form] for form in forms if form in self._vectors), None)
 
-    def _stat(self) -> tuple[int, int]:
-        stat = self.path.stat()
-        return stat.st_size, stat.st_mtime_ns
+    def _check_unchanged(self) -> None:
+        if stamp(self.path) != self._state:
+            raise EncoderError(f"{self.path} has changed since it was opened: its digest no longer names these vectors")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.forward import batch_effects
 from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.checkpoint import first_line, quiet
+from stsbench.encoders.forward.identity import BLIND, Opened
 from stsbench.encoders.light.callable import as_matrix
 from stsbench.encoders.mteb.guard import guarded
 from stsbench.encoders.mteb.load import dtype_of, load_registered
@@ -44,7 +45,9 @@ class MtebModel(Encoder):
     def __init__(self, registered: Registered, options: EncoderOptions) -> None:
         """EncoderError, one line: it cannot be loaded, or does not honour an option."""
         self.registered, self.options, self.notes = registered, options, registered.notes
-        self.model, code = load_registered(registered, options)
+        self._opened = Opened(registered.sources, native=True) if registered.sources else None
+        with self._opened or nullcontext():
+            self.model, code = load_registered(registered, options)
         self.library, self.by_prompt = library_model(self.model), decides_by_prompt(self.model)
         self.engine = "" if self.library is None else f"mteb's {type(self.model).__name__}"
         self.libraries = ("stsbench", *_LIBRARIES, "tokenizers")
@@ -53,6 +56,12 @@ class MtebModel(Encoder):
         self._read(_PLAIN)
         self._plain = self.spec
         self._probe()
+        if self._opened is not None:
+            weights = self._opened.digest(registered.name, registered.weights)
+            self.registered = replace(registered, weights=weights)
+            self.spec = self._plain = replace(self.spec, weights=weights)
+            if self._opened.blind:
+                self.cacheable, self.notes = False, (*self.notes, f"{registered.name}: {BLIND}")
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
@@ -110,13 +119,15 @@ class MtebModel(Encoder):
             vectors[rows] = part
             if progress is not None:
                 progress(len(rows))
+        if self._opened is not None:
+            self._opened.check(self.registered.name)
         if vectors is None:
             vectors = np.zeros((0, self.dimension or 0), dtype=np.float32)
         return Encoded(vectors, np.array([self._cut(text) for text in texts], dtype=np.bool_))
 
     def encode_batches(self, inputs: Any, **task: Any) -> Any:
         """float32 (n, d) of what mteb gives to its models, with all of its columns."""
-        with self._calling():
+        with self._calling(), self._opened or nullcontext():
             returned = self.model.encode(inputs, **task)
         return as_matrix(returned, len(inputs.dataset), self.spec.name)
 

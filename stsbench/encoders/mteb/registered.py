@@ -86,6 +86,7 @@ class Registered:
     name: str  # as the user wrote it
     weights: str  # sha256 over its name and revision; of a local folder over its files
     notes: tuple[str, ...] = ()
+    sources: tuple[Path, ...] = ()  # a local folder, and those that it builds on
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -121,7 +122,8 @@ def find_registered(argument: str, options: EncoderOptions, mteb: Any) -> Regist
             raise EncoderError(f"--revision {options.revision}: {argument} is a folder here, which has no revisions")
         note = f"{options.model}: the folder {meta.name} on this machine is read, as the libraries do, not the Hub's model"
         notes = () if folder.is_absolute() else (note,)
-        return Registered(meta, options.model, _folder_digest(folder, options.offline), notes)
+        sources = _sources(folder, options.offline)
+        return Registered(meta, options.model, folder_digest(sources[0], sources[1:]), notes, sources)
     if options.revision is not None and options.revision != meta.revision:
         if service:
             raise EncoderError(f"--revision {options.revision}: {argument} is a service, which has no revisions")
@@ -147,10 +149,10 @@ def _meta(name: str, mteb: Any) -> Any:
     raise EncoderError(f"mteb registers no model {name}{hint}")
 
 
-def _folder_digest(folder: Path, offline: bool) -> str:
+def _sources(folder: Path, offline: bool) -> tuple[Path, ...]:
     adapters = [path.parent for path in sorted(walk(folder)) if path.name == "adapter_config.json"]
     bases = (resolve_base(adapter, offline) for adapter in adapters)
-    return folder_digest(folder, dict.fromkeys(base for base in bases if base))
+    return (folder, *dict.fromkeys(base for base in bases if base))
 
 
 def _commit(name: str, revision: str, offline: bool) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, Progress, TokenTable
 from stsbench.encoders.forward.checkpoint import load_token_table, quiet
-from stsbench.encoders.forward.opened import BLIND, Opened
+from stsbench.encoders.forward.identity import BLIND, Opened
 from stsbench.encoders.in_memory import saved
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.post.store import read_post
@@ -38,9 +38,10 @@ class _Loader:
 
         with self.opened:
             parts = load_parts(self.config, self.options.device, self.options.attention)
-        if self.opened.digest(self.config.name, self.config.weights) != self.config.weights and not self.config.runs_code:
-            raise EncoderError(f"{self.config.name} is read from a file that its fingerprint does not cover, as its name is not "
-                               "one of a model's file (a picture, a .md, a hidden folder): rename it")
+        known, name = self.config.weights, self.config.name
+        if self.opened.digest(name, known) != known and not self.config.runs_code:
+            raise EncoderError(f"{name} is read from a file that its fingerprint does not cover, as its name is a picture's "
+                               "or README's, or that of a hidden folder: rename it")
         return parts
 
 
@@ -181,8 +182,8 @@ class LazyEncoder(Encoder):
         """The same model, loaded: what code of the folder's own opens is known once it has run."""
         with self._loader.opened as opened:
             self.ready()
-        encoder = LazyEncoder(replace(self.config, weights=opened.digest(self.config.name, self.config.weights)), self.options,
-                              self._loader)
+        weights = opened.digest(self.config.name, self.config.weights)
+        encoder = LazyEncoder(replace(self.config, weights=weights), self.options, self._loader)
         if opened.blind:
             encoder.cacheable, encoder.notes = False, (*encoder.notes, f"{self.config.name}: {BLIND}")
         return encoder

@@ -155,3 +155,48 @@ def test_positions_are_given_where_it_is_known_where_they_begin(tmp_path):
     assert seen["position_ids"].tolist() == [[0, 1, 2]] * 2
     with pytest.raises(EncoderError, match=r"asks for position_ids, and where those of a roberta begin is not known here"):
         Graph(runtime, {"model_type": "roberta"}, file)
+
+
+@pytest.mark.parametrize(("graph", "data"), [
+    ("onnx/model.onnx", "w.md"), ("onnx/model.onnx", ".gitignore"), ("onnx/model.onnx", "__pycache__/w.bin"),
+    (".cache/model.onnx", "w.bin"),
+])
+def test_weights_beside_a_graph_are_in_its_fingerprint_whatever_they_are_called(tmp_path, source, graph, data):
+    onnx = pytest.importorskip("onnx")
+    folder, file = shutil.copytree(source, tmp_path / "m"), tmp_path / "m" / graph
+    weights = file.parent / data
+    weights.parent.mkdir(parents=True)
+    table = np.random.default_rng(0).normal(size=(400, 32)).astype("f4")
+    tensor = onnx.numpy_helper.from_array(table, "table")
+    kind = onnx.TensorProto
+    model = onnx.helper.make_model(onnx.helper.make_graph(
+        [onnx.helper.make_node("Gather", ["table", "input_ids"], ["last_hidden_state"])], "g",
+        [onnx.helper.make_tensor_value_info("input_ids", kind.INT64, ["n", "l"])],
+        [onnx.helper.make_tensor_value_info("last_hidden_state", kind.FLOAT, ["n", "l", 32])], [tensor],
+    ), opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    onnx.external_data_helper.set_external_data(model.graph.initializer[0], data, offset=0, length=table.nbytes)
+    model.graph.initializer[0].ClearField("raw_data")
+    file.write_bytes(model.SerializeToString())
+    weights.write_bytes(table.tobytes())
+    (folder / "README.md").touch()
+    encoder = load_encoder(f"onnx:{file}")
+    first = encoder.encode(TEXTS[:2])
+    (folder / "README.md").write_text("Another text.\n")
+    assert load_encoder(f"onnx:{file}").spec.fingerprint() == encoder.spec.fingerprint()
+    weights.write_bytes((-table).tobytes())
+    other = load_encoder(f"onnx:{file}")
+    assert other.spec.fingerprint() != encoder.spec.fingerprint() and np.allclose(other.encode(TEXTS[:2]), -first, atol=1e-6)
+    with pytest.raises(EncoderError, match="has changed since"):
+        encoder.encode(TEXTS[2:4])
+
+
+def test_an_openvino_graph_in_a_folder_that_is_left_out(tmp_path, folder):
+    file = converted(shutil.copytree(folder, tmp_path / "m"))
+    hidden = tmp_path / "m" / "__pycache__"
+    file.parent.rename(hidden)
+    first = load_encoder(f"openvino:{hidden / file.name}").spec.fingerprint()
+    weights = (hidden / file.name).with_suffix(".bin")
+    content = bytearray(weights.read_bytes())
+    content[-4:] = bytes(4)
+    weights.write_bytes(content)
+    assert load_encoder(f"openvino:{hidden / file.name}").spec.fingerprint() != first
