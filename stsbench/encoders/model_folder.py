@@ -32,6 +32,9 @@ _LOADING = {
 }
 
 
+_METHODS = re.compile(r"forward|get_(text|image|vision|audio|video|multimodal)_features")  # that sentence-transformers calls
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """The JSON object in a file of a model folder, empty where there is no such file. EncoderError, one line: no object."""
     if not path.is_file():
@@ -63,6 +66,9 @@ def check_settings(folder: Path) -> None:
         if key.endswith("_file") and isinstance(value, str):
             check_inside(folder, value, f"tokenizer_config.json: {key}")
     adapter = read_settings(folder / "adapter_config.json")
+    stored = [name for name in ("adapter_model.safetensors", "adapter_model.bin") if (folder / name).is_file()]
+    if stored and not adapter:
+        raise EncoderError(f"{folder} holds {stored[0]}, and no adapter_config.json to read it by: fetch the whole model")
     for key in _PATTERNS:
         check_pattern(adapter.get(key), f"{folder / 'adapter_config.json'}: {key}")
     ranks = adapter.get("rank_pattern")
@@ -70,6 +76,8 @@ def check_settings(folder: Path) -> None:
         if isinstance(rank, int) and rank > _MOST_RANK:
             file = folder / "adapter_config.json"
             raise EncoderError(f"{file}: the rank {_shown(rank)} is no adapter's (at most {_MOST_RANK:,})")
+    if adapter.get("megatron_config"):  # peft then imports the module that megatron_core names
+        raise EncoderError(f"{folder / 'adapter_config.json'}: megatron_config has peft import code: take the key out")
     for key in ("rank_pattern", "alpha_pattern"):
         if isinstance(adapter.get(key), dict):
             for pattern in adapter[key]:
@@ -106,17 +114,32 @@ def check_module(path: Path, trusted: bool) -> None:
     modes = settings.get("pooling_mode")
     if isinstance(modes, list) and len(modes) > _MOST_MODES:
         raise EncoderError(f"{path}: {len(modes)} values of pooling_mode (at most {_MOST_MODES})")
+    if not trusted:
+        _check_names(path, settings)
     sizes: list[Any] = [settings.get(key) for key in ("in_features", "out_features")]
     if not all(isinstance(size, int) for size in sizes):
         return
+    if sizes[0] * sizes[1] > 4 * sum(file.stat().st_size for file in path.parent.iterdir() if file.is_file()):
+        raise EncoderError(f"{path}: {_shown(sizes[0])} x {_shown(sizes[1])} weights are more than its files hold")
+
+
+def _check_names(path: Path, settings: dict[str, Any]) -> None:
+    """EncoderError for names by which sentence-transformers would call or read what the folder chooses."""
+    ways = settings.get("modality_config")
+    for way in [*ways.values()] if isinstance(ways, dict) else []:
+        stated = way if isinstance(way, dict) else {}
+        method, outputs = stated.get("method", "forward"), stated.get("method_output_name")
+        if not (isinstance(method, str) and _METHODS.fullmatch(method)):
+            raise EncoderError(f"{path}: modality_config: {method!r} is no method that gives a model's states: not called")
+        for name in outputs if isinstance(outputs, list) else [outputs]:
+            if isinstance(name, str) and name.startswith("_"):
+                raise EncoderError(f"{path}: modality_config: {name!r} is no output of a model: not read")
     activation = settings.get("activation_function")
-    if isinstance(activation, str) and not activation.startswith("torch.") and not trusted:
+    if activation is not None and not (isinstance(activation, str) and activation.startswith("torch.")):
         raise EncoderError(
             f"{path}: the activation_function {activation} is code: sentence-transformers takes Tanh in its place, unless "
             "--trust-remote-code runs it"
         )
-    if sizes[0] * sizes[1] > 4 * sum(file.stat().st_size for file in path.parent.iterdir() if file.is_file()):
-        raise EncoderError(f"{path}: {_shown(sizes[0])} x {_shown(sizes[1])} weights are more than its files hold")
 
 
 def _check_kernels(path: Path, settings: Any) -> None:

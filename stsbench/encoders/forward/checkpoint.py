@@ -30,7 +30,7 @@ _HARMLESS = re.compile(
 _ENCODERS = {"t5", "mt5", "umt5"}
 _NUMBERS_A_BYTE, _NUMBERS_MISSING = 4, 1 << 25  # of weights: quantised to two bits; of a pooler that was not stored
 _SINGLE = ("model.safetensors", "pytorch_model.bin")  # in the order in which from_pretrained looks for them
-_SUFFIXES = {".json", ".txt", ".model", ".bpe"}  # what tokenizers are stored in
+_SUFFIXES = {".json", ".txt", ".model", ".bpe", ".tiktoken"}  # what tokenizers are stored in
 _NOT_TOKENIZER = {
     "config.json", "modules.json", "README.txt", "sentence_bert_config.json", "config_sentence_transformers.json",
     "generation_config.json", "data_config.json", "train_script.json", "trainer_state.json", "model_index.json",
@@ -80,10 +80,12 @@ def model_digest(folder: Path) -> str:
 
 
 def _tokenizer_files(folder: Path) -> list[Path]:
+    named = {value for key, value in read_settings(folder / "tokenizer_config.json").items() if key.endswith("_file")
+             and isinstance(value, str)}
     return sorted(
         path for path in folder.iterdir()
-        if path.suffix in _SUFFIXES and path.name not in _NOT_TOKENIZER and not path.name.endswith(".index.json")
-        and path.is_file()
+        if (path.suffix in _SUFFIXES or path.name in named) and path.name not in _NOT_TOKENIZER
+        and not path.name.endswith(".index.json") and path.is_file()
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from stsbench.encoders.prompt.by_task import prompts_of
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
 from stsbench.encoders.roles import ROLES
-from stsbench.encoders.transformer.declared import ROTARY, Declared, length_source, read_declared
+from stsbench.encoders.transformer.declared import ROTARY, Declared, lacking, length_source, read_declared
 from stsbench.encoders.transformer.exported import FILE as EXPORTED
 from stsbench.encoders.transformer.exported import (
     Exported,
@@ -29,12 +29,13 @@ from stsbench.encoders.transformer.exported import (
     trained_on_of,
     training_overlap_of,
 )
-from stsbench.encoders.transformer.find import check_unpinned, resolve, resolve_base, resolve_code
+from stsbench.encoders.transformer.find import check_unpinned, in_doubt, resolve, resolve_base, resolve_code
 from stsbench.encoders.transformer.minilm import find_minilm
 from stsbench.errors import EncoderError
 
 _WHERE = ("trust_remote_code", "revision")  # of the options that change a vector, those that say what is loaded
 _LIBRARIES = ("stsbench", "torch", "transformers", "tokenizers")
+_WRITTEN = ("sentence_bert_config.json", "tokenizer_config.json")
 # Architectures whose position limit follows from config.json; RoBERTa's kin count positions from the padding index on.
 _PLAIN = ("bert", "distilbert", "electra", "ernie", "opt", *sorted(ROTARY))
 _OFFSET = ("roberta", "xlm-roberta", "camembert", "mpnet", "data2vec-text")
@@ -97,7 +98,8 @@ class EncoderConfig:
     @property
     def runs_code(self) -> bool:
         """Whether code of the folders' own runs, which may open any file."""
-        return self.trust_remote_code and any(code_not_run(root, trusted=False) for root in (self.folder, *self.sources) if root)
+        folders = [root for root in (self.folder, *self.sources) if root]
+        return self.trust_remote_code and any(code_not_run(root, trusted=False) for root in folders)
 
     @property
     def last(self) -> bool:
@@ -190,6 +192,10 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     )
     if config.pooler is None and declared.modules and options.layer is not None:
         raise EncoderError(f"--layer: {name} runs its own modules; choose a --pooler with it")
+    if declared.static:
+        note = (f"{name} is a table of model2vec without modules.json: read as sentence-transformers reads one that has it "
+                "(model2vec itself leaves unknown tokens out, and cuts texts at 512)")
+        config = replace(config, notes=(*config.notes, note))
     if config.pooler is None and declared.modules:
         return _identified(_as_library(replace(config, folder=folder), declared, options), folder, options)
     if stray := declared.library_only:
@@ -247,7 +253,7 @@ def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exporte
         length = exported.max_length
         return exported, Declared(folder, pooler=exported.pooler, max_length=length, normalize=exported.normalize)
     declared = read_declared(folder)
-    if name == "minilm" and not declared.modules:  # a Hub cache that holds the transformers files alone
+    if name == "minilm":  # a Hub cache may hold the transformers files alone
         declared = replace(declared, pooler="mean", normalize=True, max_length=256)
     if base := resolve_base(folder, options.offline):  # the adapter changes weights; all else is the base's
         check_code(base, f"{name} (its base {base})", options.trust_remote_code)
@@ -364,8 +370,22 @@ def _identified(config: EncoderConfig, folder: Path, options: EncoderOptions) ->
     code = resolve_code(config.folder or folder, options.offline) if config.trust_remote_code else []
     sources = (folder, *dict.fromkeys([*bases, *code]))
     extra = (() if config.pooler else ("sentence-transformers",)) + (("peft",) if adapters else ())
-    config = replace(config, base=based.get(config.folder or folder))
+    notes = (*config.notes, *_doubts(config, sources, options))
+    config = replace(config, base=based.get(config.folder or folder), notes=notes)
     return replace(config, sources=sources, weights=folder_digest(sources[0], sources[1:]), libraries=(*_LIBRARIES, *extra))
+
+
+def _doubts(config: EncoderConfig, sources: Sequence[Path], options: EncoderOptions) -> Iterator[str]:
+    """A warning for each folder that may lack a part, in whose place a default stands."""
+    for root in sources if config.name != "minilm" else ():
+        absent = lacking(root)
+        if doubtful := in_doubt(root, absent, options.offline):
+            where = config.name if root == sources[0] else f"{config.name}: {root}"
+            yield (f"warning: {where}: its snapshot in the Hub cache may be incomplete: whether the repository has "
+                   f"{', '.join(doubtful)} is not known, and it is read without; fetch it once without --offline")
+        elif (root / "modules.json").is_file() and (lost := [name for name in absent if name.endswith(_WRITTEN)]):
+            yield (f"warning: {config.name} has no {' and no '.join(lost)}, which sentence-transformers writes: a limit or "
+                   "a setting of the tokenizer may be lost; is the folder complete?")
 
 
 def state_width(setting: Callable[[str, None], Any], last: bool) -> Any:

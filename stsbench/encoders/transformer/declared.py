@@ -75,6 +75,7 @@ class Declared:
     similarity: str | None = None  # None: the cosine
     own_class: bool = False  # its config.json names a class of the folder's own, which our passes do not know
     beyond_positions: bool = False  # max_length is more than the positions of a model that has no table of them
+    static: bool = False  # one of model2vec's without modules.json
     unusual: tuple[str, ...] = ()  # settings of the transformer that our own forward pass does not know
     foreign: str | None = None  # the type of a module that is code of the folder's own
     routes: tuple[str, ...] = ()  # the tasks that a Router knows a way for
@@ -96,6 +97,11 @@ def read_declared(folder: Path) -> Declared:
     modules = _modules(folder)
     kinds = tuple(kind.rpartition(".")[2] for kind, _ in modules)
     _refuse_other_kinds(folder, settings, kinds)
+    if not modules and is_static(folder):
+        normalize = read_settings(folder / "config.json").get("normalize", False)
+        if not isinstance(normalize, bool):
+            raise EncoderError(f"{folder / 'config.json'}: normalize {normalize!r} is neither true nor false")
+        return Declared(None, ("StaticEmbedding", *(["Normalize"] if normalize else [])), normalize=normalize, static=True)
     if not modules:
         return Declared(folder, max_length=_length(folder))
     path = folder / "config_sentence_transformers.json"
@@ -116,6 +122,26 @@ def read_declared(folder: Path) -> Declared:
         foreign=next((kind for kind, _ in modules if not _is_librarys(kind)), None), adapters=_adapters(folder),
     )
     return _native(folder, modules, _with_routes(modules, declared))
+
+
+def is_static(folder: Path) -> bool:
+    """Whether a folder without modules.json is one of model2vec: a table of tokens' vectors, and no transformer."""
+    config = read_settings(folder / "config.json")
+    architectures = config.get("architectures")
+    if config.get("model_type") == "model2vec" or (isinstance(architectures, list) and "StaticModel" in architectures):
+        return True
+    return "model_type" not in config and "embeddings" in _tensors(folder / "model.safetensors")
+
+
+def _tensors(file: Path) -> list[str]:
+    """The names in a .safetensors file; none where there is no such file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "np") as stored:
+            return list(stored.keys())
+    except (OSError, SafetensorError):
+        return []
 
 
 def _with_routes(modules: list[tuple[str, Path]], declared: Declared) -> Declared:
@@ -277,6 +303,19 @@ def _length(transformer: Path) -> int | None:
     if not isinstance(stored, int | float) or isinstance(stored, bool) or stored < 1:
         raise EncoderError(f"{transformer}: its token limit {stored!r} is not a positive number")
     return int(stored)
+
+
+def lacking(folder: Path) -> list[str]:
+    """The files, as paths from `folder`, that a model may go without, and whose absence changes what a text is read as."""
+    modules = _modules(folder)
+    read = [path for kind, path in modules if kind.startswith("sentence_transformers.") and kind.endswith(".Transformer")]
+    names = [path / "tokenizer_config.json" for path in read or [folder]]
+    names += [path / _LIMITS[0] for path in read if not any((path / name).is_file() for name in _LIMITS)]
+    names.append(folder / ("config_sentence_transformers.json" if modules else "modules.json"))
+    for path in read or [folder]:
+        if not (path / "tokenizer.json").is_file():
+            names += [path / name for name in ("tokenizer.json", "special_tokens_map.json", "added_tokens.json")]
+    return sorted(path.relative_to(folder).as_posix() for path in names if not path.is_file())
 
 
 def length_source(transformer: Path) -> str:

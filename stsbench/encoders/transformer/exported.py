@@ -16,6 +16,7 @@ from stsbench.encoders.post.store import SETTINGS as POST_SETTINGS
 from stsbench.encoders.post.store import TENSORS as POST_TENSORS
 from stsbench.encoders.prompt.prompt_file import PROMPT_FILE, checked_settings
 from stsbench.errors import EncoderError
+from stsbench.parsing import read_json_object
 
 if TYPE_CHECKING:
     from stsbench.encoders.base import EncoderOptions
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 FILE = "stsbench.json"
 HEAD = ("pooler.dense.weight", "pooler.dense.bias")  # where a kept head is stored, as BERT's own pooler is
 PROMPT = "stsbench.encoders.transformer.prompt_module.PromptEncoding"  # a prompted encoder's type in modules.json
+_TYPES = {"pooler": (str,), "max_length": (int, type(None)), "method": (str, type(None)), "recipe": (str, type(None)),
+          "normalize": (bool,)}
+_COUNTS = {"texts", "exact", "normalised", "rows"}  # of stsbench.encoders.fitted.SharedTexts
 _SETTINGS = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 
 
@@ -107,27 +111,46 @@ def read_with_layout(folder: Path) -> tuple[Exported, str]:
     """What stsbench.json says, and the layout that it was written with. EncoderError for a broken file."""
     path = folder / FILE
     try:
-        stored = json.loads(path.read_text("utf-8"))
+        stored = read_json_object(path, EncoderError)
+        if lacking := [key for key in ("format", "pooler", "max_length", "method", "recipe", "layout") if key not in stored]:
+            raise EncoderError(f"{path} has no {lacking[0]}: it is not as stsbench wrote it")
         if stored["format"] not in (1, 2, 3):
             raise EncoderError(f"{path} was written by a newer stsbench (format {stored['format']}): update stsbench")
         prompted = stored["format"] == 2 or (stored["format"] == 3 and stored["prompt"] is not None)
         prompt = checked_settings(stored["prompt"]) if prompted else None
         exported = Exported(
             stored["pooler"], stored["max_length"], stored["method"], stored["recipe"], prompt,
-            trained_on=tuple(map(str, stored.get("trained_on", ()))),
-            training_overlap=tuple(map(dict, stored.get("training_overlap", ()))),
+            trained_on=tuple(stored.get("trained_on", ())),
+            training_overlap=tuple(map(_checked_overlap, stored.get("training_overlap", ()))),
         )
         if stored["format"] == 3:
-            exported = replace(exported, normalize=stored["normalize"] is True, post=True)
-        if exported.max_length is not None and not (isinstance(exported.max_length, int) and exported.max_length > 0):
+            exported = replace(exported, normalize=stored["normalize"], post=True)
+        for key, kinds in _TYPES.items():
+            if type(value := getattr(exported, key)) not in kinds:
+                raise ValueError(f"{key} {value!r}")
+        if not all(isinstance(name, str) for name in exported.trained_on):
+            raise ValueError(f"trained_on {stored['trained_on']!r}")
+        if exported.max_length is not None and exported.max_length < 1:
             raise ValueError(f"max_length {exported.max_length!r}")
         if prompt is not None and exported.pooler != "mask":
             raise ValueError(f"a prompt for the pooler {exported.pooler}")
         layout = stored["layout"]
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise EncoderError(f"cannot read {path}: {error!r}") from error
-    check_pooler(exported.pooler, str(path))
+    try:
+        check_pooler(exported.pooler, str(path))
+    except EncoderError as error:
+        raise EncoderError(f"{path}: {error}") from error
     return exported, layout
+
+
+def _checked_overlap(text: Any) -> Mapping[str, Any]:
+    """What a training text shares with test sets, as it was stored. ValueError, KeyError or TypeError: it is not that."""
+    counted = all(counts.keys() == _COUNTS and {*map(type, counts.values())} == {int} for counts in text["shared"].values())
+    named = isinstance(text["none"], list) and all(isinstance(name, str) for name in [text["text"], *text["none"]])
+    if not counted or not named:
+        raise ValueError(f"training_overlap {text!r}")
+    return dict(text)
 
 
 def trained_on_of(folder: Path) -> tuple[str, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from stsbench.encoders.model_folder import read_settings
 from stsbench.errors import EncoderError, NotOnThisMachineError
 from stsbench.hub import hub_errors
+from stsbench.parsing import read_json_object
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HOLDS = ("config.json", "modules.json", "adapter_config.json")  # one of them makes a folder a model's
@@ -118,6 +120,28 @@ def resolve_code(folder: Path, offline: bool) -> list[Path]:
                 if isinstance(reference, str) and "--" in reference:
                     repositories.add(reference.split("--")[0])
     return [_download(name, offline, None, _CODE) for name in sorted(repositories)]
+
+
+def in_doubt(folder: Path, names: Sequence[str], offline: bool) -> tuple[str, ...]:
+    """Those of `names`, which a folder lacks, that it may have on the Hub: of a snapshot in the Hub's cache; () of others.
+
+    What a repository holds is known by its listing, and of single files by a marker in `.no_exist`: transformers fetches
+    what it reads, and no other file. EncoderError: the repository has one of them.
+    """
+    import huggingface_hub
+
+    repository, commit = folder.parent.parent, folder.name
+    if folder.parent.name != "snapshots" or not repository.name.startswith("models--"):
+        return ()
+    listing = repository / "trees" / f"{commit}.json"
+    if listing.is_file():
+        files = read_json_object(listing, EncoderError).get("files")
+        if missing := [name for name in names if isinstance(files, dict) and name in files]:
+            raise EncoderError(f"{folder} is incomplete: it lacks {missing[0]}, which its repository has; fetch it online")
+        return ()
+    fetched = not (offline or huggingface_hub.constants.HF_HUB_OFFLINE or hasattr(huggingface_hub, "get_cached_repo_tree"))
+    markers = repository / ".no_exist" / commit
+    return () if fetched else tuple(name for name in names if not (markers / name).is_file())
 
 
 def _is_model(folder: Path) -> bool:

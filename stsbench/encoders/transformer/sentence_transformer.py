@@ -17,14 +17,14 @@ from stsbench.encoders.cache.encode import within_float16
 from stsbench.encoders.forward import batch_effects
 from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.checkpoint import at_fault, check_code, check_weights, first_line, position_limit, quiet
-from stsbench.encoders.forward.identity import walk
-from stsbench.encoders.forward.opened import BLIND, Opened
+from stsbench.encoders.forward.identity import BLIND, Opened, walk
 from stsbench.encoders.model_folder import check_module, check_tokenizer, read_settings
 from stsbench.encoders.prompt.tokenizer import check_ids, reads_as
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.declared import library_settings
 from stsbench.encoders.transformer.parts import check_bases, end_notes
 from stsbench.errors import EncoderError
+from stsbench.parsing import read_json
 
 if TYPE_CHECKING:
     import torch
@@ -212,6 +212,25 @@ class SentenceTransformerEncoder(Encoder):
         return len(self._ids(text, truncation=False)) > limit
 
 
+def _check_classes(folder: Path, name: str) -> None:
+    """EncoderError where a file names anything of sentence-transformers as a module that is none: it would be called."""
+    from sentence_transformers.util import import_from_string
+    from torch import nn
+
+    modules = read_json(folder / "modules.json", EncoderError) if (folder / "modules.json").is_file() else []
+    named = [(folder / "modules.json", str(entry.get("type"))) for entry in modules]
+    for path in walk(folder):
+        types = read_settings(path).get("types") if path.name in ("config.json", "router_config.json") else None
+        named += [(path, str(kind)) for kind in (types.values() if isinstance(types, dict) else ())]
+    for path, kind in named:
+        try:
+            known = import_from_string(kind) if kind.startswith("sentence_transformers.") else nn.Identity
+        except Exception as error:
+            raise EncoderError(f"{path}: sentence-transformers has no {kind} ({first_line(error)})") from error
+        if not (isinstance(known, type) and issubclass(known, nn.Module)) or issubclass(known, nn.Sequential):
+            raise EncoderError(f"{path}: the type {kind} of {name} is no module of sentence-transformers")
+
+
 def _is_fast(tokenizer: Any) -> bool:
     """Whether it is one of transformers' tokenizers."""
     return bool(getattr(tokenizer, "is_fast", False))
@@ -228,15 +247,23 @@ def _loaded(config: EncoderConfig, device: str | None) -> Any:
     try:
         import torch
         from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
     except ImportError as error:
         raise EncoderError(f"{name} needs sentence-transformers: pip install 'stsbench[st]'") from error
-    for file in sorted(Path(str(config.folder)).rglob("tokenizer.json")):
+    folder = Path(str(config.folder))
+    for file in sorted(folder.rglob("tokenizer.json")):
         check_tokenizer(file)
+    _check_classes(folder, name)
+    static = not (folder / "modules.json").is_file()
+    if static and (missing := [file for file in ("tokenizer.json", "model.safetensors") if not (folder / file).is_file()]):
+        raise EncoderError(f"{name} is a table of model2vec, and {missing[0]} is missing: fetch the whole model")
+    how: dict[str, Any] = {"model_name_or_path": str(folder), "model_kwargs": {"dtype": getattr(torch, config.dtype)}}
     try:
         with quiet():
+            if static:  # as model2vec's own modules.json would have it
+                how = {"modules": [StaticEmbedding.load(str(folder)), *([Normalize()] if config.normalize else [])]}
             return SentenceTransformer(
-                str(config.folder), device=device, local_files_only=True, trust_remote_code=config.trust_remote_code,
-                model_kwargs={"dtype": getattr(torch, config.dtype)},
-            ).eval()
+                **how, device=device, local_files_only=True, trust_remote_code=config.trust_remote_code,
+            ).to(getattr(torch, config.dtype) if static else None).eval()
     except Exception as error:  # the library's modules raise whatever they like
         raise EncoderError(f"cannot load {name}: {at_fault(Path(str(config.folder)))}{first_line(error)}") from error

@@ -19,6 +19,7 @@ from stsbench import load_encoder, train
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.model_folder import check_pattern
 from stsbench.encoders.transformer.config import resolve_config
+from stsbench.encoders.transformer.declared import lacking
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import load_backbone
@@ -378,3 +379,90 @@ def test_a_token_beyond_the_table_is_found_before_a_training(tmp_path):
                 train("simcse", output=tmp_path / "run", settings=settings, device="cpu")
         else:
             train("simcse", output=tmp_path / "run", settings=settings, device="cpu")
+
+
+@pytest.mark.parametrize("lost", [
+    "config_sentence_transformers.json", "modules.json", "tokenizer_config.json", "sentence_bert_config.json",
+])
+def test_a_snapshot_that_may_lack_a_file_is_said_to(tmp_path, lost, monkeypatch):
+    whole = tiny_models.add_modules(tiny_models.build(tmp_path / "m", pooler=False), {"pooling_mode_mean_tokens": True},
+                                    prompts={"query": "a "})
+    hub, commit = tmp_path / "hub", "1" * 40
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub))
+    monkeypatch.setattr("huggingface_hub._snapshot_download.constants.HF_HUB_CACHE", str(hub))
+    snapshot(hub, "org/m", commit, whole, main=True)
+    place = hub / "models--org--m"
+    folder = place / "snapshots" / commit
+
+    def doubts(model="org/m"):
+        return [note for note in load_encoder(str(model), offline=True, pooler="mean").notes if "may be incomplete" in note]
+
+    (folder / lost).unlink(missing_ok=True)
+    (place / ".no_exist" / commit).mkdir(parents=True)
+    for name in lacking(folder):
+        if name != lost:  # a library asked for it
+            (place / ".no_exist" / commit / name).touch()
+    assert len(doubts()) == len(doubts(folder)) == 1 and f"has {lost} is not known" in doubts()[0]
+    (place / ".no_exist" / commit / lost).touch()
+    assert doubts() == []
+    (place / ".no_exist" / commit / lost).unlink()
+    (place / "trees").mkdir()
+    (place / "trees" / f"{commit}.json").write_text(json.dumps({"format_version": 1, "files": {"config.json": {
+        "size": 1, "blob_id": "0" * 40}}}))
+    assert doubts() == []  # the listing has no such file
+    (place / "trees" / f"{commit}.json").write_text(json.dumps({"format_version": 1, "files": {lost: {
+        "size": 1, "blob_id": "0" * 40}}}))
+    with pytest.raises(EncoderError, match=rf"is incomplete.*{lost}"):
+        load_encoder(str(folder), offline=True, pooler="mean")
+
+
+@pytest.mark.parametrize("lost", ["tokenizer_config.json", "sentence_bert_config.json"])
+def test_a_folder_that_was_copied_in_part_is_said_to_be(tmp_path, lost):
+    folder = tiny_models.add_modules(tiny_models.build(tmp_path / "m", pooler=False), {"pooling_mode_mean_tokens": True})
+    for name in ("tokenizer_config.json", "sentence_bert_config.json"):
+        if not (folder / name).is_file():
+            (folder / name).write_text("{}")
+    assert not any("is the folder complete" in note for note in load_encoder(str(folder)).notes)
+    (folder / lost).unlink()
+    assert any(f"no {lost}, which" in note for note in load_encoder(str(folder)).notes)
+
+
+def test_an_adapter_without_its_settings_is_refused(tmp_path):
+    folder = tiny_models.build(tmp_path / "m", pooler=False)
+    save_file({"a": torch.zeros(2)}, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(EncoderError, match=r"adapter_model\.safetensors, and no adapter_config\.json"):
+        vectors(folder)
+
+
+@pytest.mark.parametrize(("config", "tensors"), [
+    ({"model_type": "model2vec", "architectures": ["StaticModel"], "normalize": True}, ()),
+    ({"model_type": "model2vec", "normalize": False}, ("weights",)),
+    ({"architectures": ["StaticModel"], "normalize": True}, ("mapping", "weights")),
+    ({"apply_pca": 16, "apply_zipf": True, "hidden_dim": 16, "seq_length": 1_000_000}, ()),  # of its first versions
+])
+def test_a_table_of_model2vec_without_modules(tmp_path, config, tensors):
+    folder = tiny_models.build(tmp_path / "m", pooler=False)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    torch.manual_seed(0)
+    size = tokenizer.get_vocab_size()
+    stored = {"embeddings": torch.randn(size, 16), "mapping": torch.randint(0, size, (size,)), "weights": torch.rand(size)}
+    stored = {name: value for name, value in stored.items() if name in ("embeddings", *tensors)}
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config))
+    want = []
+    for text in TEXTS:
+        ids = torch.tensor(tokenizer.encode(text, add_special_tokens=False).ids)
+        rows = stored["embeddings"][stored["mapping"][ids] if "mapping" in stored else ids]
+        mean = (rows * stored["weights"][ids][:, None] if "weights" in stored else rows).mean(0)
+        want.append(mean / mean.norm() if config.get("normalize") else mean)
+    encoder = load_encoder(str(folder))
+    np.testing.assert_allclose(encoder.encode(TEXTS), torch.stack(want).numpy(), atol=1e-6)
+    assert encoder.dimension == 16 and any("model2vec" in note for note in encoder.notes)
+    with pytest.raises(EncoderError, match="no transformers model to pool over"):
+        load_encoder(str(folder), pooler="mean")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(EncoderError, match=r"table of model2vec, and tokenizer\.json is missing"):
+        load_encoder(str(folder))
