@@ -48,7 +48,12 @@ class Run(TableInFolder):
         folder = Path(folder)
         for name in (*_SEVERAL, "train.json"):
             if (folder / name).is_file():
-                return cls(folder, read_json_object(folder / name, DataError))
+                run = cls(folder, read_json_object(folder / name, DataError))
+                try:  # what is printed of it reads all of its fields
+                    run._lines(), run._of(), run._score(), run._remarks()
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    raise DataError(f"{folder / name} holds no summary of a run: {error!r}") from error
+                return run
         if any(folder.glob("**/recipe.yaml")):
             raise StsbenchError(f"{folder} has not finished training: go on with resume=True (--resume)")
         raise StsbenchError(f"{folder} is not a run folder of `stsbench train`")

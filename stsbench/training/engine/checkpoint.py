@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
@@ -251,8 +252,9 @@ def _read(path: Path) -> Position:
 
 def _named(path: Path) -> Position:
     """What a checkpoint says, whatever its files are."""
-    stored = parse_json((path / "position.json").read_text("utf-8"))
-    position = Position(**{**stored, "best": Best(**stored["best"]) if stored["best"] else None})
+    text = (path / "position.json").read_text("utf-8")
+    Position(**parse_json(text))  # TypeError: a key that is none
+    position = TypeAdapter(Position).validate_json(text, strict=True)
     named = [*position.files, *([position.best.folder] if position.best else [])]
     if stray := [name for name in named if Path(name).name != name]:
         raise ValueError(f"it names {stray[0]}, which is not in its folder")

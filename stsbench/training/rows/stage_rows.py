@@ -23,6 +23,7 @@ from stsbench.data.text.sts_texts import NAMED, TESTED_BY_SPLIT, sts_texts
 from stsbench.data.text.tokens import Tokens, text_roles, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.encoders.prompt.tokenizer import check_ids
+from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import DataError, StsbenchError
 from stsbench.plugins import calling
 from stsbench.training.api.labelled import TRIPLET
@@ -145,7 +146,10 @@ def open_data(
 
 def _tokens(store: TextStore, backbone: Backbone, roles: Sequence[str], whole: bool, log: Callable[[str], None]) -> Tokens:
     """The tokens of all texts, from the cache or made now; of very many, made when a batch needs them."""
-    name, texts, digest = store.path.name, len(roles) * len(store), tokenizer_digest(Path(backbone.folder))
+    folder = Path(backbone.folder)
+    name, texts, digest = store.path.name, len(roles) * len(store), tokenizer_digest(folder)
+    if not (folder / "tokenizer_config.json").is_file() and (base := resolve_base(folder, offline=True)):
+        digest = f"{digest} {tokenizer_digest(base)}"  # an adapter's folder that has none
     if texts > _TOKENISED_FIRST and not whole:
         tokens = TokensOnDemand(store, backbone.tokenizer, digest, backbone.max_length, roles, log=log)
         share = f"about {tokens.share_cut():.1%} of them are cut at {backbone.max_length} tokens"

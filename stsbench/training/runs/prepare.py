@@ -168,7 +168,7 @@ def fixed_inputs(recipe: Recipe, backbone: Backbone) -> dict[str, str]:
     folder = Path(backbone.folder)
     files = {"backbone": model_digest(folder), "tokenizer": tokenizer_digest(folder)}
     if base := resolve_base(folder, offline=True):
-        files["backbone's base"] = model_digest(base)
+        files |= {"backbone's base": model_digest(base), "the base's tokenizer": tokenizer_digest(base)}
     return {**files, **method_file(recipe.method)}
 
 

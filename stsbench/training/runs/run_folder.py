@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from stsbench.config import flatten
 from stsbench.errors import DataError, StsbenchError
 from stsbench.files import atomic_write, clear_leftovers, leftover
@@ -121,6 +123,7 @@ def read_manifest(folder: Path) -> RunManifest:
     path = folder / _MANIFEST
     try:
         stored = read_json_object(path)
-        return RunManifest(**{name: stored.pop(key) for name, key in _KEYS.items() if key in stored}, **stored)
-    except (StsbenchError, TypeError) as error:
-        raise DataError(f"{path} cannot be read ({error}): start the run anew") from error
+        manifest = RunManifest(**{name: stored.pop(key) for name, key in _KEYS.items() if key in stored}, **stored)
+        return TypeAdapter(RunManifest).validate_json(json.dumps(vars(manifest)), strict=True)
+    except (StsbenchError, TypeError, ValueError) as error:
+        raise DataError(f"{path} cannot be read ({' '.join(str(error).split())}): start the run anew") from error
