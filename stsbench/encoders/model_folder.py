@@ -125,9 +125,9 @@ def check_module(path: Path, trusted: bool) -> None:
 
 def _check_names(path: Path, settings: dict[str, Any]) -> None:
     """EncoderError for names by which sentence-transformers would call or read what the folder chooses."""
-    ways = settings.get("modality_config")
-    for way in [*ways.values()] if isinstance(ways, dict) else []:
-        stated = way if isinstance(way, dict) else {}
+    modalities = settings.get("modality_config")
+    for called in [*modalities.values()] if isinstance(modalities, dict) else []:
+        stated = called if isinstance(called, dict) else {}
         method, outputs = stated.get("method", "forward"), stated.get("method_output_name")
         if not (isinstance(method, str) and _METHODS.fullmatch(method)):
             raise EncoderError(f"{path}: modality_config: {method!r} is no method that gives a model's states: not called")

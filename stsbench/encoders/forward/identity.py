@@ -59,8 +59,8 @@ def external_data(graph: Path) -> list[str]:
         return []
     names = set()
     with graph.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        for found in _LOCATION.finditer(content):
-            value = content[found.end():found.end() + 4100]  # its length, in a byte or two, before it
+        for key in _LOCATION.finditer(content):
+            value = content[key.end():key.end() + 4100]  # its length, in a byte or two, before it
             if len(value) > 1 and value[0] & 128:
                 value = value[2:2 + (value[0] & 127 | value[1] << 7)]
             else:

@@ -248,6 +248,7 @@ def _loaded(config: EncoderConfig, device: str | None) -> Any:
         import torch
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+        from tokenizers import Tokenizer
     except ImportError as error:
         raise EncoderError(f"{name} needs sentence-transformers: pip install 'stsbench[st]'") from error
     folder = Path(str(config.folder))
@@ -261,9 +262,22 @@ def _loaded(config: EncoderConfig, device: str | None) -> Any:
     try:
         with quiet():
             if static:  # as model2vec's own modules.json would have it
-                how = {"modules": [StaticEmbedding.load(str(folder)), *([Normalize()] if config.normalize else [])]}
+                table = StaticEmbedding(Tokenizer.from_file(str(folder / "tokenizer.json")), _rows(folder))
+                how = {"modules": [table, *([Normalize()] if config.normalize else [])]}
             return SentenceTransformer(
                 **how, device=device, local_files_only=True, trust_remote_code=config.trust_remote_code,
             ).to(getattr(torch, config.dtype) if static else None).eval()
     except Exception as error:  # the library's modules raise whatever they like
-        raise EncoderError(f"cannot load {name}: {at_fault(Path(str(config.folder)))}{first_line(error)}") from error
+        kind = " as a table of model2vec" if static else ""
+        raise EncoderError(f"cannot load {name}{kind}: {at_fault(folder)}{first_line(error)}") from error
+
+
+def _rows(folder: Path) -> torch.Tensor:
+    """float32 (V, d): the row of each token in a table of model2vec, of whatever type. KeyError: it has none."""
+    from safetensors.torch import load_file
+
+    stored = load_file(folder / "model.safetensors")
+    rows = stored["embeddings"].float()
+    if "mapping" in stored:
+        rows = rows[stored["mapping"].long()]
+    return rows * stored["weights"].float()[:, None] if "weights" in stored else rows
