@@ -184,7 +184,7 @@ class Opened:
             return
         where = caller.f_globals.get("__name__", "")
         if real in self._left or real.startswith(self._roots):
-            card = real.endswith("README.md") and where.startswith("sentence_transformers.")  # which it keeps as text
+            card = real.endswith("README.md") and not _runs_code(caller, self._roots)  # libraries keep it as a text
             compiled = real.endswith(".pyc") and where.startswith("importlib.")  # of a .py file, which counts
             if not (card or compiled):
                 self._add(real)
