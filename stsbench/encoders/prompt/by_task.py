@@ -36,7 +36,8 @@ class Prompts:
     notes: tuple[str, ...] = ()
 
 
-# Hub ids -> what their cards say in words: names as in mteb's order, and what all other texts are read behind.
+# Hub ids -> what their cards say in words: names as in mteb's order, and what all other texts are read behind. Where Ollama
+# leaves a part of the name out, so may whoever asks for a model behind a server (`served_card`): no such id is on the Hub.
 # e5: "query: " before both sides of a symmetric task, and before features for a classifier. Qwen3 and e5's instruct models:
 # the card's form with the instruction that their authors registered for STS in mteb. nomic: as its
 # authors registered it there.
@@ -45,12 +46,23 @@ _CARDS = {
         Prompts({"query": "query: ", "document": "passage: "}, "query: "),
     r"intfloat/(multilingual-e5-large-instruct|e5-mistral-7b-instruct)":
         Prompts({"query": f"Instruct: {_WEB_SEARCH}\nQuery: ", "STS": f"Instruct: {_SIMILAR}\nQuery: "}),
-    r"Qwen/Qwen3-Embedding-(0\.6B|4B|8B)":
+    r"Qwen/Qwen3-Embedding(-(0\.6B|4B|8B))?":
         Prompts({"query": f"Instruct: {_WEB_SEARCH}\nQuery:", "STS": f"Instruct: {_SIMILAR}\nQuery:"}),
-    r"nomic-ai/nomic-embed-text-v1(\.5|-unsupervised)?": Prompts(_NOMIC),
-    r"BAAI/bge-(small|base|large)-en(-v1\.5)?": Prompts(_BGE),
-    r"google/embeddinggemma-300m": Prompts(_GEMMA),
+    r"nomic-ai/nomic-embed-text(-v1(\.5|-unsupervised)?)?": Prompts(_NOMIC),
+    r"BAAI/bge-((small|base|large)-en(-v1\.5)?|large)": Prompts(_BGE),
+    r"google/embeddinggemma(-300m)?": Prompts(_GEMMA),
+    # without an owner: behind servers alone, since on the Hub the folder stores them
+    r"(nomic-ai-)?nomic-embed-text-v2-moe": Prompts(_NOMIC),
+    r"(mixedbread-ai-)?mxbai-embed-large(-v1)?": Prompts(_BGE),
+    r"(snowflake-)?snowflake-arctic-embed(-xs|-s|-m|-l|-m-long|-m-v1\.5)?": Prompts(_BGE),
+    r"(snowflake-)?snowflake-arctic-embed(2|-[ml]-v2(\.0)?)": Prompts({"query": "query: "}),
 }
+# What servers write behind a model's name: how its weights are stored, and by what they are run.
+_STORED_AS = re.compile(
+    r"([-.](latest|main|default|model|gguf|ggml|mlx|onnx|awq|gptq|vllm|qat|dwq|ud|i1|imatrix|(un)?quantized|"
+    r"(b?f|fp|int|i?q)\d+(-[0-9klmsx]+)*|\d-?bit))+$"
+)
+_SIZE = re.compile(r"-\d+(\.\d+)?[mb](?=-|$)")
 
 
 def prompts_of(model: str, choice: str, stored: Mapping[str, str], default: str | None = None) -> Prompts:
@@ -72,6 +84,25 @@ def prompts_of(model: str, choice: str, stored: Mapping[str, str], default: str 
             return Prompts(passed, passed.get(default or "", ""))
     card = next((card for pattern, card in _CARDS.items() if choice == "card" and re.fullmatch(pattern, hub_id)), None)
     return replace(of_folder, notes=_doubts(model, of_folder)) if card is None else _with_card(model, of_folder, card)
+
+
+def served_card(name: str) -> Prompts | None:
+    """The prompts of the card of a model that a server calls `name`; None where none is known.
+
+    It is the Hub's id, or what Ollama, LM Studio and others make of it: without the owner or behind another one, in a
+    folder, in lower case, behind `text-embedding-`, with a tag, a size or how its weights are stored.
+    """
+    name = re.sub(r"(?<=[^/])@.*", "", name.replace("\\", "/").rstrip("/").lower())
+    if of_cache := re.search(r"models--([^/]+)--([^/]+)", name):  # a folder of the Hub's cache
+        name = of_cache[2]
+    name = re.sub("[:_]+", "-", name.rpartition("/")[2]).removeprefix("text-embedding-")
+    name = _STORED_AS.sub("", name)
+    for spelling in (name, _SIZE.sub("", name)):
+        for pattern, card in _CARDS.items():
+            owner, _, model = pattern.rpartition("/")
+            if re.fullmatch(f"({owner}-)?({model})", spelling, re.IGNORECASE):
+                return card
+    return None
 
 
 def _with_card(model: str, of_folder: Prompts, card: Prompts) -> Prompts:
