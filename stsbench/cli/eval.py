@@ -59,7 +59,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     for name, value in variants.items():
         if value and value != getattr(VariantOptions, name):
             raise click.UsageError(f"--{name} has no effect without --quantise or --dims")
-    if options["prompts"] not in PROMPTS:
+    if options["prompts"] not in (None, *PROMPTS):
         return _behind_each(options, asked or output.with_name(f"{output.name}-prompts"), json_target, form)
     chosen = EvalOptions(output=output, command=command, extra_provenance=_of_training(options), **options)
     with usage_errors(), progress_bar() as progress:
@@ -100,7 +100,7 @@ def _each_variant(
     from stsbench.cli.output.messages import log
     from stsbench.experiments.variants import measure_variants
 
-    if options["prompts"] not in PROMPTS:
+    if options["prompts"] not in (None, *PROMPTS):
         raise click.UsageError("--quantise and --dims: a file of prompts is measured by itself")
     for name in ("post", "fit_on"):
         if options.pop(name) is not None:
@@ -152,7 +152,8 @@ def _of_training(options: dict[str, Any]) -> dict[str, Any]:
     from stsbench.training.runs.finish import stored_facts
 
     facts = stored_facts(run)
-    changed = options["post"] or any(options[name] != getattr(EncoderOptions, name) for name in CHANGING)
+    asked = EncoderOptions(**{name: options[name] for name in CHANGING}).of_this_machine()
+    changed = options["post"] or any(getattr(asked, name) != getattr(EncoderOptions, name) for name in CHANGING)
     return {key: facts[key] for key in ("seed", "search") if key in facts} if changed else facts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ def load_encoder(
     model: Any, options: EncoderOptions | None = None, *, pooler: str | None = None, template: str | None = None,
     preset: str | None = None, layer: int | None = None, full_stop: bool | None = None, max_length: int | None = None,
     normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, prompts: str = "card", route: str | None = None, revision: str | None = None,
+    prompt_name: str | None = None, prompts: str | None = None, route: str | None = None, revision: str | None = None,
     trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
     attention: str = "auto", offline: bool = False, base_url: str | None = None, requests: int = 4,
-    dimensions: int | None = None, price: float | None = None, fingerprint: str | None = None,
+    dimensions: int | None = None, price: float | None = None, query_prompt: str | None = None,
+    document_prompt: str | None = None, extra_body: str | Mapping[str, Any] | None = None, fingerprint: str | None = None,
 ) -> Encoder:
     """The encoder called `model`: KIND:ARGUMENT, e.g. lexical:tfidf, or a transformer by its Hub id, folder or short name.
 
@@ -56,7 +58,7 @@ def load_encoder(
     if fingerprint is not None and isinstance(model, str | tuple | Encoder):
         raise EncoderError("fingerprint is for a function or an object with `encode`: other encoders have one of their own")
     if isinstance(model, tuple):
-        pair = replace(options or EncoderOptions(), **named)
+        pair = replace(options or EncoderOptions(), **named).of_this_machine()
         replace(pair, model="a pair (model, tokenizer)").refuse_server()
         loaded: Encoder = resolve(GROUP, _DEFAULT).of(model, pair)
         return loaded
@@ -76,6 +78,7 @@ def load_encoder(
         raise EncoderError(f"the encoder kind '{kind}' is {cls!r}, not a class derived from stsbench.encoders.base.Encoder")
     asked = replace(options or EncoderOptions(), model=model, **named)
     if cls.computes_in != "server":
+        asked = asked.of_this_machine()
         asked.refuse_server()
     load_tqdm()
     with fresh_torch():  # weights are made, and some models tried out, while they are loaded

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from stsbench.errors import EncoderError
 from stsbench.options import option
@@ -51,10 +53,10 @@ class EncoderOptions:
         None, "Text before every text; '' for none. Default: the prompt that the model folder names.",
     )
     prompt_name: str | None = option(None, "One of the prompts that the model folder stores, e.g. query.")
-    prompts: str = option(
-        "card", "Prompts chosen by a text's role and task. card: those of the model's card, stored in its folder or known "
+    prompts: str | None = option(
+        None, "Prompts chosen by a text's role and task. card: those of the model's card, stored in its folder or known "
         "of its Hub id. mteb: what mteb's loader of this model passes. none: no prompt anywhere. FILE, for eval: each line "
-        "is measured.", metavar="card|mteb|none|FILE",
+        "is measured. Default: card; of a server none.", metavar="card|mteb|none|FILE",
     )
     route: str | None = option(
         None, "The way through a Router, or the adapter, that every text takes; default: by the protocol.", flag="--task",
@@ -82,6 +84,12 @@ class EncoderOptions:
         None, "Numbers a vector that a server is asked for; --truncate-dim cuts what it gives.", least=1,
     )
     price: float | None = option(None, "What a server takes for a million tokens, to count the cost.", metavar="MONEY")
+    query_prompt: str | None = option(None, "Text before queries that go to a server, in the place of --prompt.")
+    document_prompt: str | None = option(None, "Text before documents that go to a server, in the place of --prompt.")
+    extra_body: str | Mapping[str, Any] | None = option(
+        None, "Further fields of the requests to a server: a JSON object, or a file that holds one. A value by role is "
+        '{"query": ..., "document": ..., "text": ...}, text for all others.', metavar="JSON|FILE",
+    )
 
     def refuse_changes(self) -> None:
         """EncoderError for an option that would change the vectors, in kinds of encoders that know no such option."""
@@ -89,6 +97,10 @@ class EncoderOptions:
             if getattr(self, name) != getattr(type(self), name):
                 raise EncoderError(f"{spelled(name)} does not apply to {self.model}: it is for transformers only")
 
+    def of_this_machine(self) -> EncoderOptions:
+        """The same, for what computes here: the prompts of a model's card are its default, so that asking for them is none
+        that a kind without prompts would have to refuse."""
+        return replace(self, prompts=None) if self.prompts == "card" else self
 
     def refuse_server(self) -> None:
         """EncoderError for an option of a server, in kinds of encoders that compute here."""
@@ -107,7 +119,9 @@ CHANGING = (
     "pooler", "template", "preset", "layer", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt",
     "prompt_name", "prompts", "route", "trust_remote_code", "revision",
 )
-SERVING = ("base_url", "requests", "dimensions", "price")  # those of a server
+SERVING = (  # those of a server
+    "base_url", "requests", "dimensions", "price", "query_prompt", "document_prompt", "extra_body",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

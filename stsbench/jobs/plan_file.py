@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,6 +21,10 @@ Dtype = Literal["float32", "bf16", "fp16"]
 def _several(value: Any) -> Any:
     """One value is a list of one."""
     return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _json(value: Any) -> Any:
+    return json.dumps(value, sort_keys=True) if isinstance(value, dict) else value
 
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(_several), Field(min_length=1)]
@@ -93,6 +98,11 @@ class EvalGroup(Section):
     prompt: str | None = None
     prompt_name: str | None = None
     prompts: Literal["none", "card", "mteb"] | None = None
+    query_prompt: str | None = None
+    document_prompt: str | None = None
+    extra_body: Annotated[str | None, BeforeValidator(_json), Field(pattern=r"^\{")] = None  # a mapping: no file's content
+    base_url: str | None = None
+    dimensions: int | None = Field(default=None, ge=1)
     task: str | None = None
     revision: str | None = None
     post: str | None = None

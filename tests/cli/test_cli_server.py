@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clirun import cli, evaluate, fails, place, record  # noqa: F401
-from embedding_server import changed, closed, hashed, server, serving, status  # noqa: F401 - server is a fixture
+from embedding_server import changed, closed, hashed, server, serving, status, when  # noqa: F401 - server is a fixture
 
 import stsbench
 from stsbench import load_encoder
 from stsbench.cli.main import main
 from stsbench.encoders.server import client
-from stsbench.errors import EncoderError
+from stsbench.errors import EncoderError, StsbenchWarning
 
 pytest.importorskip("openai")
 
@@ -84,6 +84,33 @@ def test_a_change_half_way_is_one_line_and_no_record(server, evaluate):
 def test_the_addresss_default_is_a_variable(server, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", server.url + "/")
     assert load_encoder("openai:hash").spent["base_url"] == server.url
+
+
+def test_fields_and_prompts_are_in_the_record_and_said(server, evaluate):
+    roles = {"query": "retrieval.query", "document": "retrieval.passage", "text": "text-matching"}
+    fields = {"task": roles, "truncate": True}
+    server.always = changed(lambda answer: answer.update(model="another:22m"))
+    code, out, err = evaluate("openai:nomic-embed-text:v1.5", "--base-url", server.url, "--prompts", "card", "--json", "-",
+                              "--extra-body", json.dumps(fields))
+    assert code == 0 and json.loads(out) and all(body["task"] == "text-matching" for body in server.asked)
+    assert 'prompts: sts "classification: "' in err and 'document {"task": "retrieval.passage", "truncate": true}' in err
+    assert "warning: openai:nomic-embed-text:v1.5: its answers come from a model that 127.0.0.1 calls another:22m" in err
+    made = record()
+    assert made["encoder"]["spec"]["options"]["extra_body"] == fields
+    assert made["provenance"]["server"]["model"] == "another:22m"
+    assert made["provenance"]["prompts"] == {"text": "classification: "}
+
+
+def test_a_text_that_a_server_fails_at_costs_its_task_alone(server, tmp_path):
+    for name, word in (("good", "kettle"), ("bad", "bridge")):
+        rows = "".join(f"a {word} {i},the {word} {i * i},{i}\n" for i in range(9))
+        (tmp_path / f"{name}.csv").write_text(f"sentence1,sentence2,score\n{rows}", "utf-8")
+    server.always = when(lambda body: "the bridge 49" in body["input"], status(500, "cannot encode NaN"))
+    with pytest.warns(StsbenchWarning):
+        made = stsbench.evaluate("openai:hash", base_url=server.url, resamples=0, no_cache=True,
+                                 protocols=[f"sts:{tmp_path / 'good.csv'}", f"sts:{tmp_path / 'bad.csv'}"])
+    [why] = made.failures.values()
+    assert "500: cannot encode NaN" in why and why.endswith("the text, of 13 characters: 'the bridge 49'") and made.rows
 
 
 # The key
@@ -201,7 +228,8 @@ def test_what_a_server_does_not_honour_is_refused(server, evaluate, options, lin
 
 
 @pytest.mark.parametrize(("option", "value"), [
-    ("base_url", "http://127.0.0.1/v1"), ("requests", 2), ("dimensions", 8), ("price", 1.0),
+    ("base_url", "http://127.0.0.1/v1"), ("requests", 2), ("dimensions", 8), ("price", 1.0), ("query_prompt", "q"),
+    ("document_prompt", "d"), ("extra_body", "{}"),
 ])
 def test_its_options_are_for_a_server_alone(evaluate, option, value):
     flag = f"--{option.replace('_', '-')}"

@@ -77,6 +77,6 @@ def test_eval_takes_what_its_options_are_and_no_other_default():
     assert set(parameters) - set(made) == {"json_target", "form"} and set(made) <= set(parameters)
     shown = {name: parameters[name].default for name in made if getattr(parameters[name], "show_default", None)}
     assert shown == {
-        "dtype": "float32", "attention": "auto", "prompts": "card", "cache_limit": 20.0, "protocols": "sts",
+        "dtype": "float32", "attention": "auto", "cache_limit": 20.0, "protocols": "sts",
         "text_version": "senteval", "calibration": "shared", "requests": 4,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -115,6 +116,21 @@ def test_the_command_line_counts_before_groups_and_defaults(here):
         assert words in train.line(Path("out"))
     assert "--device cuda" in evaluation.line(Path("out")) and "--dtype" not in evaluation.line(Path("out"))
     assert "--sample" not in train.line(Path("out"))
+
+
+def test_what_goes_to_a_server_is_in_a_plan_and_in_the_digest(here):
+    def job(**more):
+        [made] = jobs_of(write({"eval": {"e": {"model": "openai:x", "base_url": "http://127.0.0.1:1/v1", **more}}})).values()
+        return made
+
+    fields = {"input_type": {"query": "query", "document": "passage", "text": "query"}}
+    made = job(extra_body=fields, query_prompt="q: ", document_prompt="", dimensions=8)
+    words = dict(zip(made.words[1::2], made.words[2::2], strict=False))
+    assert json.loads(words["--extra-body"]) == fields and words["--query-prompt"] == "q: "
+    assert words["--document-prompt"] == "" and words["--dimensions"] == "8" and words["--base-url"].startswith("http")
+    assert made.digest == job(extra_body=fields, query_prompt="q: ", document_prompt="", dimensions=8).digest
+    assert len({made.digest, job().digest, job(extra_body=fields).digest, job(extra_body={"a": 1}).digest}) == 4
+    assert "extra_body" in said({"eval": {"e": {"model": "openai:x", "extra_body": "fields.json"}}})
 
 
 def test_values_of_set_are_read_back_as_they_were():

@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -125,6 +125,24 @@ def closed(handler: Handler, body: dict[str, Any]) -> None:
 def half(handler: Handler, body: dict[str, Any]) -> None:
     answer = json.dumps(handler.right(body)).encode()
     handler.give(answer, sent=len(answer) // 2)
+
+
+def when(chosen: Callable[[dict[str, Any]], bool], spoil: Spoil) -> Spoil:
+    """The right answer, but for requests whose body is chosen."""
+    return lambda handler, body: spoil(handler, body) if chosen(body) else handler.give(handler.right(body))
+
+
+def dripping(begin: bytes) -> Spoil:
+    """An answer that begins so and goes on byte by byte."""
+    def spoil(handler: Handler, body: dict[str, Any]) -> None:
+        with suppress(OSError):
+            handler.wfile.write(begin)
+            for _ in range(20):
+                handler.wfile.write(b"1")
+                handler.wfile.flush()
+                time.sleep(0.05)
+
+    return spoil
 
 
 def changed(change: Callable[[dict[str, Any]], Any]) -> Spoil:

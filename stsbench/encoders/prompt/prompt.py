@@ -6,6 +6,7 @@ PromptSettings describes any of the three and is always there; Prompt is a train
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -173,4 +174,6 @@ def described(options: Mapping[str, Any]) -> list[str]:
         parts.append(f"adapters of rank {prompt['bottlenecks']['rank']}")
     if options.get("prompts"):
         parts.append("prompts by task")
+    if options.get("extra_body"):
+        parts.append(f"request fields {json.dumps(options['extra_body'], ensure_ascii=False, sort_keys=True)}")
     return parts

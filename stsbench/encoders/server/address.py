@@ -1,11 +1,15 @@
-"""Where a server is, and the key that it asks for: the one from an option, the other from the environment alone."""
+"""Where a server is, by way of which proxy, and the key that it asks for, which no message repeats."""
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import os
+import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from stsbench.errors import EncoderError
 from stsbench.wording import printable
@@ -13,6 +17,8 @@ from stsbench.wording import printable
 KEY = "OPENAI_API_KEY"
 _DEFAULT = "https://api.openai.com/v1"
 _SHORTEST = 4  # characters of a key that is looked for in what a server says: "a" would be in every word
+_PART = 8  # characters of a longer key that tell too much of it
+_SCHEMES = ("http", "https", "socks5", "socks5h")  # of a proxy
 
 
 @dataclass(frozen=True)
@@ -25,11 +31,28 @@ class Address:
 
     @property
     def local(self) -> bool:
-        """Whether this machine is meant."""
+        """Whether this machine is meant, by whatever spelling: 127.1 is 127.0.0.1, and 0.0.0.0 answers here, too."""
+        host = self.host.rstrip(".").lower()
         try:
-            return ipaddress.ip_address(self.host).is_loopback
+            ip = ipaddress.ip_address(host)
         except ValueError:
-            return self.host == "localhost"
+            try:
+                ip = ipaddress.ip_address(socket.inet_aton(host))
+            except (OSError, ValueError):
+                return host == "localhost" or host.endswith(".localhost")
+        ip = getattr(ip, "ipv4_mapped", None) or ip
+        return ip.is_loopback or ip.is_unspecified
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """url: as the environment has it, with what may be a password; shown: without; variable: what names it; secrets: what no
+    message may repeat."""
+
+    url: str
+    shown: str
+    variable: str
+    secrets: tuple[str, ...]
 
 
 def address_of(asked: str | None, key: str) -> Address:
@@ -45,10 +68,12 @@ def address_of(asked: str | None, key: str) -> Address:
         host, _ = parts.hostname, parts.port  # a port that is none raises here
     except ValueError:
         raise EncoderError(f"{name} cannot be read as an address: write http://HOST:PORT/v1") from None
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment or _holds(text, key):
+    right = parts.scheme in ("http", "https") and bool(host) and printable(text) == text and text.split() == [text]
+    keyed = len(key) >= _SHORTEST and (key in text or quote(key, safe="") in text)
+    if "@" in (parts.netloc if right else text) or parts.query or parts.fragment or keyed:
         raise EncoderError(f"{name} holds a user name, a password, a query or a key, and records keep the address: leave it "
                            f"out; a key comes from the variable {KEY} alone")
-    if parts.scheme not in ("http", "https") or not host or printable(text) != text or text.split() != [text]:
+    if not right or host is None:
         raise EncoderError(f"{name} {printable(text)!r} is no address of a server: write http://HOST:PORT/v1")
     return Address(_without_slash(parts), host, parts.scheme == "https")
 
@@ -61,13 +86,75 @@ def key_of_environment() -> str:
     return key
 
 
-def without_key(text: str, key: str) -> str:
-    """`text` with *** where it repeats the key."""
-    return text.replace(key, "***") if _holds(text, key) else text
+def proxy_of(address: Address) -> Proxy | None:
+    """The proxy that the environment names for an address; None for this machine, and where NO_PROXY names the host.
+
+    EncoderError, one line, which does not repeat it: it is no address of a proxy.
+    """
+    proxies = {} if address.local else getproxies()
+    kind = next((kind for kind in ("https" if address.encrypted else "http", "all") if proxies.get(kind)), None)
+    if kind is None or _spared(address, proxies.get("no", "")):
+        return None
+    named = (name for name in (f"{kind}_proxy", f"{kind}_proxy".upper()) if os.environ.get(name))
+    variable = next(named, "the system's settings")
+    url = proxies[kind] if "://" in proxies[kind] else f"http://{proxies[kind]}"
+    try:
+        parts = urlsplit(url)
+        right = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0 and url.split() == [url]
+    except ValueError:
+        right = False
+    if not right:
+        raise EncoderError(f"the proxy of {variable} is no address of one: write http://HOST:PORT or socks5://HOST:PORT; "
+                           f"NO_PROXY={address.host} goes without it")
+    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    secret = parts.password or parts.username or ""  # a token may stand in the place of a user's name
+    return Proxy(url, printable(shown), variable, (secret, unquote(secret)))
 
 
-def _holds(text: str, key: str) -> bool:
-    return len(key) >= _SHORTEST and key in text
+def _spared(address: Address, hosts: str) -> bool:
+    """Whether NO_PROXY, `hosts`, names a host: by its name, the end of it, its address or a network that holds it."""
+    entries = [entry.strip() for entry in hosts.split(",")]
+    if "*" in entries or proxy_bypass(urlsplit(address.url).netloc):
+        return True
+    for entry in entries:
+        if entry.startswith("*.") and address.host.endswith(entry[1:]):
+            return True
+        try:
+            if ipaddress.ip_address(address.host) in ipaddress.ip_network(entry.strip("[]"), strict=False):
+                return True
+        except ValueError:
+            continue
+    return False
+
+
+def without_secrets(text: str, *secrets: str) -> str:
+    """`text` with *** where it repeats a secret or eight characters of it: as it is, quoted for a URL, in base64 or in hex,
+    and broken by blanks."""
+    positions = [position for position, letter in enumerate(text) if letter.isprintable() and letter != " "]
+    letters = "".join(text[position] for position in positions)
+    hidden: set[int] = set()
+    for form, size in (form for secret in secrets if len(secret) >= _SHORTEST for form in _forms(secret)):
+        parts = {form[start : start + size] for start in range(len(form) - size + 1)}
+        for start in range(len(letters) - size + 1):
+            if letters[start : start + size] in parts:
+                hidden.update(range(positions[start], positions[start + size - 1] + 1))
+    return "".join(letter if position not in hidden else "***" if position - 1 not in hidden else ""
+                   for position, letter in enumerate(text))
+
+
+def _forms(secret: str) -> Iterator[tuple[str, int]]:
+    """A secret as it may be written, each with the length of a part that tells too much."""
+    size, raw = min(len(secret), _PART), secret.encode()
+    for form in {secret, quote(secret, safe="")}:
+        yield form, min(len(form), size)
+    for every in ("%{:02x}", "%{:02X}", "{:02x}", "{:02X}", "\\u{:04x}", "\\u{:04X}"):
+        form = "".join(every.format(byte) for byte in raw)
+        yield form, size * len(form) // len(raw)
+    for before, shared in ((0, 0), (1, 2), (2, 3)):  # three ways to stand in what is encoded
+        form = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")[shared:-1]
+        if len(form) >= _SHORTEST:
+            yield form, min(len(form), _PART)
+            yield form.translate(str.maketrans("+/", "-_")), min(len(form), _PART)
 
 
 def _without_slash(parts: SplitResult) -> str:

@@ -24,11 +24,13 @@ class HalfAnswerError(BadAnswerError):
 
 @dataclass(frozen=True)
 class Answer:
-    """vectors: float32 (n, d), numbers that are not finite among them; tokens: as the server counts them, None: it does not.
-    """
+    """vectors: float32 (n, d), numbers that are not finite among them; tokens: as the server counts them, None: it does not;
+    model, build: by which names the server calls what computed, "" where it does not say."""
 
     vectors: NDArray[np.float32]
     tokens: int | None
+    model: str = ""
+    build: str = ""
 
 
 def most_bytes(count: int, width: int | None) -> int:
@@ -54,7 +56,8 @@ def read_answer(body: bytes, count: int) -> Answer:
     widths = sorted({len(row) for row in rows})
     if len(widths) != 1 or not 0 < widths[0] <= MOST_NUMBERS:
         raise BadAnswerError(f"vectors of {' and '.join(map(str, widths[:3]))} numbers in one answer")
-    return Answer(np.stack(rows), _tokens(answer.get("usage")))
+    named = [name if isinstance(name, str) else "" for name in map(answer.get, ("model", "system_fingerprint"))]
+    return Answer(np.stack(rows), _tokens(answer.get("usage")), *named)
 
 
 def stated(body: bytes) -> str:

@@ -8,28 +8,37 @@ import random
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from stsbench.encoders.server.address import KEY, Address, without_key
+from stsbench.encoders.server.address import KEY, Address, proxy_of, without_secrets
 from stsbench.encoders.server.answer import Answer, BadAnswerError, HalfAnswerError, most_bytes, read_answer, stated
+from stsbench.encoders.server.transport import Deadline, client_of
 from stsbench.errors import EncoderError
 from stsbench.wording import printable
 
 TRIES = 8  # over a minute: what a service allows is often counted by the minute
+QUICK = 3  # where the texts themselves may be why it fails
 SECONDS = 120.0  # that one try may take
 FIRST_WAIT, LONGEST_WAIT = 0.5, 300.0  # seconds between two tries, doubled each time; what a server may ask for
 _AGAIN = (408, 429, 500, 502, 503, 504)
+_WHATEVER = (401, 402, 404, 405, 407, 408, 429)  # statuses that are not for what the texts are
 _SHOWN, _READ = 300, 8192  # characters of a server's reason in a message; bytes of it that are read
 # How servers say that a text is too long, or that there are too many of them; llama.cpp with status 500.
 _TOO_LONG = re.compile(
     r"context (length|size)|too (long|large)|less than \d+ tokens|max\w* (\w+ )*(length|tokens)|batch size", re.IGNORECASE
 )
+_LACKING = re.compile(r"input_type|\btask\b|required|missing", re.IGNORECASE)
 
 
-class TooLongError(EncoderError):
-    """The server refuses the texts of a request for their length or their number."""
+class TextsError(EncoderError):
+    """The server fails at a request, and the texts in it may be why. again: another try may succeed."""
+
+    def __init__(self, line: str, again: bool) -> None:
+        super().__init__(line)
+        self.again = again
 
 
 @dataclass
@@ -49,13 +58,12 @@ class _StatusError(Exception):
 
 @dataclass(frozen=True)
 class _Fault:
-    """Why a try failed. again: another one may succeed; wait: seconds that the server asks for; too_long: for the texts'
-    length or number."""
+    """Why a try failed. again: another one may succeed; wait: seconds that the server asks for; texts: they may be why."""
 
     line: str
     again: bool = False
     wait: float | None = None
-    too_long: bool = False
+    texts: bool = False
     encoding: bool = False  # the server refuses base64
 
 
@@ -68,63 +76,80 @@ class Client:
             import openai
         except ImportError:
             raise EncoderError(f"{name} needs the package openai: pip install 'stsbench[api]'") from None
-        hooks = {"request": [] if key else [_without_authorization], "response": [_refuse]}
-        http = openai.DefaultHttpxClient(follow_redirects=False, event_hooks=hooks)
+        self.proxy, self._deadline = proxy_of(address), Deadline()
+        http = client_of(name, openai, address, self.proxy, self._deadline,
+                         request=[] if key else [_without_authorization], response=[_refuse])
         self._transport = importlib.import_module(type(http).__mro__[1].__module__.partition(".")[0])  # httpx or httpx2
         self._library = openai
         self._client = openai.OpenAI(api_key=key or "none", base_url=address.url, max_retries=0, http_client=http)
         self.name, self.address, self.counts = name, address, Counts()
         self._model, self._key = model, key
+        self.answering, self.builds = "", set[str]()  # what its answers call the model, and what computes it
+        self.most_texts, self.halved = 2**31, 0  # of a request: fewer once more were refused, or failed twice
         self._asked: dict[str, Any] = {} if dimensions is None else {"dimensions": dimensions}
         self._encoding = "base64"
         self._lock = threading.Lock()
         self._resume = 0.0  # when requests go on, by time.monotonic: a server that is asked too much tells it to one of them
         self._answered = False
 
-    def ask(self, texts: Sequence[str], width: int | None, stopped: threading.Event | None = None) -> Answer:
-        """The vectors of n texts. width: of them, where it is known. EncoderError, one line: the server does not answer, or
-        with something else; TooLongError: for the texts' length."""
+    def ask(
+        self, texts: Sequence[str], width: int | None, stopped: threading.Event | None = None, *,
+        fields: Mapping[str, Any] = MappingProxyType({}), tries: int = TRIES, again: bool = False,
+    ) -> Answer:
+        """The vectors of n texts. width: of them, where it is known; fields: further ones of the request; tries: where the
+        texts may be why it fails; again: some of them were asked for before.
+
+        EncoderError, one line: the server does not answer, or with something else; TextsError: the texts may be why.
+        """
         stopped, attempt = stopped or threading.Event(), 0
+        with self._lock:
+            self.counts.retries += again
         while True:
             self._pause(stopped)
-            made = self._tried(texts, width)
+            made = self._tried(texts, width, fields)
             if isinstance(made, Answer):
                 return made
             if made.encoding and self._encoding == "base64":
                 self._encoding = "float"
                 continue
             attempt += 1
-            if not made.again or attempt == TRIES:
-                tries = f" (in {TRIES} tries)" if made.again and TRIES > 1 else ""
-                kind = TooLongError if made.too_long else EncoderError
-                raise kind(f"{self.name}: {self.address.url} {made.line}{tries}") from None
+            if not made.again or attempt >= (tries if made.texts else TRIES):
+                times = f" (in {attempt} tries)" if made.again and attempt > 1 else ""
+                way = "" if self.proxy is None else f"by the proxy {self.proxy.shown} of {self.proxy.variable} "
+                line = f"{self.name}: {self.address.url} {way}{made.line}{times}"
+                raise (TextsError(line, made.again) if made.texts else EncoderError(line)) from None
             self._wait(attempt, made.wait, stopped)
 
-    def _tried(self, texts: Sequence[str], width: int | None) -> Answer | _Fault:
+    def _tried(self, texts: Sequence[str], width: int | None, fields: Mapping[str, Any]) -> Answer | _Fault:
         with self._lock:
             self.counts.requests += 1
         try:
-            answer = read_answer(self._body(texts, most_bytes(len(texts), width)), len(texts))
+            answer = read_answer(self._body(texts, most_bytes(len(texts), width), fields), len(texts))
         except Exception as error:  # whatever the client and the libraries below it raise; none of it with the key
             return self._fault(error)
+        model, build = self.shown(answer.model), self.shown(answer.build)
         with self._lock:
             self._answered = True
             self.counts.tokens += answer.tokens or 0
             self.counts.uncounted += answer.tokens is None
+            self.answering = self.answering or model
+            self.builds |= {build} - {""}
+        if model not in ("", self.answering):
+            return _Fault(f"says that {model} answers, and {self.answering} before: several models are behind one address, "
+                          "and vectors of two are not compared")
         return answer
 
-    def _body(self, texts: Sequence[str], most: int) -> bytes:
-        began, body = time.monotonic(), bytearray()
+    def _body(self, texts: Sequence[str], most: int, fields: Mapping[str, Any]) -> bytes:
+        body = bytearray()
+        self._deadline.until = time.monotonic() + SECONDS  # for all of it, the headers included
         timeout = self._library.Timeout(SECONDS, connect=min(SECONDS, 10.0))
         create = self._client.embeddings.with_streaming_response.create
         with create(model=self._model, input=list(texts), encoding_format=self._encoding, timeout=timeout,
-                    **self._asked) as response:
+                    extra_body=dict(fields) or None, **self._asked) as response:
             for part in response.iter_bytes():
                 body += part
                 if len(body) > most:
                     raise BadAnswerError(f"more than {most:,} bytes for {len(texts)} texts")
-                if time.monotonic() - began > SECONDS:
-                    raise TimeoutError
         return bytes(body)
 
     def _fault(self, error: BaseException) -> _Fault:
@@ -132,39 +157,47 @@ class Client:
         if isinstance(cause, _StatusError):
             return self._refused(cause)
         if isinstance(cause, BadAnswerError):
-            return _Fault(f"gave {self._shown(str(cause))}", again=isinstance(cause, HalfAnswerError))
+            return _Fault(f"gave {self.shown(str(cause))}", again=isinstance(cause, HalfAnswerError), texts=True)
         if isinstance(cause, self._library.APITimeoutError | self._transport.TimeoutException | TimeoutError):
             connecting = type(cause.__cause__ or cause).__name__ == "ConnectTimeout"
             return _Fault(f"did not answer within {SECONDS:g} s", again=self._answered or not connecting)
         if isinstance(cause, self._library.APIConnectionError | self._transport.RequestError | OSError):
             reason = cause.__cause__ if isinstance(cause, self._library.APIConnectionError) and cause.__cause__ else cause
-            if type(reason).__name__ == "ConnectError" and not self._answered:
-                return _Fault(f"cannot be reached ({self._shown(str(reason))}): does the server run, and is --base-url its "
-                              "address with its path, often /v1?")
-            return _Fault(f"closed the connection ({self._shown(f'{type(reason).__name__}: {reason}')})", again=True)
-        return _Fault(f"could not be asked ({self._shown(f'{type(cause).__name__}: {cause}')})")
+            kind = type(reason).__name__
+            if kind == "ProxyError" or (kind == "ConnectError" and not self._answered):
+                doubt = ("does the server run, and is --base-url its address with its path, often /v1?" if self.proxy is None
+                         else f"does the proxy run, and does it let you? NO_PROXY={self.address.host} goes without it")
+                return _Fault(f"cannot be reached ({self.shown(str(reason))}): {doubt}")
+            return _Fault(f"closed the connection ({self.shown(f'{kind}: {reason}')})", again=True,
+                          texts=kind != "ConnectError")
+        return _Fault(f"could not be asked ({self.shown(f'{type(cause).__name__}: {cause}')})")
 
     def _refused(self, error: _StatusError) -> _Fault:
-        status, reason = error.status, self._shown(stated(error.text.encode()))
+        status, reason = error.status, self.shown(stated(error.text.encode()))
         if 300 <= status < 400:
-            target = self._shown(str(error.headers.get("location", "")).partition("?")[0])
+            target = self.shown(re.sub(r"[?#].*|(?<=//)[^/]*@", "", str(error.headers.get("location", ""))))
             return _Fault(f"sends requests on to {target or 'nowhere'} (status {status}), and a key goes to no other: "
                           "give that address as --base-url")
         line = f"answered {status}: {reason or 'no reason'}"
         if status in (401, 403):
             line += f"; the key is the variable {KEY}, which is {'set' if self._key else 'not set'}"
+        if status in (400, 422) and _LACKING.search(error.text):
+            line += "; --extra-body puts further fields into a request, by role where that matters"
+        if status == 407 and self.proxy is not None:
+            line += f"; NO_PROXY={self.address.host} goes without it"
         too_long = status == 413 or (status in (400, 422, 500) and bool(_TOO_LONG.search(error.text)))
         again = status in _AGAIN and not too_long and "insufficient_quota" not in error.text
         wait = retry_after(error.headers.get("retry-after")) if again else None
         if wait is not None and wait > LONGEST_WAIT:
             return _Fault(f"{line}; it asks to wait {wait:,.0f} s: start again then, what is in the cache is kept")
         encoding = status in (400, 422) and re.search("encoding_format|base64", error.text) is not None
-        return _Fault(line, again, wait, too_long, encoding)
+        return _Fault(line, again, wait, status not in _WHATEVER and wait is None, encoding)
 
-    def _shown(self, text: str) -> str:
-        """What a server or a library says, in one line that a terminal may show."""
-        line = printable(" ".join(without_key(text, self._key).split()))
-        return line if len(line) <= _SHOWN else line[:_SHOWN] + "..."
+    def shown(self, text: str, most: int = _SHOWN) -> str:
+        """What a server or a library says, or a text, in one line that a terminal may show, without a part of the key."""
+        secrets = () if self.proxy is None else self.proxy.secrets
+        line = printable(without_secrets(" ".join(text.split())[:_READ], self._key, *secrets))
+        return line if len(line) <= most else line[:most] + "..."
 
     def _wait(self, attempt: int, asked: float | None, stopped: threading.Event) -> None:
         """Nobody asks before a server says that it may; this thread waits longer each time, by chance not as others."""
@@ -199,12 +232,13 @@ def _refuse(response: Any) -> None:
     """Raise what is no answer before the client reads all of it."""
     if response.status_code < 300:
         return
-    text, began = b"", time.monotonic()
+    text = b""
     for part in response.iter_bytes():
         text += part[:_READ]
-        if len(text) >= _READ or time.monotonic() - began > SECONDS:
+        if len(text) >= _READ:
+            text = re.sub(rb"\S{1,512}$", b"", text[:_READ])  # no half of a word, which may be the key
             break
-    raise _StatusError(response.status_code, response.headers, text[:_READ].decode("utf-8", "replace"))
+    raise _StatusError(response.status_code, response.headers, text.decode("utf-8", "replace"))
 
 
 def _without_authorization(request: Any) -> None:

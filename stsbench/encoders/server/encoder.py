@@ -7,7 +7,7 @@ import hashlib
 import json
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
 from stsbench.encoders.options import CHANGING, SERVING, spelled
 from stsbench.encoders.probe import IDENTITY, NONE
-from stsbench.encoders.prompt.by_task import prompts_of
-from stsbench.encoders.server.address import Address, address_of, key_of_environment
+from stsbench.encoders.prompt.by_task import Prompts, served_card
+from stsbench.encoders.roles import ROLES
+from stsbench.encoders.server.address import KEY, address_of, key_of_environment
 from stsbench.encoders.server.batches import at_once, batches
-from stsbench.encoders.server.client import Client, TooLongError
+from stsbench.encoders.server.client import QUICK, TRIES, Client, TextsError
+from stsbench.encoders.server.fields import by_role, fields_in_words, fields_of, read_fields
 from stsbench.encoders.server.identity import AGAIN, BY_SERVER_PROBE, FLOOR, TEXTS, Identity, identity_of
 from stsbench.errors import EncoderError
 from stsbench.wording import counted
@@ -42,13 +44,20 @@ class ServerEncoder(Encoder):
         address = address_of(options.base_url, key)
         if options.offline and not address.local:
             raise EncoderError(f"{self.name} is computed by {address.host}, on the network: leave --offline out")
-        self.options, self.address, self._prompt = options, address, options.prompt or ""
+        self.options, self.address, self.model = options, address, model
+        self._extra = read_fields(options.extra_body)
+        if len(key) > 7 and key in json.dumps(self._extra):  # a shorter one is a word that only stands for a key
+            raise EncoderError(f"--extra-body holds the key of {KEY}, and records keep the fields: leave it out")
+        self._fields: Mapping[str, Any] = fields_of(self._extra, None)
         self._client = Client(self.name, model, address, key, options.dimensions)
-        self._identity = self._probed(model)
+        self._identities: dict[str, Identity] = {}  # by the fields that go with the texts
+        self._identity = self._identified()
         width = self._identity.vectors.shape[1]
         self.dimension, self.engine = min(width, options.truncate_dim or width), f"the server at {address.url}"
         self.cacheable = self._identity.known
-        self.notes = tuple(_notes(self.name, model, address, key, options, self._identity))
+        prompts = self._chosen_prompts()
+        self.prompts, self._prompt = prompts.by_name, prompts.default
+        self.notes = tuple(self._noted(key))
         self.spec = self._spec()
 
     @classmethod
@@ -57,22 +66,46 @@ class ServerEncoder(Encoder):
         return cls(argument, options)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """The same model behind `prompt`; of roles a server knows nothing."""
-        if prompt is None or prompt == self._prompt:
+        """The same model as it reads texts of a role: behind the role's prompt or `prompt`, with the role's fields."""
+        if prompt is None and self.prompts:
+            prompt = self.prompts.get(role or "", "" if role in ROLES else None)
+        return self._reading(self._prompt if prompt is None else prompt, fields_of(self._extra, role))
+
+    def behind(self, prompt: str) -> Encoder:
+        """The same model behind one prompt for all texts; fields still go by role."""
+        other = copy.copy(self._reading(prompt, self._fields))
+        other.prompts = {}
+        return other
+
+    def _reading(self, prompt: str, fields: Mapping[str, Any]) -> ServerEncoder:
+        if (prompt, fields) == (self._prompt, self._fields):
             return self
         other = copy.copy(self)
-        other._prompt = prompt
-        other.spec = replace(self.spec, prefix=prompt or None)
+        other._prompt, other._fields = prompt, fields
+        other._identity = other._identified()
+        other.cacheable, other.spec = other._identity.known, other._spec()
+        other.notes = tuple(dict.fromkeys([*self.notes, *other._doubts()]))
         return other
 
     @property
+    def identity(self) -> EncoderSpec:
+        """The spec by which records know it: with its prompts, and its fields by role."""
+        named = super().identity
+        if not any(map(by_role, self._extra.values())):
+            return named
+        return replace(named, options={**named.options, "extra_body": self._extra})
+
+    @property
     def spent(self) -> Mapping[str, Any]:
-        """Requests, tokens, money, and how near the probe has been to its vectors; since it was loaded."""
+        """Requests, tokens, money, what the server says of itself, and how near the probe has been to its vectors; since it
+        was loaded."""
         counts, price = self._client.counts, self.options.price
-        identity = self._identity
-        probe = {"noise": identity.noise, "tolerance": identity.tolerance, "farthest": identity.farthest}
+        named = (("model", self._client.answering), ("system_fingerprint", ", ".join(sorted(self._client.builds))))
+        probe = {name: max(getattr(identity, name) for identity in self._identities.values())
+                 for name in ("noise", "tolerance", "farthest")}
         cost = {} if price is None else {"price": price, "cost": counts.tokens * price / 1e6}
-        return {"base_url": self.address.url, **asdict(counts), **cost, "probe": probe}
+        names = {key: name for key, name in named if name}
+        return {"base_url": self.address.url, **names, **asdict(counts), **cost, "probe": probe}
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d), rows of NaN among them where the server gives such.
@@ -84,7 +117,7 @@ class ServerEncoder(Encoder):
         parts = batches(written, self.options.batch_tokens)
 
         def ask(rows: list[int], stopped: threading.Event) -> NDArray[np.float32]:
-            return self._halved([written[row] for row in rows], lambda part: self._checked(part, stopped))
+            return self._halved([written[row] for row in rows], stopped, self._checked)
 
         for rows, part in at_once(parts, ask, self.options.requests):
             vectors[rows] = part
@@ -92,30 +125,71 @@ class ServerEncoder(Encoder):
                 progress(len(rows))
         return Encoded(self._finished(vectors), np.zeros(len(texts), dtype=np.bool_))
 
-    def _checked(self, texts: list[str], stopped: threading.Event) -> NDArray[np.float32]:
+    def _checked(self, texts: list[str], stopped: threading.Event, tries: int) -> NDArray[np.float32]:
         """The vectors of a batch, which one text of the probe goes with."""
         number = self._identity.next_text()
-        vectors = self._client.ask([*texts, TEXTS[number]], self._identity.vectors.shape[1], stopped).vectors
+        batch, vectors = [*texts, TEXTS[number]], None
+        try:
+            vectors = self._asked(batch, stopped, tries) if self._client.most_texts else None
+        except TextsError as error:
+            if len(texts) > 1 or error.again:
+                raise
+        if vectors is None:  # a request may hold one text alone
+            vectors = self._joined([self._asked([text], stopped, tries) for text in batch])
+            self._client.most_texts = 0
         if wrong := self._identity.check(number, vectors[-1]):
             raise EncoderError(f"{self.name}: {self.address.url} gives {wrong}: it is not the model that it was; the "
                                "vectors that came with it are dropped")
         return vectors[:-1]
 
-    def _halved(self, texts: list[str], ask: Callable[[list[str]], NDArray[np.float32]]) -> NDArray[np.float32]:
-        """ask(texts), in halves where the server refuses them: which text is too long, or that they are too many, shows
-        there."""
+    def _asked(self, texts: Sequence[str], stopped: threading.Event, tries: int) -> NDArray[np.float32]:
+        again = tries != QUICK  # only what has failed is asked for with other numbers of tries
+        width = next((identity.vectors.shape[1] for identity in self._identities.values()), None)
+        return self._client.ask(texts, width, stopped, fields=self._fields, tries=tries, again=again).vectors
+
+    def _halved(
+        self, texts: list[str], stopped: threading.Event,
+        ask: Callable[[list[str], threading.Event, int], NDArray[np.float32]], tries: int = QUICK,
+    ) -> NDArray[np.float32]:
+        """The vectors of texts, in halves where the server fails at them: which text it is, or that they are too many, shows
+        there. A harmless text tells whether it fails at any: then patience helps, or nothing does."""
+        failed = None
+        if len(texts) <= max(1, self._client.most_texts):
+            try:
+                return ask(texts, stopped, tries)
+            except TextsError as error:
+                failed = error
+            if not self._answers(stopped):
+                if failed.again:
+                    return ask(texts, stopped, TRIES)
+                raise failed
+            if len(texts) == 1:
+                which = counted(len(texts[0]), "character") if texts[0] else "no character, which some servers refuse"
+                raise EncoderError(f"{failed}; the text, of {which}: '{self._client.shown(texts[0], 77)}'")
+        half = len(texts) // 2
+        again = [tries if failed is None else 1 if size > 1 else TRIES - QUICK for size in (half, len(texts) - half)]
+        parts = [self._halved(part, stopped, ask, times)
+                 for part, times in zip((texts[:half], texts[half:]), again, strict=True)]
+        if failed is not None:  # the halves pass: there were too many texts, unless a moment later all would have passed
+            self._client.halved += 1 if failed.again else 2
+            if self._client.halved > 1:
+                self._client.most_texts = min(self._client.most_texts, len(texts) - half)
+        return self._joined(parts)
+
+    def _joined(self, parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        widths = sorted({part.shape[1] for part in parts})
+        if len(widths) > 1:
+            raise EncoderError(f"{self.name}: the server gives vectors of {widths[0]} numbers in one answer, and of "
+                               f"{widths[1]} in another")
+        return np.concatenate(parts)
+
+    def _answers(self, stopped: threading.Event) -> bool:
+        """Whether the server gives a vector of a text that none can refuse."""
         try:
-            return ask(texts)
-        except TooLongError as error:
-            if len(texts) > 1:
-                half = len(texts) // 2
-                return np.concatenate([self._halved(texts[:half], ask), self._halved(texts[half:], ask)])
-            shown = repr(texts[0] if len(texts[0]) <= 80 else texts[0][:77] + "...")
-            raise EncoderError(f"{error}; the text, of {counted(len(texts[0]), 'character')}: {shown}") from None
-        except EncoderError as error:
-            if "" in texts and "answered 4" in str(error):
-                raise EncoderError(f"{error}; one of the texts is empty, which some servers refuse") from None
-            raise
+            made = self._asked(TEXTS[:1], stopped, 1)
+        except EncoderError:
+            return False
+        return all(identity.vectors.shape[1] == made.shape[1] for identity in self._identities.values())
 
     def _finished(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         cut = np.ascontiguousarray(vectors[:, :self.dimension])
@@ -124,9 +198,22 @@ class ServerEncoder(Encoder):
         with np.errstate(invalid="ignore"):
             return np.asarray(cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), 1e-12), np.float32)
 
-    def _probed(self, model: str) -> Identity:
+    def _identified(self) -> Identity:
+        """Who the model is as it computes with these fields: asked once for each."""
+        key = json.dumps(self._fields, sort_keys=True)
+        if key not in self._identities:
+            made = self._probed()
+            first = next(iter(self._identities.values()), made)
+            if made.vectors.shape[1] != first.vectors.shape[1]:
+                raise EncoderError(f"{self.name}: vectors of {made.vectors.shape[1]} numbers with the fields {key}, and of "
+                                   f"{first.vectors.shape[1]} with those of other texts")
+            self._identities[key] = made
+        return self._identities[key]
+
+    def _probed(self) -> Identity:
         """Asked for its vectors of the texts of the probe, and once more in other batches."""
-        whole = self._client.ask(TEXTS, None).vectors
+        stopped = threading.Event()
+        whole = self._halved([*TEXTS], stopped, self._asked)
         width, asked = whole.shape[1], self.options.dimensions
         if asked is not None and width != asked:
             raise EncoderError(f"--dimensions {asked}: {self.name} gives vectors of {width} numbers; --truncate-dim cuts "
@@ -134,11 +221,13 @@ class ServerEncoder(Encoder):
         if self.options.truncate_dim is not None and self.options.truncate_dim >= width:
             raise EncoderError(f"--truncate-dim {self.options.truncate_dim} cuts nothing: the vectors of {self.name} have "
                                f"{width} numbers; leave it out")
-        again = [self._halved([*texts], lambda part: self._client.ask(part, width).vectors) for texts, _ in AGAIN]
-        return identity_of(self.name, json.dumps([model, asked]), whole, again)
+        again = [self._halved([*texts], stopped, self._asked) for texts, _ in AGAIN]
+        return identity_of(self.name, json.dumps([self.model, asked, *([self._fields] if self._fields else [])],
+                                                 sort_keys=True), whole, again)
 
     def _spec(self) -> EncoderSpec:
-        options: dict[str, Any] = {"dimensions": self.options.dimensions, "truncate_dim": self.options.truncate_dim}
+        options: dict[str, Any] = {"dimensions": self.options.dimensions, "truncate_dim": self.options.truncate_dim,
+                                   "extra_body": self._fields or None}
         known = self._identity.known
         return EncoderSpec(
             name=self.name, kind="openai", prefix=self._prompt or None, normalize=bool(self.options.normalize),
@@ -147,34 +236,63 @@ class ServerEncoder(Encoder):
                      IDENTITY: BY_SERVER_PROBE if known else NONE},
         )
 
+    def _card(self) -> Prompts | None:
+        """Of the model, by the name that it is asked for or that its answers give it."""
+        return served_card(self.model) or served_card(self._client.answering)
+
+    def _chosen_prompts(self) -> Prompts:
+        """Those that the options ask for. EncoderError: no card of the model's is known."""
+        options = self.options
+        if options.prompts == "card":
+            if (card := self._card()) is None:
+                raise EncoderError(f"--prompts card: no prompts of a card are known for {self.model}: give --prompt, "
+                                   "--query-prompt and --document-prompt, or leave it out")
+            return card
+        every = options.prompt or ""
+        by_name = {role: every if asked is None else asked
+                   for role, asked in zip(ROLES, (options.query_prompt, options.document_prompt), strict=True)}
+        return Prompts(by_name if set(by_name.values()) != {every} else {}, every)
+
+    def _noted(self, key: str) -> Iterator[str]:
+        """What a user should know before a run."""
+        name, address, answering = self.name, self.address, self._client.answering
+        yield f"{name}: what {address.host} cuts of a long text it does not say, so that no text counts as truncated"
+        if key and not address.encrypted and not address.local:
+            yield f"warning: the key goes to {address.host} unencrypted: use https"
+        if proxy := self._client.proxy:
+            yield f"{name}: requests go by the proxy {proxy.shown} of {proxy.variable}"
+        if answering and answering.removesuffix(":latest") != self.model.removesuffix(":latest"):
+            yield f"warning: {name}: its answers come from a model that {address.host} calls {answering}"
+        if any(map(by_role, self._extra.values())):
+            yield f"{name}: fields of its requests: {fields_in_words(self._extra)}"
+        asked = (self.options.prompt, self.options.query_prompt, self.options.document_prompt, self.options.prompts)
+        if asked == (None,) * 4 and self._card():
+            yield (f"warning: {name}: the card of {self.model} puts prompts before texts; none is put here, as nobody knows "
+                   "what the server puts: --prompts card or --prompt TEXT does, --prompts none says that none is to be")
+        yield from self._doubts()
+
+    def _doubts(self) -> Iterator[str]:
+        """What is doubtful of its identity."""
+        name, identity = self.name, self._identity
+        if not identity.known:
+            yield (f"warning: {name} has no identity: its vectors of the same texts differ by {identity.noise:.1e} of their "
+                   "length between requests. They are not cached, and no two runs count as the same encoder")
+        elif identity.tolerance > FLOOR:
+            yield (f"warning: {name}: its vectors vary by {identity.noise:.1e} of their length between requests, so that "
+                   f"a model nearer than {identity.tolerance:.1e} counts as this one, and is read from its cache")
+
 
 def _check(name: str, options: EncoderOptions) -> None:
-    """EncoderError for an option that a server does not honour."""
+    """EncoderError for an option that a server does not honour, and for those that exclude each other."""
     for option in _REFUSED:
         if getattr(options, option) != getattr(EncoderOptions, option):
             raise EncoderError(f"{spelled(option)} does not apply to {name}: its server decides it")
-    if options.prompts not in ("none", "card"):
+    if options.prompts not in (None, "none", "card"):
         raise EncoderError(f"--prompts {options.prompts} does not apply to {name}: a server gets texts as they are, behind "
-                           "--prompt TEXT")
+                           "--prompt TEXT, --query-prompt, --document-prompt or --prompts card")
+    if options.prompts is not None:
+        for option in ("prompt", "query_prompt", "document_prompt"):
+            if getattr(options, option) is not None:
+                raise EncoderError(f"{spelled(option)} and --prompts {options.prompts} exclude each other")
     if options.price is not None and not 0 <= options.price < float("inf"):
         raise EncoderError(f"--price {options.price:g}: it is money for a million tokens, 0 or more")
-
-
-def _notes(
-    name: str, model: str, address: Address, key: str, options: EncoderOptions, identity: Identity
-) -> list[str]:
-    notes = [f"{name}: what {address.host} cuts of a long text it does not say, so that no text counts as truncated"]
-    if key and not address.encrypted and not address.local:
-        notes.append(f"warning: the key goes to {address.host} unencrypted: use https")
-    if options.prompt is None and options.prompts == "card":
-        known = prompts_of(model, "card", {})
-        if any(known.by_name.values()) or known.default:
-            notes.append(f"warning: {name}: the card of {model} puts prompts before texts; none is put here, as nobody "
-                         "knows what the server puts: --prompt TEXT does, --prompts none says that there is to be none")
-    if not identity.known:
-        notes.append(f"warning: {name} has no identity: its vectors of the same texts differ by {identity.noise:.1e} "
-                     "of their length between requests. They are not cached, and no two runs count as the same encoder")
-    elif identity.tolerance > FLOOR:
-        notes.append(f"warning: {name}: its vectors vary by {identity.noise:.1e} of their length between requests, so that "
-                     f"a model nearer than {identity.tolerance:.1e} counts as this one, and is read from its cache")
-    return notes

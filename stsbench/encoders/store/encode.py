@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,11 @@ def encode(
     pooler: str | None = None, template: str | None = None, preset: str | None = None, layer: int | None = None,
     full_stop: bool | None = None, max_length: int | None = None,
     normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, prompts: str = "card", route: str | None = None, revision: str | None = None,
+    prompt_name: str | None = None, prompts: str | None = None, route: str | None = None, revision: str | None = None,
     trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
     attention: str = "auto", offline: bool = False, base_url: str | None = None, requests: int = 4,
-    dimensions: int | None = None, price: float | None = None,
+    dimensions: int | None = None, price: float | None = None, query_prompt: str | None = None,
+    document_prompt: str | None = None, extra_body: str | Mapping[str, Any] | None = None,
 ) -> VectorStore:
     """Encode any number of texts into a folder of vectors, as `stsbench encode` does, and open it.
 
@@ -66,6 +67,7 @@ def encode(
         prompt_name=prompt_name, prompts=prompts, route=route, revision=revision,
         trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
         offline=offline, base_url=base_url, requests=requests, dimensions=dimensions, price=price,
+        query_prompt=query_prompt, document_prompt=document_prompt, extra_body=extra_body,
     )
     source = Texts(str(texts), options.column) if isinstance(texts, str | Path) else GivenTexts(texts)
     names = chosen_devices(options.devices, options.processes, options.device)

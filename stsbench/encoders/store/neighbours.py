@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,10 +102,11 @@ def neighbours(
     no_cache: bool = False, pooler: str | None = None, template: str | None = None, preset: str | None = None,
     layer: int | None = None, full_stop: bool | None = None,
     max_length: int | None = None, normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, prompts: str = "card", route: str | None = None, revision: str | None = None,
+    prompt_name: str | None = None, prompts: str | None = None, route: str | None = None, revision: str | None = None,
     trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
     attention: str = "auto", offline: bool = False, base_url: str | None = None, requests: int = 4,
-    dimensions: int | None = None, price: float | None = None,
+    dimensions: int | None = None, price: float | None = None, query_prompt: str | None = None,
+    document_prompt: str | None = None, extra_body: str | Mapping[str, Any] | None = None,
 ) -> Neighbours:
     """The texts of a corpus that are nearest to each query, by cosine, as `stsbench neighbours` finds them.
 
@@ -132,6 +133,7 @@ def neighbours(
         truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name, prompts=prompts, route=route, revision=revision,
         trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
         offline=offline, base_url=base_url, requests=requests, dimensions=dimensions, price=price,
+        query_prompt=query_prompt, document_prompt=document_prompt, extra_body=extra_body,
     )
     texts = [queries] if isinstance(queries, str) else list(checked_texts(queries, "query"))
     asked = distinct(texts, options.query_file, options)

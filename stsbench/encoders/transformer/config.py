@@ -225,7 +225,7 @@ def _check(name: str, options: EncoderOptions) -> None:
         check_pooler(options.pooler, name)
     if options.dtype not in DTYPES:
         raise EncoderError(f"--dtype {options.dtype} is unknown (there are {', '.join(DTYPES)})")
-    if options.prompts not in PROMPTS:
+    if options.prompts not in (None, *PROMPTS):
         files = "; a file of prompts is for `stsbench eval` and stsbench.measure_prompts"
         raise EncoderError(f"--prompts {options.prompts} is unknown (there are {', '.join(PROMPTS)}{files})")
     if options.attention not in ATTENTIONS:
@@ -275,7 +275,7 @@ def _prompt(
     name: str, options: EncoderOptions, exported: Exported | None, declared: Declared
 ) -> tuple[PromptSettings, Mapping[str, str], tuple[str, ...]]:
     """What stands around a text, the prompts that a text's role and task may still choose, and notes."""
-    known = prompts_of(name, options.prompts, declared.prompts, declared.default_prompt)
+    known = prompts_of(name, options.prompts or "card", declared.prompts, declared.default_prompt)
     prompt, prompts = PromptSettings(text_prompt=known.default or None), known.by_name
     asked = options.prompt
     if options.prompt_name is not None:

@@ -44,10 +44,12 @@ def fit(
     settings: Mapping[str, Any] | None = None, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
     no_cache: bool = False, pooler: str | None = None, template: str | None = None, preset: str | None = None,
     layer: int | None = None, full_stop: bool | None = None, max_length: int | None = None, normalize: bool | None = None,
-    truncate_dim: int | None = None, prompt: str | None = None, prompt_name: str | None = None, prompts: str = "card",
+    truncate_dim: int | None = None, prompt: str | None = None, prompt_name: str | None = None, prompts: str | None = None,
     route: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
     dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False,
     base_url: str | None = None, requests: int = 4, dimensions: int | None = None, price: float | None = None,
+    query_prompt: str | None = None, document_prompt: str | None = None,
+    extra_body: str | Mapping[str, Any] | None = None,
 ) -> Encoder:
     """Fit a post-processing on texts and write a model that applies it to its vectors, as `stsbench fit` does.
 
@@ -74,6 +76,7 @@ def fit(
         prompts=prompts, route=route, revision=revision,
         trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
         offline=offline, base_url=base_url, requests=requests, dimensions=dimensions, price=price,
+        query_prompt=query_prompt, document_prompt=document_prompt, extra_body=extra_body,
     )
     words = [f"{key}={json.dumps(value, default=str)}" for key, value in (options.settings or {}).items()]
     source = data.folder if isinstance(data, VectorStore) else Path(data) if isinstance(data, str) else data

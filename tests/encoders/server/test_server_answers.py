@@ -10,7 +10,19 @@ from email.utils import formatdate
 
 import numpy as np
 import pytest
-from embedding_server import WIDTH, changed, closed, half, hashed, quick, server, serving, status  # noqa: F401 - fixtures
+from embedding_server import (  # noqa: F401 - fixtures
+    WIDTH,
+    changed,
+    closed,
+    dripping,
+    half,
+    hashed,
+    quick,
+    server,
+    serving,
+    status,
+    when,
+)
 
 from stsbench import load_encoder
 from stsbench.encoders.server import client
@@ -60,7 +72,7 @@ def test_what_passes_costs_no_vector(server, spoils):
     encoder = loaded(server, requests=1)
     server.spoils = [*spoils]
     np.testing.assert_array_equal(encoder.encode(WORDS), hashed(WORDS))
-    again = len(server.asked) - 6 - len(batches(WORDS))
+    again = len(server.asked) - 6 - len(batches(WORDS))  # that for a harmless text, and halves, among them
     assert not server.spoils and encoder.spent["retries"] == again and encoder.spent["requests"] == len(server.asked)
 
 
@@ -80,27 +92,28 @@ def test_retry_after_is_seconds_or_a_date(monkeypatch):
     assert [retry_after(header) for header in (None, "", "soon", "nan", "99/99/99")] == [None] * 5
 
 
+# asked: three times, for a harmless text, and patiently; or once, and for a harmless text; or once where no text can be why
 @pytest.mark.parametrize(("spoil", "line", "asked"), [
-    (status(400, "no such thing"), "answered 400: no such thing", 1),
+    (status(400, "no such thing"), "answered 400: no such thing", 2),
     (status(401, "who?"), "answered 401: who?; the key is the variable OPENAI_API_KEY, which is not set", 1),
     (status(404, "no model hash"), "answered 404: no model hash", 1),
     (status(429, "quota: insufficient_quota"), "answered 429: quota: insufficient_quota", 1),
     (status(429, retry_after="3600"), "it asks to wait 3,600 s", 1),
-    (status(503, "\x1b[31mred\r\n\u202eline " + "x" * 1000), "answered 503: ", 8),
+    (status(503, "\x1b[31mred\r\n\u202eline " + "x" * 1000), "answered 503: ", 12),
     (status(302, location="http://elsewhere.example/v1?key=1"), "requests on to http://elsewhere.example/v1 (status", 1),
-    (closed, "closed the connection", 8), (half, "closed the connection", 8),
-    (lambda handler, body: handler.give(b"<html>"), "not JSON, or half of one (in 8 tries)", 8),
-    (lambda handler, body: handler.give(b"[" * 100_000), "not JSON", 8),
-    (lambda handler, body: handler.give({"error": {"message": "asleep"}}), "without vectors: asleep", 1),
-    (lambda handler, body: handler.give([1, 2]), "without vectors: [1, 2]", 1),
-    (changed(lambda answer: [answer["data"].pop(), None][1]), "vectors for", 1),
-    (changed(lambda answer: answer["data"][0].update(index=1)), "not numbered from 0", 1),
-    (changed(lambda answer: [answer["data"][0].pop("index"), None][1]), "not numbered from 0", 1),
-    (changed(lambda answer: answer["data"][0].update(embedding=[0.5] * 7)), f"vectors of 7 and {WIDTH} numbers", 1),
-    (changed(lambda answer: answer["data"][0].update(embedding="!!")), "neither a list of numbers nor base64", 1),
-    (changed(lambda answer: answer["data"][0].update(embedding=["x"] * WIDTH)), "neither a list of numbers nor base64", 1),
-    (changed(lambda answer: answer["data"][0].update(embedding=[[0.5]] * WIDTH)), "neither a list of numbers nor base64", 1),
-    (changed(lambda answer: answer.update(more="x" * 3_000_000)), "bytes for", 1),
+    (closed, "closed the connection", 12), (half, "closed the connection", 12),
+    (lambda handler, body: handler.give(b"<html>"), "not JSON, or half of one (in 8 tries)", 12),
+    (lambda handler, body: handler.give(b"[" * 100_000), "not JSON", 12),
+    (lambda handler, body: handler.give({"error": {"message": "asleep"}}), "without vectors: asleep", 2),
+    (lambda handler, body: handler.give([1, 2]), "without vectors: [1, 2]", 2),
+    (changed(lambda answer: [answer["data"].pop(), None][1]), "vectors for", 2),
+    (changed(lambda answer: answer["data"][0].update(index=1)), "not numbered from 0", 2),
+    (changed(lambda answer: [answer["data"][0].pop("index"), None][1]), "not numbered from 0", 2),
+    (changed(lambda answer: answer["data"][0].update(embedding=[0.5] * 7)), f"vectors of 7 and {WIDTH} numbers", 2),
+    (changed(lambda answer: answer["data"][0].update(embedding="!!")), "neither a list of numbers nor base64", 2),
+    (changed(lambda answer: answer["data"][0].update(embedding=["x"] * WIDTH)), "neither a list of numbers nor base64", 2),
+    (changed(lambda answer: answer["data"][0].update(embedding=[[0.5]] * WIDTH)), "neither a list of numbers nor base64", 2),
+    (changed(lambda answer: answer.update(more="x" * 3_000_000)), "bytes for", 2),
 ])
 def test_what_does_not_pass_is_one_line(server, spoil, line, asked):
     encoder = loaded(server, requests=1)
@@ -127,18 +140,19 @@ def test_a_slow_server_is_asked_again_and_not_for_ever(server, monkeypatch):
     server.spoils = [lambda handler, body: time.sleep(0.6)]
     np.testing.assert_array_equal(encoder.encode(WORDS[:5]), hashed(WORDS[:5]))
 
-    def drip(handler, body):
-        handler.send_response(200)
-        handler.send_header("Content-Length", "1000000")
-        handler.end_headers()
-        for _ in range(20):
-            handler.wfile.write(b" ")
-            handler.wfile.flush()
-            time.sleep(0.05)
-
     monkeypatch.setattr(client, "TRIES", 2)
-    server.always = drip
-    with pytest.raises(EncoderError, match=r"did not answer within 0\.3 s \(in 2 tries\)"):
+    for begin in (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 ",
+                  b"HTTP/1.1 500 Oh\r\nContent-Length: 1000000\r\n\r\n"):  # within the body, the headers, the first line
+        server.always, began = dripping(begin), time.monotonic()
+        with pytest.raises(EncoderError, match=r"did not answer within 0\.3 s \(in 2 tries\)"):
+            encoder.encode(WORDS[:5])
+        assert time.monotonic() - began < 2
+
+
+def test_headers_without_an_end_are_refused(server):
+    encoder = loaded(server)
+    server.always = lambda handler, body: handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + b"X-More: 1\r\n" * 100_000)
+    with pytest.raises(EncoderError, match="closed the connection"):
         encoder.encode(WORDS[:5])
 
 
@@ -167,20 +181,21 @@ def test_a_text_that_is_too_long_is_named(server):
 
 
 def test_a_smaller_limit_of_texts_is_found(server):
-    def eight(handler, body):
-        if len(body["input"]) > 8:
-            return status(413, "batch size 32 > maximum allowed batch size 8")(handler, body)
-        handler.give(handler.right(body))
-
-    encoder = loaded(server)
-    server.always = eight
-    np.testing.assert_array_equal(encoder.encode(WORDS), hashed(WORDS))
+    """From the probe on, whatever the words; it is not looked for again with every batch."""
+    for most, refusal in ((8, (413, "batch size 32 > maximum allowed batch size 8")), (10, (400, "no more than ten")),
+                          (2, (500, "out of memory")), (1, (422, "input must be a string"))):
+        server.always = when(lambda body, most=most: len(body["input"]) > most, status(*refusal))
+        encoder = loaded(server, requests=1)
+        before = len(server.asked)
+        np.testing.assert_array_equal(encoder.encode(WORDS), hashed(WORDS))
+        refused = sum(len(body["input"]) > most for body in server.asked[before:])
+        assert refused <= (4 if refusal[0] != 500 else 50), refusal
 
 
 def test_an_empty_text_that_is_refused(server):
     encoder = loaded(server)
-    server.always = status(400, "'$.input' is invalid")
-    with pytest.raises(EncoderError, match="is invalid; one of the texts is empty, which some servers refuse"):
+    server.always = when(lambda body: "" in body["input"], status(400, "'$.input' is invalid"))
+    with pytest.raises(EncoderError, match="is invalid; the text, of no character, which some servers refuse: ''"):
         encoder.encode(["", "a"])
 
 
@@ -257,3 +272,66 @@ def test_a_text_of_the_probe_goes_with_each_request(server):
     later = server.asked[6:]
     assert len(later) == len(batches(WORDS)) and all(body["input"][-1] in PROBE[:-1] for body in later)
     assert len({body["input"][-1] for body in later}) == len(later)
+
+
+@pytest.mark.parametrize("failing", [
+    status(500, "failed to encode response: json: unsupported value: NaN"), status(400, "content policy"), closed, half,
+    status(403, "forbidden"), status(503, "worker died"), status(422, "bad input"),
+    changed(lambda answer: [answer["data"].pop(), None][1]),
+], ids=range(8))
+def test_the_text_that_a_server_fails_at_is_named(server, failing):
+    """Whatever it says, in a few tries, and no other one; a text as long as this is cut."""
+    encoder = loaded(server, requests=1)
+    bad = "the ship\x1b sinks " * 20
+    server.always = when(lambda body: bad in body["input"], failing)
+    before = len(server.asked)
+    with pytest.raises(EncoderError, match=r"; the text, of 320 characters: 'the ship.* sinks the .*\.\.\.'$") as caught:
+        encoder.encode([*WORDS[:40], bad, *WORDS[40:]])
+    assert len(server.asked) - before < 35 and str(caught.value).isprintable() and len(str(caught.value)) < 400
+    np.testing.assert_array_equal(encoder.encode(WORDS), hashed(WORDS))
+
+
+def test_a_server_that_is_down_for_a_while_costs_no_vector(server):
+    """Longer than a text is suspected for."""
+    encoder = loaded(server, requests=1)
+    server.spoils = [status(500)] * 9
+    np.testing.assert_array_equal(encoder.encode(WORDS), hashed(WORDS))
+    assert not server.spoils and encoder.spent["retries"] == 9
+
+
+def test_a_text_of_the_probe_that_is_refused_is_named(server):
+    server.always = when(lambda body: any("橋" in text for text in body["input"]), status(400, "not in this region"))
+    with pytest.raises(EncoderError, match="answered 400: not in this region; the text, of 12 characters: '橋の上"):
+        loaded(server)
+
+
+# What a server says of itself
+
+
+def naming(*names):
+    """Answers under these names in turn, the last one for all others."""
+    left = list(names)
+    return changed(lambda answer: answer.update(model=left.pop(0) if len(left) > 1 else left[0], system_fingerprint="fp_1"))
+
+
+def test_another_model_than_was_asked_for_is_said(server):
+    server.always = naming("all-minilm:22m\x1b[31m")
+    encoder = loaded(server)
+    [line] = [note for note in encoder.notes if "its answers come from" in note]
+    assert line.startswith("warning: openai:hash: ") and "all-minilm:22m" in line and line.isprintable()
+    assert encoder.spent["model"].startswith("all-minilm:22m") and encoder.spent["system_fingerprint"] == "fp_1"
+    for name in ("hash", "hash:latest", "", None, 7):
+        server.always = naming(name)
+        assert not any("its answers come from" in note for note in loaded(server).notes)
+    assert "model" not in loaded(server).spent
+
+
+def test_two_models_of_one_run_are_refused(server):
+    server.always = naming("one", "two")
+    with pytest.raises(EncoderError, match="says that two answers, and one before: several models are behind one address"):
+        loaded(server)
+    server.always = naming("one")
+    encoder = loaded(server)
+    server.always = naming("one", "", "two")
+    with pytest.raises(EncoderError, match="says that two answers, and one before"):
+        encoder.encode(WORDS)

@@ -1,0 +1,59 @@
+"""Further fields of a request (`--extra-body`), the same for all texts or by their role."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stsbench.encoders.roles import ROLES
+from stsbench.errors import EncoderError
+from stsbench.parsing import parse_json, read_json_object
+
+_OTHER = "text"  # texts without a role, as sts reads them
+_CHOICE = {*ROLES, _OTHER}
+_OWN = {"model": "it is NAME in openai:NAME", "input": "it is the texts", "encoding_format": "it is chosen here",
+        "dimensions": "--dimensions says it"}
+
+
+def read_fields(asked: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    """The fields that --extra-body asks for: a JSON object, a file that holds one, or a mapping; {} for None.
+
+    EncoderError, one line: it is none of these, a field that is set otherwise, or a value by role without one of the roles.
+    """
+    try:
+        fields = (dict(asked) if isinstance(asked, Mapping) else {} if asked is None else
+                  parse_json(asked) if asked.lstrip().startswith(("{", "[")) else
+                  read_json_object(Path(asked).expanduser(), EncoderError))
+        json.dumps(fields, allow_nan=False)
+    except (ValueError, TypeError) as error:
+        raise EncoderError(f"--extra-body is not valid JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise EncoderError('--extra-body must be a JSON object, as {"truncate": "END"}')
+    for name, value in fields.items():
+        if name in _OWN:
+            raise EncoderError(f"--extra-body: {name} is no further field: {_OWN[name]}")
+        if by_role(value) and value.keys() != _CHOICE:
+            lacking, more = sorted(_CHOICE - value.keys()), sorted(value.keys() - _CHOICE)
+            wrong = f"lacks {' and '.join(lacking)}" if lacking else f"holds {more[0]}, too"
+            raise EncoderError(f"--extra-body: {name} is given by role and {wrong}: write query, document and text (for "
+                               "texts without a role, as sts reads them), null where the field is not to be sent")
+    return fields
+
+
+def by_role(value: Any) -> bool:
+    """Whether a field's value is chosen by the text's role."""
+    return isinstance(value, Mapping) and bool(_CHOICE & value.keys())
+
+
+def fields_of(fields: Mapping[str, Any], role: str | None) -> dict[str, Any]:
+    """The fields of a request with texts of a role, "query", "document" or None; without those that this role has null for.
+    """
+    chosen = {name: value[role if role in ROLES else _OTHER] if by_role(value) else value for name, value in fields.items()}
+    return {name: value for name, value in chosen.items() if value is not None or not by_role(fields[name])}
+
+
+def fields_in_words(fields: Mapping[str, Any]) -> str:
+    """What is sent with which texts, for people."""
+    return ", ".join(f"{role} {json.dumps(fields_of(fields, role), ensure_ascii=False)}" for role in (*ROLES, _OTHER))

@@ -1,0 +1,155 @@
+"""Where requests go, by way of which proxy, and that no message repeats a key."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from embedding_server import hashed, quick, server, serving, status  # noqa: F401 - fixtures
+
+from stsbench import load_encoder
+from stsbench.encoders.server.address import Address, proxy_of, without_secrets
+from stsbench.errors import EncoderError
+
+pytest.importorskip("openai")
+
+SECRET = "sk-Zeb7ra-0123456789+bcd/fXYZ"
+WORD = "sk-Zeb7ra-0123456789"  # may stand in an address
+VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch):
+    for name in (*VARIABLES, *map(str.upper, VARIABLES), "REQUEST_METHOD"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def address(host):
+    return Address(f"http://{host}/v1", host.strip("[]"), False)
+
+
+@pytest.mark.parametrize(("host", "local"), [
+    ("127.0.0.1", True), ("127.8.9.1", True), ("127.1", True), ("localhost", True), ("LOCALHOST.", True), ("0.0.0.0", True),
+    ("a.localhost", True), ("[::1]", True), ("[::ffff:127.0.0.1]", True), ("128.0.0.1", False), ("10.0.0.1", False),
+    ("localhost.example", False), ("[fe80::1]", False), ("127.0.0.1.example", False),
+])
+def test_this_machine_by_any_name(host, local):
+    assert address(host).local is local
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9", "no proxy at all://", "ftp://x"])
+def test_no_proxy_for_this_machine(server, monkeypatch, proxy):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, proxy)
+    np.testing.assert_array_equal(load_encoder("openai:hash", base_url=server.url).encode(["a"]), hashed(["a"]))
+    assert load_encoder("openai:hash", base_url=server.url.replace("127.0.0.1", "localhost")).dimension == 24
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+def test_a_proxy_is_used_and_named(server, monkeypatch, variable):
+    """`server` is the proxy: what is asked of it is for api.example."""
+    place = server.url.removeprefix("http://").removesuffix("/v1")
+    monkeypatch.setenv(variable, f"http://somebody:pass%2Fword-of-his@{place}")
+    encoder = load_encoder("openai:hash", base_url="http://api.example/v1")
+    np.testing.assert_array_equal(encoder.encode(["a"]), hashed(["a"]))
+    [note] = [note for note in encoder.notes if "proxy" in note]
+    assert note == f"openai:hash: requests go by the proxy http://{place} of {variable}"
+    server.always = status(400, "who is pass/word-of-his or pass%2Fword-of-his, somebody?")
+    line = rf"by the proxy http://{place} of {variable} answered 400: who is \*\*\* or \*\*\*,"
+    with pytest.raises(EncoderError, match=line):
+        encoder.encode(["a"])
+    server.always = status(407, "who?")
+    with pytest.raises(EncoderError, match=r"answered 407: who\?; NO_PROXY=api.example goes without it"):
+        encoder.encode(["a"])
+
+
+@pytest.mark.parametrize(("hosts", "spared"), [
+    ("api.example", True), (".example", True), ("example", True), ("*", True), ("a,*", True), ("*.example", True),
+    ("*.other.example", False), ("api.example:80", False),
+    ("other.example", False), ("pi.example", False), ("", False),
+])
+def test_no_proxy_where_the_environment_says_none(monkeypatch, hosts, spared):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", hosts)
+    assert (proxy_of(address("api.example")) is None) is spared
+    monkeypatch.setenv("NO_PROXY", "10.0.0.0/8, fd00::/8,x")
+    assert proxy_of(address("10.1.2.3")) is None and proxy_of(address("[fd00::7]")) is None
+    assert proxy_of(address("11.1.2.3")).shown == "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(("proxy", "line"), [
+    (f"socks5://me:{WORD}@127.0.0.1:9", r"the proxy socks5://127.0.0.1:9 of HTTP_PROXY needs the package socksio: "),
+    (f"socks://{WORD}@127.0.0.1:9", "the proxy of HTTP_PROXY is no address of one: write http://HOST:PORT"),
+    (f"http://me:{WORD}@127.0.0.1:{WORD}", "the proxy of HTTP_PROXY is no address of one"),
+    (f"http://{WORD} x", "the proxy of HTTP_PROXY is no address of one"),
+    (f"me:{WORD}@127.0.0.1:9", "the proxy http://127.0.0.1:9 of HTTP_PROXY cannot be reached .*: does the proxy run"),
+])
+def test_a_proxy_that_cannot_be_used_is_one_line(monkeypatch, proxy, line):
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    with pytest.raises(EncoderError, match=line) as caught:
+        load_encoder("openai:hash", base_url="http://api.example/v1")
+    text = str(caught.value)
+    assert WORD[:8] not in text and "NO_PROXY=api.example" in text and text.isprintable()
+
+
+def spellings():
+    raw = SECRET.encode()
+    yield SECRET
+    yield " ".join(SECRET)
+    yield SECRET[:10] + "\n\t" + SECRET[10:]
+    yield "\u200b".join(SECRET)
+    yield SECRET[:20]  # cut
+    yield SECRET[9:]
+    yield quote(SECRET, safe="")
+    yield "".join(f"%{byte:02X}" for byte in raw)
+    yield "".join(f"\\u{byte:04x}" for byte in raw)
+    yield raw.hex()
+    for before in ("", "u", "us", "Bearer ", "user:"):
+        yield base64.b64encode(before.encode() + raw).decode()
+        yield base64.urlsafe_b64encode(before.encode() + raw + b"more").decode()
+
+
+@pytest.mark.parametrize("spelling", [*spellings()])
+def test_a_secret_is_hidden_however_it_is_written(spelling):
+    hidden = without_secrets(f"your key ({spelling}) is wrong", SECRET)
+    assert "***" in hidden and hidden.startswith("your key (") and hidden.endswith(") is wrong")
+    left = hidden.removeprefix("your key (").removesuffix(") is wrong").replace("***", "")
+    assert len("".join(left.split())) < 20, left  # what stands around it in base64
+    assert without_secrets("nothing of it", SECRET) == "nothing of it"
+
+
+def test_short_words_are_keys_as_a_whole():
+    assert without_secrets("a model of ollama's: olla", "ollama") == "a model of ***'s: olla"
+    assert without_secrets("abc", "abc") == without_secrets("abc", "") == "abc"
+
+
+@pytest.mark.parametrize("blanks", [0, 290, 8150, 8170, 8180, 8190])
+@pytest.mark.parametrize("form", [str, json.dumps, lambda text: json.dumps({"error": text})])
+def test_a_key_at_the_end_of_what_is_read_is_hidden(server, monkeypatch, blanks, form):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    body = form(" " * blanks + f"key {SECRET}" + " x" * 9000).encode()
+    for code in (400, 401, 500, 200):
+        server.always = lambda handler, asked, code=code: handler.give(body, code)
+        with pytest.raises(EncoderError) as caught:
+            load_encoder("openai:hash", base_url=server.url)
+        assert SECRET[:6] not in str(caught.value) and len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("url", [f"user:{WORD}@127.0.0.1:80/v1", f"//me:{WORD}@host/v1", f"ftp://me:{WORD}@host",
+                                 f"http://host/{quote(SECRET, safe='')}/v1"])
+def test_what_may_be_a_password_is_not_repeated(monkeypatch, url):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    with pytest.raises(EncoderError, match="--base-url holds a user name, a password, a query or a key") as caught:
+        load_encoder("openai:hash", base_url=url)
+    assert WORD[:8] not in str(caught.value)
+
+
+def test_a_redirects_password_is_not_repeated(server):
+    server.always = status(302, location="http://me:word@elsewhere.example/v1?key=1#2")
+    with pytest.raises(EncoderError, match=r"requests on to http://elsewhere.example/v1 \(status"):
+        load_encoder("openai:hash", base_url=server.url)

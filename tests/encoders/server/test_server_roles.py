@@ -1,0 +1,243 @@
+"""Prompts and further fields of a request, by the role of the texts."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from embedding_server import hashed, quick, server, serving, status, when  # noqa: F401 - fixtures
+
+import stsbench
+from stsbench import load_encoder
+from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.encode import encode_cached
+from stsbench.encoders.cache.key import cache_key
+from stsbench.encoders.prompt.by_task import served_card
+from stsbench.encoders.server.identity import BESIDE, TEXTS
+from stsbench.errors import EncoderError
+
+pytest.importorskip("openai")
+pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")  # of a changed checkout
+
+NIM = {"input_type": {"query": "query", "document": "passage", "text": "query"}, "truncate": "END"}
+QUERIES, CORPUS = ["who sings", "what sinks"], ["the kettle sings", "the ship sinks", "a cat sleeps"]
+
+
+def loaded(server, name="hash", **options):
+    return load_encoder(f"openai:{name}", base_url=server.url, **options)
+
+
+def sent(server):
+    """What was asked for, without the probe: text -> the fields that went with it."""
+    return {text: {name: value for name, value in body.items() if name not in ("model", "input", "encoding_format")}
+            for body in server.asked for text in body["input"] if text not in {*TEXTS, *BESIDE}}
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    (folder / "qrels").mkdir(parents=True)
+    rows = [json.dumps({"_id": f"q{i}", "text": text}) for i, text in enumerate(QUERIES)]
+    (folder / "queries.jsonl").write_text("\n".join(rows) + "\n", "utf-8")
+    rows = [json.dumps({"_id": f"d{i}", "title": "", "text": text}) for i, text in enumerate(CORPUS)]
+    (folder / "corpus.jsonl").write_text("\n".join(rows) + "\n", "utf-8")
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td0\t1\nq1\td1\t1\n", "utf-8")
+    return folder
+
+
+def retrieved(server, data, name="hash", **options):
+    made = stsbench.evaluate(f"openai:{name}", protocol=f"retrieval:{data}", base_url=server.url, resamples=0, **options)
+    assert not made.failures
+    return made.records[0]
+
+
+# The names of models
+
+
+def names(text):
+    return text.split()
+
+
+@pytest.mark.parametrize("name", names("""
+    nomic-embed-text nomic-embed-text:v1.5 nomic-embed-text:latest nomic-embed-text:137m-v1.5-fp16
+    nomic-ai/nomic-embed-text-v1.5 text-embedding-nomic-embed-text-v1.5 text-embedding-nomic-embed-text-v1.5@q8_0
+    nomic-embed-text-v1.5.Q8_0.gguf hf.co/nomic-ai/nomic-embed-text-v1.5-GGUF:Q4_K_M
+    /models/nomic-embed-text-v1.5.f16.gguf nomic-embed-text-v2-moe ai/nomic-embed-text-v1.5
+    """))
+def test_nomic_by_any_name(name):
+    assert served_card(name).by_name["query"] == "search_query: "
+
+
+@pytest.mark.parametrize("name", names("""
+    embeddinggemma embeddinggemma:300m embeddinggemma:300m-qat-q8_0 text-embedding-embeddinggemma-300m-qat
+    ggml-org/embeddinggemma-300M-GGUF mlx-community/embeddinggemma-300m-bf16 google/embeddinggemma-300m
+    ai/embeddinggemma:300M-Q8_0 qwen3-embedding qwen3-embedding:0.6b qwen3-embedding:8b-q4_K_M
+    text-embedding-qwen3-embedding-0.6b Qwen3-Embedding-8B-FP8 hf.co/Qwen/Qwen3-Embedding-0.6B-GGUF:Q8_0
+    lmstudio-community/Qwen3-Embedding-0.6B-GGUF Qwen_Qwen3-Embedding-4B-GGUF /models/Qwen3-Embedding-0.6B
+    /models/Qwen3-Embedding-0.6B/ C:\\models\\Qwen3-Embedding-4B Qwen/Qwen3-Embedding-0.6B@main
+    /cache/hub/models--Qwen--Qwen3-Embedding-0.6B/snapshots/0123abc mlx-community/Qwen3-Embedding-0.6B-4bit-DWQ
+    @cf/qwen/qwen3-embedding-0.6b accounts/fireworks/models/qwen3-embedding-8b intfloat/e5-small
+    jeffh/intfloat-e5-base-v2:f32 text-embedding-intfloat-multilingual-e5-large-instruct multilingual-e5-large
+    e5-mistral-7b-instruct:latest bge-large qllama/bge-large-en-v1.5 bge-large:335m-en-v1.5-fp16
+    @cf/baai/bge-small-en-v1.5 mxbai-embed-large mxbai-embed-large:335m mixedbread-ai/mxbai-embed-large-v1
+    text-embedding-mxbai-embed-large-v1 snowflake-arctic-embed2:568m snowflake-arctic-embed
+    snowflake-arctic-embed:137m-m-long-fp16 Snowflake/snowflake-arctic-embed-l-v2.0 ai/snowflake-arctic-embed-l-v2-vllm
+    """))
+def test_a_card_with_prompts_by_any_name(server, name):
+    assert served_card(name).by_name["query"]
+    assert any("puts prompts before texts; none is put here" in note for note in loaded(server, name).notes)
+
+
+@pytest.mark.parametrize("name", names("""
+    bge-m3 all-minilm:22m text-embedding-3-small text-embedding-ada-002 text-embedding-v4 granite-embedding:30m
+    bge-large-zh hash my-e5-base-v2-tuned e5-large-instruct nomic-embed-vision-v1.5 qwen3-reranker:0.6b qwen3:0.6b
+    bge-reranker-v2-m3 mxbai-embed-2d
+    """))
+def test_other_models_are_none_of_them(server, name):
+    assert served_card(name) is None and not any("prompt" in note for note in loaded(server, name).notes)
+    with pytest.raises(EncoderError, match=f"--prompts card: no prompts of a card are known for {name}: give --prompt"):
+        loaded(server, name, prompts="card")
+
+
+def test_a_model_is_known_by_the_name_of_its_answers(server):
+    server.always = lambda handler, body: handler.give({**handler.right(body), "model": "intfloat/e5-small"})
+    assert any("puts prompts before texts" in note for note in loaded(server, "default").notes)
+    assert loaded(server, "default", prompts="card").prompts == {"query": "query: ", "document": "passage: "}
+
+
+# Prompts
+
+
+def behind(query, document):
+    return {*(query + text for text in QUERIES), *(document + text for text in CORPUS)}
+
+
+def test_the_cards_prompts_go_by_role_and_task(server, data):
+    record = retrieved(server, data, "nomic-embed-text:v1.5", prompts="card")
+    assert {*sent(server)} == behind("search_query: ", "search_document: ")
+    assert record.provenance["prompts"] == {"document": "search_document: ", "query": "search_query: "}
+    server.asked.clear()
+    stsbench.evaluate("openai:nomic-embed-text:v1.5", tasks="STS-B", sample=True, resamples=0, base_url=server.url,
+                      prompts="card")
+    assert all(text.startswith("classification: ") for text in sent(server))
+
+
+def test_the_cards_prompts_are_those_of_the_same_model_here(server):
+    encoder = loaded(server, "qwen3-embedding:0.6b", prompts="card")
+    np.testing.assert_array_equal(encoder.encode_query(["a"]), hashed([encoder.prompts["query"] + "a"]))
+    np.testing.assert_array_equal(encoder.encode_document(["a"]), hashed(["a"]))
+    np.testing.assert_array_equal(encoder.encode(["a"]), hashed(["a"]))
+    np.testing.assert_array_equal(loaded(server, "e5-small", prompts="card").encode(["a"]), hashed(["query: a"]))
+
+
+def test_prompts_by_role(server, data):
+    record = retrieved(server, data, prompt="all: ", query_prompt="q: ")
+    assert {*sent(server)} == behind("q: ", "all: ")
+    assert record.provenance["prompts"] == {"document": "all: ", "query": "q: "}
+    encoder = loaded(server, document_prompt="d: ")
+    assert encoder.prompts == {"query": "", "document": "d: "}
+    np.testing.assert_array_equal(encoder.encode(["a"]), hashed(["a"]))
+    np.testing.assert_array_equal(encoder.behind("x ").for_role("document").encode(["a"]), hashed(["x a"]))
+
+
+@pytest.mark.parametrize("options", [
+    {"prompts": "card", "prompt": "a"}, {"prompts": "none", "query_prompt": "a"},
+    {"prompts": "card", "document_prompt": "a"},
+])
+def test_prompts_that_exclude_each_other(server, options):
+    with pytest.raises(EncoderError, match="exclude each other"):
+        loaded(server, "e5-small", **options)
+
+
+# Fields
+
+
+def test_fields_go_by_role(server, data):
+    """To a server that answers no request without one, from the probe on."""
+    server.model = lambda texts: hashed(texts)
+    server.always = when(lambda body: body.get("input_type") not in ("query", "passage"),
+                         status(400, "'input_type' parameter is required for asymmetric models"))
+    with pytest.raises(EncoderError, match="is required for asymmetric models; --extra-body puts further fields"):
+        loaded(server)
+    server.asked.clear()
+    record = retrieved(server, data, extra_body=NIM)
+    assert sent(server) == {text: {"input_type": kind, "truncate": "END"}
+                            for texts, kind in ((QUERIES, "query"), (CORPUS, "passage")) for text in texts}
+    assert record.encoder.spec["options"]["extra_body"] == NIM
+    encoder = loaded(server, extra_body=json.dumps(NIM))
+    assert "document {\"input_type\": \"passage\", \"truncate\": \"END\"}" in " ".join(encoder.notes)
+    for reader, kind in ((encoder.encode, "query"), (encoder.encode_query, "query"), (encoder.encode_document, "passage")):
+        server.asked.clear()
+        reader(["a"])
+        assert server.asked[-1]["input_type"] == kind and server.asked[-1]["truncate"] == "END"
+
+
+def test_a_model_that_reads_roles_otherwise_is_checked_in_each(server):
+    """The text of the probe that goes with documents is compared with what it was as a document."""
+    salts = {"query": "q", "passage": "p"}
+    server.always = lambda handler, body: handler.give(
+        handler.right(body, hashed(body["input"], salts.get(body.get("input_type"), ""))))
+    encoder = loaded(server, extra_body={"input_type": {"query": "query", "document": "passage", "text": None}})
+    np.testing.assert_array_equal(encoder.encode_document(CORPUS), hashed(CORPUS, "p"))
+    np.testing.assert_array_equal(encoder.encode_query(CORPUS), hashed(CORPUS, "q"))
+    np.testing.assert_array_equal(encoder.encode(CORPUS), hashed(CORPUS))
+    assert "input_type" not in server.asked[-1]
+    document = encoder.for_role("document")
+    salts["passage"] = "other"
+    with pytest.raises(EncoderError, match="another vector for a text of the probe"):
+        document.encode(CORPUS)
+
+
+FIELDS = [None, {"a": 1}, {"a": 2}, {"b": 1}, {"a": {"query": 1, "document": 2, "text": 1}},
+          {"a": {"query": 2, "document": 2, "text": 1}}, {"a": {"query": 2, "document": 2, "text": None}}]
+
+
+def test_no_two_bodies_or_prompts_share_a_fingerprint_or_vectors(server, tmp_path):
+    asked = [*({"extra_body": fields} for fields in FIELDS), {"query_prompt": "q"}, {"document_prompt": "q"},
+             {"prompt": "q"}, {"prompt": "q", "document_prompt": ""}]
+    encoders = [loaded(server, **options) for options in asked]
+    known = [encoder.identity.fingerprint() for encoder in encoders]
+    assert len({*known}) == len(known) and known == [loaded(server, **options).identity.fingerprint() for options in asked]
+    cache = EmbeddingCache(tmp_path / "cache")
+    for encoder in encoders:
+        for role in (None, "query", "document"):
+            reader = encoder.for_role(role)
+            before = len(server.asked)
+            encode_cached(reader, ["a"], cache)
+            body = server.asked[-1] if len(server.asked) > before else None
+            cached = cache.get(cache_key(reader), ["a"]).mask.all()
+            assert cached and (body is None or body["input"][0] == (reader.spec.prefix or "") + "a")
+    keys = {cache_key(encoder.for_role(role)) for encoder in encoders[:7] for role in (None, "query", "document")}
+    assert len(keys) == 4  # without a field, a of 1 and of 2, b of 1
+    assert loaded(server).spec.fingerprint() == loaded(server, extra_body={}).spec.fingerprint()
+
+
+@pytest.mark.parametrize(("body", "line"), [
+    ({"model": "x"}, "model is no further field: it is NAME in openai:NAME"), ({"input": []}, "input is no further field"),
+    ({"encoding_format": "float"}, "encoding_format is no further field"),
+    ({"dimensions": 8}, "dimensions is no further field: --dimensions says it"),
+    ("[1]", "must be a JSON object"), ("{1}", "is not valid JSON"), ({"a": float("nan")}, "is not valid JSON"),
+    ({"a": {1, 2}}, "is not valid JSON"), ("no-such-file.json", "no-such-file.json"),
+    ({"a": {"query": 1, "document": 2}}, "a is given by role and lacks text: write query, document and text"),
+    ({"a": {"query": 1}}, "lacks document and text"),
+    ({"a": {"query": 1, "document": 2, "text": 3, "STS": 4}}, "a is given by role and holds STS, too"),
+])
+def test_fields_that_are_none(server, body, line):
+    with pytest.raises(EncoderError, match=line) as caught:
+        loaded(server, extra_body=body)
+    assert not server.asked and "\n" not in str(caught.value)
+
+
+def test_fields_of_a_file_and_values_that_are_objects(server, tmp_path):
+    fields = {"filter": {"language": "de"}, "list": [1], "none": None}
+    (tmp_path / "fields.json").write_text(json.dumps(fields), "utf-8")
+    loaded(server, extra_body=str(tmp_path / "fields.json"))
+    assert all(body.items() >= fields.items() for body in server.asked)
+
+
+def test_a_key_among_the_fields_is_refused(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
+    with pytest.raises(EncoderError, match="--extra-body holds the key of OPENAI_API_KEY") as caught:
+        loaded(server, extra_body={"token": "sk-0123456789"})
+    assert "0123" not in str(caught.value) and not server.asked
