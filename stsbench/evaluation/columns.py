@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.data.sets.parquet_pages import BOUNDED, IN_DICTIONARY, check_footer, pages
 from stsbench.evaluation.protocol import Observations
 from stsbench.parsing import parse_json
 
@@ -23,7 +25,8 @@ ARRAY, NAMES = "observed.", "names."  # begin a column of arrays, and one of nam
 STEP = 2.0**-26  # what observations are rounded to; float32 has steps of 2^-24 between cosines above a half
 LAYOUT = "layout"  # the column of a JSON text: array -> [numpy's type, shape]
 _TYPES = {np.dtype(kind).newbyteorder("<").str for kind in ("bool", *np.typecodes["AllInteger"], *"efd")}
-MOST_UNPACKED = 512_000_000  # bytes that a file may fill; a run over every protocol fills ten million
+MOST_UNPACKED = 64_000_000  # bytes that a file may fill; a run over every protocol fills ten million
+_OBJECT, _JSON = 100, 10  # bytes of Python for a value that is no number of an array, and for a character of JSON
 
 
 def digest_of(observations: Observations) -> str:
@@ -32,7 +35,7 @@ def digest_of(observations: Observations) -> str:
     for key, array in sorted(observations.arrays.items()):
         fixed = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
         digest.update(f"{key} {fixed.dtype.str} {array.shape}\n".encode())
-        digest.update(fixed.tobytes())
+        digest.update(fixed.reshape(-1).view(np.uint8))
     for key, listed in sorted(observations.names.items()):
         digest.update(json.dumps([key, listed]).encode())
     return digest.hexdigest()
@@ -87,12 +90,15 @@ def packed(columns: Mapping[str, Any], form: bytes) -> bytes:
 def opened(path: Any, form: bytes, required: Sequence[str] = (LAYOUT,)) -> Any:
     """pyarrow's ParquetFile at `path`, or of an open file; required: columns that it has to have.
 
-    Raises ValueError where it is of another form, or would fill more than MOST_UNPACKED bytes, and whatever pyarrow raises
-    for a file that is damaged.
+    Raises ValueError where it is of another form, or would fill more than MOST_UNPACKED bytes as its pages are, whatever its
+    footer says, and whatever pyarrow raises for a file that is damaged.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    file = pq.ParquetFile(path)
+    stream = pa.OSFile(str(path)) if isinstance(path, str | Path) else path
+    check_footer(stream)
+    file = pq.ParquetFile(stream)
     if file.metadata.metadata != {b"stsbench": form}:
         raise ValueError(f"it is not marked as {form.decode()}")
     names = file.schema_arrow.names
@@ -100,18 +106,29 @@ def opened(path: Any, form: bytes, required: Sequence[str] = (LAYOUT,)) -> Any:
         raise ValueError(f"it has no column {min(missing)}")
     if len(set(names)) < len(names):
         raise ValueError(f"it has two columns {max(names, key=names.count)}")
-    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-    size = sum(_unpacked_size(group.column(i)) for group in groups for i in range(group.num_columns))
-    if size > MOST_UNPACKED:
-        raise ValueError(f"it would fill more than {MOST_UNPACKED / 1e6:.0f} MB")
+    size = 0
+    for group in (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)):
+        for i in range(group.num_columns):
+            for filled, beside in _page_sizes(stream, group.column(i), file.schema.column(i)):
+                size += filled
+                if max(size, beside) > MOST_UNPACKED:
+                    raise ValueError(f"it would fill more than {MOST_UNPACKED / 1e6:.0f} MB")
     return file
 
 
-def _unpacked_size(column: Any) -> int:
-    """Bytes that a column fills at most: of texts in a dictionary, one may stand there once and be all of the values."""
-    if column.physical_type != "BYTE_ARRAY":
-        return int(column.num_values) * 8
-    return int(column.total_uncompressed_size) * (int(column.num_values) if column.has_dictionary_page else 1)
+def _page_sizes(stream: Any, column: Any, schema: Any) -> Iterator[tuple[int, int]]:
+    """Bytes that each page of a column fills at most (of texts in a dictionary, one may be all of the values), and those of
+    the page itself, which are there while it is read. Raises ValueError for a page of which that is not known."""
+    path, texts = column.path_in_schema, column.physical_type == "BYTE_ARRAY"
+    width = max(8 if path.startswith(ARRAY) else _OBJECT, schema.length) * max(1, schema.max_repetition_level)
+    in_dictionary = 0
+    for page in pages(stream, column):
+        if page.encoding not in BOUNDED:
+            raise ValueError(f"{path} is in an encoding in which a few bytes may be any number of values: write it in plain")
+        unpacked = page.unpacked * (1 if path.startswith((ARRAY, NAMES)) else _JSON)
+        of_each = in_dictionary if texts and page.encoding in IN_DICTIONARY and not page.dictionary else 0
+        in_dictionary += unpacked if page.dictionary else 0
+        yield page.values * (width + of_each) + (unpacked if texts else 0), page.packed + page.unpacked
 
 
 def check_columns(table: Any) -> None:

@@ -25,6 +25,7 @@ RUN_FORM, SHARED_FORM = b"run 1", b"observations 1"
 _TEXTS = ("encoder", "protocol", "data", "observations", "counts", "provenance")  # JSON
 _RECORD = ("name", "created", *_TEXTS, "scores")
 _NAME = re.compile(r"[\w.-]{1,1000}")
+_MOST_KEPT = 32_000_000  # bytes of a table that is kept after it was read
 Item = tuple[Record, Observations]  # a record, and what stands beside it in the file
 
 
@@ -171,6 +172,8 @@ def stored_beside(run: str | Path, record: Record) -> Observations:
     """As `observations_of`, without what stands in a shared file."""
     path = run_file(run)
     rows, table = _observed(path, _stamp(path))
+    if table.nbytes > _MOST_KEPT:
+        _observed.cache_clear()
     name = record_name(record)
     with _named(path):
         if name not in rows:
@@ -185,7 +188,10 @@ def stored_beside(run: str | Path, record: Record) -> Observations:
 def shared_of(path: Path, digest: str) -> Observations:
     """What a file of `shared_bytes` holds. Raises StsbenchError, naming it, where it is damaged or of another digest."""
     path = path.resolve()
-    return _shared(path, digest, _stamp(path))
+    shared = _shared(path, digest, _stamp(path))
+    if sum(array.nbytes for array in shared.arrays.values()) > _MOST_KEPT // 16:
+        _shared.cache_clear()
+    return shared
 
 
 def shared_bytes(observations: Observations) -> bytes:

@@ -98,6 +98,79 @@ def test_a_text_that_stands_in_a_file_once_and_is_many_values_is_refused(tmp_pat
         opened(path, FORM)
 
 
+def file_of(path, column, values, **options):
+    """A file with a column of one list, as another program writes it."""
+    lists = pa.ListArray.from_arrays([0, len(values)], values)
+    table = pa.table({column: lists, "layout": pa.array(["{}"])})
+    with pq.ParquetWriter(path, table.schema, store_schema=False, **{"compression": "zstd", **options}) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"stsbench": FORM.decode()})
+    return path
+
+
+FEW, ZEROS = pa.array(["a long name " * 500] * 200), pa.array(np.zeros(2 * 10**6, dtype=np.int64))
+ENCODED = "{}.list.element"
+
+
+@pytest.mark.parametrize(("column", "values", "options"), [
+    *(("names.x", FEW, {"column_encoding": {ENCODED.format("names.x"): f"DELTA{kind}_BYTE_ARRAY"}}) for kind in ("", "_LENGTH")),
+    ("observed.x", ZEROS[:9], {"column_encoding": {ENCODED.format("observed.x"): "DELTA_BINARY_PACKED"}}),
+])
+def test_what_may_be_any_number_of_values_is_refused_by_its_encoding(tmp_path, column, values, options):
+    path = file_of(tmp_path / "x.parquet", column, values, use_dictionary=False, **options)
+    with pytest.raises(ValueError, match="is in an encoding in which a few bytes may be any number of values"):
+        opened(path, FORM)
+
+
+@pytest.mark.parametrize(("column", "values", "options"), [
+    ("names.x", FEW, {}), ("names.x", pa.nulls(2 * 10**5, pa.string()), {}), ("names.x", FEW, {"use_dictionary": False}),
+    *(("observed.x", ZEROS, {"use_dictionary": False, "compression": kind})
+      for kind in ("zstd", "gzip", "brotli", "snappy", "lz4", "none")),
+    ("observed.x", ZEROS, {"data_page_version": "2.0"}), ("observed.x", ZEROS, {"data_page_size": 100}), ("observed.x", ZEROS, {}),
+    ("observed.x", ZEROS.cast(pa.float64()), {"use_byte_stream_split": [ENCODED.format("observed.x")], "use_dictionary": False}),
+    ("observed.x", ZEROS.cast(pa.bool_()), {}), ("observed.x", pa.nulls(2 * 10**6, pa.float32()), {}),
+    ("observed.x", pa.array([b"x" * 10_000] * 200, pa.binary(10_000)), {}),
+    ("observed.x", pa.ListArray.from_arrays(np.arange(10**6 + 1, dtype=np.int32), ZEROS[:10**6].cast(pa.int8())), {}),
+])
+def test_what_is_produced_is_counted_whatever_packs_it(tmp_path, monkeypatch, column, values, options):
+    monkeypatch.setattr(columns, "MOST_UNPACKED", 10**6)
+    path = file_of(tmp_path / "x.parquet", column, values, **options)
+    with pytest.raises(ValueError, match="it would fill more than 1 MB"):
+        opened(path, FORM)
+
+
+def varint(number):
+    """Thrift's form of a number, which is not below 0."""
+    number, parts = 2 * number, []
+    while number > 127:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+@pytest.mark.parametrize(("field", "problem"), [
+    ("total_uncompressed_size", "it would fill more than 1 MB"), ("num_values", "are not those that its footer names"),
+    ("total_compressed_size", "."),
+])
+def test_a_footer_that_lies_is_not_believed(tmp_path, monkeypatch, field, problem):
+    path = file_of(tmp_path / "x.parquet", "observed.x", ZEROS[:10**5] if field == "num_values" else ZEROS, use_dictionary=False)
+    true = getattr(pq.ParquetFile(path).metadata.row_group(0).column(0), field)
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little") + 8
+    lie = next(number for number in (true // 2, true - 1) if len(varint(number)) == len(varint(true)))
+    path.write_bytes(content[:-length] + content[-length:].replace(varint(true), varint(lie)))
+    monkeypatch.setattr(columns, "MOST_UNPACKED", 10**6)
+    with pytest.raises(ValueError, match=problem):
+        opened(path, FORM)
+
+
+def test_a_footer_that_is_the_file_is_not_read(tmp_path):
+    table = pa.table({f"observed.{i}": pa.array([[1.0]]) for i in range(8000)})
+    pq.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match="its footer has .* bytes, at most 1,000,000 are read"):
+        opened(tmp_path / "x.parquet", FORM)
+
+
 @pytest.mark.parametrize(("kind", "shape"), [("<f8", [3]), ("<f8", [2, 2]), ("O", [2]), ("<U4", [2])])
 def test_a_layout_that_does_not_fit_is_refused(tmp_path, kind, shape):
     made = columns_of([Observations({"gold": np.array([1.0, 2.0])})])

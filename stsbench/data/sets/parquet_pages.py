@@ -1,0 +1,115 @@
+"""What a Parquet file fills when it is read, by the headers of its pages, which the reader goes by: the sizes in its footer
+are only what somebody wrote there.
+
+A page header is a struct of Thrift's compact protocol
+(https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+MOST_FOOTER = 1_000_000  # bytes: pyarrow makes some hundred of each
+_MOST_HEADER = 64_000  # bytes: one with statistics of long texts
+# Encodings by their numbers. A value takes no more room than its page has for it, or is an entry of a dictionary. Of the
+# delta encodings a few bytes are any number of texts, each as long as the one before.
+IN_DICTIONARY = frozenset({2, 8})  # PLAIN_DICTIONARY, RLE_DICTIONARY
+BOUNDED = IN_DICTIONARY | {0, 3, 9}  # PLAIN, RLE, BYTE_STREAM_SPLIT
+_DICTIONARY = 2  # a page's type
+_HEADERS = {0: 5, _DICTIONARY: 7, 3: 8}  # a page's type -> the field with its own header: data, dictionary, data of version 2
+_ENCODING = {0: 2, _DICTIONARY: 2, 3: 4}  # the field of that header with the encoding; field 1 is the number of values
+
+
+@dataclass(frozen=True)
+class Page:
+    """dictionary: whether it holds a dictionary; packed, unpacked: bytes; values: how many; encoding: Parquet's number."""
+
+    dictionary: bool
+    packed: int
+    unpacked: int
+    values: int
+    encoding: int
+
+
+def check_footer(stream: BinaryIO) -> None:
+    """Raises ValueError for a footer of more than MOST_FOOTER bytes, before anybody reads it."""
+    stream.seek(-8, 2) if stream.seek(0, 2) >= 8 else stream.seek(0)
+    length, end = int.from_bytes(stream.read(4), "little"), stream.read(4)
+    if end == b"PAR1" and length > MOST_FOOTER:
+        raise ValueError(f"its footer has {length:,} bytes, at most {MOST_FOOTER:,} are read")
+
+
+def pages(stream: BinaryIO, chunk: Any) -> Iterator[Page]:
+    """The pages of a column chunk, of which `chunk` is pyarrow's metadata. Raises ValueError for pages that do not fill the
+    chunk to its end, or do not hold its number of values: pyarrow might read others."""
+    at = chunk.data_page_offset
+    if chunk.has_dictionary_page:
+        at = min(at, chunk.dictionary_page_offset)
+    end, values = at + chunk.total_compressed_size, 0
+    while at < end:
+        stream.seek(at)
+        header, length = _struct(stream.read(min(_MOST_HEADER, end - at)), 0)
+        own = header.get(_HEADERS.get(header.get(1, -1), -1))
+        if not isinstance(own, dict):
+            raise ValueError("a page is of an unknown kind")
+        sizes = header.get(3, -1), header.get(2, -1), own.get(1, -1), own.get(_ENCODING[header[1]], -1)
+        if not all(isinstance(size, int) and 0 <= size < 2**31 for size in sizes):
+            raise ValueError("the header of a page is damaged")
+        page = Page(header[1] == _DICTIONARY, *sizes)
+        at += length + page.packed
+        values += 0 if page.dictionary else page.values
+        yield page
+    if at != end or values != chunk.num_values:
+        raise ValueError(f"the pages of {chunk.path_in_schema} are not those that its footer names")
+
+
+def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+    """Field -> number, True or False, None for what is skipped, or the same of a struct; and where it ends."""
+    fields: dict[int, Any] = {}
+    number = 0
+    while kind := _byte(data, at):
+        at += 1
+        if not kind >> 4:
+            raise ValueError("the header of a page is not as Thrift writes it")
+        number += kind >> 4  # fields in their order: none is there twice
+        fields[number], at = _value(data, at, kind & 15, depth)
+    return fields, at + 1
+
+
+def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind in (1, 2):
+        return kind == 1, at
+    if kind == 3:
+        return _byte(data, at), at + 1
+    if kind in (4, 5, 6):
+        number, at = _varint(data, at)
+        return number >> 1 ^ -(number & 1), at
+    if kind == 8:
+        length, at = _varint(data, at)
+        return None, at + length
+    if kind == 12 and depth < 3:
+        return _struct(data, at, depth + 1)
+    raise ValueError("the header of a page holds what no header has")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, 35, 7):
+        byte = _byte(data, at)
+        at += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            break
+    else:
+        raise ValueError("a number in the header of a page is too large")
+    if number >= 2**32:
+        raise ValueError("a number in the header of a page is too large")
+    return number, at
+
+
+def _byte(data: bytes, at: int) -> int:
+    if at >= len(data):
+        raise ValueError("the header of a page is too long")
+    return data[at]
