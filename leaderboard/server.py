@@ -4,23 +4,62 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
 from threading import Thread
-from typing import Self
+from typing import BinaryIO, Self
 
 from stsbench.errors import StsbenchError
 
 LOOPBACK = "127.0.0.1"
 
 
-class _Quiet(SimpleHTTPRequestHandler):
+class _Handler(SimpleHTTPRequestHandler):
+    """Answers what was asked of this address by its own name: a page of another host, whose name an attacker lets resolve to
+    this machine, would read a private board otherwise."""
+
+    timeout = 30  # seconds that a connection may be silent
+
     def log_message(self, format: str, *args: object) -> None:
         pass
 
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-store")  # a new build shows on reload
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         super().end_headers()
+
+    def send_head(self) -> BytesIO | BinaryIO | None:
+        """The file that GET and HEAD ask for, or None after an error was sent."""
+        status = self._refusal()
+        if status is None:
+            return super().send_head()
+        self.send_error(status)
+        return None
+
+    def _refusal(self) -> HTTPStatus | None:
+        port = self.server.server_address[1]
+        ends = (f":{port}", "") if port == 80 else (f":{port}",)
+        own = {name + end for name in (LOOPBACK, "localhost", "[::1]") for end in ends}
+        hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
+        if len(hosts) != 1 or hosts[0].strip().lower() not in own:
+            return HTTPStatus.MISDIRECTED_REQUEST
+        if any(origin.strip().lower().removeprefix("http://") not in own for origin in origins):
+            return HTTPStatus.FORBIDDEN
+        of_page = self.headers.get("Sec-Fetch-Site", "none") in ("cross-site", "same-site")
+        if of_page and self.headers.get("Sec-Fetch-Mode") != "navigate":  # a link to the page may be followed
+            return HTTPStatus.FORBIDDEN
+        try:
+            path = Path(self.translate_path(self.path)).resolve()
+            return None if path.is_relative_to(Path(self.directory).resolve()) else HTTPStatus.NOT_FOUND  # by a link
+        except (OSError, RuntimeError, ValueError):  # a name too long, links in a circle, NUL
+            return HTTPStatus.NOT_FOUND
+
+
+class _Listener(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing: whoever asks may go away in the middle of an answer."""
 
 
 class Server:
@@ -31,7 +70,7 @@ class Server:
         if not (site / "index.html").is_file():
             raise StsbenchError(f"{site}/index.html is not there: run `stsbench leaderboard build` first")
         try:
-            self._server = ThreadingHTTPServer((LOOPBACK, port), partial(_Quiet, directory=str(site)))
+            self._server = _Listener((LOOPBACK, port), partial(_Handler, directory=str(site)))
         except (OSError, OverflowError) as error:
             raise StsbenchError(f"cannot listen on port {port}: {error}; choose another with --port") from error
         self._thread = Thread(target=self._server.serve_forever, daemon=True)
