@@ -46,5 +46,8 @@ def printable(text: str) -> str:
 
 
 def csv_cell(text: str) -> str:
-    """The same in CSV: a spreadsheet would run what begins as a formula, also behind a semicolon, at which many split."""
-    return re.sub("(^|;)(\\s*)(?=[=+@\uff0b\uff0d\uff1d\uff20-])", r"\1\2'", text)
+    """The same in CSV: a spreadsheet would run what begins as a formula, also behind a semicolon, at which many split; a
+    number stays one."""
+    if re.fullmatch(r"-\d+(\.\d+)?(e[+-]?\d+)?", text, re.ASCII | re.IGNORECASE):
+        return text
+    return re.sub("(^|[;\n])(\\s*)(?=[=+@\uff0b\uff0d\uff1d\uff20-])", r"\1\2'", printable(text))

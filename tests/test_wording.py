@@ -1,6 +1,14 @@
-"""Numbers in sentences."""
+"""Numbers in sentences, and foreign text in cells."""
 
-from stsbench.wording import counted, sized
+import ast
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from stsbench.display.tabular import csv_table
+from stsbench.wording import counted, csv_cell, sized
 
 
 def test_one_is_singular():
@@ -11,3 +19,33 @@ def test_sizes_have_two_digits_or_three():
     sizes = {0: "0 bytes", 999: "999 bytes", 1000: "1.0 kB", 9_949: "9.9 kB", 9_951: "10 kB", 999_499: "999 kB",
              999_500: "1.0 MB", 17_400_000: "17 MB", 1_850_000_000: "1.9 GB", 5 * 10**15: "5,000 TB"}
     assert {count: sized(count) for count in sizes} == sizes
+
+
+# CSV -------------------------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(("text", "cell"), [
+    ("=cmd|A1", "'=cmd|A1"), ("+1", "'+1"), ("@SUM(1)", "'@SUM(1)"), ("-A1", "'-A1"), ("a;=B1", "a;'=B1"),
+    ("\t=B1", "\t'=B1"), ("\r=B1", "\\r=B1"), ("a\n=B1", "a\n'=B1"), ("\uff1dB1", "'\uff1dB1"),
+    ("\x1b[31mred", "\\x1b[31mred"), ("\u202eevil", "\\u202eevil"),
+    ("-0.5", "-0.5"), ("-1e-09", "-1e-09"), ("-0.5+B1", "'-0.5+B1"), ("-\u0661", "'-\u0661"), ("a - b", "a - b"),
+    ("x=1", "x=1"),
+])
+def test_a_cell_of_csv_runs_nothing(text, cell):
+    assert csv_cell(text) == cell
+    written = csv_table(["a", "b"], [{"a": text, "b": -0.5}])
+    assert list(csv.DictReader(io.StringIO(written))) == [{"a": cell, "b": "-0.5"}]
+
+
+def test_csv_is_written_in_one_place():
+    """Whoever writes it elsewhere writes cells that a spreadsheet runs."""
+    writers = set()
+    folders = (ROOT / folder for folder in ("stsbench", "protocols", "methods", "leaderboard"))
+    for file in (path for folder in folders for path in folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            name = node.attr if isinstance(node, ast.Attribute) else node.name if isinstance(node, ast.alias) else ""
+            if name in ("writer", "DictWriter", "to_csv", "write_csv", "savetxt"):
+                writers.add(str(file.relative_to(ROOT)))
+    assert writers == {"stsbench/display/tabular.py"}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from stsbench.display.latex import PACKAGES, escaped, tabular
+from stsbench.display.tabular import csv_table as as_csv
 from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE, Board, Cell, Row, Tab
 from stsbench.leaderboard.ranks.wording import group_title
 from stsbench.registry import DEFAULT_PROTOCOL
-from stsbench.wording import csv_cell
 
 from .markdown_text import pipes, plain_markdown
 
@@ -127,14 +125,10 @@ def score_rows(board: Board) -> Iterator[dict[str, Any]]:
 
 def csv_table(board: Board) -> str:
     """Every score of every row of every tab, a line each, in CSV_COLUMNS; numbers to six decimals, flags with spaces."""
-    stream, digits = io.StringIO(), {tab.id: tab.digits for tab in board.tabs}
-    table = csv.DictWriter(stream, CSV_COLUMNS, lineterminator="\n")
-    table.writeheader()
-    for row in score_rows(board):
-        figures = {name: _number(row[name], digits[row["tab"]]) for name in (*_FIGURES, *_OVER_TASKS)}
-        texts = {name: _cell(row[name]) for name in _TEXTS}
-        table.writerow({**row, **figures, **texts, "printed": _number(row["printed"])})
-    return stream.getvalue()
+    digits = {tab.id: tab.digits for tab in board.tabs}
+    rows = ({**row, **{name: _number(row[name], digits[row["tab"]]) for name in (*_FIGURES, *_OVER_TASKS)},
+             **{name: _line(row[name]) for name in _TEXTS}, "printed": _number(row["printed"])} for row in score_rows(board))
+    return as_csv(CSV_COLUMNS, rows)
 
 
 def readme_tab(board: Board) -> Tab | None:
@@ -326,10 +320,6 @@ def _latex(text: str) -> str:
 
 def _line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _cell(text: str) -> str:
-    return csv_cell(_line(text))
 
 
 def _sentences(row: Row) -> list[str]:

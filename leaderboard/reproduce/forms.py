@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stsbench.display.latex import PACKAGES, escaped, latex_table
+from stsbench.display.tabular import csv_table
 from stsbench.leaderboard.publications.model import Heading
 
 from .cells import FOOT, grid
@@ -20,11 +19,7 @@ COLUMNS = ("row", "method", "backbone", "protocol", "aggregation", "metric", "sp
 
 def as_csv(lines: Sequence[Line]) -> str:
     """A line each column of a row, and one each measurement of it: published and measured stand in columns of their own."""
-    stream = io.StringIO()
-    table = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-    table.writeheader()
-    table.writerows(row for line in lines for row in figures(line))
-    return stream.getvalue()
+    return csv_table(COLUMNS, (row for line in lines for row in figures(line)))
 
 
 def figures(line: Line) -> Iterator[dict[str, Any]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.display.latex import PACKAGES, escaped, latex_table
-from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
+from stsbench.display.tabular import Tabular, arrow_table, csv_table, html_lines, html_table, text_table
 from stsbench.metrics.prompts import (
     RankBounds,
     RankChances,
@@ -137,11 +135,8 @@ class PromptStudy(Tabular):
 
     def csv(self) -> str:
         """The same, a line each."""
-        stream, rows = io.StringIO(), list(self.rows())
-        table = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-        return stream.getvalue()
+        rows = list(self.rows())
+        return csv_table(list(rows[0]), rows)
 
     def latex(self) -> str:
         """A booktabs table for each that `print` shows."""

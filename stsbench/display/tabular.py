@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import shutil
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from os import fspath
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from stsbench.display.latex import PACKAGES, escaped, latex_table
 from stsbench.errors import StsbenchError
 from stsbench.files import as_path
-from stsbench.wording import printable
+from stsbench.wording import csv_cell, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,6 +102,17 @@ def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
     columns = dict.fromkeys(column for row in rows for column in row)
     return pa.table({column: [row.get(column) for row in rows] for column in columns})
+
+
+def csv_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows, column -> value, as CSV under a header of these columns; a column may be missing in some. The only place
+    that writes CSV for people: texts stand in it as `csv_cell` makes them."""
+    stream = io.StringIO()
+    table = csv.DictWriter(stream, columns, lineterminator="\n")
+    table.writeheader()
+    for row in rows:
+        table.writerow({key: csv_cell(value) if isinstance(value, str) else value for key, value in row.items()})
+    return stream.getvalue()
 
 
 def text_table(lines: Sequence[Sequence[str]]) -> str:

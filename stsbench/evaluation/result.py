@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import errno
 import json
 import shutil
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from stsbench.config import shown
 from stsbench.display.report import Form, Report, ReportTable
-from stsbench.display.tabular import InFolder, html_lines, html_table, text_table
+from stsbench.display.tabular import InFolder, csv_table, html_lines, html_table, text_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import metric_of
 from stsbench.evaluation.protocol import Observations
@@ -165,9 +164,7 @@ class Result(Scores, InFolder):
         try:
             write_run(building / RUN, list(zip(self.records, self.observed, strict=True)))
             with atomic_write(building / SCORES) as stream:
-                table = csv.DictWriter(stream, list(ScoreRow.model_fields), lineterminator="\n")
-                table.writeheader()
-                table.writerows(row.model_dump() for row in self.rows)
+                stream.write(csv_table(list(ScoreRow.model_fields), (row.model_dump() for row in self.rows)))
             if missing := {key: value for key, value in self._missing().items() if value}:
                 with atomic_write(building / MISSING) as stream:
                     stream.write(json.dumps(missing, indent=1) + "\n")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stsbench.data.sets.sets import repeated_in_words
 from stsbench.display.latex import PACKAGES, caption, escaped, latex_table
+from stsbench.display.tabular import csv_table
 from stsbench.encoders.decoders.reading import preset_in_words
 from stsbench.encoders.prompt.prompt import described
 from stsbench.encoders.roles import reading_in_words
@@ -19,7 +18,7 @@ from stsbench.evaluation.records import Record, ScoreRow, Scores
 from stsbench.metrics.aggregation import FEWEST_ITEMS, OF_PARTS, small_parts
 from stsbench.metrics.bootstrap import FEWEST_DRAWS
 from stsbench.metrics.inference.few_items import Measurement, few_items
-from stsbench.wording import counted, csv_cell
+from stsbench.wording import counted
 
 ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV columns behind those of a row
 SAMPLE = "sample data: not comparable with published numbers"
@@ -321,15 +320,7 @@ def table_rows(result: Scores) -> list[dict[str, Any]]:
 
 def as_csv(result: Scores) -> str:
     """The same as CSV; cells that a spreadsheet would take for a formula are text."""
-    stream = io.StringIO()
-    table = csv.DictWriter(stream, [*ScoreRow.model_fields, *ORIGIN], lineterminator="\n")
-    table.writeheader()
-    table.writerows(map(_cells, table_rows(result)))
-    return stream.getvalue()
-
-
-def _cells(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: csv_cell(value) if isinstance(value, str) else value for key, value in row.items()}
+    return csv_table([*ScoreRow.model_fields, *ORIGIN], table_rows(result))
 
 
 def _origin(record: Record) -> dict[str, Any]:

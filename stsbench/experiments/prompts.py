@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, fields
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
+from stsbench.display.tabular import Tabular, arrow_table, csv_table, html_lines, html_table, text_table
 from stsbench.encoders.base import Encoder
 from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, check_log, warning_log
 from stsbench.evaluation.api import evaluate
@@ -115,9 +114,7 @@ class PromptScores(Tabular):
         from stsbench.display.style import save
 
         with atomic_write(folder / "prompts.csv") as stream:
-            writer = csv.DictWriter(stream, [entry.name for entry in fields(PromptScore)], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(asdict(score) for score in self.scores)
+            stream.write(csv_table([entry.name for entry in fields(PromptScore)], map(asdict, self.scores)))
         save(self.plot(), folder / "prompts.png")
 
     def plot(self) -> Figure:

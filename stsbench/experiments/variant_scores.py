@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -10,7 +9,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
+from stsbench.display.tabular import Tabular, arrow_table, csv_table, html_lines, html_table, text_table
 from stsbench.encoders.quantise.variant import CALL, FILE, SHARED
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import metric_under
@@ -130,9 +129,7 @@ class VariantScores(Tabular):
         from stsbench.display.style import save
 
         with atomic_write(folder / "variants.csv") as stream:
-            writer = csv.DictWriter(stream, [entry.name for entry in fields(VariantScore)], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(self.rows())
+            stream.write(csv_table([entry.name for entry in fields(VariantScore)], self.rows()))
         for number in range(len(self.shown)):
             name = "variants" if len(self.shown) == 1 else "-".join(["variants", *self.shown[number]]).replace(" ", "-")
             save(self.plot(number), folder / f"{name}.png")

@@ -113,7 +113,8 @@ ENCODED = "{}.list.element"
 
 
 @pytest.mark.parametrize(("column", "values", "options"), [
-    *(("names.x", FEW, {"column_encoding": {ENCODED.format("names.x"): f"DELTA{kind}_BYTE_ARRAY"}}) for kind in ("", "_LENGTH")),
+    *(("names.x", FEW, {"column_encoding": {ENCODED.format("names.x"): f"DELTA{kind}_BYTE_ARRAY"}})
+      for kind in ("", "_LENGTH")),
     ("observed.x", ZEROS[:9], {"column_encoding": {ENCODED.format("observed.x"): "DELTA_BINARY_PACKED"}}),
 ])
 def test_what_may_be_any_number_of_values_is_refused_by_its_encoding(tmp_path, column, values, options):
@@ -126,8 +127,10 @@ def test_what_may_be_any_number_of_values_is_refused_by_its_encoding(tmp_path, c
     ("names.x", FEW, {}), ("names.x", pa.nulls(2 * 10**5, pa.string()), {}), ("names.x", FEW, {"use_dictionary": False}),
     *(("observed.x", ZEROS, {"use_dictionary": False, "compression": kind})
       for kind in ("zstd", "gzip", "brotli", "snappy", "lz4", "none")),
-    ("observed.x", ZEROS, {"data_page_version": "2.0"}), ("observed.x", ZEROS, {"data_page_size": 100}), ("observed.x", ZEROS, {}),
-    ("observed.x", ZEROS.cast(pa.float64()), {"use_byte_stream_split": [ENCODED.format("observed.x")], "use_dictionary": False}),
+    ("observed.x", ZEROS, {"data_page_version": "2.0"}), ("observed.x", ZEROS, {"data_page_size": 100}),
+    ("observed.x", ZEROS, {}),
+    ("observed.x", ZEROS.cast(pa.float64()),
+     {"use_byte_stream_split": [ENCODED.format("observed.x")], "use_dictionary": False}),
     ("observed.x", ZEROS.cast(pa.bool_()), {}), ("observed.x", pa.nulls(2 * 10**6, pa.float32()), {}),
     ("observed.x", pa.array([b"x" * 10_000] * 200, pa.binary(10_000)), {}),
     ("observed.x", pa.ListArray.from_arrays(np.arange(10**6 + 1, dtype=np.int32), ZEROS[:10**6].cast(pa.int8())), {}),
@@ -153,7 +156,8 @@ def varint(number):
     ("total_compressed_size", "."),
 ])
 def test_a_footer_that_lies_is_not_believed(tmp_path, monkeypatch, field, problem):
-    path = file_of(tmp_path / "x.parquet", "observed.x", ZEROS[:10**5] if field == "num_values" else ZEROS, use_dictionary=False)
+    zeros = ZEROS[:10**5] if field == "num_values" else ZEROS
+    path = file_of(tmp_path / "x.parquet", "observed.x", zeros, use_dictionary=False)
     true = getattr(pq.ParquetFile(path).metadata.row_group(0).column(0), field)
     content = path.read_bytes()
     length = int.from_bytes(content[-8:-4], "little") + 8
@@ -167,7 +171,7 @@ def test_a_footer_that_lies_is_not_believed(tmp_path, monkeypatch, field, proble
 def test_a_footer_that_is_the_file_is_not_read(tmp_path):
     table = pa.table({f"observed.{i}": pa.array([[1.0]]) for i in range(8000)})
     pq.write_table(table, tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match="its footer has .* bytes, at most 1,000,000 are read"):
+    with pytest.raises(ValueError, match=r"its footer has .* bytes, at most 1,000,000 are read"):
         opened(tmp_path / "x.parquet", FORM)
 
 

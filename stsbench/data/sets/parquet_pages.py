@@ -13,13 +13,13 @@ from typing import Any, BinaryIO
 
 MOST_FOOTER = 1_000_000  # bytes: pyarrow makes some hundred of each
 _MOST_HEADER = 64_000  # bytes: one with statistics of long texts
-# Encodings by their numbers. A value takes no more room than its page has for it, or is an entry of a dictionary. Of the
+# Encodings by their numbers. A value takes no more room than its page has for it, or is in a dictionary. Of the
 # delta encodings a few bytes are any number of texts, each as long as the one before.
 IN_DICTIONARY = frozenset({2, 8})  # PLAIN_DICTIONARY, RLE_DICTIONARY
 BOUNDED = IN_DICTIONARY | {0, 3, 9}  # PLAIN, RLE, BYTE_STREAM_SPLIT
 _DICTIONARY = 2  # a page's type
 _HEADERS = {0: 5, _DICTIONARY: 7, 3: 8}  # a page's type -> the field with its own header: data, dictionary, data of version 2
-_ENCODING = {0: 2, _DICTIONARY: 2, 3: 4}  # the field of that header with the encoding; field 1 is the number of values
+_ENCODING = {0: 2, _DICTIONARY: 2, 3: 4}  # the field in there with the encoding; field 1 is the number of values
 
 
 @dataclass(frozen=True)
