@@ -149,8 +149,8 @@ class Protocol(ABC):
 
     @classmethod
     def reads_hub(cls, word: str) -> bool:
-        """Whether `NAME:word` measures a dataset of the Hub, hf:OWNER/NAME: what reads a file reads these, too."""
-        return cls.path_setting == "file" and word.startswith(ON_HUB)
+        """Whether `NAME:word` measures a dataset of the Hub, hf:OWNER/NAME: what reads a user's own data reads these."""
+        return bool(cls.path_setting) and word.startswith(ON_HUB)
 
     @classmethod
     def metric(cls, name: str) -> Metric:

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import click
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from realdata import real_data
 
+from stsbench import evaluate
 from stsbench.cli.neighbours import neighbours
 from stsbench.data.fetch.sources import load
 from stsbench.data.own.relevance import read_relevance
@@ -159,6 +162,80 @@ def test_both_layouts_read_the_same(tmp_path):
     assert two.warnings == ("1 of 4 queries have no relevant text in test.tsv: left out",)
     write(folder, {"corpus.tsv": OWN["corpus.tsv"].replace("bones", "balls")})
     assert read_relevance(folder).digest != one.digest
+
+
+def parquet(rows):
+    """Rows as a file of Parquet."""
+    stream = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), stream)
+    return stream.getvalue()
+
+
+def records(renamed=(), files=None):
+    """Queries, corpus and judgements of BEIR's layout as rows, some columns renamed."""
+    files, names = files or beir(), dict(renamed)
+    judged = [line.split("\t") for line in files["qrels/test.tsv"].splitlines()[1:]]
+    parts = {name: list(map(json.loads, files[f"{name}.jsonl"].splitlines())) for name in ("queries", "corpus")}
+    parts["qrels"] = [{"query-id": query, "corpus-id": text, "score": int(score)} for query, text, score in judged]
+    return {part: [{names.get(key, key): value for key, value in row.items()} for row in rows]
+            for part, rows in parts.items()}
+
+
+ALSO_TRAIN = {"qrels/train-00000-of-00001.parquet": parquet([{"query-id": "train7", "corpus-id": "d1", "score": 1}])}
+UNDERSCORES = {"_id": "id", "query-id": "query_id", "corpus-id": "corpus_id"}
+
+
+@pytest.mark.parametrize(("names", "renamed", "more"), [
+    ("{0}/test-00000-of-00001.parquet", {}, {}), ("{0}.parquet", {}, {}), ("{0}/{0}.parquet", {}, {}),
+    ("{0}-00000-of-00001.parquet", {}, {}), ("{0}/test-0000{1}-of-00002.parquet", {}, ALSO_TRAIN),
+    ("{0}/test.parquet", UNDERSCORES, ALSO_TRAIN), ("{0}/dev.parquet", {}, {}), ("{0}.jsonl", UNDERSCORES, {}),
+    ("{0}/test.jsonl", {}, ALSO_TRAIN),
+])
+def test_parquet_and_json_lines_as_the_hub_keeps_them_are_the_same_set(tmp_path, names, renamed, more):
+    files, shards = {}, 2 if "{1}" in names else 1
+    for part, rows in records(renamed.items()).items():
+        for shard in range(shards):
+            some = rows[shard * 2 : shard * 2 + 2] if shard == 0 and shards == 2 else rows[shard * 2 :]
+            written = parquet(some) if names.endswith("parquet") else "".join(json.dumps(row) + "\n" for row in some)
+            files[names.format(part, shard)] = written
+    one, two = read_relevance(write(tmp_path / "a", beir())), read_relevance(write(tmp_path / "b", files | more))
+    assert (one.id, one.digest) == (two.id, two.digest) and one.grades == two.grades and one.hidden == two.hidden
+
+
+def test_parquet_scores_as_json_lines_do(tmp_path):
+    """Numbers as ids, no title, no score."""
+    rows = {"corpus": [{"_id": i, "text": f"a text of {i} cats and {i % 7} dogs"} for i in range(30)],
+            "queries": [{"_id": 100 + i, "text": f"{i} cats"} for i in range(9)],
+            "qrels": [{"query-id": 100 + i, "corpus-id": j} for i in range(9) for j in range(i, 30, 7)]}
+    lines = {f"{part}.jsonl": "".join(json.dumps(row) + "\n" for row in listed) for part, listed in rows.items()}
+    for place in "ab":
+        write(tmp_path / place, {})
+    folders = [write(tmp_path / "a" / "set", lines),
+               write(tmp_path / "b" / "set", {f"{part}/x.parquet": parquet(listed) for part, listed in rows.items()})]
+    scores = [evaluate("lexical:token-set", protocol=f"retrieval:{folder}", no_cache=True).rows for folder in folders]
+    assert scores[0] == scores[1] and 0 < scores[0][0].value < 100
+
+
+@pytest.mark.parametrize(("files", "why"), [
+    ({"corpus/test-00000-of-00002.parquet": b""}, "holds 1 of its corpus's files, and test-00000-of-00002.parquet is one"),
+    ({"corpus/a.parquet": b"", "corpus/b.parquet": b""}, "which of a, b is its corpus"),
+    ({"corpus.parquet": b"", "corpus.jsonl": b""}, "holds its corpus twice"),
+    ({"corpus.parquet": parquet([{"_id": "d1", "text": None}])}, r"corpus.parquet: row 1: expected the fields _id and text"),
+    ({"corpus.parquet": parquet([{"_id": 1.5, "text": "a"}])}, r"corpus.parquet: row 1: expected the fields _id and text"),
+    ({"corpus.parquet": parquet([{"_id": "d1", "text": "a"}] * 2)}, r"corpus.parquet: row 2: id 'd1' occurs twice"),
+    ({"corpus.parquet": b"PAR1"}, "cannot read .*corpus.parquet"),
+    ({"qrels.parquet": parquet([{"query": "q1", "text": "d1"}])}, "expected the columns query-id, corpus-id"),
+    ({"qrels.parquet": parquet([{"query-id": "q1", "corpus-id": "d1", "score": None}])}, "the score None is not a number"),
+    ({"qrels/test.parquet": b"", "qrels/test.tsv": "q1\td1\n"}, "both qrels/test.tsv and qrels/test.parquet"),
+    ({"qrels/dev.parquet": b"", "qrels/a.parquet": b""}, "it has neither; of qrels/a.parquet, qrels/dev.parquet copy"),
+])
+def test_faults_of_parquet_name_file_and_row(tmp_path, files, why):
+    replaced = {name.replace("/", ".").split(".")[0] for name in files}
+    rest = {f"{part}.jsonl": "".join(json.dumps(row) + "\n" for row in rows) for part, rows in records().items()}
+    kept = {name: text for name, text in rest.items() if name.split(".")[0] not in replaced}
+    with pytest.raises(DataError, match=why) as caught:
+        read_relevance(write(tmp_path / "mine", kept | files))
+    assert "\n" not in str(caught.value)
 
 
 def test_a_query_that_is_its_own_answer_may_be_found(tmp_path):

@@ -61,6 +61,60 @@ def dataset_files(name: str, splits: bool = False) -> DatasetFiles:
     return DatasetFiles(parts if len(parts) > 1 else {"": next(iter(parts.values()))}, origin)
 
 
+@dataclass(frozen=True)
+class RetrievalFiles:
+    """folder: the commit's; split: of the judgements, "" for test or the only one; parts: queries, corpus, qrels -> files,
+    {} where the README names none, and they are found by their names in `folder`; origin: as in DatasetFiles."""
+
+    folder: Path
+    split: str
+    parts: dict[str, tuple[Path, ...]]
+    origin: str
+
+
+def retrieval_files(name: str) -> RetrievalFiles:
+    """The files of a retrieval set, hf:OWNER/NAME[@REVISION][:CONFIG][:SPLIT], fetched as by `dataset_files`.
+
+    Queries, corpus and judgements are the configurations queries, corpus and qrels (or default), of a set in several
+    languages CONFIG-queries and so on; SPLIT is that of the judgements.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise DataError(f"{name}: {_USAGE}")
+    repository, one, other = match["repository"], match["one"], match["other"]
+    called = f"{ON_HUB}{repository}" + (f"@{match['revision']}" if match["revision"] else "")
+    folder = _snapshot(called, repository, match["revision"], ["README.md"])
+    commit, configs = folder.name, _configs(called, folder / "README.md")
+    several = [config.removesuffix("-corpus") for config in configs if config.endswith("-corpus")]
+    prefix, split = (f"{one}-", other) if one in several else ("", one)
+    if not prefix and (other or (several and "corpus" not in configs)):
+        there = f"name one of {', '.join(several)}" if several else f"it has none: leave it out, {called}:{other}"
+        wrong = f"there is no configuration {one}" if one else "it has several configurations"
+        raise DataError(f"{called}: {wrong}: {there}")
+    origin = f"the Hub's {repository} at {commit}" + (f", configuration {one}" if prefix else "")
+    if f"{prefix}corpus" not in configs or f"{prefix}queries" not in configs:
+        _snapshot(called, repository, commit, ["corpus*", "queries*", "qrels*"])
+        return RetrievalFiles(folder, split or "", {}, origin + (f", split {split}" if split else ""))
+    judged = next((config for config in (f"{prefix}qrels", one if prefix else "default") if config in configs), None)
+    if judged is None:
+        raise DataError(f"{called} has queries and a corpus, and no configuration {prefix}qrels of judgements: fetch it, "
+                        "and put judgements beside it")
+    with _described(called):
+        patterns = {part: _patterns(called, repository, commit, configs[config])
+                    for part, config in (("qrels", judged), ("corpus", f"{prefix}corpus"), ("queries", f"{prefix}queries"))}
+    split = _splits(name, list(patterns["qrels"]), split, False, {})[0]
+    parts = {}
+    for part, splits in patterns.items():
+        fitting = [at for at in (split, part) if at in splits] or list(splits)
+        if len(fitting) > 1 and fitting[0] not in (split, part):
+            listed = ", ".join(splits)
+            raise DataError(f"{called}: which of {listed} is the {part} of the split {split}? fetch it, and keep one")
+        with _described(called):
+            about = configs[{"qrels": judged}.get(part, f"{prefix}{part}")]
+            parts[part] = _fetched(called, repository, commit, about, splits[fitting[0]])
+    return RetrievalFiles(folder, split, parts, f"{origin}, split {split}")
+
+
 def _snapshot(called: str, repository: str, revision: str | None, patterns: Sequence[str]) -> Path:
     """The folder of a commit, with the files that fit `patterns`."""
     from huggingface_hub import snapshot_download

@@ -3,45 +3,55 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from stsbench.config import shown
 from stsbench.data.sets.lines import check_no_nul, check_text, numbered_lines, without_end
 from stsbench.data.sets.readers import json_object, number_of
-from stsbench.data.sets.sets import RetrievalSet, named_by_content, path_name
+from stsbench.data.sets.sets import ON_HUB, RetrievalSet, named_by_content, path_name
 from stsbench.errors import DataError
+
+from .hub_dataset import retrieval_files
+from .table import arrow_rows
 
 Texts = dict[str, str]  # id -> text, in file order
 Grades = dict[str, list[tuple[int, float]]]  # query id -> (position in the corpus, grade) of its relevant texts
 _JUDGEMENTS = ("qrels/test.tsv", "qrels.tsv", "qrels/test.txt", "qrels.txt")
+_RECORDS = (".jsonl", ".json", ".parquet")
+_SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})")
+_ID, _QUERY, _TEXT = ("-id", "id"), ("query-id", "qid", "query"), ("corpus-id", "docid", "doc-id", "pid", "corpus")
+Files = dict[str, tuple[Path, ...]]  # of queries, corpus and qrels
 
 
 def read_relevance(folder: Path) -> RetrievalSet:
-    """The set in `folder`, with text version "own"; its task is the folder's name, never a path, its id a digest.
+    """The set in `folder`, or of the Hub (hf:OWNER/NAME), with text version "own"; its task is the folder's name, never a
+    path, its id a digest.
 
-    Either queries.tsv and corpus.tsv (id, tab, text) with relevance.tsv, or BEIR's queries.jsonl and corpus.jsonl (_id,
-    text, title) with one of _JUDGEMENTS. Judgements are query id, corpus id and perhaps a score, with tabs between, or
-    TREC's four columns; a text is relevant if its score is above 0, and the score is its grade. As trec_eval does, a
-    relevant text that is not in the corpus counts as not found, and judgements of other queries are left out; so are queries
-    without relevant text. A warning says so.
+    Either queries.tsv and corpus.tsv (id, tab, text) with relevance.tsv, or BEIR's queries.jsonl and corpus.jsonl (_id or
+    id, text, title) with one of _JUDGEMENTS; each may be Parquet or JSON lines as the Hub keeps them: corpus.parquet, or a
+    folder corpus/ with files by split, perhaps several of each (test-00000-of-00002.parquet). Judgements are query id, corpus
+    id and perhaps a score, with tabs between, TREC's four columns, or columns query-id, corpus-id and score; a text is
+    relevant if its score is above 0, and the score is its grade. As trec_eval does, a relevant text that is not in the corpus counts
+    as not found, and judgements of other queries are left out; so are queries without relevant text. A warning says so.
 
     A query itself is never counted as retrieved, unless it is judged relevant: the text of the query's own id (BEIR's rule),
     or where no text has that id, those that equal the query, with or without their title. Raises DataError naming file and
     row.
     """
-    name = path_name(folder)
-    layouts = [suffix for suffix in (".tsv", ".jsonl") if _unpacked(folder / f"queries{suffix}").is_file()]
-    if len(layouts) != 1:
-        which = "both" if layouts else "neither"
-        raise DataError(f"{folder} must hold queries.tsv (your own files) or queries.jsonl (BEIR's layout): it has {which}")
-    beir = layouts == [".jsonl"]
-    texts = _texts_jsonl if beir else _texts_tsv
-    queries, _ = texts(folder / f"queries{layouts[0]}", False)
-    corpus, untitled = texts(_unpacked(folder / f"corpus{layouts[0]}"), True)
-    judged = _judgements(folder) if beir else folder / "relevance.tsv"
+    name, origin, split, files = path_name(folder), str(folder), "", Files()
+    if name.startswith(ON_HUB):
+        dataset = retrieval_files(name)
+        folder, origin, split, files = dataset.folder, dataset.origin, dataset.split, dataset.parts
+    files = files or _files(folder, split)
+    queries, _ = _texts(files["queries"], False)
+    corpus, untitled = _texts(files["corpus"], True)
+    judged = files["qrels"][0]
     position = {key: index for index, key in enumerate(corpus)}
-    relevant, warnings = _relevance(judged, queries, position)
+    relevant, warnings = _relevance(files["qrels"], queries, position)
     kept = [key for key in queries if relevant[key]]
     if not kept:
         reason = f"; {warnings[0]}" if warnings else ""
@@ -52,7 +62,7 @@ def read_relevance(folder: Path) -> RetrievalSet:
     graded = any(grade != 1 for key in kept for _, grade in relevant[key])
     hidden, notes = _hidden({key: queries[key] for key in kept}, corpus, untitled, position, relevant)
     return named_by_content(RetrievalSet(
-        id="", task=name, text_version="own", origin=str(folder), warnings=tuple(warnings),
+        id="", task=name, text_version="own", origin=origin, warnings=tuple(warnings),
         queries=tuple(queries[key] for key in kept), corpus=tuple(corpus.values()),
         relevant=tuple(tuple(index for index, _ in relevant[key]) for key in kept), hidden=hidden, notes=notes,
         grades=tuple(tuple(grade for _, grade in relevant[key]) for key in kept) if graded else (),
@@ -87,57 +97,120 @@ _HEADERS = {(id, text) for id in ("id", "_id", "qid", "query_id", "pid", "docid"
             for text in ("text", "query", "passage", "document", "sentence")}
 
 
-def _collect(path: Path, parse: Callable[[str, int], tuple[str, str, str]], empty: bool) -> tuple[Texts, Texts]:
+def _texts(files: Sequence[Path], empty: bool) -> tuple[Texts, Texts]:
     """id -> text, and id -> text without its title. empty: whether a text may be, as a document's."""
     texts: Texts = {}
     untitled: Texts = {}
-    for number, line in numbered_lines(path):
-        if not line.strip():
-            continue
-        key, title, text = (part.strip() for part in parse(without_end(line), number))
+    for location, *cells in chain.from_iterable(map(_cells_of_texts, files)):
+        key, title, text = (part.strip() for part in cells)
         if key in texts:
-            raise DataError(f"{path}:{number}: id {key!r} occurs twice")
+            raise DataError(f"{location}: id {key!r} occurs twice")
         whole = f"{title} {text}".strip()  # BEIR embeds title, space, text
         if not key or not (whole or empty):
-            raise DataError(f"{path}:{number}: the {'text' if key else 'id'} is empty")
-        check_text(key + whole, f"{path}:{number}", "the text")
-        check_no_nul(key + whole, f"{path}:{number}", "the text")
+            raise DataError(f"{location}: the {'text' if key else 'id'} is empty")
+        check_text(key + whole, location, "the text")
+        check_no_nul(key + whole, location, "the text")
         texts[key], untitled[key] = whole, text
     if not texts:
-        raise DataError(f"{path} is empty")
+        raise DataError(f"{files[0]} is empty")
     return texts, untitled
 
 
-def _texts_tsv(path: Path, empty: bool) -> tuple[Texts, Texts]:
-    def parse(line: str, number: int) -> tuple[str, str, str]:
-        key, text = _cells(line, path, number, (2,), "id, tab, text")
-        if number == 1 and (key.strip().lower(), text.strip().lower()) in _HEADERS:
-            raise DataError(f"{path}:1: a header line: leave it out, the first line is the first text")
-        return key, "", text
-
-    return _collect(path, parse, empty)
-
-
-def _texts_jsonl(path: Path, empty: bool) -> tuple[Texts, Texts]:
-    def parse(line: str, number: int) -> tuple[str, str, str]:
-        item = json_object(line, path, number)
-        key, text, title = item.get("_id"), item.get("text"), item.get("title") or ""
-        if type(key) not in (str, int) or not isinstance(text, str) or not isinstance(title, str):
-            raise DataError(f"{path}:{number}: expected the fields _id and text, and perhaps title, as texts")
-        return str(key), title, text
-
-    return _collect(path, parse, empty)
+def _cells_of_texts(path: Path) -> Iterator[tuple[str, str, str, str]]:
+    """(location, id, title, text) of each row."""
+    if path.suffix.lower() not in _RECORDS:
+        for number, line in _written(path):
+            key, text = _cells(line, path, number, (2,), "id, tab, text")
+            if number == 1 and (key.strip().lower(), text.strip().lower()) in _HEADERS:
+                raise DataError(f"{path}:1: a header line: leave it out, the first line is the first text")
+            yield f"{path}:{number}", key, "", text
+        return
+    for location, row in _records(path):
+        key, text, title = _id(row, _ID), row.get("text"), row.get("title") or ""
+        if key is None or not isinstance(text, str) or not isinstance(title, str):
+            raise DataError(f"{location}: expected the fields _id and text, and perhaps title, as texts")
+        yield location, key, title, text
 
 
-def _judgements(folder: Path) -> Path:
-    files = [folder / name for name in _JUDGEMENTS if _unpacked(folder / name).is_file()]
-    if len(files) != 1:
-        which = f"both {files[0].name} and {files[1].name}" if files else "neither"
-        splits = sorted(f"qrels/{path.name}" for path in (folder / "qrels").glob("*"))
-        hint = f"; of {', '.join(splits)} copy the split to measure, as tab-separated text, to {folder / 'qrels.tsv'}"
-        raise DataError(f"{folder} must hold one of {' and '.join(_JUDGEMENTS[:2])}: it has {which}"
-                        + (hint if splits and not files else ""))
-    return files[0]
+def _written(path: Path) -> Iterator[tuple[int, str]]:
+    return ((number, without_end(line)) for number, line in numbered_lines(path) if line.strip())
+
+
+def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(location, row) of JSON lines or Parquet, names in small letters with - for _."""
+    rows = (arrow_rows(path, [path]) if path.suffix.lower() == ".parquet"
+            else ((f"{path}:{number}", json_object(line, path, number)) for number, line in _written(path)))
+    return ((location, {name.lower().replace("_", "-"): value for name, value in row.items()}) for location, row in rows)
+
+
+def _id(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """The one of these columns that a row has; None where it has no such column, or no text or whole number there."""
+    key = next((row[name] for name in names if name in row), None)
+    return str(key) if type(key) in (str, int) else None
+
+
+def _files(folder: Path, split: str) -> Files:
+    """The files of a folder, by their names; split: of the judgements, "" for test or the only one."""
+    own = _unpacked(folder / "queries.tsv").is_file()
+    found = {part: _by_split(folder, part) for part in ("queries", "corpus", "qrels")}
+    if own == bool(found["queries"]):
+        which = "both" if own else "neither"
+        raise DataError(f"{folder} must hold queries.tsv (your own files) or queries.jsonl or .parquet (BEIR's layout): it "
+                        f"has {which}")
+    if own:
+        return {"queries": (folder / "queries.tsv",), "corpus": (_unpacked(folder / "corpus.tsv"),),
+                "qrels": (folder / "relevance.tsv",)}
+    found["corpus"] = found["corpus"] or {"corpus": [_unpacked(folder / "corpus.jsonl")]}
+    judged = _judgements(folder, split, found["qrels"])
+    split = split or _split_of(judged[0])
+    return {part: judged if part == "qrels" else _chosen(folder, part, found[part], split) for part in found}
+
+
+def _by_split(folder: Path, part: str) -> dict[str, list[Path]]:
+    """Split, or the part's own name -> its files that hold records."""
+    _unpacked(folder / f"{part}.jsonl")
+    paths = [*folder.glob(f"{part}.*"), *folder.glob(f"{part}-*"), *(folder / part).glob("*")]
+    groups: dict[str, list[Path]] = {}
+    for path in sorted(path for path in paths if path.suffix.lower() in _RECORDS and path.is_file()):
+        groups.setdefault(_split_of(path), []).append(path)
+    return groups
+
+
+def _split_of(path: Path) -> str:
+    match = _SHARD.fullmatch(path.stem)
+    return match[1] if match else path.stem
+
+
+def _chosen(folder: Path, part: str, groups: Mapping[str, Sequence[Path]], split: str) -> tuple[Path, ...]:
+    """The files of a part that go with a split: that split's, the part's own, or the only ones."""
+    fitting = [name for name in dict.fromkeys((split, part)) if name in groups] or list(groups)
+    if len(fitting) > 1:
+        raise DataError(f"{folder}: which of {', '.join(fitting)} is its {part}? leave one there")
+    files = groups[fitting[0]]
+    shards = [match for path in files if (match := _SHARD.fullmatch(path.stem))]
+    twice = len({(path.parent, path.suffix) for path in files}) > 1 or (not shards and len(files) > 1)
+    if twice:
+        raise DataError(f"{folder} holds its {part} twice, {files[0].name} and {files[-1].name}: leave one there")
+    if shards and (len(shards) < len(files) or len(files) != int(shards[0][2])):
+        count = int(shards[0][2])
+        raise DataError(f"{folder} holds {len(files)} of its {part}'s files, and {files[0].name} is one of {count}")
+    return tuple(files)
+
+
+def _judgements(folder: Path, split: str, records: Mapping[str, Sequence[Path]]) -> tuple[Path, ...]:
+    listed = tuple(name.replace("test", split) if split else name for name in _JUDGEMENTS)
+    files = [folder / name for name in listed if _unpacked(folder / name).is_file()]
+    fitting = {name: found for name, found in records.items() if name in (split or "test", "qrels")}
+    if len(records) == 1 and not split:
+        fitting = dict(records)
+    names = [str(path.relative_to(folder)) for path in [*files, *(paths[0] for paths in fitting.values())]]
+    if len(names) == 1:
+        return tuple(files) if files else _chosen(folder, "qrels", fitting, next(iter(fitting)))
+    which = f"both {names[0]} and {names[1]}" if names else "neither"
+    splits = sorted(f"qrels/{path.name}" for path in (folder / "qrels").glob("*"))
+    hint = f"; of {', '.join(splits)} copy the split to measure, as tab-separated text, to {folder / 'qrels.tsv'}"
+    raise DataError(f"{folder} must hold one of {' and '.join(listed[:2])}: it has {which}"
+                    + (hint if splits and not names else ""))
 
 
 def _unpacked(path: Path) -> Path:
@@ -148,38 +221,48 @@ def _unpacked(path: Path) -> Path:
     return path
 
 
-def _relevance(path: Path, queries: Texts, position: dict[str, int]) -> tuple[Grades, list[str]]:
+def _relevance(files: Sequence[Path], queries: Texts, position: dict[str, int]) -> tuple[Grades, list[str]]:
     """Query id -> position of each relevant text, below 0 for one that is not in the corpus, and its grade, for every query;
     and warnings."""
     relevant: dict[str, list[tuple[int, float]]] = {key: [] for key in queries}
     judged: dict[tuple[str, str], float] = {}
     strangers, absent, again = list[str](), list[str](), list[str]()
-    for number, line in numbered_lines(path):
-        if not line.strip():
-            continue
-        cells = _judgement(without_end(line), path, number)
-        query, text = cells[0].strip(), cells[1].strip()
-        if number == 1 and _is_header(cells, queries):
-            continue
-        score = _score(cells[2], path, number) if len(cells) > 2 else 1.0
+    for location, query, text, score in chain.from_iterable(_cells_of_judgements(path, queries) for path in files):
         if (query, text) in judged:
             if (earlier := judged[query, text]) != score:
-                raise DataError(f"{path}:{number}: {query!r} and {text!r} are judged twice, {earlier:g} and {score:g}")
-            again.append(f"{path}:{number}: {query!r} and {text!r} are judged twice, the same both times")
+                raise DataError(f"{location}: {query!r} and {text!r} are judged twice, {earlier:g} and {score:g}")
+            again.append(f"{location}: {query!r} and {text!r} are judged twice, the same both times")
             continue
         judged[query, text] = score
         if query not in relevant:
-            strangers.append(f"{path}:{number}: no query has the id {query!r}")
+            strangers.append(f"{location}: no query has the id {query!r}")
         elif score > 0:
             if text not in position:
-                absent.append(f"{path}:{number}: no corpus text has the id {text!r}")
+                absent.append(f"{location}: no corpus text has the id {text!r}")
             relevant[query].append((position.get(text, -1), score))
     if not judged:
-        raise DataError(f"{path} holds no judgement: write query id, tab, corpus id, and perhaps a tab and a score")
+        raise DataError(f"{files[0]} holds no judgement: write query id, tab, corpus id, and perhaps a tab and a score")
     warnings = [f"{lines[0]} ({len(lines)} such judgements): {meaning}" for lines, meaning in
                 ((strangers, "left out, as by trec_eval"), (absent, "counted as not found, as by trec_eval"),
                  (again, "counted once")) if lines]
     return {key: sorted(graded) for key, graded in relevant.items()}, warnings
+
+
+def _cells_of_judgements(path: Path, queries: Texts) -> Iterator[tuple[str, str, str, float]]:
+    """(location, query id, corpus id, score) of each row."""
+    if path.suffix.lower() not in _RECORDS:
+        for number, line in _written(path):
+            cells = _judgement(line, path, number)
+            if number > 1 or not _is_header(cells, queries):
+                score = _score(cells[2], f"{path}:{number}") if len(cells) > 2 else 1.0
+                yield f"{path}:{number}", cells[0].strip(), cells[1].strip(), score
+        return
+    for location, row in _records(path):
+        query, text = _id(row, _QUERY), _id(row, _TEXT)
+        if query is None or text is None:
+            there = ", ".join(row)
+            raise DataError(f"{location}: expected the columns query-id, corpus-id, and perhaps score (there are {there})")
+        yield location, query.strip(), text.strip(), _score(row["score"], location) if "score" in row else 1.0
 
 
 def _judgement(line: str, path: Path, number: int) -> list[str]:
@@ -211,7 +294,7 @@ def _cells(line: str, path: Path, number: int, wanted: tuple[int, ...], shape: s
     return cells
 
 
-def _score(text: str, path: Path, number: int) -> float:
-    if not math.isfinite(score := number_of(text, f"{path}:{number}")):
-        raise DataError(f"{path}:{number}: the score {shown(text)} is not a finite number")
+def _score(text: object, location: str) -> float:
+    if not math.isfinite(score := number_of(text, location)):
+        raise DataError(f"{location}: the score {shown(text)} is not a finite number")
     return score

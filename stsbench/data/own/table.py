@@ -165,7 +165,7 @@ def _plain(name: str) -> str:
 
 def _rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str, str]) -> Rows:
     if path.is_dir():
-        return _arrow(path, _saved(path))
+        return arrow_rows(path, _saved(path))
     kind = _KINDS.get(path.suffix.lower())
     if path.suffix.lower() in _PACKED:
         raise DataError(f"{path} is compressed ({path.suffix}): unpack it first")
@@ -178,7 +178,7 @@ def _rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str, str
         records = READERS["jsonl"](numbered_lines(path), path)
         return ((f"{path}:{number}", record) for number, record in records if record is not None)
     if kind == "parquet":
-        return _arrow(path, [path])
+        return arrow_rows(path, [path])
     return _by_position(path, kind, form, columns) if _positions(columns) else _table(path, kind, form, warnings, columns)
 
 
@@ -277,7 +277,7 @@ def _saved(folder: Path) -> list[Path]:
     return files
 
 
-def _arrow(path: Path, files: Sequence[Path]) -> Rows:
+def arrow_rows(path: Path, files: Sequence[Path]) -> Rows:
     """The rows of Parquet or Arrow files, numbered from 1 over all of them."""
     import pyarrow as pa
     from pyarrow import parquet

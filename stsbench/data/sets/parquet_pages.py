@@ -18,7 +18,7 @@ _MOST_HEADER = 64_000  # bytes: one with statistics of long texts
 IN_DICTIONARY = frozenset({2, 8})  # PLAIN_DICTIONARY, RLE_DICTIONARY
 BOUNDED = IN_DICTIONARY | {0, 3, 9}  # PLAIN, RLE, BYTE_STREAM_SPLIT
 _DICTIONARY = 2  # a page's type
-_HEADERS = {0: 5, _DICTIONARY: 7, 3: 8}  # a page's type -> the field with its own header: data, dictionary, data of version 2
+_HEADERS = {0: 5, _DICTIONARY: 7, 3: 8}  # type -> the field with its own header: data, dictionary, data of version 2
 _ENCODING = {0: 2, _DICTIONARY: 2, 3: 4}  # the field in there with the encoding; field 1 is the number of values
 
 

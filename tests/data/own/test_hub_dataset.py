@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from stsbench import evaluate
 from stsbench.data.fetch.sources import no_downloads
 from stsbench.data.own.labelled_pairs import read_labelled_pairs
 from stsbench.data.own.labelled_texts import read_labelled_texts
+from stsbench.data.own.relevance import read_relevance
 from stsbench.data.own.scored_pairs import read_scored_pairs
 from stsbench.data.own.triplets import read_triplets
 from stsbench.errors import DataError
@@ -74,6 +76,59 @@ def hub(monkeypatch, tmp_path):
         }
         state.gated = {"me/closed"}
         yield state
+
+
+SETS = {"corpus": [{"_id": "d1", "title": "", "text": "a cat"}, {"_id": "d2", "title": "", "text": "a dog"}],
+        "queries": [{"_id": "q1", "text": "cat?"}], "qrels": [{"query-id": "q1", "corpus-id": "d1", "score": 1}]}
+
+
+def retrieval_repository(language="", judged="qrels", readme=True):
+    """A retrieval set's files, with judgements of dev that another split has not."""
+    files, configs = {}, []
+    for part, rows in SETS.items():
+        split = "test" if part == "qrels" else part
+        files |= {f"{language}{part}/{split}-00000-of-00001.jsonl": "".join(json.dumps(row) + "\n" for row in rows).encode()}
+        name = judged if part == "qrels" else part
+        configs.append(f"- config_name: {language}{name}\n  data_files:\n"
+                       f"  - split: {split}\n    path: {language}{part}/{split}-*\n")
+    files[f"{language}qrels/dev-00000-of-00001.jsonl"] = b'{"query-id": "q1", "corpus-id": "d2", "score": 1}\n'
+    configs[-1] += f"  - split: dev\n    path: {language}qrels/dev-*\n"
+    return ({"README.md": f"---\nconfigs:\n{''.join(configs)}---\n".encode()} if readme else {}) | files
+
+
+@pytest.mark.parametrize(("repository", "name", "relevant"), [
+    (retrieval_repository(), "hf:me/set", 0), (retrieval_repository(), "hf:me/set:dev", 1),
+    (retrieval_repository(judged="default"), f"hf:me/set@{COMMIT}", 0), (retrieval_repository(readme=False), "hf:me/set", 0),
+    (retrieval_repository(readme=False), "hf:me/set:dev", 1), (retrieval_repository("de-"), "hf:me/set:de", 0),
+    (retrieval_repository("de-"), "hf:me/set:de:dev", 1),
+])
+def test_a_retrieval_set_of_the_hub(hub, repository, name, relevant):
+    hub.repositories["me/set"] = repository
+    data = read_relevance(Path(name))
+    assert (data.queries, data.corpus, data.relevant) == (("cat?",), ("a cat", "a dog"), ((relevant,),))
+    assert data.task == name and f"the Hub's me/set at {COMMIT}" in data.origin
+    with no_downloads(True):
+        assert read_relevance(Path(name)).digest == data.digest
+
+
+@pytest.mark.parametrize(("repository", "name", "why"), [
+    ({}, "hf:me/set", "must hold queries.tsv"), (retrieval_repository(), "hf:me/set:nope", "there is no split nope"),
+    (retrieval_repository("de-"), "hf:me/set", "it has several configurations: name one of de"),
+    (retrieval_repository("de-"), "hf:me/set:fr", "there is no configuration fr: name one of de"),
+    (retrieval_repository(), "hf:me/set:en:test", "there is no configuration en: it has none"),
+    (retrieval_repository(judged="other"), "hf:me/set", "no configuration qrels of judgements"),
+    (retrieval_repository(), "hf:me", "write hf:OWNER/NAME"),
+])
+def test_a_retrieval_set_of_the_hub_is_refused_in_one_line(hub, repository, name, why):
+    hub.repositories["me/set"] = repository
+    with pytest.raises(DataError, match=why) as caught:
+        read_relevance(Path(name))
+    assert "\n" not in str(caught.value)
+
+
+def test_offline_a_retrieval_set_that_is_not_there_is_one_line(hub):
+    with no_downloads(True), pytest.raises(DataError, match="hf:me/set is not in the Hub cache, and --offline forbids"):
+        read_relevance(Path("hf:me/set"))
 
 
 def scored(name, columns=""):
