@@ -137,7 +137,9 @@ def overlap(
     punctuation, and nearly, with the lines of some. Test sets of one's own are named as `stsbench eval` names them:
     sts:FILE, pairs:FILE, triplets:FILE, transfer:FILE, retrieval:FILE.
     """
-    if ":" not in target and (Path(target).is_file() or Path(target).suffix in (".txt", ".csv", ".tsv", ".jsonl", ".json")):
+    from stsbench.data.own.table import is_table
+
+    if ":" not in target and (Path(target).is_file() or Path(target).suffix == ".txt" or is_table(Path(target))):
         _of_file(Path(target), others, near or None, data_dir, sample, offline, json_to)
         return
     from stsbench.data.sets.overlap import overlap as measure

@@ -14,14 +14,15 @@ from stsbench.encoders.options import EncoderOptions, ProcessOptions, StoreOptio
 
 @click.command("encode")
 @options_of(EncoderOptions)
-@click.option("--input", "source", required=True, metavar="FILE|-", help="UTF-8, one text a line; - is standard input.")
-@click.option("--column", type=click.IntRange(min=0), help="Which tab-separated column of the input holds the text, from 1; "
-              "0: lines may hold tabs.")
+@click.option("--input", "source", required=True, metavar="FILE|-", help="UTF-8, one text a line, or a table: "
+              ".csv, .tsv, .jsonl, .parquet, a folder that datasets saved; - is standard input.")
+@click.option("--column", metavar="NAME|N", help="Which column of a table holds the text, by its name, or from 1 in a file "
+              "without header; of lines, from 1, the one between tabs; 0: lines may hold tabs.")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="The folder; an unfinished one is "
               "continued.")
 @options_of(StoreOptions, ProcessOptions)
 def encode(
-    model: str, source: str, column: int | None, output: Path, store_dtype: str, shard_size: int | None, devices: str | None,
+    model: str, source: str, column: str | None, output: Path, store_dtype: str, shard_size: int | None, devices: str | None,
     processes: int | None, **how: Any,
 ) -> None:
     """Encode any number of texts into a folder of vectors, in memory that does not grow.
@@ -47,7 +48,7 @@ def encode(
         log(line)
     with pace_shown() as progress:
         store = encoded(encoder, options, texts, output, storing, names, log, progress)
-    for line in remarks(store):
+    for line in (*remarks(store), *texts.notes):
         log(line)
     if spent := encoder.spent:
         log(spent_in_words(encoder.spec.name, spent))

@@ -15,11 +15,12 @@ from stsbench.encoders.options import CacheOptions, EncoderOptions, NearestOptio
 
 @click.command("neighbours")
 @options_of(EncoderOptions, CacheOptions)
-@click.option("--corpus", required=True, metavar="FILE|SET|DIR", help="UTF-8, one text per line, blank lines skipped; a "
+@click.option("--corpus", required=True, metavar="FILE|SET|DIR", help="UTF-8, one text per line, blank lines skipped, or "
+              "a table (.csv, .tsv, .jsonl, .parquet); a "
               "data set whose sentences are searched, e.g. stsb/test (`stsbench list data`); or a folder that `stsbench "
               "encode` wrote, whose vectors are read.")
-@click.option("--column", type=click.IntRange(min=1), help="Which tab-separated column of the corpus holds the text, from "
-              "1; needed where lines hold tabs (Flickr30k's image.jpg#0<TAB>caption: 2).")
+@click.option("--column", metavar="NAME|N", help="Which column of the corpus holds the text, as for `stsbench encode`; "
+              "needed where lines hold tabs (Flickr30k's image.jpg#0<TAB>caption: 2).")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="For a SET: a folder in SentEval's layout.")
 @click.option("--sample", is_flag=True, help="For a SET: the small sample inside the package.")
 @click.option("--query", "queries", multiple=True, metavar="TEXT", help="Repeat for several queries.")
@@ -27,7 +28,7 @@ from stsbench.encoders.options import CacheOptions, EncoderOptions, NearestOptio
 @options_of(NearestOptions)
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 def neighbours(
-    model: str, corpus: str, column: int | None, data_dir: Path | None, sample: bool, queries: Sequence[str],
+    model: str, corpus: str, column: str | None, data_dir: Path | None, sample: bool, queries: Sequence[str],
     query_file: Path | None, top: int, backend: str, json_target: str | None, cache_dir: Path | None, cache_limit: float,
     no_cache: bool, **how: Any,
 ) -> int:

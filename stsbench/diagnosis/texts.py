@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
+from stsbench.data.own.table import is_table
 from stsbench.encoders.interface import checked_texts
 from stsbench.encoders.store.texts import Texts
 from stsbench.errors import StsbenchError
@@ -120,7 +121,8 @@ class ProbeTexts:
 
     @classmethod
     def of(cls, texts: str | Path | Iterable[str] | None) -> ProbeTexts:
-        """texts: a file, one text a line; a program's; None: those of the package. StsbenchError: none, or not readable."""
+        """texts: a file, one text a line, or a table with a column of texts; a program's; None: those of the package.
+        StsbenchError: none, or not readable."""
         if texts is None:
             kinds, probes = zip(*((kind, text) for kind, group in TEXTS.items() for text in group), strict=True)
             return cls(probes, kinds, f"the {len(probes)} texts of the package")
@@ -132,5 +134,5 @@ class ProbeTexts:
 
 
 def _of_file(path: str | Path) -> Iterator[str]:
-    for chunk in Texts(str(path), 0).chunks(1024):
+    for chunk in Texts(str(path), None if is_table(Path(path)) else 0).chunks(1024):
         yield from chunk

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
+from stsbench.data.own.table import is_table
+from stsbench.data.sets.lines import numbered_lines, without_end
 from stsbench.display.tabular import Tabular, arrow_table, csv_table, html_lines, html_table, text_table
 from stsbench.encoders.base import Encoder
 from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, check_log, warning_log
@@ -260,11 +262,12 @@ def read_prompts(path: Path) -> list[str] | dict[str, list[str]]:
 
     StsbenchError, one line naming the file: it cannot be read, or holds something else.
     """
-    text = read_text(path, MOST_YAML)
-    if path.suffix not in (".yaml", ".yml", ".json"):
-        return [line for line in text.splitlines() if line.strip()]
+    if is_table(path) and path.suffix.lower() != ".json":
+        raise StsbenchError(f"{path} is a table: write a prompt a line (.txt), or lists by task (.yaml, .yml, .json)")
+    if path.suffix.lower() not in (".yaml", ".yml", ".json"):
+        return [without_end(line) for _, line in numbered_lines(path) if line.strip()]
     try:
-        stored = load_yaml(text)
+        stored = load_yaml(read_text(path, MOST_YAML))
     except (yaml.YAMLError, ValueError) as error:
         raise StsbenchError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(stored, dict) or not all(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,9 +15,11 @@ from stsbench.data.sets.sets import ON_HUB
 from stsbench.errors import DataError, MissingDataError
 from stsbench.files import temporary
 from stsbench.hub import hub_errors
+from stsbench.wording import sized
 
 _NAME = re.compile(r"hf:(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?(:(?P<one>[^:]+))?(:(?P<other>[^:]+))?")
 _SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.")
+_MOST_SHARE, _MOST_BYTES = 50, 100_000_000  # of a packed file: bytes for each of its own, and beside them
 _READ = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 _USAGE = "write hf:OWNER/NAME, with @REVISION, :CONFIG and :SPLIT behind it where they are needed"
 
@@ -251,8 +252,12 @@ def _kind(path: Path) -> str:
 def _unpacked(called: str, path: Path) -> Path:
     target = temporary(path.name.removesuffix(".gz"))
     try:
+        most = _MOST_SHARE * path.stat().st_size + _MOST_BYTES
         with gzip.open(path, "rb") as packed, target.open("wb") as plain:
-            shutil.copyfileobj(packed, plain)
+            while block := packed.read(1 << 20):
+                if plain.tell() + len(block) > most:
+                    raise DataError(f"{called}: {path.name} unpacks to over {sized(most)}: fetch and unpack it yourself")
+                plain.write(block)
     except (OSError, EOFError) as error:
         raise DataError(f"{called}: {path.name} cannot be unpacked: {error}") from error
     return target

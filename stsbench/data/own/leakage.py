@@ -15,8 +15,10 @@ from stsbench.data.fetch.sources import load
 from stsbench.data.sets.lines import numbered_lines
 from stsbench.data.sets.overlap import normalise
 from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet
-from stsbench.data.text.rows import READERS, file_format
+from stsbench.data.text.rows import READERS, USUAL, delimiters, file_format, separated
 from stsbench.errors import DataError, StsbenchError
+
+from .table import arrow_rows
 
 NEAR = 0.7  # Jaccard of the character 4-grams from which on two texts are near duplicates
 EXAMPLES = 2  # of each set and kind: what is near has to be seen, however much is equal
@@ -81,8 +83,8 @@ def available_tests(
 def leakage(path: Path, tests: Sequence[DataSet], *, near: float | None = NEAR) -> list[Shared]:
     """What a training file shares with each of `tests`, of which the split test counts where they have one.
 
-    path: a .txt, .csv, .tsv or .jsonl file, every text of a row being compared. near: the Jaccard of character 4-grams,
-    above 0 and at most 1, of near duplicates, candidates for which come from MinHash (Broder 1997; 64 hashes in 16
+    path: a .txt, .csv, .tsv, .jsonl or .parquet file, every text of a row being compared. near: the Jaccard of character
+    4-grams, above 0 and at most 1, of near duplicates, candidates for which come from MinHash (Broder 1997; 64 hashes in 16
     bands); None: they are not looked for. Raises DataError naming the file and line of what cannot be read.
     """
     return shared_texts(_training_texts(path), tests, near=near)
@@ -145,9 +147,15 @@ def _test_texts(data: DataSet) -> list[str]:
 
 def _training_texts(path: Path) -> Iterator[tuple[int, str]]:
     """(line, text) of every text of a file; a header is no row."""
+    if path.suffix.lower() == ".parquet":
+        for number, (_, row) in enumerate(arrow_rows(path, [path]), 1):
+            yield from ((number, cell.strip()) for cell in row.values() if isinstance(cell, str) and cell.strip())
+        return
     kind = file_format(path)
-    records = READERS[kind](numbered_lines(path), path)
-    if kind in ("csv", "tsv"):
+    marks = delimiters(path, USUAL[kind]) if kind in USUAL else []
+    lines = numbered_lines(path)
+    records = READERS[kind](lines, path) if not marks or marks[0] == USUAL[kind] else separated(lines, path, marks[0])
+    if kind in USUAL:
         next(records, None)
     for line, record in records:
         cells: Sequence[Any] = record or []

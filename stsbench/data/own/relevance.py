@@ -33,10 +33,11 @@ def read_relevance(folder: Path) -> RetrievalSet:
 
     Either queries.tsv and corpus.tsv (id, tab, text) with relevance.tsv, or BEIR's queries.jsonl and corpus.jsonl (_id or
     id, text, title) with one of _JUDGEMENTS; each may be Parquet or JSON lines as the Hub keeps them: corpus.parquet, or a
-    folder corpus/ with files by split, perhaps several of each (test-00000-of-00002.parquet). Judgements are query id, corpus
-    id and perhaps a score, with tabs between, TREC's four columns, or columns query-id, corpus-id and score; a text is
-    relevant if its score is above 0, and the score is its grade. As trec_eval does, a relevant text that is not in the corpus counts
-    as not found, and judgements of other queries are left out; so are queries without relevant text. A warning says so.
+    folder corpus/ with files by split, perhaps several of each (test-00000-of-00002.parquet). Judgements are query id,
+    corpus id and perhaps a score, with tabs between, TREC's four columns, or columns query-id, corpus-id and score; a text
+    is relevant if its score is above 0, and the score is its grade. As trec_eval does, a relevant text that is not in the
+    corpus counts as not found, and judgements of other queries are left out; so are queries without relevant text. A warning
+    says so.
 
     A query itself is never counted as retrieved, unless it is judged relevant: the text of the query's own id (BEIR's rule),
     or where no text has that id, those that equal the query, with or without their title. Raises DataError naming file and

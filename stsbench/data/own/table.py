@@ -3,7 +3,6 @@ by names like theirs, by position, or as the user says."""
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,17 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.data.sets.lines import check_no_nul, check_text, numbered_lines, without_end
+from stsbench.data.sets.parquet_pages import BOUNDED, pages
 from stsbench.data.sets.readers import number_of
 from stsbench.data.sets.sets import path_name
-from stsbench.data.text.rows import READERS, separated
+from stsbench.data.text.rows import DELIMITERS, READERS, cells, delimiters, separated
 from stsbench.errors import DataError
-from stsbench.wording import printable
+from stsbench.wording import printable, sized
 
 from .source import TABLES, Source
 
-_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _KINDS = {".csv": ",", ".tsv": "\t", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 
+_MOST_BATCH = 256_000_000  # bytes that are unpacked at a time
 _PACKED = {".gz", ".zip", ".xz", ".bz2", ".zst"}
 # Characters without width, which `str.strip` leaves: a text of nothing else is as empty as one of spaces.
 _INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff\u00ad" + "\t\n\r\x0b\x0c\x1c\x1d\x1e\x1f \x85\xa0\u2028\u2029\u3000"
@@ -37,7 +37,7 @@ class Form:
     what: how messages call it. texts: the columns of texts; text_names: what else these are called, all together, without
     case, _, - and spaces. value: the column of scores or labels, "" for none; value_names: what else it is called. numeric:
     whether its values are numbers, so that a file without a header is known by them. optional: a column that may be there.
-    usual: the usual names, for messages.
+    usual: the usual names, for messages. blank: whether a text may be empty. option: what names the columns.
     """
 
     what: str
@@ -48,6 +48,8 @@ class Form:
     value_names: tuple[str, ...] = ()
     numeric: bool = False
     optional: str = ""
+    blank: bool = False
+    option: str = "--columns"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -82,7 +84,7 @@ class Form:
         """Whether a first line is texts and a number: a file without header."""
         if not self.numeric or len(fields) != len(self.columns):
             return False
-        return is_number(fields[-1]) and not any(map(is_number, fields[:-1]))
+        return is_number(fields[-1].replace(",", ".")) and not any(map(is_number, fields[:-1]))
 
 
 def table_rows(source: Source, form: Form, warnings: list[str], columns: Mapping[str, str] | None = None) -> Rows:
@@ -118,6 +120,27 @@ def _file_rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str
         yield location, _row(form, names, fields, location)
 
 
+TEXT = Form(
+    what="texts", texts=("text",), blank=True, option="--column",
+    text_names=(("text",), ("sentence",), ("review",), ("content",), ("document",), ("question",), ("utterance",)),
+    usual="text, sentence, review, content, document, question or utterance; or --column with the name of another, or its "
+          "position in a file without header",
+)
+
+
+def column_of_texts(path: Path, column: int | str | None, warnings: list[str]) -> Iterator[tuple[int, str]]:
+    """(line, or of Parquet and Arrow row; text) of a table's one column of texts, by its name or its position from 1; None:
+    by the usual names. An empty text is one, an empty line none. Raises DataError naming file and line."""
+    columns = None if column is None else {"text": str(column)}
+    for location, row in table_rows(Source(path.name, str(path), {"": (path,)}), TEXT, warnings, columns):
+        yield int(location.rpartition(":")[2].removeprefix(" row ")), row["text"]
+
+
+def is_table(path: Path) -> bool:
+    """Whether a path is a table by its name, or a folder that `datasets` saved: read by its columns, never by lines."""
+    return path.suffix.lower() in _KINDS or path.is_dir()
+
+
 def _row(form: Form, names: Mapping[str, str], fields: Mapping[str, Any], location: str) -> dict[str, Any]:
     row = {}
     for column, name in names.items():
@@ -128,7 +151,8 @@ def _row(form: Form, names: Mapping[str, str], fields: Mapping[str, Any], locati
         row[column] = fields[name]
         if column != form.value:
             text = fields[name]
-            if not isinstance(text, str) or not text.strip() or (not text.isascii() and not text.strip(_INVISIBLE)):
+            empty = isinstance(text, str) and (not text.strip() or (not text.isascii() and not text.strip(_INVISIBLE)))
+            if not isinstance(text, str) or (empty and not form.blank):
                 raise DataError(f"{location}: {column} {'is empty' if isinstance(text, str) else 'must be a text'}")
             check_text(text, location, column)
             check_no_nul(text, location, column)
@@ -188,48 +212,54 @@ def _positions(columns: Mapping[str, str]) -> bool:
 
 def _by_position(path: Path, usual: str, form: Form, columns: Mapping[str, str]) -> Rows:
     """The rows of a file without header, the columns called by their positions."""
-    line = next((line for _, line in numbered_lines(path) if line.strip()), "")
-    most = max(map(int, columns.values()))
-    mark = next((mark for mark in dict.fromkeys((usual, *_DELIMITERS)) if len(_cells(line, mark)) >= most), usual)
+    marks = delimiters(path, usual, max(2, *map(int, columns.values())))
+    if len(marks) > 1 and usual != "\t":
+        raise _doubt(path, marks)
+    mark = marks[0] if marks else usual
     first = True
-    for number, record in _records(path, mark):
+    for number, record in _records(path, mark, usual):
         if record is None:
             continue
         if first and form.names([field.strip() for field in record], "", strict=False):
-            raise DataError(f"{path}:{number}: it has a header ({', '.join(record)}): give --columns its names, or none")
+            raise DataError(f"{path}:{number}: it has a header ({', '.join(record)}): give {form.option} its names, or none")
         first = False
         yield f"{path}:{number}", {str(i): field for i, field in enumerate(record, 1)}
 
 
-def _cells(line: str, mark: str) -> list[str]:
-    try:
-        return [field.strip() for field in next(csv.reader([line], delimiter=mark), [])]
-    except csv.Error:
-        return []
+def _doubt(path: Path, marks: Sequence[str]) -> DataError:
+    listed = " and as well by ".join(DELIMITERS[mark] for mark in marks)
+    return DataError(f"{path}: its columns can be separated by {listed}: put its texts between quotes, or save it as .tsv")
 
 
 def _table(path: Path, usual: str, form: Form, warnings: list[str], columns: Mapping[str, str]) -> Rows:
     """The rows of a file of separated values, by the delimiter under which its first line is a header or a row."""
 
     def fits(line: str, mark: str) -> bool:
-        fields = _cells(line, mark)
+        fields = cells(line, mark)
         if columns:
             return set(columns.values()) <= set(fields)
         return bool(form.names(fields, "", False)) or form.is_row(fields)
 
     line = next((line for _, line in numbered_lines(path) if line.strip()), "")
-    fitting = [mark for mark in dict.fromkeys((usual, *_DELIMITERS)) if fits(line, mark)]
+    fitting = [mark for mark in dict.fromkeys((usual, *DELIMITERS)) if fits(line, mark)]
+    if fitting and all(len(cells(line, mark)) == 1 for mark in fitting):
+        fitting = [usual]  # the one column of texts: its header holds no mark
+    if len(fitting) != 1:
+        marks = delimiters(path, usual)
+        if len(fitting := [mark for mark in fitting if mark in marks] or fitting) > 1 and usual != "\t":
+            raise _doubt(path, fitting)
+        fitting = fitting or (marks if len(marks) == 1 else [])
     mark = fitting[0] if fitting else usual
     if mark != usual:
-        warnings.append(f"{path_name(path)}: its columns are separated by {_DELIMITERS[mark]}")
+        warnings.append(f"{path_name(path)}: its columns are separated by {DELIMITERS[mark]}")
     elif not fitting and "\r" in without_end(line).rstrip("\r"):
         raise DataError(f"{path}:1: its lines end in carriage returns alone: save it with line feeds")
-    elif not fitting and len(_cells(line, usual)) < 2 and line:
+    elif not fitting and len(cells(line, usual)) < 2 and line:
         raise DataError(
-            f"{path}:1: one column: no {', '.join(_DELIMITERS.values())} separate columns; {form.what} need {form.usual}"
+            f"{path}:1: one column: no {', '.join(DELIMITERS.values())} separate columns; {form.what} need {form.usual}"
         )
     header: list[str] | None = None
-    for number, record in _records(path, mark):
+    for number, record in _records(path, mark, usual):
         location = f"{path}:{number}"
         if record is None:
             continue
@@ -239,7 +269,7 @@ def _table(path: Path, usual: str, form: Form, warnings: list[str], columns: Map
             if len(set(header)) < len(header) and not bare:
                 positions = ",".join(f"{column}={at}" for at, column in enumerate(form.columns, 1))
                 raise DataError(f"{location}: the header names a column twice; of a file without a header name the "
-                                f"positions, as in --columns {positions}")
+                                f"positions, as in {form.option} {positions if form.option != TEXT.option else 1}")
             if not bare:
                 _chosen(form, columns, header, location) if columns else form.names(header, location)
                 continue
@@ -250,9 +280,12 @@ def _table(path: Path, usual: str, form: Form, warnings: list[str], columns: Map
         yield location, dict(zip(header, record, strict=True))
 
 
-def _records(path: Path, mark: str) -> Iterator[tuple[int, list[str] | None]]:
+def _records(path: Path, mark: str, usual: str) -> Iterator[tuple[int, list[str] | None]]:
+    """The rows by this mark; quotes are text in a .tsv, and in a .csv with tabs whose quotes are not those of cells."""
     lines = numbered_lines(path)
-    return READERS["tsv"](lines, path) if mark == "\t" else separated(lines, path, mark)
+    if mark == "\t" and (usual == "\t" or mark not in delimiters(path, usual, lines=None)):
+        return READERS["tsv"](lines, path)
+    return separated(lines, path, mark)
 
 
 def is_number(text: str) -> bool:
@@ -277,6 +310,25 @@ def _saved(folder: Path) -> list[Path]:
     return files
 
 
+def _rows_at_once(path: Path, source: Any) -> int:
+    """Of how many rows a batch of a Parquet file takes no more than a fraction of _MOST_BATCH bytes, each text being at most
+    as long as the page in which it is written. Raises DataError for a page of more bytes, which a few may be packed."""
+    longest, most = 1, 65_536
+    with path.open("rb") as stream:
+        groups = (source.metadata.row_group(i) for i in range(source.metadata.num_row_groups))
+        for chunk in (group.column(i) for group in groups for i in range(group.num_columns)):
+            try:
+                for page in pages(stream, chunk):
+                    if max(page.packed, page.unpacked) > _MOST_BATCH:
+                        raise DataError(f"{path}: {chunk.path_in_schema} has a page of {sized(page.unpacked)}, at most "
+                                        f"{sized(_MOST_BATCH)} are read: write it with smaller pages")
+                    if chunk.physical_type == "BYTE_ARRAY" and (page.dictionary or page.encoding not in BOUNDED):
+                        longest = max(longest, page.unpacked)
+            except ValueError:  # pages that this reads in no such way: whatever they are, a few rows at a time
+                most = 16
+    return max(1, min(most, _MOST_BATCH // 4 // longest))
+
+
 def arrow_rows(path: Path, files: Sequence[Path]) -> Rows:
     """The rows of Parquet or Arrow files, numbered from 1 over all of them."""
     import pyarrow as pa
@@ -285,12 +337,15 @@ def arrow_rows(path: Path, files: Sequence[Path]) -> Rows:
     number = 0
     try:
         for file in files:
-            with (parquet.ParquetFile(file) if file.suffix.lower() == ".parquet" else pa.ipc.open_stream(file)) as source:
-                batches = source.iter_batches() if file.suffix.lower() == ".parquet" else source
-                for batch in batches:
-                    for row in batch.to_pylist():
+            is_parquet = file.suffix.lower() == ".parquet"
+            with (parquet.ParquetFile(file) if is_parquet else pa.ipc.open_stream(file)) as source:
+                schema = source.schema_arrow if is_parquet else source.schema
+                nested = dict.fromkeys(field.name for field in schema if pa.types.is_nested(field.type))  # no text is one
+                plain = [name for name in schema.names if name not in nested]
+                for batch in source.iter_batches(_rows_at_once(file, source), columns=plain) if is_parquet else source:
+                    for row in batch.select(plain).to_pylist() if plain else [{}] * len(batch):
                         number += 1
-                        yield f"{path}: row {number}", row
+                        yield f"{path}: row {number}", row | nested
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"cannot read {path}: {os.strerror(error.errno)}") from error

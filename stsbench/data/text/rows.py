@@ -5,19 +5,23 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from stsbench.data.sets.lines import check_text, numbered_lines, without_end
 from stsbench.data.sets.readers import json_value
-from stsbench.data.text.columns import SCORE, optional_columns, roles_of
+from stsbench.data.text.columns import SCORE, is_known_header, optional_columns, roles_of
 from stsbench.errors import DataError
 
 Lines = Iterator[tuple[int, str]]
 OnBytes = Callable[[bytes], object]  # sees every byte of the file as it is read
 
 _EXTENSIONS = {".txt": "text", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+USUAL = {"csv": ",", "tsv": "\t"}
+_LOOKED_AT = 50  # lines
 _PACKED = {".gz", ".zip", ".xz", ".bz2", ".zst"}
 _UNCLOSED = {
     "unexpected end of data": "a quote opened in this row is never closed",
@@ -51,7 +55,9 @@ class RowReader:
     ) -> None:
         self.path, self.left_out = path, 0
         self._wanted = list(where.values())
-        records = READERS[kind](numbered_lines(path, on_bytes), path)
+        mark = _mark(path, kind, columns, where) if kind in USUAL else ""
+        records = (READERS[kind] if mark == USUAL.get(kind, "") else partial(separated, delimiter=mark))(
+            numbered_lines(path, on_bytes), path)
         if lines_per_row > 1:
             if kind != "text":
                 raise DataError(f"{path}: data.lines_per_row joins lines of plain text, and this is {kind}: leave it at 1")
@@ -123,6 +129,47 @@ def read_rows(
     the file, here and while iterating, is a DataError that names it and the line on which the bad row starts.
     """
     return RowReader(path, file_format(path, format), columns or {}, where or {}, on_bytes, lines_per_row)
+
+
+def _mark(path: Path, kind: str, columns: Mapping[str, str], where: Mapping[str, str]) -> str:
+    """The mark under which a table's header has the columns that are asked for or known, else that which parts its lines."""
+    usual = USUAL[kind]
+    line = next((line for _, line in numbered_lines(path)), "")
+    needed = {*columns.values(), *where}
+    for mark in dict.fromkeys((usual, *DELIMITERS)):
+        names = cells(line, mark)
+        alone = mark == usual and names in (["sentence"], ["text"])
+        if needed <= set(names) if needed else alone or is_known_header(names):
+            return mark
+    marks = delimiters(path, usual)
+    return marks[0] if len(marks) == 1 else usual
+
+
+def cells(line: str, mark: str) -> list[str]:
+    """A line's cells by this mark, without white space around them; none where quotes do not close."""
+    try:
+        return [field.strip() for field in next(csv.reader([line], delimiter=mark), [])]
+    except csv.Error:
+        return []
+
+
+def delimiters(path: Path, usual: str, least: int = 2, lines: int | None = _LOOKED_AT) -> list[str]:
+    """The marks that part each row into as many cells, at least `least`, on the first `lines` of a file, None for all; the
+    usual one first."""
+    listed, fitting = list(islice(numbered_lines(path), lines)), []
+    for mark in dict.fromkeys((usual, *DELIMITERS)):
+        counts: set[int] = set()
+        try:
+            reader = _tsv if mark == usual == "\t" else partial(separated, delimiter=mark)
+            for _, fields in reader(iter(listed), path):
+                counts |= {len(fields)} if fields else set()
+        except DataError as error:
+            # Else the quotes may close behind these lines.
+            if lines is None or len(listed) < lines or "never closed" not in str(error):
+                continue
+        if len(counts) == 1 and min(counts) >= least:
+            fitting.append(mark)
+    return fitting
 
 
 def _plain(lines: Lines, path: Path) -> Iterator[tuple[int, str | None]]:

@@ -18,7 +18,6 @@ from stsbench.encoders.store.texts import GivenTexts, Texts
 from stsbench.encoders.store.vectors import VectorStore
 from stsbench.errors import warning_log
 from stsbench.notebook import store_bar
-from stsbench.options import option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +25,11 @@ class EncodeOptions(EncoderOptions, StoreOptions, ProcessOptions):
     """All that `encode` takes besides the model and the texts."""
 
     output: Path
-    column: int | None = option(None, "", least=0)
+    column: int | str | None = None
 
 
 def encode(
-    model: Any, texts: str | Path | Iterable[str], output: str | Path, *, column: int | None = None,
+    model: Any, texts: str | Path | Iterable[str], output: str | Path, *, column: int | str | None = None,
     store_dtype: str = "float32", shard_size: int | None = None, devices: str | None = None, processes: int | None = None,
     pooler: str | None = None, template: str | None = None, preset: str | None = None, layer: int | None = None,
     full_stop: bool | None = None, max_length: int | None = None,
@@ -44,11 +43,12 @@ def encode(
     """Encode any number of texts into a folder of vectors, as `stsbench encode` does, and open it.
 
     model: what stands after --model, an encoder, a function from n texts to (n, d) numbers, or an object with such a method
-    `encode`. texts: a file, UTF-8, one text a line ("-": standard input), or an iterable of texts, which need not fit into
-    memory; row i is the text at position i. output: the folder; an unfinished one is continued, a finished one compared.
-    column: which tab-separated column of the file holds the text, from 1; 0: lines may hold tabs. store_dtype: float32,
-    float16, int8 or binary; shard_size: texts a shard (32,768). devices: names between commas, or all; processes: their
-    number. All others are options of `load_encoder`.
+    `encode`. texts: a file, UTF-8, one text a line ("-": standard input), or a table with a column of texts (.csv, .tsv,
+    .jsonl, .parquet, or a folder that datasets saved), or an iterable of texts, which need not fit into memory; row i is the
+    text at position i. output: the folder; an unfinished one is continued, a finished one compared. column: of a table the
+    name of the column of texts, or its position, from 1, in a file without header; of lines its position between tabs; 0:
+    lines may hold tabs. store_dtype: float32, float16, int8 or binary; shard_size: texts a shard (32,768). devices: names
+    between commas, or all; processes: their number. All others are options of `load_encoder`.
 
     Nothing is printed; in a notebook there is a progress bar. Texts that are empty or were cut to the model's limit, and
     numbers cut to int8's scale, are a StsbenchWarning. Raises StsbenchError, one line: not readable, no such model, a text
@@ -76,6 +76,8 @@ def encode(
         store = encoded(loaded_encoder(model, options), options, source, options.output, options, names, log, progress)
     for line in remarks(store):
         log(f"warning: {store.folder}: {line}")
+    for line in source.notes:
+        log(f"warning: {line}")
     return store
 
 

@@ -59,7 +59,7 @@ class Manifest(_Strict):
     complete: bool = False
     dtype: Literal["float32", "float16", "int8", "binary"]
     shard_rows: int  # texts of every shard but the last
-    column: int | None  # of the input, from 1; None: whole lines
+    column: int | str | None  # of the input, from 1, or its name; None: lines, or a table's usual one
     encoder: dict[str, Any]  # the fields of EncoderSpec
     fingerprint: str
     libraries: dict[str, str]  # package -> version, of those that may change a vector, and stsbench's own number

@@ -18,13 +18,12 @@ from stsbench.encoders.loaded import loaded_encoder
 from stsbench.encoders.options import CacheOptions, NearestOptions
 from stsbench.encoders.store.manifest import is_store
 from stsbench.encoders.store.nearest import check_same_encoder, neighbours_in
-from stsbench.encoders.store.texts import checked_texts
+from stsbench.encoders.store.texts import Texts, checked_texts
 from stsbench.encoders.store.vectors import VectorStore
 from stsbench.errors import DataError, UsageError, warning_log
 from stsbench.metrics.nearest import nearest
 from stsbench.metrics.similarity import zero_rows
 from stsbench.notebook import in_notebook, start_bar
-from stsbench.options import option
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
@@ -90,14 +89,14 @@ class NeighboursOptions(EncoderOptions, CacheOptions, NearestOptions):
     """All that `neighbours` takes besides the model, the corpus and the queries."""
 
     query_file: Path | None = None
-    column: int | None = option(None, "", least=1)
+    column: int | str | None = None
     data_dir: Path | None = None
     sample: bool = False
 
 
 def neighbours(
     model: Any, corpus: str | Path | VectorStore | Iterable[str], queries: str | Iterable[str] = (), *,
-    query_file: str | Path | None = None, top: int = 3, backend: str = "exact", column: int | None = None,
+    query_file: str | Path | None = None, top: int = 3, backend: str = "exact", column: int | str | None = None,
     data_dir: str | Path | None = None, sample: bool = False, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
     no_cache: bool = False, pooler: str | None = None, template: str | None = None, preset: str | None = None,
     layer: int | None = None, full_stop: bool | None = None,
@@ -110,10 +109,10 @@ def neighbours(
 ) -> Neighbours:
     """The texts of a corpus that are nearest to each query, by cosine, as `stsbench neighbours` finds them.
 
-    model: as `encode` takes it. corpus: a list of texts; a file, UTF-8, one text a line; a data set, e.g. "stsb/test"; or a
+    model: as `encode` takes it. corpus: a list of texts; a file as `encode` takes it; a data set, e.g. "stsb/test"; or a
     folder that `encode` wrote, or what it returned, whose vectors are read. queries: one text or several; query_file: more
     of them, one a line. top: neighbours of each query; backend: exact, or faiss, which needs faiss-cpu. column: which
-    tab-separated column of a file holds the text, from 1. data_dir, sample: where a data set is. cache_dir, cache_limit
+    column of a file holds the text, as for `encode`. data_dir, sample: where a data set is. cache_dir, cache_limit
     (GB), no_cache: of the vectors that are kept. All others are options of `load_encoder`.
 
     Equal texts are one, blank ones none, and a text equal to the query counts, with cosine 1. Nothing is printed; a query
@@ -157,7 +156,7 @@ def distinct(queries: Sequence[str], query_file: Path | None, keeping: CacheOpti
 
 
 def corpus_of(
-    corpus: str | Path | VectorStore | Iterable[str], column: int | None, data_dir: Path | None, sample: bool,
+    corpus: str | Path | VectorStore | Iterable[str], column: int | str | None, data_dir: Path | None, sample: bool,
     offline: bool, log: Log,
 ) -> Corpus:
     """What `corpus` stands for. UsageError: options that do not apply to it; DataError: not readable, no text."""
@@ -174,7 +173,7 @@ def corpus_of(
     if path.exists() or corpus not in {item.id for item in entries()}:
         if data_dir or sample:
             raise UsageError(f"--data-dir and --sample need a data set as --corpus; {corpus} is not one")
-        return Corpus(path.name, "line", read_lines(path, column))
+        return Corpus(path.name, "line", read_lines(path, column, log))
     if column is not None:
         raise UsageError(f"--column needs a file as --corpus; {corpus} is a data set")
     if data_dir and sample:
@@ -245,25 +244,19 @@ def _numbered(texts: Iterable[str]) -> dict[str, list[int]]:
     return numbers
 
 
-def read_lines(path: Path, column: int | None) -> dict[str, list[int]]:
+def read_lines(path: Path, column: int | str | None, log: Log | None = None) -> dict[str, list[int]]:
     """Text -> the numbers of its lines (from 1), in file order; runs of whitespace become one space, blank texts go.
 
-    Raises DataError naming file and line for text that is not UTF-8, for tabs without a column, for too few columns.
+    A file is read as `encode` reads it. Raises DataError naming file and line for text that is not UTF-8, for tabs without a
+    column, for too few columns.
     """
-    from stsbench.data.sets.lines import numbered_lines
-
     numbers: dict[str, list[int]] = {}
-    for number, line in numbered_lines(path):
-        if not line.strip():
-            continue
-        cells = line.split("\t")
-        if column is None and len(cells) > 1:
-            raise DataError(f"{path}:{number} contains a tab: choose the column of the text, e.g. --column {len(cells)}")
-        if column is not None and len(cells) < column:
-            columns = counted(len(cells), "column")
-            raise DataError(f"{path}:{number} has {columns}: there is no --column {column}")
-        if text := " ".join(cells[(column or 1) - 1].split()):
+    source = Texts(str(path), column)
+    for number, text in source.numbered():
+        if text := " ".join(text.split()):
             numbers.setdefault(text, []).append(number)
+    for line in source.notes if log else ():
+        log(f"warning: {line}")
     if not numbers:
         raise DataError(f"{path} contains no text")
     return numbers

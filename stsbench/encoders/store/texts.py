@@ -9,31 +9,38 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from stsbench.data.own.table import column_of_texts, is_table
 from stsbench.data.sets.lines import check_text, lines_of, numbered_lines, without_end
 from stsbench.encoders.store.manifest import InputNote
 from stsbench.errors import DataError
 from stsbench.wording import counted
 
 STDIN = "-"
-_TABLES = {".csv", ".json", ".jsonl", ".parquet"}
 
 
 class Texts:
     """One text a line, UTF-8, without white space around it; an empty line is an empty text, so that row i is line i + 1.
 
-    A text may hold tabs only where `column` is 0; a column, from 1, is the text of each line between tabs.
+    A text may hold tabs only where `column` is 0; a column, from 1, is the text of each line between tabs. A table (.csv,
+    .tsv, .jsonl, .parquet, a folder that `datasets` saved) is read by its column of texts, `column` being its name, or its
+    position in a file without header.
     """
 
-    def __init__(self, source: str, column: int | None = None, stream: BinaryIO | None = None) -> None:
-        """source: a path, or "-" for standard input (or `stream`). DataError: a table of another format."""
-        self.column, self.count, self.bytes = column, 0, 0
+    def __init__(self, source: str, column: int | str | None = None, stream: BinaryIO | None = None) -> None:
+        """source: a path, or "-" for standard input (or `stream`). DataError: a column that such a source does not have."""
+        if isinstance(column, str) and column.isdecimal():
+            column = int(column)
+        self.column, self.count, self.bytes, self.notes = column, 0, 0, list[str]()
         self._sha = hashlib.sha256()
         self._stream = stream
         self._path = None if source == STDIN else Path(source)
         self.name = STDIN if self._path is None else self._path.name
-        if self._path is not None and self._path.suffix.lower() in _TABLES:
-            what = f"a table ({self._path.suffix})"
-            raise DataError(f"{source} is {what}: make it text, one sentence a line, or .tsv with --column")
+        self._table = self._path is not None and is_table(self._path)
+        if column == 0 and self._table and self._path is not None and self._path.suffix.lower() != ".tsv":
+            raise DataError(f"{source} is a table, which has no lines of text: --column takes the name of a column")
+        self._table = self._table and column != 0
+        if (isinstance(column, int) and column < 0) or (isinstance(column, str) and not self._table):
+            raise DataError(f"--column {column}: {source} has no columns with names: give the position between tabs, from 1")
 
     def chunks(self, size: int) -> Iterator[list[str]]:
         """Lists of `size` texts, the last one shorter. DataError naming the line: see `stsbench.data.sets.lines`."""
@@ -48,19 +55,31 @@ class Texts:
 
     def expected(self) -> int | None:
         """About how many texts there are, by the bytes read so far; None of a stream, or before the first."""
-        if self._path is None or not self.bytes:
+        if self._path is None or self._table or not self.bytes:
             return None
         try:
             return max(self.count, round(self._path.stat().st_size * self.count / self.bytes))
         except OSError:
             return None
 
-    def _texts(self) -> Iterator[str]:
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """(line from 1, of a table the line or row on which its row begins; text)."""
+        if self._table and self._path is not None:
+            for file in sorted(self._path.iterdir()) if self._path.is_dir() else (self._path,):
+                self._digest(file)
+            if isinstance(self.column, int):
+                self.notes.append(f"{self.name}: by --column {self.column} it has no header, and its first line is a text; "
+                                  "of a file with a header give the column's name")
+            yield from column_of_texts(self._path, self.column, self.notes)
+            return
         for number, line in self._lines():
-            if self.column or (self.column is None and number == 1):
-                yield self._cell(number, without_end(line)).strip()
+            if self.column or (self.column is None and "\t" in line):
+                yield number, self._cell(number, without_end(line)).strip()
             else:
-                yield line.strip()
+                yield number, line.strip()
+
+    def _texts(self) -> Iterator[str]:
+        return (text for _, text in self.numbered())
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         if self._path is not None:
@@ -72,13 +91,21 @@ class Texts:
             raise DataError(f"cannot read standard input: {error.strerror or error}") from error
 
     def _cell(self, number: int, line: str) -> str:
-        cells = line.split("\t")
-        if self.column is None and len(cells) > 1:
-            raise DataError(f"{self.name}:1 contains a tab: choose the column of the text, e.g. --column {len(cells)}, or "
+        cells, name = line.split("\t"), STDIN if self._path is None else self._path
+        if not isinstance(self.column, int):
+            raise DataError(f"{name}:{number} contains a tab: choose the column of the text, e.g. --column {len(cells)}, or "
                             "--column 0 for whole lines")
-        if self.column is not None and len(cells) < self.column:
-            raise DataError(f"{self.name}:{number} has {counted(len(cells), 'column')}: there is no --column {self.column}")
-        return cells[(self.column or 1) - 1]
+        if len(cells) < self.column:
+            raise DataError(f"{name}:{number} has {counted(len(cells), 'column')}: there is no --column {self.column}")
+        return cells[self.column - 1]
+
+    def _digest(self, path: Path) -> None:
+        try:
+            with path.open("rb") as stream:
+                while block := stream.read(1 << 20):
+                    self._read(block)
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
     def _read(self, raw: bytes) -> None:
         self._sha.update(raw)

@@ -1,0 +1,170 @@
+"""A user's file of texts is read by one rule of its kind, whatever reads it: a table by a column, never by its raw lines."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from stsbench.data.own import table
+from stsbench.data.own.leakage import leakage
+from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.sets.sets import PairSet
+from stsbench.data.text.rows import read_rows
+from stsbench.diagnosis.texts import ProbeTexts
+from stsbench.encoders.options import CacheOptions
+from stsbench.encoders.store.neighbours import distinct, read_lines
+from stsbench.encoders.store.texts import Texts
+from stsbench.errors import DataError, StsbenchError
+from stsbench.experiments.prompts import read_prompts
+
+CAT, DOG = "A cat, asleep; or not.", "Dogs | wolves."
+
+
+def parquet(**columns):
+    stream = io.BytesIO()
+    pq.write_table(pa.table(columns), stream)
+    return stream.getvalue()
+
+
+READ = {
+    "lines.txt": f"{CAT}\n{DOG}\n", "commas.csv": f'id,text\n1,"{CAT}"\n2,{DOG}\n',
+    "semicolons.csv": f'text;id\n"{CAT}";1\n{DOG};2\n',
+    "bars.csv": f'id|text\n1|{CAT}\n2|"{DOG}"\n', "tabs.csv": f"id\ttext\n1\t{CAT}\n2\t{DOG}\n",
+    "tabs.tsv": f"id\tText\n1\t{CAT}\n2\t{DOG}\n",
+    "commas.tsv": f'id,sentence\n1,"{CAT}"\n2,{DOG}\n', "one.csv": f'text\n"{CAT}"\n{DOG}\n',
+    "bom.csv": f'\ufefftext,id\r\n"{CAT}",1\r\n{DOG},2\r\n',
+    "rows.jsonl": f'{{"id": 1, "text": "{CAT}"}}\n{{"id": 2, "text": "{DOG}"}}\n',
+    "rows.parquet": parquet(text=[CAT, DOG], id=[1, 2]),
+    "UPPER.CSV": f'id,text\n1,"{CAT}"\n2,{DOG}\n', "no-suffix": f"{CAT}\n{DOG}\n",
+}
+REFUSED = {
+    "names.csv": ("id,frage\n1,a\n", "no column text (there are 'id', 'frage'): texts need .* or --column"),
+    "names-semicolons.csv": ("id;frage\n1;a\n2;b\n", "there are 'id', 'frage'"),
+    "names.tsv": ("id\tfrage\n1\ta\n", "there are 'id', 'frage'"),
+    "names.jsonl": ('{"a": "x"}\n', "there are 'a'"), "names.parquet": (parquet(a=["x"]), "there are 'a'"),
+    "bare.csv": ("A cat.;1\nA dog.;2\n", r"there are 'A cat\.', '1'"),
+    "utf16.csv": ("id,text\n1,a\n".encode("utf-16"), "is UTF-16"),
+    "packed.csv.gz": (b"\x1f\x8b", "compress"), "numbers.parquet": (parquet(text=[1, 2]), "text must be a text"),
+    "broken.csv": ('text,id\n"a,1\n', "never closed"),
+}
+READERS = {
+    "neighbours": lambda path: list(read_lines(path, None)),
+    "encode": lambda path: [text for chunk in Texts(str(path)).chunks(9) for text in chunk],
+    "parity": lambda path: list(ProbeTexts.of(path).texts), "queries": lambda path: distinct([], path, CacheOptions()),
+}
+
+
+def written(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", READ)
+def test_every_reader_reads_the_same_texts(tmp_path, reader, name):
+    assert READERS[reader](written(tmp_path, name, READ[name])) == [CAT, DOG]
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", REFUSED)
+def test_every_reader_refuses_the_same_files_in_one_line(tmp_path, reader, name):
+    content, why = REFUSED[name]
+    with pytest.raises(DataError, match=why.replace("(", r"\(").replace("):", r"\):")) as caught:
+        READERS[reader](written(tmp_path, name, content))
+    assert "\n" not in str(caught.value) and name in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "content", "column"), [
+    ("a.csv", f"id;frage\n1;{DOG}\n2;x\n", "frage"), ("a.csv", f"1;{DOG}\n2;x\n", 2), ("a.csv", f"1;{DOG}\n2;x\n", "2"),
+    ("a.tsv", f"1\t{DOG}\n2\tx\n", 2), ("a.txt", f"1\t{DOG}\n2\tx\n", 2),
+    ("a.jsonl", f'{{"frage": "{DOG}"}}\n{{"frage": "x"}}\n', "frage"),
+])
+def test_a_column_is_asked_for_by_its_name_or_position(tmp_path, name, content, column):
+    path = written(tmp_path, name, content)
+    assert list(read_lines(path, column)) == [text for _, text in Texts(str(path), column).numbered()] == [DOG, "x"]
+
+
+@pytest.mark.parametrize(("name", "content", "column", "why"), [
+    ("a.csv", "id;frage\n1;x\n", "none", "no column 'none' .there are 'id', 'frage'."),
+    ("a.txt", "a\n", "text", "has no columns with names"),
+    ("a.csv", "text,id\nx,1\n", 1, "it has a header .text, id.: give --column its names"),
+    ("a.csv", "text\nx\n", 0, "is a table"),
+    ("a.csv", "a,b;c,d\ne,f;g,h\n", 2, "can be separated by commas and as well by semicolons"),
+    ("a.txt", "a\n", -1, "from 1"),
+])
+def test_a_column_that_is_not_there_is_refused(tmp_path, name, content, column, why):
+    with pytest.raises(DataError, match=why):
+        read_lines(written(tmp_path, name, content), column)
+
+
+PAIRS = [("A cat, asleep", "One cat; big", 4.5), ("two dogs", "three, dogs", 1.0), ("rain", "sun", 0.5)]
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+@pytest.mark.parametrize(("header", "columns"), [
+    ("sentence1,sentence2,score", ""), ("frage,antwort,punkte", "sentence1=frage,sentence2=antwort,score=punkte"), ("", ""),
+    ("", "sentence1=1,sentence2=2,score=3"),
+])
+def test_pairs_are_known_by_what_separates_them(tmp_path, mark, header, columns):
+    lines = [mark.join(header.split(","))] * bool(header)
+    lines += [mark.join((f'"{a}"', f'"{b}"', str(score))) for a, b, score in PAIRS]
+    data = read_scored_pairs(written(tmp_path, "a.csv", "\r\n".join(lines)), columns)
+    assert list(zip(data.first, data.second, data.gold, strict=True)) == PAIRS
+
+
+@pytest.mark.parametrize(("content", "why"), [
+    ("frage;antwort;punkte\na;b;1\nc;d;2\n", "there are 'frage', 'antwort', 'punkte'"),
+    ("Hello, you;Hi, all;0,5\nA, b;C, d;1,5\n", "decimal point"),
+    ("a;b;0,5\nc;d;1,5\n", "the score '0,5' is not a number; write it with a decimal point"),
+    ("sentence1;sentence2;score\n", "holds no pair"),
+])
+def test_what_cannot_be_decided_is_refused(tmp_path, content, why):
+    with pytest.raises(DataError, match=why) as caught:
+        read_scored_pairs(written(tmp_path, "a.csv", content))
+    assert "\n" not in str(caught.value) and "one column" not in str(caught.value)
+
+
+def test_quotes_that_are_not_those_of_cells_are_text(tmp_path):
+    data = read_scored_pairs(written(tmp_path, "a.csv", 'sentence1\tsentence2\tscore\n"A" cat\t5" of rain\t1\nb\t"c\t2\n'))
+    assert (data.first, data.second) == (('"A" cat', "b"), ('5" of rain', '"c'))
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+def test_training_rows_and_overlap_are_known_by_what_separates_them(tmp_path, mark):
+    path = written(tmp_path, "a.csv", f'anchor{mark}positive\n"A cat, asleep"{mark}"a dog; awake"\n"x"{mark}"y"\n')
+    assert [texts for _, texts in read_rows(path)] == [("A cat, asleep", "a dog; awake"), ("x", "y")]
+    test = PairSet("own", "own", "own", ("a dog; awake",), ("z",), np.zeros(1), ("all",))
+    assert [shared.exact for shared in leakage(path, [test])] == [1]
+
+
+@pytest.mark.parametrize(("options", "rows"), [
+    ({"use_dictionary": ["text"]}, 1), ({"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}, 1),
+    ({"use_dictionary": False}, 0), ({"use_dictionary": False, "data_page_size": 10**8}, 0),
+])
+def test_a_batch_of_parquet_takes_no_more_than_its_share(tmp_path, monkeypatch, options, rows):
+    """A text that stands in a file once may be any number of rows."""
+    monkeypatch.setattr(table, "_MOST_BATCH", 10**6)
+    table_of = pa.table({"text": ["x" * 20_000] * 100, "more": [[1.0] * 10_000] * 100})
+    pq.write_table(table_of, tmp_path / "a.parquet", compression="zstd", **{"data_page_size": 10**5, "write_batch_size": 10, **options})
+    file = pq.ParquetFile(tmp_path / "a.parquet")
+    if options.get("data_page_size"):
+        with pytest.raises(DataError, match=r"text has a page of 2\.0 MB, at most 1\.0 MB are read"):
+            table._rows_at_once(tmp_path / "a.parquet", file)
+        return
+    assert table._rows_at_once(tmp_path / "a.parquet", file) <= (12 if rows else 65_536)
+    read = list(table.arrow_rows(tmp_path / "a.parquet", [tmp_path / "a.parquet"]))
+    assert [row for _, row in read] == [{"text": "x" * 20_000, "more": None}] * 100 and read[-1][0].endswith(": row 100")
+
+
+def test_overlap_reads_parquet(tmp_path):
+    test = PairSet("own", "own", "own", (CAT,), ("z",), np.zeros(1), ("all",))
+    assert leakage(written(tmp_path, "a.parquet", parquet(any=[DOG, CAT], n=[1, 2])), [test])[0].exact == 1
+
+
+def test_a_file_of_prompts_is_lines_or_lists_by_task(tmp_path):
+    assert read_prompts(written(tmp_path, "a.txt", "\ufeffquery: \r\n\nb\u2028c: \n")) == ["query: ", "b\u2028c: "]
+    with pytest.raises(StsbenchError, match="is a table: write a prompt a line"):
+        read_prompts(written(tmp_path, "a.csv", "prompt,n\nquery: ,1\n"))
