@@ -12,6 +12,9 @@ from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec
 from stsbench.encoders.store.vectors import VectorStore
 from stsbench.errors import EncoderError
 from stsbench.files import sha256_file, stamp
+from stsbench.wording import sized
+
+_MOST_BYTES, _MOST_SHARE = 500_000_000, 50  # that a packed file may fill in any case, and for each of its own bytes
 
 
 class StoredVectors(Encoder):
@@ -60,6 +63,9 @@ def _read(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float32]]:
         loaded = np.load(path, allow_pickle=False) if archive_at_all else None
         if not isinstance(loaded, np.lib.npyio.NpzFile):  # a text, or a single array from a .npy file
             raise EncoderError(f"{path} is not an .npz archive with the arrays 'texts' and 'vectors'")
+        filled = sum(part.file_size for part in loaded.zip.infolist())  # zipfile unpacks no more than is stated
+        if filled > max(_MOST_BYTES, _MOST_SHARE * path.stat().st_size):
+            raise EncoderError(f"{path} unpacks to {sized(filled)}, over {_MOST_SHARE} times its size: use np.savez")
         with loaded as archive:
             if lacking := [key for key in ("texts", "vectors") if key not in archive.files]:
                 raise EncoderError(f"{path} has no array '{lacking[0]}': it holds {', '.join(archive.files) or 'none'}")

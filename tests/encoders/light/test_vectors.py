@@ -83,3 +83,10 @@ def test_a_compressed_file_damaged_anywhere_is_one_line(tmp_path, size):
             load_encoder(f"vectors:{path}")  # a byte of a time or of an attribute changes nothing
         except EncoderError as error:
             assert str(path) in str(error) and len(str(error).splitlines()) == 1
+
+
+def test_a_file_that_unpacks_to_many_times_its_size_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("stsbench.encoders.light.vectors._MOST_BYTES", 10**6)
+    np.savez_compressed(tmp_path / "x.npz", texts=np.array(["a"]), vectors=np.zeros((1, 10**6)))
+    with pytest.raises(EncoderError, match=r"x\.npz unpacks to 8\.0 MB, over 50 times its size"):
+        load_encoder(f"vectors:{tmp_path}/x.npz")
