@@ -9,7 +9,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
 from threading import Thread
-from typing import BinaryIO, Self
+from typing import BinaryIO, Self, cast
 
 from stsbench.errors import StsbenchError
 
@@ -39,13 +39,13 @@ class _Handler(SimpleHTTPRequestHandler):
         return None
 
     def _refusal(self) -> HTTPStatus | None:
-        port = self.server.server_address[1]
+        port = cast(ThreadingHTTPServer, self.server).server_port
         ends = (f":{port}", "") if port == 80 else (f":{port}",)
-        own = {name + end for name in (LOOPBACK, "localhost", "[::1]") for end in ends}
+        names = {name + end for name in (LOOPBACK, "localhost", "[::1]") for end in ends}
         hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
-        if len(hosts) != 1 or hosts[0].strip().lower() not in own:
+        if len(hosts) != 1 or hosts[0].strip().lower() not in names:
             return HTTPStatus.MISDIRECTED_REQUEST
-        if any(origin.strip().lower().removeprefix("http://") not in own for origin in origins):
+        if any(origin.strip().lower().removeprefix("http://") not in names for origin in origins):
             return HTTPStatus.FORBIDDEN
         of_page = self.headers.get("Sec-Fetch-Site", "none") in ("cross-site", "same-site")
         if of_page and self.headers.get("Sec-Fetch-Mode") != "navigate":  # a link to the page may be followed

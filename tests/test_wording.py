@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.display.tabular import csv_table
+from stsbench.display.latex import comment, escaped, latex_table
+from stsbench.display.report import markdown_cell
+from stsbench.display.tabular import csv_table, html_lines, html_table, text_table
 from stsbench.wording import counted, csv_cell, sized
 
 
@@ -19,6 +21,19 @@ def test_sizes_have_two_digits_or_three():
     sizes = {0: "0 bytes", 999: "999 bytes", 1000: "1.0 kB", 9_949: "9.9 kB", 9_951: "10 kB", 999_499: "999 kB",
              999_500: "1.0 MB", 17_400_000: "17 MB", 1_850_000_000: "1.9 GB", 5 * 10**15: "5,000 TB"}
     assert {count: sized(count) for count in sizes} == sizes
+
+
+HOSTILE = "a|b <img src=x> \x1b[31m \u202e\\input{x} $x$ & c"
+
+
+def test_foreign_text_is_text_in_every_form():
+    """No terminal, page or paper obeys what a name holds; a comment has one line."""
+    forms = [html_table(HOSTILE, [["task"], [HOSTILE]]), html_lines([HOSTILE]), markdown_cell(HOSTILE), escaped(HOSTILE),
+             latex_table([["task"], [HOSTILE]], escaped(HOSTILE), "x"), comment(f"a\n{HOSTILE}"),
+             text_table([[csv_cell(HOSTILE)]])]
+    assert not any("\x1b" in form or "\u202e" in form for form in forms)
+    assert not any("<img" in form for form in forms[:3]) and not any("\\input" in form for form in forms[3:5])
+    assert "\n" not in forms[5] and "a\\|b" in forms[2]
 
 
 # CSV -------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stsbench.display.latex import PACKAGES, escaped, latex_table
+from stsbench.display.latex import PACKAGES, comment, escaped, latex_table
+from stsbench.display.report import markdown_cell
 from stsbench.display.tabular import csv_table
 from stsbench.leaderboard.publications.model import Heading
 
@@ -42,7 +43,7 @@ def markdown(lines: Sequence[Line]) -> str:
         header, cells = grid(group)
         rules = ["---" if at < 3 else "---:" for at in range(len(header))]
         parts += [f"**{heading.paper.id}:{heading.name}**: {about(heading)}\n"]
-        parts += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (header, rules, *cells)]
+        parts += ["| " + " | ".join(map(markdown_cell, row)) + " |" for row in (header, rules, *cells)]
         parts.append("")
         for line in group:
             notes = [*(f"`{command}`" for command in line.commands), *remarks(line)]
@@ -59,8 +60,9 @@ def latex(lines: Sequence[Line]) -> str:
         caption = f"{escaped(title(heading))}. {escaped(FOOT)}"
         parts += [
             "", latex_table([header, *cells], caption, f"{heading.paper.id}:{heading.name}", left=3).rstrip(),
-            *(f"% {line.row.row} {line.row.method}: {text}" for line in group for text in (*line.commands, *remarks(line))),
-            *(f"% {sentence}" for sentence in missing(group)),
+            *(comment(f"{line.row.row} {line.row.method}: {text}") for line in group
+              for text in (*line.commands, *remarks(line))),
+            *map(comment, missing(group)),
         ]
     return "\n".join(parts) + "\n"
 

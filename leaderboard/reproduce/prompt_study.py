@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.display.latex import PACKAGES, escaped, latex_table
+from stsbench.display.report import markdown_cell
 from stsbench.display.tabular import Tabular, arrow_table, csv_table, html_lines, html_table, text_table
 from stsbench.metrics.prompts import (
     RankBounds,
@@ -147,7 +148,7 @@ class PromptStudy(Tabular):
         parts, remarks = [], [*map(str, self.claims), *self.study.notes()]
         for title, lines in self.tables():
             rules = ["---", *["---:"] * (len(lines[0]) - 1)]
-            body = ["| " + " | ".join(line) + " |" for line in (lines[0], rules, *lines[1:])]
+            body = ["| " + " | ".join(map(markdown_cell, line)) + " |" for line in (lines[0], rules, *lines[1:])]
             parts += [f"**{title}**\n", *body, ""]
         return "\n".join([*parts, *(f"- {escape(line, quote=False)}" for line in remarks), ""])
 

@@ -14,7 +14,7 @@ from stsbench.comparison.report import report_of
 from stsbench.comparison.shared import Reasons
 from stsbench.comparison.wording import limits, notes, pairing, sentence, title
 from stsbench.config import shown
-from stsbench.display.latex import PACKAGES, caption, escaped, latex_table
+from stsbench.display.latex import PACKAGES, caption, comment, escaped, latex_table
 from stsbench.display.report import Form
 from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
 from stsbench.errors import StsbenchError
@@ -107,7 +107,7 @@ class Comparison(Tabular):
                         f"{table.setting.protocol}-{number}")
             for number, table in enumerate(self.tables)
         )
-        return "\n".join([PACKAGES, *tables, *(f"% {line}" for line in self._remarks()), ""])
+        return "\n".join([PACKAGES, *tables, *map(comment, self._remarks()), ""])
 
     def report(self, form: Form = "markdown") -> str:
         """Paragraphs and tables for a paper: what was measured, how, and what came out of it, as far as the records say it.

@@ -6,6 +6,8 @@ import re
 import textwrap
 from collections.abc import Sequence
 
+from stsbench.wording import printable, visible
+
 PACKAGES = "% \\usepackage{booktabs,graphicx}\n"
 _HEADER = 14  # characters of a column's name on one line
 _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -24,7 +26,12 @@ def escaped(text: str) -> str:
     >>> escaped("all-MiniLM-L6-v2 & co: -0.20")
     'all-MiniLM-L6-v2 \\\\& co: $-$0.20'
     """
-    return _MARKUP.sub(lambda match: _LATEX[match.group()], text)
+    return _MARKUP.sub(lambda match: _LATEX[match.group()], printable(text))
+
+
+def comment(text: str) -> str:
+    """`text` as a comment, of one line: what stood on a second one would be a command."""
+    return f"% {visible(text)}"
 
 
 def caption(title: str) -> str:

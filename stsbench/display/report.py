@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Literal, get_args
 
 from stsbench.config import shown
@@ -72,6 +73,11 @@ class Report:
             title = caption(visible(table.title))
             parts += [caption(visible(table.paragraph)), latex_table(lines, title, f"report-{number}")]
         return PACKAGES + "\n" + "\n\n".join(filter(None, parts))
+
+
+def markdown_cell(text: str) -> str:
+    """Plain text in a table or line of Markdown: it is neither HTML nor another cell."""
+    return visible(escape(text, quote=False), "\u200c\u200d").replace("|", "\\|")
 
 
 def _marked(text: str) -> str:

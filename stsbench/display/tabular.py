@@ -126,11 +126,11 @@ def html_table(caption: str, lines: Sequence[Sequence[str]]) -> str:
     """The same as HTML, with a caption above it; columns of words to the left. Colours and borders are the page's."""
     sides = [_LEFT if number == 0 or _words(column) else _RIGHT for number, column in enumerate(zip(*lines, strict=True))]
     rows = [
-        "".join(f"<{tag}{side}>{escape(cell)}</{tag}>" for side, cell in zip(sides, line, strict=True))
+        "".join(f"<{tag}{side}>{escape(printable(cell))}</{tag}>" for side, cell in zip(sides, line, strict=True))
         for tag, line in zip(["th", *["td"] * (len(lines) - 1)], lines, strict=True)
     ]
     head, *body = (f"<tr>{row}</tr>" for row in rows)
-    title = f'<caption style="caption-side: top; text-align: left">{escape(caption)}</caption>'
+    title = f'<caption style="caption-side: top; text-align: left">{escape(printable(caption))}</caption>'
     return f"<table>{title}<thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
 
 
@@ -142,4 +142,4 @@ def _words(column: Sequence[str]) -> bool:
 
 def html_lines(lines: Sequence[str]) -> str:
     """Remarks beside a table, a paragraph a line."""
-    return "".join(f"<p>{escape(line)}</p>" for line in lines)
+    return "".join(f"<p>{escape(printable(line))}</p>" for line in lines)

@@ -26,7 +26,7 @@ STEP = 2.0**-26  # what observations are rounded to; float32 has steps of 2^-24 
 LAYOUT = "layout"  # the column of a JSON text: array -> [numpy's type, shape]
 _TYPES = {np.dtype(kind).newbyteorder("<").str for kind in ("bool", *np.typecodes["AllInteger"], *"efd")}
 MOST_UNPACKED = 64_000_000  # bytes that a file may fill; a run over every protocol fills ten million
-_OBJECT, _JSON = 100, 10  # bytes of Python for a value that is no number of an array, and for a character of JSON
+_OBJECT, _JSON = 100, 10  # bytes of Python for a value outside of the arrays, and for a character of JSON
 
 
 def digest_of(observations: Observations) -> str:
@@ -109,9 +109,9 @@ def opened(path: Any, form: bytes, required: Sequence[str] = (LAYOUT,)) -> Any:
     size = 0
     for group in (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)):
         for i in range(group.num_columns):
-            for filled, beside in _page_sizes(stream, group.column(i), file.schema.column(i)):
+            for filled, transient in _page_sizes(stream, group.column(i), file.schema.column(i)):
                 size += filled
-                if max(size, beside) > MOST_UNPACKED:
+                if max(size, transient) > MOST_UNPACKED:
                     raise ValueError(f"it would fill more than {MOST_UNPACKED / 1e6:.0f} MB")
     return file
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stsbench.data.sets.sets import repeated_in_words
-from stsbench.display.latex import PACKAGES, caption, escaped, latex_table
+from stsbench.display.latex import PACKAGES, caption, comment, escaped, latex_table
+from stsbench.display.report import markdown_cell
 from stsbench.display.tabular import csv_table
 from stsbench.encoders.decoders.reading import preset_in_words
 from stsbench.encoders.prompt.prompt import described
@@ -337,12 +338,12 @@ def _common(values: Sequence[Any]) -> Any:
 
 def markdown(result: Scores) -> str:
     """One table a protocol: a line a metric, tasks across."""
-    parts = [f"Encoder: {encoder(result)}\n"]
+    parts = [f"Encoder: {markdown_cell(encoder(result))}\n"]
     for _, title, header, lines in _grids(result):
         cells = [header, ["---", *["---:"] * (len(header) - 1)], *lines]
-        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in cells)
-        parts.append(f"**{title}**\n\n{table}\n")
-    return "\n".join([*parts, *(f"{line}\n" for line in remarks(result))])
+        table = "\n".join("| " + " | ".join(map(markdown_cell, line)) + " |" for line in cells)
+        parts.append(f"**{markdown_cell(title)}**\n\n{table}\n")
+    return "\n".join([*parts, *(f"{markdown_cell(line)}\n" for line in remarks(result))])
 
 
 def latex(result: Scores) -> str:
@@ -350,7 +351,7 @@ def latex(result: Scores) -> str:
     parts = [PACKAGES]
     for protocol, title, header, lines in _grids(result):
         parts.append(latex_table([header, *lines], f"{escaped(encoder(result))}. {caption(title)}", protocol))
-    return "\n".join([*parts, *(f"% {line}\n" for line in remarks(result))])
+    return "\n".join([*parts, *(f"{comment(line)}\n" for line in remarks(result))])
 
 
 def _grids(result: Scores) -> list[tuple[str, str, list[str], list[list[str]]]]:

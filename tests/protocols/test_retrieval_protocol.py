@@ -452,8 +452,8 @@ def test_the_table_shows_rank_cosine_line_and_text(command, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "more", "why"),
-    [(("--query", "a"), {"column": ()}, "lines.tsv:1 contains a tab: .* --column 2"),
-     (("--query", "a"), {"column": ("--column", "3")}, "lines.tsv:1 has 2 columns: there is no --column 3"),
+    [(("--query", "a"), {"column": ()}, "lines.tsv:1: no column text .* --column"),
+     (("--query", "a"), {"column": ("--column", "3")}, "lines.tsv:1: no column '3' .there are '1', '2'."),
      (("--query", "a"), {"corpus": "none.txt"}, "cannot read none.txt"), (("--query", " "), {}, "give --query TEXT"),
      ((), {}, "give --query TEXT"), (("--query-file", "empty.txt"), {}, "empty.txt contains no text"),
      (("--query", "a", "--backend", "faiss"), {}, "dense|not installed"),

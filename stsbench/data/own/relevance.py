@@ -152,19 +152,19 @@ def _id(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
 
 def _files(folder: Path, split: str) -> Files:
     """The files of a folder, by their names; split: of the judgements, "" for test or the only one."""
-    own = _unpacked(folder / "queries.tsv").is_file()
-    found = {part: _by_split(folder, part) for part in ("queries", "corpus", "qrels")}
-    if own == bool(found["queries"]):
-        which = "both" if own else "neither"
+    two_columns = _unpacked(folder / "queries.tsv").is_file()
+    groups = {part: _by_split(folder, part) for part in ("queries", "corpus", "qrels")}
+    if two_columns == bool(groups["queries"]):
+        which = "both" if two_columns else "neither"
         raise DataError(f"{folder} must hold queries.tsv (your own files) or queries.jsonl or .parquet (BEIR's layout): it "
                         f"has {which}")
-    if own:
+    if two_columns:
         return {"queries": (folder / "queries.tsv",), "corpus": (_unpacked(folder / "corpus.tsv"),),
                 "qrels": (folder / "relevance.tsv",)}
-    found["corpus"] = found["corpus"] or {"corpus": [_unpacked(folder / "corpus.jsonl")]}
-    judged = _judgements(folder, split, found["qrels"])
+    groups["corpus"] = groups["corpus"] or {"corpus": [_unpacked(folder / "corpus.jsonl")]}
+    judged = _judgements(folder, split, groups["qrels"])
     split = split or _split_of(judged[0])
-    return {part: judged if part == "qrels" else _chosen(folder, part, found[part], split) for part in found}
+    return {part: judged if part == "qrels" else _chosen(folder, part, groups[part], split) for part in groups}
 
 
 def _by_split(folder: Path, part: str) -> dict[str, list[Path]]:
@@ -201,7 +201,7 @@ def _chosen(folder: Path, part: str, groups: Mapping[str, Sequence[Path]], split
 def _judgements(folder: Path, split: str, records: Mapping[str, Sequence[Path]]) -> tuple[Path, ...]:
     listed = tuple(name.replace("test", split) if split else name for name in _JUDGEMENTS)
     files = [folder / name for name in listed if _unpacked(folder / name).is_file()]
-    fitting = {name: found for name, found in records.items() if name in (split or "test", "qrels")}
+    fitting = {name: paths for name, paths in records.items() if name in (split or "test", "qrels")}
     if len(records) == 1 and not split:
         fitting = dict(records)
     names = [str(path.relative_to(folder)) for path in [*files, *(paths[0] for paths in fitting.values())]]

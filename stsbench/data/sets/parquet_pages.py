@@ -51,10 +51,10 @@ def pages(stream: BinaryIO, chunk: Any) -> Iterator[Page]:
     while at < end:
         stream.seek(at)
         header, length = _struct(stream.read(min(_MOST_HEADER, end - at)), 0)
-        own = header.get(_HEADERS.get(header.get(1, -1), -1))
-        if not isinstance(own, dict):
+        kind = header.get(_HEADERS.get(header.get(1, -1), -1))
+        if not isinstance(kind, dict):
             raise ValueError("a page is of an unknown kind")
-        sizes = header.get(3, -1), header.get(2, -1), own.get(1, -1), own.get(_ENCODING[header[1]], -1)
+        sizes = header.get(3, -1), header.get(2, -1), kind.get(1, -1), kind.get(_ENCODING[header[1]], -1)
         if not all(isinstance(size, int) and 0 <= size < 2**31 for size in sizes):
             raise ValueError("the header of a page is damaged")
         page = Page(header[1] == _DICTIONARY, *sizes)

@@ -56,8 +56,10 @@ class RowReader:
         self.path, self.left_out = path, 0
         self._wanted = list(where.values())
         mark = _mark(path, kind, columns, where) if kind in USUAL else ""
-        records = (READERS[kind] if mark == USUAL.get(kind, "") else partial(separated, delimiter=mark))(
-            numbered_lines(path, on_bytes), path)
+        lines = numbered_lines(path, on_bytes)
+        records: Iterator[tuple[int, Any]] = (
+            READERS[kind](lines, path) if mark == USUAL.get(kind, "") else separated(lines, path, mark)
+        )
         if lines_per_row > 1:
             if kind != "text":
                 raise DataError(f"{path}: data.lines_per_row joins lines of plain text, and this is {kind}: leave it at 1")

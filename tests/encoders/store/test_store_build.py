@@ -241,7 +241,7 @@ def test_columns(source, tmp_path):
     source.write_text("1\tfirst \tx\n2\tsecond\ty\n")
     assert build(source, tmp_path / "second", column=2).texts([0, 1]) == ["first", "second"]
     assert build(source, tmp_path / "whole", column=0).texts([1]) == ["2\tsecond\ty"]
-    with pytest.raises(DataError, match=r"rows.jsonl is a table \(.jsonl\)"):
+    with pytest.raises(DataError, match=r"cannot read rows\.jsonl"):
         build(Path("rows.jsonl"), tmp_path / "third")
 
 
