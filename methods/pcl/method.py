@@ -20,7 +20,7 @@ from stsbench.training.losses.group import agreement, group_cross_entropy, group
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import backwards, shuffled, with_deletions, with_repetitions
 
-from .checks import check_head, check_options
+from .checks import check_head, check_options, peer_weights
 from .options import Augmentation, PCLOptions
 from .peer import Peer
 
@@ -44,6 +44,9 @@ class PCL(Method):
         self.peer = Peer(backbone, options.peer) if options.peer is not None else None
         separate = options.peer is not None and options.peer.head == "own"
         self.peer_head = MLPHead(backbone.width, std) if separate else None
+        self.peer_frozen = options.peer is not None and options.peer.frozen
+        if self.peer_head is not None:
+            self.peer_head.requires_grad_(not self.peer_frozen)
 
     @classmethod
     def needs(cls, options: PCLOptions) -> Needs:
@@ -59,15 +62,17 @@ class PCL(Method):
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive and contrastive_peer: InfoNCE of the first two views; group and group_peer: own views against other
-        texts; cross and symmetric: KL of the peer's softmax from the encoder's."""
+        texts; cross and symmetric: KL of the peer's softmax from the encoder's. A frozen peer has none of its own terms."""
         options, n = self.options, len(batch)
         views: dict[str, Sequence[Tensor]] = {"z": self.vectors(batch.ids, batch.mask).split(n)}
         if self.peer is not None:
             vectors, head = self.peer(batch.ids, batch.mask), self.peer_head or self.head
-            views["q"] = (vectors if head is None else head(vectors)).split(n)
+            vectors = vectors if head is None else head(vectors)
+            # a head that both networks share would take a gradient from a frozen peer's vectors
+            views["q"] = (vectors.detach() if self.peer_frozen else vectors).split(n)
         weights = {"contrastive": ("z", options.contrastive_weight)}
-        if self.peer is not None and options.contrastive_peer_weight:
-            weights["contrastive_peer"] = ("q", options.contrastive_peer_weight)
+        if own := peer_weights(options)["contrastive_peer_weight"]:
+            weights["contrastive_peer"] = ("q", own)
         terms = {}
         for term, (network, weight) in weights.items():
             first, second, *_ = views[network]
@@ -85,10 +90,15 @@ class PCL(Method):
         return {} if self.peer is None or self.peer.digest is None else {"peer": self.peer.digest}
 
     def notes(self) -> list[str]:
-        """A pooler that the peer's checkpoint does not have."""
-        if self.peer is None or not self.peer.made_up:
-            return []
-        return [f"{self.peer.name} stores no pooler: the peer's starts from random weights"]
+        """What of the peer starts from random weights: a pooler that its checkpoint does not have; a frozen one's own
+        head, which stays as it starts."""
+        lines = []
+        if self.peer is not None and self.peer.made_up:
+            how = "has" if self.peer_frozen else "starts from"
+            lines.append(f"{self.peer.name} stores no pooler: the peer's {how} random weights")
+        if self.peer_head is not None and self.peer_frozen:
+            lines.append("options.peer frozen, with a head of its own: the head has random weights and is not trained")
+        return lines
 
     def inference(self) -> Inference:
         """The encoder; its MLP only where it is kept. Never the peer."""
@@ -116,10 +126,9 @@ class PCL(Method):
     def _group_terms(self, views: dict[str, Sequence[Tensor]], batch: Batch) -> dict[str, Term]:
         """The terms over all views. views: of "z", the encoder, and "q", the peer, (n, d) vectors view by view."""
         options, mode, shares = self.options, self.gather_mode, batch.shares
+        of_peer = peer_weights(options)
         weights = {"group": options.group_weight}
-        if self.peer is not None:
-            weights |= {"group_peer": options.group_peer_weight, "cross": options.cross_weight,
-                        "symmetric": options.symmetric_weight}
+        weights |= {term: of_peer[f"{term}_weight"] for term in ("group_peer", "cross", "symmetric")}
         weights = {term: weight for term, weight in weights.items() if weight}
         if not weights:
             return {}

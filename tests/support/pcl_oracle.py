@@ -35,8 +35,8 @@ class Naive:
         self.options = method.options
         self.model = AutoModel.from_pretrained(folder, dtype=torch.float32).double().eval()
         self.peer = AutoModel.from_pretrained(peer_folder or folder, dtype=torch.float32).double().eval()
-        frozen = self.options.peer is not None and self.options.peer.frozen
-        self.peer.requires_grad_(not frozen)
+        self.frozen = self.options.peer is not None and self.options.peer.frozen
+        self.peer.requires_grad_(not self.frozen)
         for parameter in self.model.pooler.parameters():
             parameter.requires_grad_(False)
         self.head, self.peer_head = (
@@ -52,7 +52,7 @@ class Naive:
                 prefix = "peer." if name.startswith("pooler.") else "peer.backbone.model."
                 named[prefix + name] = weight
         for name, head in (("head", self.head), ("peer_head", self.peer_head)):
-            if head is not None:
+            if head is not None and not (self.frozen and name == "peer_head"):
                 named |= {f"{name}.dense.weight": head[0], f"{name}.dense.bias": head[1]}
         return named
 
@@ -67,7 +67,11 @@ class Naive:
         if not self.options.peer.mask:
             ids += [pad] * (length - len(ids))
         pooled = self.peer(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids))).pooler_output[0]
-        return self.through(self.peer_head or self.head, pooled)
+        head = self.peer_head or self.head
+        if self.frozen:  # --fix_peer_model: network and head inside no_grad
+            with torch.no_grad():
+                return self.through(head, pooled)
+        return self.through(head, pooled)
 
     @staticmethod
     def through(head, vector):
@@ -79,8 +83,9 @@ class Naive:
         terms = {"contrastive": self.info_nce(z), "group": self.group(z)}
         if self.options.peer is not None:
             q = [[self.second(ids, length, pad) for ids in view] for view in views]
-            terms |= {"contrastive_peer": self.info_nce(q), "group_peer": self.group(q), "cross": self.kl(z, q, q, z),
-                      "symmetric": self.kl(z, z, q, q)}
+            terms |= {"cross": self.kl(z, q, q, z), "symmetric": self.kl(z, z, q, q)}
+            if not self.frozen:
+                terms |= {"contrastive_peer": self.info_nce(q), "group_peer": self.group(q)}
         return terms
 
     def s(self, a, b):

@@ -60,6 +60,9 @@ CASES = {
     "its own head": ("bert", {"peer": {**CLEAN, "head": "own"}}),
     "no head": ("bert", {"peer": RELEASED, "head": "none", "reduce": "row"}),
     "frozen": ("bert", {"peer": {**RELEASED, "frozen": True}}),
+    "frozen, its own head": ("bert", {"peer": {**CLEAN, "frozen": True, "head": "own"}}),
+    "frozen, no head": ("bert", {"peer": {**RELEASED, "frozen": True}, "head": "none"}),
+    "roberta, frozen": ("roberta", {"peer": {**RELEASED, "frozen": True}, "temperature": 0.05}),
     "no peer": ("bert", {"peer": None, "group_positive": "bce"}),
     "two views": ("bert", {"peer": RELEASED, "augmentations": []}),
     "roberta, released": ("roberta", {"peer": RELEASED}),
@@ -235,6 +238,8 @@ def test_a_frozen_peer_learns_nothing_and_its_dropout_stays_on(folders):
     first, second, *_ = method.peer(batch.ids, batch.mask).split(N)
     assert not torch.equal(first, second)  # or the peer's two views of a sentence were one
     assert method.head.dense.weight.grad.abs().max() > 0
+    told = pcl(folders["bert"], peer={"frozen": True, "head": "own"}).notes()
+    assert told == ["options.peer frozen, with a head of its own: the head has random weights and is not trained"]
 
 
 def test_a_peer_from_elsewhere_is_an_input(folders, tmp_path):
@@ -281,7 +286,9 @@ def test_only_the_encoder_is_tested(folders):
     ({"contrastive_peer_weight": 0, "group_peer_weight": 0, "cross_weight": 0, "symmetric_weight": 0},
      "options.peer has no effect"),
     ({"head": "none", "peer": {"head": "own"}}, "options.peer.head own has no effect"),
-    ({"head": "none", "peer": {"frozen": True}}, "options.contrastive_peer_weight has no effect"),
+    ({"peer": {"frozen": True}, "group_peer_weight": 0.5}, "options.group_peer_weight 0.5 has no effect: a frozen peer's own"),
+    ({"peer": {"frozen": True}, "cross_weight": 0, "symmetric_weight": 0},
+     "options.peer has no effect: cross_weight, symmetric_weight are 0"),
 ])
 def test_options_without_an_effect(options, message):
     with pytest.raises(StsbenchError) as caught:
