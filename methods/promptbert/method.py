@@ -132,9 +132,11 @@ class PromptBERT(Method):
         if not self.options.denoise:
             return head(states)
         alone = torch.cat([self._alone(template, rows) for template, rows in parts])
-        if self.options.head in TRANSFORMS:
-            return head(states) - head(alone)
-        return head(states - alone)
+        if self.options.head not in TRANSFORMS:
+            return head(states - alone)
+        alone = head(alone)
+        # the head stands inside what has no gradient in the released code, too
+        return head(states) - (alone if self.options.denoise_gradient else alone.detach())
 
     def _alone(self, template: TokenTemplate, mask: Tensor) -> Tensor:
         """(rows, d) the vectors of the template without a sentence, where its parts stand around as many tokens."""

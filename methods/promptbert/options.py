@@ -25,7 +25,7 @@ class PromptBERTOptions(Options):
     denoise_positions: Literal["matched", "empty"] = "matched"  # what follows the sentence stands as behind one, or not
     denoise_start: Literal["own", "zero"] = "own"  # its first position: the model's, or 0 (released code)
     denoise_second_shift: Literal["own", "first"] = "own"  # where the second is split: its own place, or the first's
-    denoise_gradient: bool = True  # false: the template's vector gets no gradient
+    denoise_gradient: bool = True  # false: none through the template's vector, nor the transform of it
     test_denoise: bool = False  # subtract it at test, too
     text: Literal["pieces", "inside"] = "pieces"  # in training: tokenised alone (released code), or as inside
     dev: Literal["released", "test"] = "released"  # released: tokenised alone, denoised, no full stop; test: as tested

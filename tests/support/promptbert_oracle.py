@@ -255,7 +255,8 @@ class Oracle:
             delta = self.delta(len(tokens), template, split)
             delta = delta if options.denoise_gradient else delta.detach()
             if options.head in ("transform", "transform_train_only"):
-                return self.m(found) - self.m(delta)
+                delta = self.m(delta)  # in the released code it is made inside what has no gradient
+                return self.m(found) - (delta if options.denoise_gradient else delta.detach())
             found = found - delta
         if options.head in ("transform", "transform_train_only"):
             return self.m(found)
