@@ -119,7 +119,8 @@ def encoder_facts(records: Sequence[Record]) -> str:
     if spec.get("max_length") is not None:
         parts.append(f"at most {counted(spec['max_length'], 'token')}")
     if spec.get("normalize") is not None and reads:
-        parts.append("vectors normalised" if spec["normalize"] else "vectors not normalised")
+        of_last = "" if spec.get("pooler") is not None else " at the end"  # of a library's modules only the last is known
+        parts.append("vectors normalised" if spec["normalize"] else f"vectors not normalised{of_last}")
     if spec.get("post") is not None:
         parts.append(f"post-processed by {spec['post']}")
     parts.append(f"{records[0].encoder.dimension:,} dimensions")

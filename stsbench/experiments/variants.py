@@ -112,7 +112,7 @@ def measure_variants(
         raise errors[0]
     failures += [f"{form}: {what}: {why}" for form, _, result in runs for what, why in result.failures.items()]
     return VariantScores(
-        base.spec.name, tuple(_scores(runs)), full.calibration, full.clip, base.spec.normalize, tuple(left_out),
+        base.spec.name, tuple(_scores(runs)), full.calibration, full.clip, vectors.of_length_one(base), tuple(left_out),
         tuple(failures),
     )
 

@@ -209,3 +209,17 @@ def test_the_command_prints_the_table(cli, folder, tmp_path):
 def test_the_command_refuses_what_has_no_meaning(cli, folder, more, said):
     code, out, err = cli("eval", "--model", folder, "--pooler", "mean", "--sample", *more)
     assert (code, out) == (2, "") and said in err.splitlines()[-1]
+
+
+def test_by_dot_product_a_function_of_unit_vectors_is_cut_as_a_model_that_declares_it():
+    def embed(texts):
+        rows = np.stack([np.random.default_rng([7, *text.encode()]).standard_normal(16) * np.geomspace(4, 0.2, 16)
+                         for text in texts])
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    by = {name: measure_variants(embed, dims="4", tasks="STS-B", similarity=name, **HOW) for name in ("dot", "cosine")}
+    assert by["dot"].scaled and "Cut vectors are scaled to length 1 again" in str(by["dot"])
+    values = [scores.of(STS)[1].value for scores in by.values()]
+    assert values[0] == pytest.approx(values[1], abs=1e-9)
+    longer = measure_variants(lambda texts: 3 * embed(texts), dims="4", tasks="STS-B", similarity="dot", **HOW)
+    assert not longer.scaled and longer.of(STS)[1].value != pytest.approx(values[0], abs=0.1)

@@ -23,6 +23,7 @@ from stsbench.metrics.similarity import paired_similarity, zero_rows
 from stsbench.plugins import calling
 
 _BLOCK = 65_536  # texts that are encoded, and whose vectors are looked at, together
+_UNIT = 5e-3  # how far from 1 the length of a vector is that was scaled to 1, and then rounded to 16 bits
 
 
 @dataclass
@@ -204,6 +205,20 @@ class Embed:
         step = _BLOCK if type(self.encoder).of_call is Encoder.of_call else max(len(texts), 1)
         for start in range(0, len(texts), step):
             yield self(texts[start : start + step])
+
+    def of_length_one(self) -> bool:
+        """Return whether all vectors that are held are dense and have length 1, but for those of zeros and not finite ones;
+        False where no other is held."""
+        there = False
+        for block in self._in_blocks([*self._done.row]):
+            if issparse(block):
+                return False
+            lengths = np.linalg.norm(block, axis=1)
+            lengths = lengths[np.isfinite(lengths) & (lengths > 0)]
+            if (np.abs(lengths - 1) > _UNIT).any():
+                return False
+            there |= bool(len(lengths))
+        return there
 
     def truncated(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         """bool (n,): which of n texts lost tokens to the model's limit."""

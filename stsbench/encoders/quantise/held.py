@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.probe import TEXTS
 from stsbench.encoders.roles import TextTask
 
 if TYPE_CHECKING:
@@ -27,6 +28,16 @@ class Vectors:
         if key not in self._of:
             self._of[key] = Embed(encoder, self._cache)
         return self._of[key]
+
+    def of_length_one(self, base: Encoder) -> bool:
+        """Return whether all vectors of `base` that were computed, in whatever role, have length 1; where none was, those
+        of the probe's texts. Whoever made the model need not have said so: a function or a server cannot."""
+        identity = base.identity.fingerprint()
+        held = [embed for embed in self._of.values() if embed.encoder.identity.fingerprint() == identity and embed.encoded]
+        if not held:
+            held = [self.of(base)]
+            held[0].add(TEXTS)
+        return all(embed.of_length_one() for embed in held)
 
 
 class Held(Encoder):

@@ -58,13 +58,15 @@ class Form:
         """Of a stored vector of an encoder whose vectors have `width` numbers."""
         return size(self.precision, min(width, self.dims or width))
 
-    def described(self, spec: EncoderSpec) -> EncoderSpec:
-        """An encoder's spec as that of its copy. A cut is described as by the option --truncate-dim: that is all it is."""
+    def described(self, spec: EncoderSpec, rescaled: bool) -> EncoderSpec:
+        """An encoder's spec as that of its copy. A cut is described as by the option --truncate-dim: that is all it is.
+
+        rescaled: whether cut vectors get length 1 again."""
         options: dict[str, Any] = dict(spec.options)
         words = []
         if self.dims is not None:
             options["truncate_dim"] = self.dims
-            if spec.normalize:
+            if rescaled:
                 options["rescaled"] = True
             words.append(f"{self.dims} numbers")
         if self.precision != WHOLE:
@@ -95,10 +97,13 @@ class Variant(Held):
     """
 
     def __init__(
-        self, base: Encoder, form: Form, vectors: Vectors, ranges: Ranges | None = None, fitted_on: str | None = None
+        self, base: Encoder, form: Form, vectors: Vectors, ranges: Ranges | None = None, fitted_on: str | None = None,
+        rescaled: bool | None = None,
     ) -> None:
+        """rescaled: whether cut vectors get length 1 again; None: where those of the base that are in `vectors` have it."""
         super().__init__(base, vectors)
         self.form, self.ranges = form, ranges
+        self.rescaled = form.dims is not None and (vectors.of_length_one(base) if rescaled is None else rescaled)
         self._fitted_on = fitted_on
         self.spec = self._described(base.spec)
         self.fitted_per_set = self._waits
@@ -112,7 +117,7 @@ class Variant(Held):
         return self.spec if named is self.base.spec else self._described(named)
 
     def _described(self, spec: EncoderSpec) -> EncoderSpec:
-        spec = self.form.described(spec)
+        spec = self.form.described(spec, self.rescaled)
         if self._waits:
             return replace(spec, fitted_on=None)  # of its own: a base may have been fitted
         if self.ranges is None or self._fitted_on is None:
@@ -172,10 +177,10 @@ class Variant(Held):
         return self._fitted(Ranges.of(vectors, self.form.clip), named_source(texts, source))
 
     def _fitted(self, ranges: Ranges, source: str) -> Variant:
-        return Variant(self.base, self.form, self._vectors, ranges, source)
+        return Variant(self.base, self.form, self._vectors, ranges, source, self.rescaled)
 
     def _made(self, base: Encoder) -> Variant:
-        return Variant(base, self.form, self._vectors, self.ranges, self._fitted_on)
+        return Variant(base, self.form, self._vectors, self.ranges, self._fitted_on, self.rescaled)
 
     def _cut(self, vectors: Any) -> Floats:
         """(n, dims) of the base's vectors, of length 1 where these are."""
@@ -187,7 +192,7 @@ class Variant(Held):
         if dims > vectors.shape[1]:
             raise EncoderError(f"--dims {dims}: the vectors of {self.base.spec.name} have {vectors.shape[1]} numbers")
         cut = np.ascontiguousarray(vectors[:, :dims], np.float32)
-        if not self.base.spec.normalize:
+        if not self.rescaled:
             return cut
         lengths: Floats = np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), np.float32(1e-12))
         return cut / lengths

@@ -50,6 +50,47 @@ def test_a_cut_is_the_encoder_of_the_option(folder, base):
     assert copy(base).spec == base.spec and np.array_equal(copy(base).encode(TEXTS), base.encode(TEXTS))
 
 
+def of_length(scale, seed=4):
+    """A function whose vectors have that length: nothing but they says so."""
+    def embed(texts):
+        rows = np.stack([np.random.default_rng([seed, *text.encode()]).standard_normal(12) for text in texts])
+        return (scale * rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+    return embed
+
+
+@pytest.mark.parametrize("made", ["unit", "unit in 16 bits", "twice as long", "post-processed"])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_a_cut_vector_has_length_1_again_where_the_vectors_have_it_whatever_is_declared(base, made, precision):
+    """By the vectors of a function, which declares nothing, and of a map behind a normalised model, which is one no more."""
+    whole = {
+        "unit": lambda: of_length(1), "twice as long": lambda: of_length(2),
+        "unit in 16 bits": lambda: lambda texts: of_length(1)(texts).astype(np.float16),
+        "post-processed": lambda: PostProcessed(base, Chain.parse("whitening:dimensions=12")).fit(sentences(60), "words"),
+    }[made]()
+    whole = load_encoder(whole) if made != "post-processed" else whole
+    cut = np.asarray(whole.encode(TEXTS), np.float32)[:, :5]
+    if made.startswith("unit"):
+        cut = cut / np.linalg.norm(cut, axis=1, keepdims=True)
+    smaller = copy(whole, 5, precision)
+    assert smaller.spec.options.get("rescaled", False) == made.startswith("unit")
+    if precision == "int8":
+        smaller, cut = smaller.fit(TEXTS, "some"), codes(cut, "int8", Ranges.of(cut))
+    assert np.allclose(smaller.encode(TEXTS), cut, atol=1e-6)
+
+
+def test_one_vector_of_length_1_among_others_makes_no_unit_encoder():
+    """Of counted letters a text of one letter has it; and a vector of zeros has none to be judged by."""
+    def letters(texts):
+        return [[float(text.count(letter)) for letter in "abcdefgh"] for text in texts]
+
+    vectors = Vectors()
+    vectors.of(load_encoder(letters)).add(["a", "zzz"])
+    assert vectors.of_length_one(load_encoder(letters))  # by these two
+    vectors.of(load_encoder(letters)).add(["abba"])
+    assert not vectors.of_length_one(load_encoder(letters)) and not copy(load_encoder(letters), 4).rescaled
+
+
 def test_every_form_has_a_fingerprint_of_its_own(base):
     precisions = ("float32", "int8", "uint8", "binary", "ubinary")
     forms = [Form(dims, precision) for dims in (None, 16, 8) for precision in precisions]
