@@ -20,7 +20,7 @@ def loss(
     agreement.
 
     views: the encoder's vectors, (n, d) a view, row by row views of a sentence, the first two of them the sentence itself;
-    peer: as many of the second network, or None; a frozen one's are to be detached, and its own two terms are then constants.
+    peer: as many of the second network, or None; of a frozen one detached, whose own two terms are then constants.
     group_positive, reduce: as the options. All weights are 1.
     ValueError: fewer than two views, or shapes that differ.
     Source: Wu et al. (2022), PCL, and the authors' code.

@@ -16,8 +16,8 @@ class PeerOptions(BaseModel):
 
     model: where it is read from, a model of the backbone's vocabulary and width; null: it starts as the backbone. frozen:
     nothing is trained by its vectors, neither its weights nor a head that it shares, and its own two terms are left out, as
-    in the released code; its dropout stays on. mask: whether it is told which tokens are padding; the released code's is not. head: the
-    encoder's MLP over its pooler's vector, or one of its own.
+    in the released code; its dropout stays on. mask: whether it is told which tokens are padding; the released code's is
+    not. head: the encoder's MLP over its pooler's vector, or one of its own.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

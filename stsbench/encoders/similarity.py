@@ -8,25 +8,48 @@ import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
 from stsbench.errors import EncoderError
-from stsbench.metrics.similarity import SIMILARITIES, paired_similarity
+from stsbench.metrics.similarity import SIMILARITIES, paired_similarity, whole_cosines, whole_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 def all_similarities(first: Any, second: Any, name: str) -> Tensor:
-    """float32 (n, m): each of n vectors with each of m, (n, d) and (m, d); a single vector (d,) is a set of one."""
+    """float32 (n, m): each of n vectors with each of m, (n, d) and (m, d); a single vector (d,) is a set of one. Equal cosines
+    of whole numbers are equal to the last bit."""
     import torch
 
     _check(name)
     if issparse(first) or issparse(second):
-        return torch.from_numpy(_sparse(*_widened(first, second), name).astype(np.float32))
+        pair = _widened(first, second)
+        return torch.from_numpy(_with_ties(*pair, _sparse(*pair, name), name).astype(np.float32))
     a, b = _tensor(first), _tensor(second)
+    similarities = _dense(a, b, name)
+    if name != "cosine" or not (a[:, :1] == a[:, :1].round()).all():  # hardly a model's first number is whole
+        return similarities
+    kept = _with_ties(a.cpu().double().numpy(), b.cpu().double().numpy(), similarities.cpu().numpy(), name)
+    return torch.from_numpy(kept).to(similarities)
+
+
+def _dense(a: Tensor, b: Tensor, name: str) -> Tensor:
+    import torch
+
     if name in ("euclidean", "manhattan"):
         return -torch.cdist(a, b, p=2.0 if name == "euclidean" else 1.0)
     if name == "cosine":
         a, b = torch.nn.functional.normalize(a, dim=1), torch.nn.functional.normalize(b, dim=1)
     return a @ b.T
+
+
+def _with_ties(a: Any, b: Any, similarities: Any, name: str) -> Any:
+    """(n, m) similarities; cosines of vectors of whole numbers from exact products."""
+    if name != "cosine" or not (whole_rows(a).all() and whole_rows(b).all()):
+        return similarities
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    dot = a @ b.T
+    squares = [np.asarray((rows.multiply(rows) if issparse(rows) else rows * rows).sum(axis=1)).ravel() for rows in (a, b)]
+    dot = dot.toarray() if issparse(dot) else dot
+    return whole_cosines(dot, squares[0][:, None], squares[1][None], similarities)
 
 
 def pair_similarities(first: Any, second: Any, name: str) -> Tensor:

@@ -24,8 +24,8 @@ def paired_similarity(first: Any, second: Any, name: str = "cosine") -> Floats:
     """float64 (n,) similarity of row i of `first` with row i of `second`, both (n, d), dense or CSR.
 
     Distances are negated, so that more is always more similar. A zero vector's cosine is 0 (SentEval maps its NaN
-    to 0). The norms are multiplied under one root: with two roots, pairs whose cosine is equal by mathematics (1/2 and
-    2/4) differ in the last bit more often, and broken ties move a Spearman of count vectors by up to .03 points.
+    to 0). Of whole numbers (counts, bits, codes of a byte) similarities that are equal by mathematics are equal to the last
+    bit, whatever else is compared: broken ties moved a Spearman of bits by up to .26 points.
     """
     if name not in SIMILARITIES:
         raise ValueError(f"unknown similarity '{name}'; known: {', '.join(SIMILARITIES)}")
@@ -41,7 +41,34 @@ def _similarity(first: Any, second: Any, name: str) -> Floats:
     if name == "dot":
         return dot
     norms = np.sqrt(square_a * square_b)
-    return np.divide(dot, norms, out=np.zeros_like(dot), where=norms > 0)
+    cosines = np.divide(dot, norms, out=np.zeros_like(dot), where=norms > 0)
+    whole = np.flatnonzero(whole_rows(first) & whole_rows(second))
+    cosines[whole] = whole_cosines(dot[whole], square_a[whole], square_b[whole], cosines[whole])
+    return cosines
+
+
+def whole_rows(vectors: Any) -> NDArray[np.bool_]:
+    """Return bool (n,): which rows of (n, d), dense or CSR, hold whole numbers alone."""
+    if sparse.issparse(vectors):
+        return zero_rows(vectors - vectors.rint())
+    vectors = np.asarray(vectors)
+    if vectors.dtype.kind in "iub":
+        return np.ones(len(vectors), dtype=np.bool_)
+    whole = np.isfinite(vectors[:, :1]).all(axis=1) & (vectors[:, :1] == np.rint(vectors[:, :1])).all(axis=1)
+    rows = np.flatnonzero(whole)  # of other vectors hardly a first number is whole
+    whole[rows] = (vectors[rows] == np.rint(vectors[rows])).all(axis=1)
+    return np.asarray(whole, dtype=np.bool_)
+
+
+def whole_cosines(dot: Floats, square_a: Floats, square_b: Floats, rounded: Floats) -> Floats:
+    """Return the cosines of vectors of whole numbers from their products, the root of a fraction in lowest terms, which is
+    one number for all equal cosines; where the products are too large for exact integers, or 0, `rounded`."""
+    largest = np.maximum(square_a, square_b)
+    exact = (largest < 2.0**53) & (square_a * square_b < 2.0**62) & (square_a * square_b > 0)
+    above, below = (np.where(exact, part, 1).astype(np.int64) for part in (dot, square_a))
+    above, below = above * above, below * np.where(exact, square_b, 1).astype(np.int64)
+    shared = np.gcd(above, below)
+    return np.where(exact, np.sign(dot) * np.sqrt((above // shared) / (below // shared)), rounded)
 
 
 def _dense(first: Any, second: Any, name: str) -> Floats:

@@ -1,5 +1,7 @@
 """The arithmetic against scipy and against loops: ranks, bootstrap, aggregation, similarity, what is refused."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse, stats
 from scipy.spatial import distance
 
+from stsbench.encoders.similarity import all_similarities
 from stsbench.errors import ScoreError
 from stsbench.metrics import bootstrap
 from stsbench.metrics.aggregation import average_of_printed, combine
@@ -280,6 +283,43 @@ def test_large_and_small_float32_vectors_do_not_overflow():
     for size in (1e18, 1e-18):
         a = np.full((1, 4), size, np.float32)
         assert paired_similarity(a, a)[0] == pytest.approx(1)
+
+
+DISCRETE = {"bits": (0, 2), "signs": (-1, 2), "counts": (0, 4), "int8": (-128, 128), "uint8": (0, 256)}
+
+
+@pytest.mark.parametrize("width", [3, 8, 20, 1024])
+@pytest.mark.parametrize("kind", DISCRETE)
+def test_cosines_of_whole_numbers_tie_exactly_where_they_are_equal(kind, width):
+    """Against fractions: the square of a cosine of whole numbers is one. Spearman's against scipy's of the same."""
+    rng, (low, high) = np.random.default_rng(3), DISCRETE[kind]
+    first, second = (rng.integers(low, high, (300, width)) for _ in range(2))
+    if kind == "signs":
+        first, second = (np.where(rows == 0, 1, rows) for rows in (first, second))
+    first[:40], second[:40] = 3 * first[40:80], 2 * second[40:80]  # other vectors of one direction
+    first[-1] = 0
+    exact = [Fraction(int(a @ b) * abs(int(a @ b)), max(1, int(a @ a) * int(b @ b)))
+             for a, b in zip(first.astype(object), second.astype(object), strict=True)]
+    order = {value: place for place, value in enumerate(sorted(set(exact)))}
+    places = np.array([order[value] for value in exact])
+    for one, other in ((first, second), (first.astype(np.float32), second.astype(np.float32)),
+                       (sparse.csr_matrix(first.astype(np.float32)), sparse.csr_matrix(second.astype(np.float32)))):
+        cosines = paired_similarity(one, other)
+        assert len(set(cosines.tolist())) == len(order)
+        assert np.array_equal(np.unique(cosines, return_inverse=True)[1], places)
+        assert np.array_equal(cosines[7:9], paired_similarity(one[7:9], other[7:9]))  # whatever else is compared
+    gold = rng.integers(0, 6, 300) / 5
+    assert correlation(cosines, gold, "spearman") == pytest.approx(stats.spearmanr(places, gold).statistic, abs=1e-12)
+    every = np.asarray(all_similarities(first, second, "cosine"))
+    assert np.abs(np.diag(every) - cosines).max() < 1e-6
+    assert len(np.unique(np.diag(every))) <= len(order)
+
+
+def test_a_row_of_whole_numbers_among_others_and_one_too_large_for_exact_products():
+    rows = np.array([[1.0, 1.0], [0.5, 1.5], [2.0**30, 2.0**31], [np.nan, 1.0]])
+    others = np.array([[1.0, 0.0], [1.0, 0.0], [2.0**40, 0.0], [1.0, 1.0]])
+    assert paired_similarity(rows, others)[:3] == pytest.approx([2**-0.5, 0.5 / 2.5**0.5, 5**-0.5], abs=1e-15)
+    assert paired_similarity(3 * rows[:1], others[:1])[0] == paired_similarity(rows[:1], 7 * others[:1])[0]
 
 
 def test_unknown_similarity():

@@ -286,7 +286,7 @@ def test_only_the_encoder_is_tested(folders):
     ({"contrastive_peer_weight": 0, "group_peer_weight": 0, "cross_weight": 0, "symmetric_weight": 0},
      "options.peer has no effect"),
     ({"head": "none", "peer": {"head": "own"}}, "options.peer.head own has no effect"),
-    ({"peer": {"frozen": True}, "group_peer_weight": 0.5}, "options.group_peer_weight 0.5 has no effect: a frozen peer's own"),
+    ({"peer": {"frozen": True}, "group_peer_weight": 0.5}, "options.group_peer_weight 0.5 has no effect: a frozen"),
     ({"peer": {"frozen": True}, "cross_weight": 0, "symmetric_weight": 0},
      "options.peer has no effect: cross_weight, symmetric_weight are 0"),
 ])
