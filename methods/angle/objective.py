@@ -7,7 +7,7 @@ from torch import Tensor
 
 from stsbench.training.losses.contrastive import info_nce
 from stsbench.training.losses.graded_pairs import cosent, labelled_in_batch, pair_angles, pair_cosines
-from stsbench.training.losses.rows import check_numbers, check_rows
+from stsbench.training.losses.rows import check_numbers, check_positive, check_rows, check_weights
 
 
 def loss(
@@ -30,6 +30,8 @@ def loss(
     """
     check_rows(first=first, second=second)
     check_numbers(scores, len(first), "scores")
+    check_positive(ibn_scale=ibn_scale, cosine_scale=cosine_scale, angle_scale=angle_scale)
+    check_weights(ibn_weight=ibn_weight, cosine_weight=cosine_weight, angle_weight=angle_weight)
     terms = []
     if ibn_weight:
         if bool(((scores != 0) & (scores != 1)).any()):
@@ -39,7 +41,7 @@ def loss(
         terms.append(cosine_weight * cosent(pair_cosines(first, second), scores, scale=cosine_scale))
     if angle_weight:
         terms.append(angle_weight * cosent(pair_angles(first, second), scores, scale=angle_scale))
-    return torch.stack(terms).sum()
+    return _sum(terms)
 
 
 def triplet_loss(
@@ -61,6 +63,8 @@ def triplet_loss(
     0.6598
     """
     check_rows(queries=queries, positives=positives, negatives=negatives)
+    check_positive(ibn_scale=ibn_scale, cosine_scale=cosine_scale, angle_scale=angle_scale)
+    check_weights(ibn_weight=ibn_weight, cln_weight=cln_weight, cosine_weight=cosine_weight, angle_weight=angle_weight)
     terms, temperature = [], 1 / ibn_scale
     if ibn_weight:
         terms.append(ibn_weight / 2 * info_nce(queries, positives, temperature=temperature))
@@ -73,4 +77,10 @@ def triplet_loss(
         if weight:
             both = torch.cat([similarity(queries, positives), similarity(queries, negatives)])
             terms.append(weight * cosent(both, scores, scale=scale))
+    return _sum(terms)
+
+
+def _sum(terms: list[Tensor]) -> Tensor:
+    if not terms:
+        raise ValueError("no weight is above 0: there is no loss")
     return torch.stack(terms).sum()

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stsbench.training.losses.contrastive import Similarity, info_nce
+from stsbench.training.losses.rows import check_numbers, check_positive
 
 
 def loss(first: Tensor, second: Tensor, labels: Tensor, *, reduction: Literal["mean", "sum"] = "mean") -> Tensor:
@@ -25,6 +26,7 @@ def loss(first: Tensor, second: Tensor, labels: Tensor, *, reduction: Literal["m
     >>> round(float(methods.ct.loss(z, z, labels)), 4)  # (ln(1 + 1 / e) + ln(1 + e)) / 2
     0.8133
     """
+    check_numbers(labels, len(first), "labels")
     with torch.autocast(first.device.type, enabled=False):
         logits = (_wide(first) * _wide(second)).sum(1)
         losses = functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
@@ -45,6 +47,7 @@ def in_batch_loss(
     >>> round(float(methods.ct.in_batch_loss(torch.eye(4), torch.eye(4))), 4)  # ln(1 + 3 / e)
     0.7437
     """
+    check_positive(scale=scale)
     x, y = scaled_pair(first, second, similarity)
     return (info_nce(x * scale, y, similarity="dot") + info_nce(y * scale, x, similarity="dot")) / 2
 

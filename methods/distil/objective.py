@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stsbench.training.losses.ranking import cosines, listmle, listnet, without_own
-from stsbench.training.losses.rows import check_rows
+from stsbench.training.losses.rows import check_positive, check_rows, nan_unless_finite
 
 from .checks import LOSSES
 
@@ -38,6 +38,8 @@ def loss(
     """
     if loss not in LOSSES[objective]:
         raise ValueError(f"objective {objective} has the losses {', '.join(LOSSES[objective])}, and not {loss}")
+    check_positive(teacher_temperature=teacher_temperature, student_temperature=student_temperature)
+    nan_unless_finite(teacher=teacher)
     if objective == "vectors":
         check_rows(student=student, teacher=teacher)
         return vector_loss(student, teacher, loss)

@@ -20,7 +20,7 @@ class PeerOptions(BaseModel):
     not. head: the encoder's MLP over its pooler's vector, or one of its own.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     model: str | None = None
     frozen: bool = False

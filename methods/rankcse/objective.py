@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor
 
 from stsbench.training.losses.ranking import Ranks, cosines, listmle, listnet, without_own
-from stsbench.training.losses.rows import check_rows
+from stsbench.training.losses.rows import check_positive, check_rows, nan_unless_finite
 
 
 def loss(
@@ -31,6 +31,8 @@ def loss(
     check_rows(first=first, second=second)
     if tuple(teacher.shape) != (len(first), len(first)):
         raise ValueError(f"teacher must be (n, n) cosines, n = {len(first)}: it is {tuple(teacher.shape)}")
+    check_positive(teacher_temperature=teacher_temperature, student_temperature=student_temperature)
+    nan_unless_finite(teacher=teacher)
     student = cosines(first, second) / student_temperature
     teacher = teacher.to(student.dtype) / teacher_temperature
     if loss == "listnet":

@@ -7,7 +7,7 @@ from torch import Tensor
 from stsbench.training.losses.cosine_regression import RegressedSimilarity, cosine_regression
 from stsbench.training.losses.nli import nli_cross_entropy
 from stsbench.training.losses.pair_features import SBERT_FEATURES, Feature
-from stsbench.training.losses.rows import check_numbers, check_rows
+from stsbench.training.losses.rows import check_numbers, check_positive, check_rows
 from stsbench.training.losses.triplet import triplet
 
 
@@ -30,6 +30,7 @@ def loss(
     torch.Size([])
     """
     check_rows(first=first, second=second)
+    check_numbers(labels, len(first), "labels")
     return nli_cross_entropy(first, second, weight, bias, labels=labels, features=features)
 
 
@@ -51,6 +52,7 @@ def regression_loss(
     check_rows(first=first, second=second)
     check_numbers(scores, len(first), "scores")
     low, high = scale
+    check_positive(**{"the width of scale": high - low})
     return cosine_regression(first, second, (scores - low) / (high - low), similarity)
 
 

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from stsbench.training.losses.rows import check_positive
+
 
 def loss(
     vectors: Tensor, layers: Tensor, *, temperature: float = 0.01, all_layers: Tensor | None = None, start: int = 0
@@ -25,6 +27,7 @@ def loss(
     >>> round(float(methods.sgopt.loss(c, c.unsqueeze(1), temperature=1.0)), 4)  # one layer: ln(1 + 3 / e)
     0.7437
     """
+    check_positive(temperature=temperature)
     with torch.autocast(vectors.device.type, enabled=False):
         x, y = unit(vectors), unit(layers if all_layers is None else all_layers)
         logits = (x @ y.flatten(0, 1).T / temperature).view(len(x), *y.shape[:2])  # (n, N, K)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize, relu
@@ -19,6 +21,8 @@ def bidirectional_margin(anchors: Tensor, positives: Tensor, soft_negatives: Ten
     >>> round(float(bidirectional_margin(z, z, z.flip(0), alpha=0.1, beta=0.3)), 4)  # D = -1
     0.7
     """
+    if not (math.isfinite(alpha) and math.isfinite(beta)):
+        raise ValueError(f"alpha and beta must be finite, not {alpha} and {beta}")
     with torch.autocast(anchors.device.type, enabled=False):
         a, p, m = (
             normalize(vectors.to(torch.promote_types(vectors.dtype, torch.float32)), dim=1, eps=1e-8)

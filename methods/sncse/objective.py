@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from stsbench.training.losses.contrastive import info_nce
-from stsbench.training.losses.rows import check_rows
+from stsbench.training.losses.rows import check_rows, check_weights
 
 from .margin import bidirectional_margin
 
@@ -30,5 +30,6 @@ def loss(
     0.8437
     """
     check_rows(anchors=anchors, positives=positives, soft_negatives=soft_negatives)
+    check_weights(weight=weight)
     margin = bidirectional_margin(anchors, positives, soft_negatives, alpha=alpha, beta=beta)
     return info_nce(anchors, positives, temperature=temperature) + weight * margin

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 def all_similarities(first: Any, second: Any, name: str) -> Tensor:
-    """float32 (n, m): each of n vectors with each of m, (n, d) and (m, d); a single vector (d,) is a set of one. Equal cosines
-    of whole numbers are equal to the last bit."""
+    """float32 (n, m): each of n vectors with each of m, (n, d) and (m, d); a single vector (d,) is a set of one.
+
+    Equal cosines of whole numbers are equal to the last bit.
+    """
     import torch
 
     _check(name)

@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Settings(BaseModel):
     """The settings of one protocol, in the order of its records."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
 SettingsModel = type[Settings]

@@ -34,7 +34,7 @@ Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_seve
 class Section(BaseModel):
     """A part of a plan; an unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Defaults(Section):

@@ -118,8 +118,10 @@ def ndcg(ranks: Floats, query: Index, gains: Floats, k: int) -> Floats:
     """(q,) the discounted gain of a query's top k, over that of the best order of its relevant texts (ndcg_cut_k of
     trec_eval; Järvelin and Kekäläinen 2002): a text of gain g at rank r gives g / log2(1 + r).
 
-    gains: (m,), above 0, of the relevant texts that `ranks` (m,) are of.
+    gains: (m,), above 0, of the relevant texts that `ranks` (m,) are of. Raises ScoreError for others.
     """
+    if not (np.isfinite(gains) & (gains > 0)).all():
+        raise ScoreError("a gain must be a finite number above 0")
     with np.errstate(divide="ignore"):
         reached = np.where(ranks <= k, gains / np.log2(1 + ranks), 0.0)
     order = np.lexsort((-gains, query))

@@ -340,3 +340,77 @@ def test_rows_that_do_not_belong_together_are_refused(call):
     """torch would stretch one of them over the others, and give a number."""
     with pytest.raises(ValueError, match=r"\(n, d\)|one for each row|needs its own"):
         call(torch.eye(5, 4))
+
+
+# Numbers without a meaning ----------------------------------------------------------------------------------------
+
+PUBLIC = [(name, loss) for name in FOLDERS for loss in getattr(getattr(methods, name), "__all__", ())]
+
+
+def arguments(loss, n):
+    """Tensors of n rows for a public loss, by the names of its parameters."""
+    shapes = {"tokens": (n, 4, 6), "weight": (3, 18), "bias": (3,), "layers": (n, 3, 6)}
+    made = {}
+    for seed, (name, parameter) in enumerate(inspect.signature(loss).parameters.items()):
+        if parameter.default is not inspect.Parameter.empty:
+            continue
+        if name in ("scores", "labels"):
+            made[name] = torch.arange(n) % 2 if name == "labels" else (torch.arange(n) % 2).double()
+        elif name == "views":
+            made[name] = [vectors(n, 6, seed=seed + at).requires_grad_() for at in range(3)]
+        elif name == "real":
+            made[name] = torch.ones(n, 4)
+        elif name == "teacher" and loss is methods.rankcse.loss:
+            made[name] = vectors(n, n, seed=seed)
+        else:
+            made[name] = vectors(*shapes.get(name, (n, 6)), seed=seed).requires_grad_()
+    return made
+
+
+@pytest.mark.parametrize(("name", "loss"), PUBLIC)
+def test_a_public_loss_refuses_numbers_without_a_meaning(name, loss):
+    """What is divided by is above 0; a weight may be 0; whatever is compared, and not added up, is finite."""
+    loss = getattr(getattr(methods, name), loss)
+    for number, parameter in inspect.signature(loss).parameters.items():
+        if isinstance(parameter.default, float):
+            may_be_0 = number.endswith("weight") or number == "eps" or loss is methods.sncse.loss
+            below = [] if loss is methods.sncse.loss and number in ("alpha", "beta") else [-1.0]
+            for value in (math.nan, math.inf, -math.inf, *below, *([] if may_be_0 and number != "temperature" else [0.0])):
+                with pytest.raises(ValueError, match=number):
+                    loss(**arguments(loss, 4), **{number: value})
+    for number in ("scores", "labels", "teacher"):
+        given = arguments(loss, 4)
+        for value in (math.nan, math.inf):
+            if number in given:
+                given[number] = given[number].detach().double()
+                given[number].view(-1)[1] = value
+                with pytest.raises(ValueError, match=number):
+                    loss(**given)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize(("name", "loss"), PUBLIC)
+def test_a_public_loss_of_no_row_or_of_one_is_a_number_with_a_gradient(name, loss, n):
+    loss = getattr(getattr(methods, name), loss)
+    given = arguments(loss, n)
+    value = loss(**given)
+    assert math.isfinite(value.item()) and (n > 0 or value.item() == 0)
+    value.backward()
+    tensors = [tensor for each in given.values() for tensor in (each if isinstance(each, list) else [each])]
+    assert all(tensor.grad is None or torch.isfinite(tensor.grad).all() for tensor in tensors)
+
+
+def test_where_a_gpu_is_not_waited_for_the_loss_is_nan():
+    """Compiling stands in for it: nothing is looked at, and the comparison with NaN does not pass for an answer."""
+    for scores in ([0.0, math.nan, 1.0], [0.0, math.inf, 1.0]):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.compiler, "is_compiling", lambda: True)
+            assert methods.cosent.loss(vectors(3, 6), vectors(3, 6, seed=1), torch.tensor(scores)).isnan()
+            teacher = torch.tensor([scores] * 3)
+            assert methods.rankcse.loss(vectors(3, 6), vectors(3, 6, seed=1), teacher).isnan()
+
+
+def test_no_label_is_left_out_as_if_it_were_padding():
+    u, v, weight = vectors(4, 6), vectors(4, 6, seed=1), vectors(3, 18, seed=2)
+    with pytest.raises(IndexError):
+        methods.sbert.loss(u, v, torch.tensor([0, 1, -100, 2]), weight)

@@ -71,7 +71,7 @@ def test_a_useless_similarity_is_as_accurate_as_the_larger_kind():
 
 @pytest.mark.parametrize(("similarity", "label", "message"), [
     ([0.1, 0.2], [1, 1], "every pair is a match"), ([0.1, 0.2], [0, 0], "every pair is no match"),
-    ([0.1, np.nan], [1, 0], "a similarity is not finite"),
+    ([0.1, np.nan], [1, 0], "a similarity is not finite"), ([0.1, 0.2, 0.3], [1, 0, np.nan], "a label is NaN"),
 ])
 def test_what_has_no_score_is_an_error(similarity, label, message):
     with pytest.raises(ScoreError, match=message):

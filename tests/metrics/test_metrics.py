@@ -337,6 +337,8 @@ def test_unknown_similarity():
         ([0.5, 0.5, 0.5], [1, 2, 3], r"all 3 predictions are equal \(0.5\)"),
         ([1, 2, 3], [4, 4, 4], r"all 3 gold scores are equal \(4\)"),
         ([1, np.nan, np.inf], [1, 2, 3], "2 of 3 predictions are NaN or infinite"),
+        ([1, 2, 3, 4], [1, np.nan, 3, 4], "1 of 4 gold scores are NaN or infinite"),
+        ([1, 2, 3, 4], [1, 2, -np.inf, 4], "1 of 4 gold scores are NaN or infinite"),
     ],
 )
 def test_what_has_no_correlation_is_refused(metric, predicted, gold, reason):

@@ -171,6 +171,12 @@ def test_what_cannot_be_ranked_is_said(relevant, own, why):
         ranks_of(queries[: len(relevant)], corpus, relevant, own)
 
 
+@pytest.mark.parametrize("gain", [0.0, -1.0, np.nan, np.inf])
+def test_a_gain_is_a_finite_number_above_0(gain):
+    with pytest.raises(ScoreError, match="a gain must be a finite number above 0"):
+        module.ndcg(np.array([1.0, 2.0]), np.array([0, 0]), np.array([1.0, gain]), 10)
+
+
 def test_vectors_that_are_none_are_refused():
     queries, corpus, relevant, own = data()
     corpus[7, 1] = np.nan

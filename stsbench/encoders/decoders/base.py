@@ -25,7 +25,7 @@ CleanUp = Literal["none", "full_stop", "prompteol"]
 class PresetOptions(BaseModel):
     """The settings of one preset, each made by `stsbench.settings.setting`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     layer: int = setting(LAST, "the hidden state that is read, as --layer: 0 the embeddings, -1 the last one, normed", "")
 

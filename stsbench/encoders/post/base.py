@@ -32,7 +32,7 @@ class PostOptions(BaseModel):
 
     # those that came after the first fits: at their defaults they are not spelled, and names and digests are as they were
     later: ClassVar[tuple[str, ...]] = ()
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
 class VectorSource(Protocol):

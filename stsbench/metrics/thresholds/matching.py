@@ -27,12 +27,15 @@ class Cuts:
     similarity: float (n,), finite; label: (n,), 1 for a match, else 0, both of them there. thresholds: float64 (k + 1,),
     decreasing: a pair matches where its similarity is at least that; they lie in the middle between two similarities, the
     first just above the largest, and the last is the smallest. Equal similarities are on one side of every cut.
-    Raises ScoreError for a label that is not there, and for a similarity that is not finite.
+    Raises ScoreError for a label that is not there, for one that is NaN, and for a similarity that is not
+    finite.
     """
 
     def __init__(self, similarity: Floats, label: Floats) -> None:
         if not np.isfinite(similarity).all():
             raise ScoreError("a similarity is not finite")
+        if np.isnan(np.asarray(label, dtype=np.float64)).any():
+            raise ScoreError("a label is NaN: it is neither a match nor none")
         matching = np.asarray(label, dtype=np.float64) > 0
         if matching.all() or not matching.any():
             raise ScoreError(f"every pair is {'a match' if len(matching) and matching.all() else 'no match'}: "

@@ -16,7 +16,7 @@ class Options(BaseModel):
     stages: ClassVar[tuple[str, ...]] = ("main",)  # all that there may be, in their order
     default_recipe: ClassVar[str | None] = None  # recipes/NAME.yaml or NAME.yaml beside the module
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Repetition(BaseModel):
@@ -26,7 +26,7 @@ class Repetition(BaseModel):
     share that is repeated at most. count: how many are, and which may be: as in the released code, or as in the paper.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     unit: Literal["subword", "word"] = "subword"
     rate: float = Field(default=0.32, gt=0, lt=1)
@@ -40,7 +40,7 @@ class Queue(BaseModel):
     itself. start: what theta_m starts from: a copy of the encoder, or, as in the released code, random weights.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     size: int = Field(default=160, ge=1)
     momentum: float = Field(default=0.995, ge=0, lt=1)

@@ -67,7 +67,7 @@ class Teachers:
         """float32 (n, m), the weighted mean of the teachers' cosines between n and m texts."""
         total = np.zeros((len(queries), len(others)))
         for encoder, share in zip(self.encoders, self._shares(), strict=True):
-            vectors = _unit(encoder, [*queries, *others])
+            vectors = self._unit(encoder, [*queries, *others])
             # in float64: two equal texts then stand at one distance from every other
             total += share * _dense(vectors[: len(queries)] @ vectors[len(queries) :].T)
         return total.astype(np.float32)
@@ -80,7 +80,8 @@ class Teachers:
         """
         parts = []
         for encoder, share in zip(self.encoders, self._shares(), strict=True):
-            vectors = encoder.encode(list(texts)) if len(self.encoders) == 1 else _unit(encoder, list(texts)) * share**0.5
+            alone = len(self.encoders) == 1
+            vectors = self._read(encoder, list(texts)) if alone else self._unit(encoder, list(texts)) * share**0.5
             if hasattr(vectors, "toarray"):
                 raise StsbenchError(
                     f"{self.option}: {encoder.spec.name} gives sparse vectors, which no student can have: it can teach "
@@ -99,6 +100,21 @@ class Teachers:
             raise EncoderError(f"{self.option}: {error}") from error
         return encoder
 
+    def _read(self, encoder: Encoder, texts: list[str]) -> Any:
+        """The vectors of texts. StsbenchError for one with NaN or infinity, which a loss would compare as any number."""
+        vectors = encoder.encode(texts)
+        sums = _dense(vectors.sum(axis=1)).ravel()
+        if not np.isfinite(sums).all():
+            text = texts[int(np.argmin(np.isfinite(sums)))]
+            raise StsbenchError(f"{self.option}: {encoder.spec.name} gives NaN or infinity for the text {text[:80]!r}")
+        return vectors
+
+    def _unit(self, encoder: Encoder, texts: list[str]) -> Any:
+        vectors = self._read(encoder, texts).astype(np.float64)
+        norms = np.sqrt(_dense((vectors.multiply(vectors) if hasattr(vectors, "multiply") else vectors * vectors).sum(1)))
+        lengths = np.maximum(norms.reshape(-1, 1), _LEAST)
+        return vectors.multiply(1 / lengths).tocsr() if hasattr(vectors, "multiply") else vectors / lengths
+
     def _shares(self) -> list[float]:
         total = sum(weight for *_, weight in self.models)
         return [weight / total for *_, weight in self.models]
@@ -115,13 +131,6 @@ def compared(similarities: Tensor, shares: Shares, mode: Gathering) -> Tensor:
         local: Tensor = blocks[:, :, shares.start : shares.start + len(similarities)].flatten(1)
         return local
     return gather(similarities, shares, mode) if mode == "simcse" else similarities
-
-
-def _unit(encoder: Encoder, texts: list[str]) -> Any:
-    vectors = encoder.encode(texts).astype(np.float64)
-    norms = np.sqrt(_dense((vectors.multiply(vectors) if hasattr(vectors, "multiply") else vectors * vectors).sum(1)))
-    lengths = np.maximum(norms.reshape(-1, 1), _LEAST)
-    return vectors.multiply(1 / lengths).tocsr() if hasattr(vectors, "multiply") else vectors / lengths
 
 
 def _dense(values: Any) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stsbench.training.losses.rows import check_rows
+from stsbench.training.losses.rows import check_positive, check_rows
 
 Similarity = Literal["cosine", "dot"]
 _EPS = 1e-8  # the smallest norm that is divided by, as in torch.nn.CosineSimilarity
@@ -66,6 +66,7 @@ def contrast_logits(
     for block in negatives:
         if len(block) != len(keys):
             raise ValueError(f"a block of {len(block)} hard negatives beside {len(keys)} keys: each needs its own")
+    check_positive(alpha=alpha)
     anchors = as_anchors(queries, temperature, similarity)
     logits = [anchors @ scaled(block, similarity).T for block in (keys, *negatives)]
     if alpha != 1:
@@ -91,7 +92,10 @@ def row_contrast(
 
 def as_anchors(queries: Tensor, temperature: float, similarity: Similarity) -> Tensor:
     """Whose products with `scaled` vectors are the exponents: cosines over the temperature, or plain products."""
-    return scaled(queries, similarity) / temperature if similarity == "cosine" else scaled(queries, similarity)
+    if similarity != "cosine":
+        return scaled(queries, similarity)
+    check_positive(temperature=temperature)
+    return scaled(queries, similarity) / temperature
 
 
 def scaled(vectors: Tensor, similarity: Similarity) -> Tensor:

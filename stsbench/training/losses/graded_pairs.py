@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from stsbench.training.losses.rows import check_positive, nan_unless_finite
+
 _EPS = 1e-8  # the smallest norm that is divided by
 
 
@@ -18,10 +20,11 @@ def cosent(similarities: Tensor, scores: Tensor, *, scale: float = 20.0) -> Tens
     least.
     Source: J. Su, CoSENT, bojone/CoSENT@124c368:cosent.py.
     """
+    check_positive(scale=scale)
     s = scale * _wide(similarities)
     ordered = scores.unsqueeze(1) < scores.unsqueeze(0)
     gaps = (s.unsqueeze(1) - s.unsqueeze(0)).masked_fill(~ordered, -torch.inf)
-    return torch.cat([s.new_zeros(1), gaps.flatten()]).logsumexp(0)
+    return torch.cat([s.new_zeros(1), gaps.flatten()]).logsumexp(0) + nan_unless_finite(scores=scores)
 
 
 def pair_cosines(u: Tensor, v: Tensor) -> Tensor:
@@ -61,6 +64,7 @@ def labelled_in_batch(
     0, with a gradient. Products are taken in float32 at least.
     Source: SeanLee97/AnglE@1af7261:angle_emb/loss.py, in-batch negatives.
     """
+    check_positive(scale=scale)
     all_first, all_second = (first, second) if all_first is None or all_second is None else (all_first, all_second)
     rows = torch.arange(len(first), device=first.device) + start
     with torch.autocast(first.device.type, enabled=False):

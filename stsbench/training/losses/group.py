@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stsbench.training.losses.ranking import cosines, without_own
-from stsbench.training.losses.rows import check_rows
+from stsbench.training.losses.rows import check_positive, check_rows
 
 GroupPositive = Literal["bce_of_softmax", "bce"]
 Reduce = Literal["element", "row"]
@@ -27,6 +27,7 @@ def group_scores(
     anchors and each of `views`: (n, d), row by row; others: (N, d), one vector a text of the whole batch, of which row
     start + i is that of anchor i and is left out. In float32 at least, also under autocast.
     """
+    check_positive(temperature=temperature)
     check_rows(anchors=anchors, **{f"view {number}": view for number, view in enumerate(views, 1)})
     with torch.autocast(anchors.device.type, enabled=False):
         wide = torch.promote_types(anchors.dtype, torch.float32)

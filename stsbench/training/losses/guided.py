@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stsbench.training.losses.contrastive import Similarity, as_anchors, contrast_logits, scaled
+from stsbench.training.losses.rows import nan_unless_finite
 
 Threshold = Literal["absolute", "relative", "fixed"]
 Masked = Literal["remove", "zero"]
@@ -93,7 +94,11 @@ def guided_info_nce(
             logits.append(_among(keys[start : start + n], keys, temperature, similarity, itself, rule))
             removed.append(guide.between_positives > limit)
         scores = _masked(torch.cat(logits, dim=1), torch.cat(removed, dim=1), rule)
-        return _mean_loss(scores, rows + start, rule.loss)
+        blocks = {f"guide of negatives {number}": block for number, block in enumerate(guide.negatives, 1)}
+        known = nan_unless_finite(
+            **blocks, guide=guide.positives, guide_of_anchors=guide.anchors, guide_of_positives=guide.between_positives
+        )
+        return _mean_loss(scores, rows + start, rule.loss) + known
 
 
 def guided_nt_xent(
@@ -119,7 +124,7 @@ def guided_nt_xent(
             scores = _masked(torch.cat([across, along], dim=1), torch.cat([removed, removed], dim=1), rule)
             hidden = torch.cat([torch.zeros_like(itself), itself], dim=1)
             losses.append(_mean_loss(scores.masked_fill(hidden, -torch.inf), rows + start, rule.loss))
-    return (losses[0] + losses[1]) / 2
+    return (losses[0] + losses[1]) / 2 + nan_unless_finite(guide=guide)
 
 
 def masked_share(guide: GuideCosines, rule: GuideRule, start: int = 0) -> Tensor:

@@ -20,4 +20,6 @@ def nli_cross_entropy(
     Source: Reimers and Gurevych (2019), Sentence-BERT, section 3, classification objective.
     """
     logits = functional.linear(torch.cat(feature_blocks(u, v, features), dim=1), weight, bias)
-    return functional.cross_entropy(logits, labels, reduction="sum") / max(len(labels), 1)
+    # torch leaves out a label of -100 without a word: nothing is to be left out
+    ignored = torch.iinfo(torch.int64).min
+    return functional.cross_entropy(logits, labels, reduction="sum", ignore_index=ignored) / max(len(labels), 1)

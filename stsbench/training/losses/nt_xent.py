@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from stsbench.training.losses.rows import check_positive
+
 
 def nt_xent(
     first: Tensor,
@@ -29,6 +31,7 @@ def nt_xent(
     if len(all_first) != len(all_second) or not 0 <= start <= len(all_first) - len(first):
         views = f"{len(all_first)} and {len(all_second)} views"
         raise ValueError(f"{len(first)} texts from row {start} on do not fit into {views}")
+    check_positive(temperature=temperature)
     rows = torch.arange(len(first), device=first.device)
     with torch.autocast(first.device.type, enabled=False):
         one, two, all_one, all_two = (_unit(vectors) for vectors in (first, second, all_first, all_second))

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from stsbench.training.losses.rows import check_weights, nan_unless_finite
+
 Ranks = Literal["sum", "mean"]
 Consistency = Literal["js", "entropy"]
 _LEAST = 1e-7  # what the community code clamps at
@@ -48,6 +50,7 @@ def listmle(student: Tensor, teacher: Tensor, *, eps: float = 0.0, ranks: Ranks 
     (1e-7): tails below it are flat. ranks: the sum over k, or their mean. No row gives 0. Computed in float32 at least.
     Sources: Xia et al. (2008), ListMLE; Liu et al. (2023), RankCSE.
     """
+    check_weights(eps=eps)
     order = teacher.argsort(dim=1, descending=True, stable=True)
     scores = _wide(student).gather(1, order)
     if eps:
@@ -55,7 +58,7 @@ def listmle(student: Tensor, teacher: Tensor, *, eps: float = 0.0, ranks: Ranks 
         tails = (scores.exp().flip(1).cumsum(1).flip(1) + eps).log()
     else:
         tails = scores.flip(1).logcumsumexp(1).flip(1)
-    total = (tails - scores).sum() / max(len(scores), 1)
+    total = (tails - scores).sum() / max(len(scores), 1) + nan_unless_finite(teacher=teacher)
     return total if ranks == "sum" else total / max(scores.shape[1], 1)
 
 

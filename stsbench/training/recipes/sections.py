@@ -29,12 +29,13 @@ def _layers_in_order(layers: tuple[int, ...]) -> tuple[int, ...]:
 
 Layers = Annotated[tuple[Annotated[int, Field(ge=0, le=512)], ...], Field(min_length=1, max_length=512),
                    AfterValidator(_layers_in_order)]
+_Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Section(BaseModel):
     """A part of a recipe; an unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Source(Section):
@@ -157,7 +158,8 @@ class TrainingSettings(Section):
     # linear: to 0 at the last step; slanted: the triangle of ULMFiT, from 1/32 of the rate and back
     schedule: Literal["linear", "constant", "piecewise", "slanted"] = "linear"
     milestones: tuple[int, ...] = ()  # piecewise: steps taken from which on `rates` apply, one each, whatever max_steps is
-    rates: tuple[float, ...] = ()  # piecewise: learning rates after the milestones; before the first, learning_rate
+    # piecewise: learning rates after the milestones; before the first, learning_rate
+    rates: tuple[Annotated[float, Field(ge=0)], ...] = ()
     schedule_of: str | None = None  # the stage whose steps the schedule counts, whatever its own number; null: its own
     warmup: float = Field(default=0, ge=0)  # steps; below 1 a share of all steps
     # the steps that a warm-up in steps was meant for, where max_steps shortened a recipe: it shrinks with them. Written by
@@ -166,7 +168,7 @@ class TrainingSettings(Section):
     weight_decay: float = Field(default=0.0, ge=0)  # rmsprop: added to the gradient
     weight_decay_on: Literal["matrices", "all"] = "matrices"  # all: on biases and LayerNorm, too, as plain torch does
     optimizer: Literal["adamw", "rmsprop"] = "adamw"
-    betas: tuple[float, float] = (0.9, 0.999)  # adamw
+    betas: tuple[_Beta, _Beta] = (0.9, 0.999)  # adamw
     rho: float | None = Field(default=None, ge=0, lt=1)  # rmsprop: of its mean square; torch has 0.99, TensorFlow 0.9
     epsilon: float = Field(default=1e-8, gt=0)  # rmsprop: outside the root; torch has 1e-8, TensorFlow 1e-7
     # epsilon behind bias correction, or before it; uncorrected: no bias correction, as in the first BERT's optimiser
