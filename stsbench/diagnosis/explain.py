@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from stsbench.diagnosis.hypotheses import Hypothesis, hypotheses, limits
-from stsbench.diagnosis.measures import Fit, Floats, directions, lengths, likeness, same_lengths, stretched, turned
+from stsbench.diagnosis.measures import Fit, Floats, directions, likeness, same_lengths, stretched, turned, unit
 from stsbench.diagnosis.parts import NORMALIZE
 from stsbench.diagnosis.variant import OTHER, Sealed, Variant, Workshop
 from stsbench.diagnosis.weights import moved
@@ -79,19 +79,26 @@ def explain(
     return Search(shop, texts, tolerance, rough).run(_State(Variant(), a, b, _fit(a, b)))
 
 
+def reordered(vectors: Floats, b: Floats, tolerance: float) -> bool:
+    """Return whether b has the rows of `vectors` in another order."""
+    state = _State(Variant(), vectors, b, _fit(vectors, b))
+    ordered = None if state.fit.explains(tolerance) else _ordered(state, tolerance)
+    return ordered is not None and ordered.fit.explains(tolerance)
+
+
 def lengths_cause(
-    shop: Workshop | Sealed, texts: tuple[str, ...], variant: Variant, vectors: Floats, b: Floats, tolerance: float
+    shop: Workshop | Sealed, texts: tuple[str, ...], variant: Variant, a: Floats, vectors: Floats, b: Floats, tolerance: float
 ) -> Cause | None:
-    """Why vectors of the same directions have other lengths; None where they have not."""
-    if same_lengths(vectors, b, tolerance):
+    """Why vectors of the same directions have other lengths; None where they have not. a: A's own, of which is said what
+    A does; vectors: the variant's."""
+    if same_lengths(vectors, b, tolerance) or (unit(a) and unit(b)):
         return None
     steps = shop.parts.steps if isinstance(shop, Workshop) else ()
     if steps and steps[-1][0] == NORMALIZE:
         plain = shop.vectors(texts, replace(variant, without=variant.without | {len(steps) - 1}))
         if plain is not None and same_lengths(plain, b, tolerance):
             return Cause("normalisation", "vectors are not normalised at the end")
-    sizes = lengths(b)
-    if (np.abs(sizes[np.isfinite(sizes) & (sizes > 0)] - 1) <= tolerance).all():
+    if unit(b, tolerance) and not unit(a):
         return Cause("normalisation", "vectors are normalised to length 1, which A does not do")
     ratio = stretched(vectors, b)
     ratio = ratio[np.isfinite(ratio)]
@@ -117,7 +124,7 @@ class Search:
             return Explanation(tried=tuple(self.tried), nearest=near)
         rounded = not all(cause.certain for cause in end.causes)
         tolerance = self.rough if rounded else self.tolerance
-        last = lengths_cause(self.shop, self.texts, end.variant, end.vectors, end.b, tolerance)
+        last = lengths_cause(self.shop, self.texts, end.variant, start.vectors, end.vectors, end.b, tolerance)
         causes = (*end.causes, *([] if last is None else [last]))
         return Explanation(causes, float(end.fit.distance.max()), tuple(self.tried))
 
@@ -134,7 +141,7 @@ class Search:
         for group in (exact, [one for one in known if one not in exact]):
             if (ended := self._exact(state, group, shares)) is not None:
                 return ended
-        ordered = self._ordered(state)
+        ordered = _ordered(state, self.tolerance)
         if ordered is not None and ordered.fit.explains(self.tolerance):
             return ordered
         return self._rough(state, [one for one in known if one.rough])
@@ -154,7 +161,9 @@ class Search:
                 ended += [after] if after.fit.explains(self.tolerance) else []
         if not ended:
             return None
-        words = tuple(after.causes[-1].words for after in ended[1:])
+        whole = [after for after in ended if same_lengths(after.vectors, state.b, self.tolerance)]
+        ended = whole or ended  # what gives the lengths as well needs no word on them
+        words = tuple(dict.fromkeys(after.causes[-1].words for after in ended[1:]))
         return replace(ended[0], causes=(*ended[0].causes[:-1], replace(ended[0].causes[-1], or_else=words)))
 
     def _after(self, state: _State, known: Hypothesis, certain: bool = True) -> _State | None:
@@ -195,33 +204,34 @@ class Search:
                 best = like, replace(after, causes=(*state.causes, replace(after.causes[-1], certain=False, detail=detail)))
         return None if best is None else best[1]
 
-    def _ordered(self, state: _State) -> _State | None:
-        """With the rows that differ put in the order that fits best; None where there are too many, or only one."""
-        off = np.flatnonzero(state.fit.distance > self.tolerance)
-        comparable = state.vectors.shape == state.b.shape and np.isfinite(state.b[off]).all()
-        if not comparable or not 1 < len(off) <= _ROWS or not np.isfinite(state.vectors[off]).all():
-            return None
-        _, match = linear_sum_assignment(-(directions(state.vectors[off]) @ directions(state.b[off]).T))
-        order = np.arange(len(state.b))
-        order[off] = off[match]
-        wrong = [i for i in off if order[i] != i]
-        if not wrong:
-            return None
-        shown = ", ".join(f"{order[i] + 1} for {i + 1}" for i in wrong[:3])
-        cause = Cause("order", "rows stand in another order", detail=f"{counted(len(wrong), 'row')}, such as {shown}")
-        b = state.b[order]
-        return _State(state.variant, state.vectors, b, _fit(state.vectors, b), (*state.causes, cause))
-
     def _two(self, start: _State, shares: dict[Hypothesis, float]) -> _State | None:
         """After two changes: each of the best ones, and a second."""
         best = sorted((one for one in shares if shares[one] > _PART), key=lambda one: -shares[one])[:_FIRST]
-        firsts = [self._ordered(start), *(self._after(start, one) for one in best)]
+        firsts = [_ordered(start, self.tolerance), *(self._after(start, one) for one in best)]
         for state in firsts:
             if state is not None and state.fit.share(start.fit) > _PART:
                 ended = self._one(state, {})
                 if ended is not None:
                     return ended
         return None
+
+
+def _ordered(state: _State, tolerance: float) -> _State | None:
+    """With the rows that differ put in the order that fits best; None where there are too many, or only one."""
+    off = np.flatnonzero(state.fit.distance > tolerance)
+    comparable = state.vectors.shape == state.b.shape and np.isfinite(state.b[off]).all()
+    if not comparable or not 1 < len(off) <= _ROWS or not np.isfinite(state.vectors[off]).all():
+        return None
+    _, match = linear_sum_assignment(-(directions(state.vectors[off]) @ directions(state.b[off]).T))
+    order = np.arange(len(state.b))
+    order[off] = off[match]
+    wrong = [i for i in off if order[i] != i]
+    if not wrong:
+        return None
+    shown = ", ".join(f"{order[i] + 1} for {i + 1}" for i in wrong[:3])
+    cause = Cause("order", "rows stand in another order", detail=f"{counted(len(wrong), 'row')}, such as {shown}")
+    b = state.b[order]
+    return _State(state.variant, state.vectors, b, _fit(state.vectors, b), (*state.causes, cause))
 
 
 def _fit(vectors: Floats, b: Floats) -> Fit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ POOLERS = (
 )
 # Limits that programs have by default, or that people choose: tried where other faults hide which texts are cut.
 LIMITS = (32, 64, 75, 77, 100, 128, 192, 200, 256, 300, 350, 384, 500, 512, 1024, 2048, 4096, 8192, 32768)
+_TOGETHER = 4  # modules, every set of which may be missing
 _CLOSE = 200  # limits between the longest text that agrees and the shortest that does not
 
 
@@ -95,11 +97,8 @@ def _vectors(shop: Workshop) -> Iterator[Hypothesis]:
             if name != parts.poolers[0]:
                 yield _of("pooling", f"pooling is {name} instead of {parts.poolers[0]}", poolers=(name,))
         yield _of("layer", "the layer before the last is pooled", layer=-2)
-    for number, (name, _) in enumerate(parts.steps):
-        if name != NORMALIZE or number + 1 < len(parts.steps):
-            yield Hypothesis("module", f"{name} behind the pooling is left out", _without(number))
-    if len([name for name, _ in parts.steps if name != NORMALIZE]) > 1:
-        yield _of("module", "all modules behind the pooling are left out", without=frozenset(range(len(parts.steps))))
+    for some in _left_out([name for name, _ in parts.steps]):
+        yield Hypothesis("module", some[0], _without(some[1]))
     if parts.post is not None:
         yield _of("post-processing", f"the post-processing {parts.post.names} is left out", post=False)
 
@@ -114,8 +113,21 @@ def _of(kind: str, words: str, rough: bool = False, **change: object) -> Hypothe
     return Hypothesis(kind, words, lambda variant: replace(variant, **change), rough)  # type: ignore[arg-type]
 
 
-def _without(number: int) -> Callable[[Variant], Variant]:
-    return lambda variant: replace(variant, without=variant.without | {number})
+def _left_out(names: list[str]) -> Iterator[tuple[str, frozenset[int]]]:
+    """Which steps behind the pooling may be missing, in words and by number: each set of up to four, or each and all. A
+    Normalize at the end is of lengths alone: `explain.lengths_cause`."""
+    last = len(names) - 1 if names and names[-1] == NORMALIZE else len(names)
+    shown = [name if names.count(name) == 1 else f"{name} {names[: at + 1].count(name)}" for at, name in enumerate(names)]
+    sizes = range(1, last + 1) if last <= _TOGETHER else (1, last)
+    for some in (some for size in sizes for some in combinations(range(last), size)):
+        words = " and ".join(shown[at] for at in some) if len(some) < last or last == 1 else "all modules"
+        if words == "all modules" and last < len(names):
+            words = f"all modules but {NORMALIZE}"
+        yield f"{words} behind the pooling {'is' if len(some) == 1 else 'are'} left out", frozenset(some)
+
+
+def _without(numbers: frozenset[int]) -> Callable[[Variant], Variant]:
+    return lambda variant: replace(variant, without=variant.without | numbers)
 
 
 def limits(

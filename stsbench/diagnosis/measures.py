@@ -11,6 +11,7 @@ Floats = NDArray[np.float64]
 # How far the direction of a text's vector may move, and by what share its length, where nothing but rounding differs. The
 # distance of two directions is sqrt(2 - 2 cos). docs/how-to/parity.md has what was measured.
 TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
+UNIT = 5e-3  # how far from 1 the length of a vector is that was scaled to 1, and then rounded to 16 bits
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5)
 
 
@@ -54,6 +55,13 @@ def same_lengths(a: Floats, b: Floats, tolerance: float) -> bool:
     """Whether no length differs by more than the share `tolerance`, of texts that have a finite vector in both."""
     ratio = stretched(a, b)
     return bool((np.abs(ratio[np.isfinite(ratio)] - 1) <= tolerance).all())
+
+
+def unit(vectors: Floats, tolerance: float = UNIT) -> bool:
+    """Return whether all finite vectors but those of zeros have length 1, and there are some."""
+    size = lengths(vectors)
+    size = size[np.isfinite(size) & (size > 0)]
+    return bool(len(size)) and bool((np.abs(size - 1) <= tolerance).all())
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stsbench.config import checked_options
-from stsbench.diagnosis.explain import Explanation, explain, lengths_cause
-from stsbench.diagnosis.measures import TOLERANCES, Floats, same_lengths, turned
+from stsbench.diagnosis.explain import Cause, Explanation, explain, lengths_cause, reordered
+from stsbench.diagnosis.measures import TOLERANCES, Floats, same_lengths, stretched, turned
 from stsbench.diagnosis.options import ParityOptions, encoder_options
 from stsbench.diagnosis.parts import parts_of
 from stsbench.diagnosis.result import DIFFERENT, EQUAL, SCALED, WIDTHS, Parity, Side
@@ -27,6 +29,7 @@ from stsbench.evaluation.announce import described_encoder
 
 _ALWAYS = ("stsbench", "numpy")  # libraries whose version is stated of every encoder
 _ROUGH = TOLERANCES["bfloat16"]
+_ALONE = 12  # texts that are asked for alone, first
 
 
 def parity(
@@ -65,11 +68,11 @@ def parity(
         raise EncoderError(f"the reference cannot stand for a correct encoder: {lost_a}")
     level = TOLERANCES[options.tolerance]
     verdict = _verdict(of_a, of_b, level)
-    explanation, remark = None, ""
-    if options.why and verdict != EQUAL:
-        explanation, remark = _explained(encoders, probe.texts, of_a, of_b, verdict, level)
+    explanation, remarks = None, ()
+    if options.why:
+        explanation, remarks = _explained(encoders, probe.texts, of_a, of_b, level)
     scores, heard = scores_of(encoders, options) if options.protocols is not None else ((), ())
-    notes = tuple(filter(None, [remark, lost_b, *heard]))
+    notes = tuple(filter(None, [*remarks, lost_b, *heard]))
     return Parity(
         (_side(encoders[0]), _side(encoders[1])), probe, options.tolerance, level, verdict, of_a, of_b, explanation, scores,
         notes,
@@ -123,15 +126,69 @@ def _verdict(a: Floats, b: Floats, tolerance: float) -> str:
 
 
 def _explained(
-    encoders: Sequence[Encoder], texts: tuple[str, ...], a: Floats, b: Floats, verdict: str, tolerance: float
-) -> tuple[Explanation, str]:
-    """What explains B, and a remark where less could be tried than usual."""
-    shop, remark = workshop(encoders[0], encoders[1], texts, a)
+    encoders: Sequence[Encoder], texts: tuple[str, ...], a: Floats, b: Floats, tolerance: float
+) -> tuple[Explanation | None, tuple[str, ...]]:
+    """What explains B, None where it is equal, and remarks: of what cannot be relied on, or less could be tried than usual.
+
+    First whether the same texts have the same vectors once more, and each alone: those are what is explained then."""
+    equal = _verdict(a, b, tolerance) == EQUAL
+    off = np.flatnonzero(turned(a, b) > tolerance) if a.shape == b.shape else np.zeros(0, np.intp)
+    off = off if len(off) else np.arange(len(texts))
+    sides, unsteady = [], []
+    for letter, encoder, vectors in zip("AB", encoders, (a, b), strict=True):
+        steady, cause = _steady(letter, encoder, texts, vectors, off, tolerance)
+        sides.append(steady)
+        unsteady += [] if cause is None else [cause]
+    if equal:
+        return None, tuple(map(str, unsteady))
+    if any(cause.kind == "draws" for cause in unsteady):
+        return Explanation(tuple(unsteady), tried=("the same texts once more",)), ()
+    shop, remark = workshop(encoders[0], encoders[1], texts, sides[0])
+    verdict = _verdict(*sides, tolerance)
+    if verdict == EQUAL:
+        return Explanation(tuple(unsteady), 0.0, ("each text alone",)), ()
     if verdict == SCALED:
-        cause = lengths_cause(shop, texts, Variant(), a, b, tolerance)
-        causes = () if cause is None or not cause.certain else (cause,)
-        return Explanation(causes, 0.0, ("vectors are not normalised", "vectors are scaled")), remark
-    return explain(shop, texts, a, b, tolerance, _ROUGH), remark
+        last = lengths_cause(shop, texts, Variant(), sides[0], *sides, tolerance)
+        causes = () if last is None or not last.certain else (last,)
+        found = Explanation(causes, 0.0, ("vectors are not normalised", "vectors are scaled"))
+    else:
+        found = explain(shop, texts, sides[0], sides[1], tolerance, _ROUGH)
+    if unsteady and not found.causes:  # of a part of the differences there is no cause
+        return found, (*map(str, unsteady), remark)
+    return replace(found, causes=(*unsteady, *found.causes)), (remark,)
+
+
+def _steady(
+    letter: str, encoder: Encoder, texts: tuple[str, ...], vectors: Floats, off: NDArray[np.intp], tolerance: float
+) -> tuple[Floats, Cause | None]:
+    """The vectors that a side has whatever stands beside a text, and what is to be said where it is asked for other ones:
+    two calls differ, or a text alone has another vector than among others. off: the texts that matter."""
+    try:
+        second, _ = encoded(encoder, texts)
+        if (by := _moved(vectors, second)) > tolerance:
+            return vectors, Cause("draws", f"{letter} draws: two calls for the same texts differ, by up to {by:.2g}")
+        by_length = off[np.argsort([len(texts[at]) for at in off], kind="stable")]
+        some = by_length[np.linspace(0, len(off) - 1, min(_ALONE, len(off))).round().astype(int)]
+        if _moved(vectors[some], _one_by_one(encoder, [texts[at] for at in some])) <= tolerance:
+            return vectors, None
+        alone = _one_by_one(encoder, texts)
+    except EncoderError:  # it may need several texts
+        return vectors, None
+    if reordered(alone, vectors, tolerance):
+        return vectors, None
+    by = _moved(vectors, alone)
+    return alone, Cause(
+        "batch", f"{letter}'s vectors depend on the batch: a text alone and among the others has directions up to {by:.2g} apart"
+    )
+
+
+def _moved(vectors: Floats, other: Floats) -> float:
+    """How far two sets of vectors of the same texts are apart at most, in direction or in length."""
+    if vectors.shape != other.shape:
+        return np.inf
+    ratio = stretched(vectors, other)
+    ratio = np.abs(ratio[np.isfinite(ratio)] - 1)
+    return float(max(turned(vectors, other).max(initial=0), ratio.max(initial=0)))
 
 
 def workshop(

@@ -171,3 +171,103 @@ def test_a_fault_and_a_rounding(homes):
     model = Naive(homes["plain"]).model.to(torch.bfloat16)
     causes, _ = told(homes["plain"], Naive(homes["plain"], model=model, pool=lambda states: states[0]))
     assert set(causes) == {"pooling", "precision"} and "bfloat16" in causes["precision"]
+
+
+# Two modules and a Normalize: every set of them left out -----------------------------------------------------------
+
+
+ENDS = {
+    "normalised": (lambda vector: vector / vector.norm(), {}),
+    "as it comes": (lambda vector: vector, {"normalisation": "vectors are not normalised at the end"}),
+    "twice as long": (lambda vector: 2 * vector / vector.norm(), {"scale": "vectors are 2 times as long"}),
+}
+
+
+@pytest.fixture(scope="module")
+def square(tmp_path_factory):
+    """mean, Dense with tanh, Dense, Normalize, all of one width; and the two as functions."""
+    layers = [dense(planted.WIDTH), dense(planted.WIDTH, activation_function=torch.nn.Identity())]
+    return bert(tmp_path_factory.mktemp("square") / "model", *layers, normalize()), layers
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(("kept", "words"), [
+    ((), "all modules but Normalize behind the pooling are left out"), ((0,), "Dense 2 behind the pooling is left out"),
+    ((1,), "Dense 1 behind the pooling is left out"), ((0, 1), None),
+])
+def test_no_cause_says_of_a_what_it_does_not_do(square, kept, words, end):
+    folder, layers = square
+    last, of_length = ENDS[end]
+    if words is None and not of_length:
+        pytest.skip("these are equal")
+
+    def head(vector):
+        for number in kept:
+            vector = layers[number]({"sentence_embedding": vector[None]})["sentence_embedding"][0]
+        return last(vector)
+
+    with torch.no_grad():
+        result = parity(folder, Naive(folder, head=head), texts=PROBE)
+    causes = {cause.kind: str(cause) for cause in result.explanation.causes}
+    assert causes == {**({} if words is None else {"module": words}), **of_length}
+
+
+def test_a_that_is_not_normalised_is_said_to_be_none_by_its_vectors(tmp_path):
+    folder = bert(tmp_path / "bare", dense(planted.WIDTH, activation_function=torch.nn.Identity()))
+    causes, _ = told(folder, Naive(folder))
+    assert causes == {"module": "Dense behind the pooling is left out",
+                      "normalisation": "vectors are normalised to length 1, which A does not do"}
+
+
+# What is not the same twice ----------------------------------------------------------------------------------------
+
+
+class Padded(Naive):
+    """Reads padding as words: a text's vector depends on the longest one of its call."""
+
+    def __call__(self, texts):
+        listed = [self.ids(text) for text in texts]
+        longest = max(map(len, listed))
+        with torch.no_grad():
+            return np.stack([self.padded(ids, longest) for ids in listed])
+
+    def padded(self, ids, longest):
+        ids = torch.tensor([ids + [self.tokenizer.pad_token_id] * (longest - len(ids))])
+        vector = self.model(input_ids=ids).last_hidden_state[0].mean(0)
+        return (vector / vector.norm()).numpy()
+
+
+SHORT = [text for text in PROBE if text.strip()][:20]
+
+
+def test_a_b_that_depends_on_its_batch_is_no_other_model(homes):
+    result = parity(homes["plain"], Padded(homes["plain"]), texts=SHORT)
+    (cause,) = result.explanation.causes
+    assert cause.kind == "batch" and str(cause).startswith("B's vectors depend on the batch: a text alone")
+    assert "other weights" not in str(result) and result.verdict == "different"
+
+
+def test_a_b_that_depends_on_its_batch_and_does_more_is_explained_by_each_text_alone(homes):
+    other = parity(homes["prompt"], Padded(homes["plain"]), texts=SHORT)
+    assert [cause.kind for cause in other.explanation.causes] == ["batch", "prompt"]
+    moved = parity(homes["plain"], Padded(homes["revision"]), texts=SHORT)
+    assert not moved.causes and any(note.startswith("B's vectors depend on the batch") for note in moved.notes)
+
+
+def test_a_side_that_draws_is_said_to_and_nothing_else(homes):
+    class Drawing(Naive):
+        def __init__(self, folder):
+            super().__init__(folder)
+            self.model.train()
+
+    for pair, letter in (((homes["plain"], Drawing(homes["plain"])), "B"), ((Drawing(homes["plain"]), homes["plain"]), "A")):
+        result = parity(*pair, texts=SHORT)
+        (cause,) = result.explanation.causes
+        assert cause.kind == "draws" and str(cause).startswith(f"{letter} draws: two calls for the same texts differ, by up to")
+        assert "other weights" not in str(result)
+
+
+def test_equal_in_one_batch_is_still_said_to_depend_on_it(homes):
+    result = parity(Padded(homes["plain"]), Padded(homes["plain"]), texts=SHORT)
+    assert result.equal and result.explanation is None
+    assert [note[:32] for note in result.notes] == ["A's vectors depend on the batch:", "B's vectors depend on the batch:"]
