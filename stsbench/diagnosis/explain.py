@@ -87,7 +87,8 @@ def reordered(vectors: Floats, b: Floats, tolerance: float) -> bool:
 
 
 def lengths_cause(
-    shop: Workshop | Sealed, texts: tuple[str, ...], variant: Variant, a: Floats, vectors: Floats, b: Floats, tolerance: float
+    shop: Workshop | Sealed, texts: tuple[str, ...], variant: Variant, a: Floats, vectors: Floats, b: Floats,
+    tolerance: float,
 ) -> Cause | None:
     """Why vectors of the same directions have other lengths; None where they have not. a: A's own, of which is said what
     A does; vectors: the variant's."""

@@ -177,9 +177,8 @@ def _steady(
     if reordered(alone, vectors, tolerance):
         return vectors, None
     by = _moved(vectors, alone)
-    return alone, Cause(
-        "batch", f"{letter}'s vectors depend on the batch: a text alone and among the others has directions up to {by:.2g} apart"
-    )
+    return alone, Cause("batch", f"{letter}'s vectors depend on the batch: a text alone and among the others has directions "
+                                 f"up to {by:.2g} apart")
 
 
 def _moved(vectors: Floats, other: Floats) -> float:

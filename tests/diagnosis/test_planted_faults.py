@@ -260,7 +260,8 @@ def test_a_side_that_draws_is_said_to_and_nothing_else(homes):
             super().__init__(folder)
             self.model.train()
 
-    for pair, letter in (((homes["plain"], Drawing(homes["plain"])), "B"), ((Drawing(homes["plain"]), homes["plain"]), "A")):
+    plain, drawing = homes["plain"], Drawing(homes["plain"])
+    for pair, letter in (((plain, drawing), "B"), ((drawing, plain), "A")):
         result = parity(*pair, texts=SHORT)
         (cause,) = result.explanation.causes
         assert cause.kind == "draws" and str(cause).startswith(f"{letter} draws: two calls for the same texts differ, by up to")

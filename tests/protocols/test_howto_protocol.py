@@ -24,11 +24,12 @@ def blocks(language):
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """The page's module and its entry points, as pip leaves them."""
-    (code,), (project,) = blocks("python"), blocks("toml")
+    codes, (project,) = blocks("python"), blocks("toml")
     site = tmp_path / "site"
     facts = site / "sts_top-1.0.dist-info"
     facts.mkdir(parents=True)
-    (site / "sts_top.py").write_text(code, "utf-8")
+    for code in codes:  # each begins with its name
+        (site / code.partition("\n")[0].removeprefix("# ")).write_text(code, "utf-8")
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: sts-top\nVersion: 1.0\n")
     points = tomllib.loads(project)["project"]["entry-points"]
     lines = [line for group, names in points.items() for line in (f"[{group}]", *(f"{k} = {v}" for k, v in names.items()))]
@@ -39,7 +40,8 @@ def installed(tmp_path, monkeypatch):
     registry._points.cache_clear()
     yield tmp_path
     registry._points.cache_clear()
-    sys.modules.pop("sts_top", None)
+    for name in ("sts_top", "sts_top_own"):
+        sys.modules.pop(name, None)
 
 
 def run(line):
@@ -49,7 +51,7 @@ def run(line):
 
 
 def test_the_page_s_commands_run(installed):
-    (commands,) = blocks("sh")
+    commands, _ = blocks("sh")
     for line in commands.splitlines():
         done = run(line)
         assert done.exception is None and not done.return_value, (line, done.output, done.exception)
@@ -64,6 +66,24 @@ def test_the_page_s_commands_run(installed):
     (_, half), = load_records(installed / "half")
     assert half.protocol.settings == {"share": 0.5, "similarity": "dot"}
     assert 0 < record.scores[0].value <= 100 and record.scores[0].n == half.scores[0].n
+
+
+PAIRS = "sentence1,sentence2,score\na red cat,a red cat,5\na dog,a dog,3\na man,the park,0\nbig,blue food,1\n"
+
+
+def test_a_file_of_the_user_s_own_is_read(installed):
+    _, command = blocks("sh")
+    (installed / "pairs.csv").write_text(PAIRS, "utf-8")
+    done = run(command)
+    assert done.exception is None and not done.return_value, (done.output, done.exception)
+    (_, record), = load_records(installed / "own")
+    assert record.protocol.settings == {"share": 0.5, "similarity": "cosine", "file": "pairs.csv"}
+    assert record.data.id.startswith("own:") and record.data.task == "pairs.csv" and record.scores[0].value == 80
+    missing = run("stsbench eval --model lexical:token-set --protocol sts-top-own:nothing.csv --output none")
+    assert str(missing.exception) == "sts-top-own:nothing.csv: there is no file nothing.csv"
+    of_catalog = run("stsbench eval --model lexical:token-set --protocol sts-top-own --sample --output sample")
+    (_, sample), = load_records(installed / "sample")
+    assert of_catalog.exception is None and "file" not in sample.protocol.settings and sample.data.id == "stsb/test"
 
 
 @pytest.mark.parametrize(("words", "message"), [

@@ -1,0 +1,164 @@
+"""What the pages document of the code is there: fields of classes, parameters, recipe keys, options of commands."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import typing
+from dataclasses import MISSING, fields, is_dataclass
+from importlib import import_module
+
+import click
+import pytest
+from pydantic import BaseModel
+from test_docs import CODE, FENCE, ROOT, pages
+
+from stsbench import registry
+from stsbench.cli.main import cli
+from stsbench.encoders.cost import Cost
+from stsbench.evaluation import Array, Metric, Protocol, Record
+from stsbench.evaluation.records import _Overlap
+from stsbench.leaderboard.records.board_settings import BoardSettings
+from stsbench.training.recipes.methods import GROUP, options_of
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.wrappers import GuideSettings
+
+PAGES = {page.relative_to(ROOT).as_posix(): page.read_text("utf-8") for page in pages(ROOT)}
+PROTOCOLS = {name: registry.resolve("stsbench.protocols", name) for name in registry.names("stsbench.protocols")}
+# (page, heading) of a table -> what its first column names, and whether it names all of it
+TABLES = {
+    ("docs/how-to/adding-a-protocol.md", "Metrics"): (Metric, True),
+    ("docs/how-to/adding-a-protocol.md", "Arrays"): (Array, True),
+    ("docs/how-to/adding-a-protocol.md", "How it is shown"): (Protocol, False),
+    ("docs/how-to/leaderboard.md", "A board of your own"): (BoardSettings, True),
+    ("docs/reference/records.md", "Fields"): (Record, False),
+    ("docs/reference/records.md", "Cost"): (Cost, False),
+    ("docs/reference/recipes.md", "A guide"): (GuideSettings, False),
+    ("docs/reference/training-runs.md", "What the training text shares with test sets"): (_Overlap, False),
+    ("docs/reference/protocol-regression.md", "Settings"): (PROTOCOLS["regression"].Settings, True),
+}
+COUNTS = {"counts.zero_vectors", "counts.truncated"}  # keys of a mapping
+FACADES = ("stsbench", "stsbench.evaluation", "stsbench.training.api", "stsbench.encoders", "stsbench.leaderboard")
+PUBLIC = {name: getattr(import_module(facade), name) for facade in reversed(FACADES)
+          for name in getattr(import_module(facade), "__all__", ())}
+SECTIONS = ("options", "training", "backbone", "data", "selection", "labelled", "semi", "ranking", "guide", "matryoshka")
+KEY = re.compile(rf"(?<![\w./-])((?:{'|'.join(SECTIONS)})\.[a-z_]+(?:\.[a-z_]+)*)(?![\w(*.])")
+FILES = (".py", ".yaml", ".json", ".md", ".csv", ".txt")
+# of a record, of a method and a protocol that a page writes, and of a preset that one file of a folder has
+ELSEWHERE = {"docs/reference/records.md": r"data\.", "docs/how-to/adding-a-method.md": r"options\.labels$",
+             "docs/reference/encoders.md": r"options\.prompts$"}
+
+
+def spans(text):
+    """The code spans of a page, of one line each."""
+    return [span.strip("`") for span in CODE.findall(FENCE.sub("", text))]
+
+
+def first_column(text, heading):
+    """The code spans of the first column of the first table behind a heading, row by row, and those of the last one."""
+    behind = re.split(rf"^#+ {re.escape(heading)}$", text, maxsplit=1, flags=re.MULTILINE)
+    rows = re.findall(r"^\|(.+)\|$", re.split(r"^#+ ", behind[1], maxsplit=1, flags=re.MULTILINE)[0], re.MULTILINE)
+    cells = [re.split(r"(?<!\\)\|", row) for row in rows[2:]]
+    return [(CODE.findall(row[0]), row[-1].strip()) for row in cells]
+
+
+def known(owner):
+    """The fields of a model, of those inside it as `outer.inner`, of a dataclass, or the attributes of another class."""
+    if is_dataclass(owner):
+        return {field.name for field in fields(owner)}
+    if not issubclass(owner, BaseModel):
+        return {name for name in dir(owner) if not name.startswith("_")}
+    names = set()
+    for name, field in owner.model_fields.items():
+        name = field.serialization_alias or field.alias or name
+        names.add(name)
+        for part in parts(field.annotation):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                names |= {f"{name}.{inner}" for inner in known(part)}
+    return names
+
+
+def parts(annotation):
+    yield annotation
+    for inner in typing.get_args(annotation):
+        yield from parts(inner)
+
+
+@pytest.mark.parametrize(("page", "heading"), TABLES, ids=lambda part: part)
+def test_a_table_of_fields_has_those_of_the_class(page, heading):
+    owner, whole = TABLES[page, heading]
+    written, outer = [], ""
+    for names, _ in first_column(PAGES[page], heading):
+        for name in (span.strip("`") for span in names):
+            outer = outer if name.startswith(".") else name.rpartition(".")[0]
+            written.append(f"{outer}{name}" if name.startswith(".") else name)
+    there = known(owner) | COUNTS if owner is Record else known(owner)
+    assert written and set(written) <= there, sorted(set(written) - there)
+    assert not whole or set(written) == there
+
+
+@pytest.mark.parametrize("owner", [Array, Metric, Protocol])
+def test_documented_defaults_are_those_of_the_code(owner):
+    defaults = {field.name: field.default for field in fields(owner) if field.default is not MISSING} if is_dataclass(
+        owner) else {name: getattr(owner, name, None) for name in known(owner)}
+    (page, heading), = [where for where, (each, _) in TABLES.items() if each is owner]
+    for names, default in first_column(PAGES[page], heading):
+        if re.fullmatch(r"`[^`]*`|\d+", default):
+            assert str(ast.literal_eval(default.strip("`"))) == str(defaults[names[0].strip("`")]), names
+
+
+def called(text):
+    """(call, what is called) of each call of a public name in the code of a page, blocks and spans."""
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for code in [*blocks, *(span for span in spans(text) if re.fullmatch(r"[A-Za-z_.]+\(.*\)", span))]:
+        try:
+            tree = ast.parse(code)
+        except SyntaxError:  # a part of a class, or an ellipsis of the page's
+            continue
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            name = ast.unparse(call.func)
+            owner = PUBLIC.get(name.removeprefix("stsbench."))
+            if callable(owner) and not (isinstance(owner, type) and issubclass(owner, Exception)):
+                yield call, owner
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_keyword_of_a_call_is_a_parameter(page):
+    for call, owner in called(PAGES[page]):
+        parameters = inspect.signature(owner).parameters
+        if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+            assert {word.arg for word in call.keywords if word.arg} <= set(parameters), ast.unparse(call)
+
+
+KEYS = known(Recipe) | {f"options.{key}" for name in registry.names(GROUP) for key in known(options_of(name))}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_recipe_key_is_one(page):
+    written = {key for span in spans(PAGES[page]) for key in KEY.findall(span) if not key.endswith(FILES)}
+    strange = {key for key in written - KEYS if not re.match(ELSEWHERE.get(page, "$^"), key)}
+    assert not strange
+
+
+def every_option():
+    """All that begins with -- in a command or below it."""
+    waiting, found = [cli], {"--help", "--version"}
+    while waiting:
+        command = waiting.pop()
+        for parameter in command.params:
+            found |= {*parameter.opts, *parameter.secondary_opts}
+        if isinstance(command, click.Group):
+            waiting += [command.get_command(click.Context(command), name) for name in command.list_commands(None)]
+    return found
+
+
+OPTIONS = every_option() | {"--debug"}  # which `main` takes before any command reads its words
+OF_OTHERS = {"--mode", "--auto-truncate", "--num_processes"}  # of an author's script, a server, torchrun's like
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(("docs/how-to", "docs/reference", "docs/tut"))])
+def test_every_option_of_a_command_is_one(page):
+    written = {word for span in spans(PAGES[page]) if not re.match(r"(?!stsbench|--)\S+ ", span)
+               for word in re.findall(r"(?<![\w-])--[a-z][\w-]*", span)}
+    assert sorted(written - OPTIONS - OF_OTHERS) == []
