@@ -68,9 +68,7 @@ def parity(
         raise EncoderError(f"the reference cannot stand for a correct encoder: {lost_a}")
     level = TOLERANCES[options.tolerance]
     verdict = _verdict(of_a, of_b, level)
-    explanation, remarks = None, ()
-    if options.why:
-        explanation, remarks = _explained(encoders, probe.texts, of_a, of_b, level)
+    explanation, remarks = _explained(encoders, probe.texts, of_a, of_b, level) if options.why else (None, ())
     scores, heard = scores_of(encoders, options) if options.protocols is not None else ((), ())
     notes = tuple(filter(None, [*remarks, lost_b, *heard]))
     return Parity(
@@ -134,7 +132,7 @@ def _explained(
     equal = _verdict(a, b, tolerance) == EQUAL
     off = np.flatnonzero(turned(a, b) > tolerance) if a.shape == b.shape else np.zeros(0, np.intp)
     off = off if len(off) else np.arange(len(texts))
-    sides, unsteady = [], []
+    sides, unsteady = list[Floats](), list[Cause]()
     for letter, encoder, vectors in zip("AB", encoders, (a, b), strict=True):
         steady, cause = _steady(letter, encoder, texts, vectors, off, tolerance)
         sides.append(steady)
@@ -143,16 +141,17 @@ def _explained(
         return None, tuple(map(str, unsteady))
     if any(cause.kind == "draws" for cause in unsteady):
         return Explanation(tuple(unsteady), tried=("the same texts once more",)), ()
-    shop, remark = workshop(encoders[0], encoders[1], texts, sides[0])
-    verdict = _verdict(*sides, tolerance)
+    a, b = sides
+    shop, remark = workshop(encoders[0], encoders[1], texts, a)
+    verdict = _verdict(a, b, tolerance)
     if verdict == EQUAL:
         return Explanation(tuple(unsteady), 0.0, ("each text alone",)), ()
     if verdict == SCALED:
-        last = lengths_cause(shop, texts, Variant(), sides[0], *sides, tolerance)
+        last = lengths_cause(shop, texts, Variant(), a, a, b, tolerance)
         causes = () if last is None or not last.certain else (last,)
         found = Explanation(causes, 0.0, ("vectors are not normalised", "vectors are scaled"))
     else:
-        found = explain(shop, texts, sides[0], sides[1], tolerance, _ROUGH)
+        found = explain(shop, texts, a, b, tolerance, _ROUGH)
     if unsteady and not found.causes:  # of a part of the differences there is no cause
         return found, (*map(str, unsteady), remark)
     return replace(found, causes=(*unsteady, *found.causes)), (remark,)
@@ -177,8 +176,8 @@ def _steady(
     if reordered(alone, vectors, tolerance):
         return vectors, None
     by = _moved(vectors, alone)
-    return alone, Cause("batch", f"{letter}'s vectors depend on the batch: a text alone and among the others has directions "
-                                 f"up to {by:.2g} apart")
+    return alone, Cause("batch", f"{letter}'s vectors depend on the batch: a text's alone and among the others are up to "
+                                 f"{by:.2g} apart")
 
 
 def _moved(vectors: Floats, other: Floats) -> float:

@@ -243,7 +243,7 @@ SHORT = [text for text in PROBE if text.strip()][:20]
 def test_a_b_that_depends_on_its_batch_is_no_other_model(homes):
     result = parity(homes["plain"], Padded(homes["plain"]), texts=SHORT)
     (cause,) = result.explanation.causes
-    assert cause.kind == "batch" and str(cause).startswith("B's vectors depend on the batch: a text alone")
+    assert cause.kind == "batch" and str(cause).startswith("B's vectors depend on the batch: a text's alone")
     assert "other weights" not in str(result) and result.verdict == "different"
 
 

@@ -14,10 +14,12 @@ from torch import nn
 
 from stsbench import methods
 from stsbench.encoders.load import load_encoder
+from stsbench.errors import StsbenchError
 from stsbench.methods.distil.checks import LOSSES
 from stsbench.methods.distil.method import Distil
 from stsbench.methods.distil.projections import principal_components
 from stsbench.training.api.batch import Shares
+from stsbench.training.api.teachers import Teachers
 from stsbench.training.rows.batches import to_batch
 
 __all__ = ["folder"]
@@ -285,3 +287,12 @@ def test_pca_of_fewer_texts_than_components_is_refused(folder):
     method = make(Distil, folder, {"teachers": [{"model": "minilm"}]})
     method.texts = TEXTS
     one_line(lambda: method.start_stage("main"), "32 components need as many texts at least, and there are 5")
+
+
+def test_a_teacher_s_vector_that_is_not_finite_is_refused_where_it_enters():
+    """A loss compares it with other numbers, and no comparison with NaN holds."""
+    teachers = Teachers([("letters", {}, 1.0)], "options.teachers")
+    teachers.encoders = [load_encoder(lambda texts: [[math.nan if text == "worn" else len(text), 1.0] for text in texts])]
+    for asked in (lambda: teachers.vectors(["new", "worn"]), lambda: teachers.similarities(["new"], ["worn"])):
+        with pytest.raises(StsbenchError, match=r"options\.teachers: .* gives NaN or infinity for the text 'worn'"):
+            asked()
