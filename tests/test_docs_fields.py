@@ -143,14 +143,14 @@ def test_every_recipe_key_is_one(page):
 
 def every_option():
     """All that begins with -- in a command or below it."""
-    waiting, found = [cli], {"--help", "--version"}
+    waiting, options = [cli], {"--help", "--version"}
     while waiting:
         command = waiting.pop()
         for parameter in command.params:
-            found |= {*parameter.opts, *parameter.secondary_opts}
+            options |= {*parameter.opts, *parameter.secondary_opts}
         if isinstance(command, click.Group):
             waiting += [command.get_command(click.Context(command), name) for name in command.list_commands(None)]
-    return found
+    return options
 
 
 OPTIONS = every_option() | {"--debug"}  # which `main` takes before any command reads its words

@@ -71,8 +71,8 @@ class PCL(Method):
             # a head that both networks share would take a gradient from a frozen peer's vectors
             views["q"] = (vectors.detach() if self.peer_frozen else vectors).split(n)
         weights = {"contrastive": ("z", options.contrastive_weight)}
-        if own := peer_weights(options)["contrastive_peer_weight"]:
-            weights["contrastive_peer"] = ("q", own)
+        if weight := peer_weights(options)["contrastive_peer_weight"]:
+            weights["contrastive_peer"] = ("q", weight)
         terms = {}
         for term, (network, weight) in weights.items():
             first, second, *_ = views[network]

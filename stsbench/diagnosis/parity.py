@@ -149,12 +149,12 @@ def _explained(
     if verdict == SCALED:
         last = lengths_cause(shop, texts, Variant(), a, a, b, tolerance)
         causes = () if last is None or not last.certain else (last,)
-        found = Explanation(causes, 0.0, ("vectors are not normalised", "vectors are scaled"))
+        explanation = Explanation(causes, 0.0, ("vectors are not normalised", "vectors are scaled"))
     else:
-        found = explain(shop, texts, a, b, tolerance, _ROUGH)
-    if unsteady and not found.causes:  # of a part of the differences there is no cause
-        return found, (*map(str, unsteady), remark)
-    return replace(found, causes=(*unsteady, *found.causes)), (remark,)
+        explanation = explain(shop, texts, a, b, tolerance, _ROUGH)
+    if unsteady and not explanation.causes:  # of a part of the differences there is no cause
+        return explanation, (*map(str, unsteady), remark)
+    return replace(explanation, causes=(*unsteady, *explanation.causes)), (remark,)
 
 
 def _steady(

@@ -209,7 +209,7 @@ class Embed:
     def of_length_one(self) -> bool:
         """Return whether all vectors that are held are dense and have length 1, but for those of zeros and not finite ones;
         False where no other is held."""
-        there = False
+        some = False
         for block in self._in_blocks([*self._done.row]):
             if issparse(block):
                 return False
@@ -217,8 +217,8 @@ class Embed:
             lengths = lengths[np.isfinite(lengths) & (lengths > 0)]
             if (np.abs(lengths - 1) > _UNIT).any():
                 return False
-            there |= bool(len(lengths))
-        return there
+            some |= bool(len(lengths))
+        return some
 
     def truncated(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         """bool (n,): which of n texts lost tokens to the model's limit."""

@@ -33,11 +33,11 @@ class Vectors:
         """Return whether all vectors of `base` that were computed, in whatever role, have length 1; where none was, those
         of the probe's texts. Whoever made the model need not have said so: a function or a server cannot."""
         identity = base.identity.fingerprint()
-        held = [embed for embed in self._of.values() if embed.encoder.identity.fingerprint() == identity and embed.encoded]
-        if not held:
-            held = [self.of(base)]
-            held[0].add(TEXTS)
-        return all(embed.of_length_one() for embed in held)
+        embeds = [embed for embed in self._of.values() if embed.encoder.identity.fingerprint() == identity and embed.encoded]
+        if not embeds:
+            embeds = [self.of(base)]
+            embeds[0].add(TEXTS)
+        return all(embed.of_length_one() for embed in embeds)
 
 
 class Held(Encoder):

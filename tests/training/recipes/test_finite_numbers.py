@@ -21,13 +21,13 @@ def parts(annotation):
 
 def models(model):
     """A model, and those inside it."""
-    found, waiting = [], [model]
+    models_inside, waiting = [], [model]
     while waiting:
-        found.append(one := waiting.pop())
+        models_inside.append(one := waiting.pop())
         inner = [part for field in one.model_fields.values() for part in parts(field.annotation)
                  if isinstance(part, type) and issubclass(part, BaseModel)]
-        waiting += [part for part in inner if part not in (*found, *waiting)]
-    return found
+        waiting += [part for part in inner if part not in (*models_inside, *waiting)]
+    return models_inside
 
 
 OPTIONS = [Recipe, *(options_of(name) for name in registry.names(GROUP))]
