@@ -230,8 +230,8 @@ def _leaves(data: Any, above: str, joint: str, whole: frozenset[str], lists: boo
 
 
 _WORDS = {
-    "bool": "true or false", "int": "a whole number", "float": "a number", "string": "a text", "dict": "a mapping",
-    "model": "a mapping", "list": "a list", "tuple": "a list",
+    "bool": "true or false", "int": "a whole number", "float": "a number", "finite": "a finite number", "string": "a text",
+    "dict": "a mapping", "model": "a mapping", "list": "a list", "tuple": "a list",
 }
 _BOUNDS = {"greater_than": ("gt", "above"), "greater_than_equal": ("ge", "at least"), "less_than": ("lt", "below"),
            "less_than_equal": ("le", "at most")}
