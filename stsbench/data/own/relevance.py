@@ -127,10 +127,10 @@ def _cells_of_texts(path: Path) -> Iterator[tuple[str, str, str, str]]:
             yield f"{path}:{number}", key, "", text
         return
     for location, row in _records(path):
-        key, text, title = _id(row, _ID), row.get("text"), row.get("title") or ""
-        if key is None or not isinstance(text, str) or not isinstance(title, str):
+        identity, document, title = _id(row, _ID), row.get("text"), row.get("title") or ""
+        if identity is None or not isinstance(document, str) or not isinstance(title, str):
             raise DataError(f"{location}: expected the fields _id and text, and perhaps title, as texts")
-        yield location, key, title, text
+        yield location, identity, title, document
 
 
 def _written(path: Path) -> Iterator[tuple[int, str]]:

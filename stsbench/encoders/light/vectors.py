@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def _read(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float32]]:
         loaded = np.load(path, allow_pickle=False) if archive_at_all else None
         if not isinstance(loaded, np.lib.npyio.NpzFile):  # a text, or a single array from a .npy file
             raise EncoderError(f"{path} is not an .npz archive with the arrays 'texts' and 'vectors'")
-        filled = sum(part.file_size for part in loaded.zip.infolist())  # zipfile unpacks no more than is stated
+        filled = sum(part.file_size for part in zipfile.ZipFile(path).infolist())  # zipfile unpacks no more than is stated
         if filled > max(_MOST_BYTES, _MOST_SHARE * path.stat().st_size):
             raise EncoderError(f"{path} unpacks to {sized(filled)}, over {_MOST_SHARE} times its size: use np.savez")
         with loaded as archive:

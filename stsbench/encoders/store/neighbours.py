@@ -255,8 +255,9 @@ def read_lines(path: Path, column: int | str | None, log: Log | None = None) -> 
     for number, text in source.numbered():
         if text := " ".join(text.split()):
             numbers.setdefault(text, []).append(number)
-    for line in source.notes if log else ():
-        log(f"warning: {line}")
+    for line in source.notes:
+        if log:
+            log(f"warning: {line}")
     if not numbers:
         raise DataError(f"{path} contains no text")
     return numbers
