@@ -277,7 +277,9 @@ def _rows(folder: Path) -> torch.Tensor:
     from safetensors.torch import load_file
 
     stored = load_file(folder / "model.safetensors")
-    rows = stored["embeddings"].float()
+    rows: torch.Tensor = stored["embeddings"].float()
     if "mapping" in stored:
         rows = rows[stored["mapping"].long()]
-    return rows * stored["weights"].float()[:, None] if "weights" in stored else rows
+    if "weights" in stored:
+        rows = rows * stored["weights"].float()[:, None]
+    return rows
