@@ -69,7 +69,7 @@ def test_stopped_and_resumed_is_the_same_run(whole, tmp_path, kill, position):
     run = tmp_path / "run"
     code, said = train(run, values, kill=kill, cache=cache)
     assert code == (9 if kill[2] == signal.SIGINT else -kill[2])
-    assert kill[2] != signal.SIGINT or said.rstrip().endswith("KeyboardInterrupt")
+    assert kill[2] != signal.SIGINT or said.endswith(f"KeyboardInterrupt\nstopped; go on with output='{run}', resume=True\n")
     newest = json.loads((sorted(run.glob("checkpoints/[0-9]*"))[-1] / "position.json").read_text())
     assert (newest["step"], newest["unscored"]) == position and not (run / "train.json").exists()
     assert train(run, values, resume=True, cache=cache) == (0, None)
@@ -87,7 +87,7 @@ def test_of_two_processes_both_stop_at_one_step(whole, tmp_path, kill):
     run = tmp_path / "run"
     ended = train_ranks(run, values, kill=kill, cache=cache)
     assert ended[int(*kill)] == (-15, None)
-    assert {code: said.rstrip().endswith("Terminated") for code, said in ended if said} == {9: True}
+    assert {code: "interrupt.Terminated\nstopped; go on with" in said for code, said in ended if said} == {9: True}
     newest = json.loads((sorted(run.glob("checkpoints/[0-9]*"))[-1] / "position.json").read_text())
     assert (newest["step"], newest["unscored"]) in ((6, False), (4, True))
     assert train_ranks(run, values, resume=True, cache=cache) == [(0, None)] * 2
