@@ -176,7 +176,7 @@ class _Given(TorchDispatchMode):
     """Gives each operation that draws a generator of ours."""
 
     def __init__(self, generators: Generators) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.generators = generators
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

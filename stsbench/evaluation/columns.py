@@ -35,7 +35,7 @@ def digest_of(observations: Observations) -> str:
     for key, array in sorted(observations.arrays.items()):
         fixed = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
         digest.update(f"{key} {fixed.dtype.str} {array.shape}\n".encode())
-        digest.update(memoryview(fixed.reshape(-1).view(np.uint8)))
+        digest.update(fixed.reshape(-1).data)
     for key, listed in sorted(observations.names.items()):
         digest.update(json.dumps([key, listed]).encode())
     return digest.hexdigest()

@@ -65,8 +65,9 @@ def _problem(view: Ragged, backbone: Backbone) -> str | None:
     last = lengths.cumsum() - 1
     if pad is not None and pad in (*ids[last].tolist(), *ids[last - lengths + 1].tolist()):
         return "is padded: give each text's own token ids, as Backbone.tokenise does"
-    if ids.min() < 0 or (known is not None and ids.max() >= known):
-        return f"has the token id {ids.min() if ids.min() < 0 else ids.max()}, and the model knows 0 to {known - 1}"
+    most = np.inf if known is None else known - 1
+    if ids.min() < 0 or ids.max() > most:
+        return f"has the token id {ids.min() if ids.min() < 0 else ids.max()}, and the model knows 0 to {most}"
     if limit is not None and lengths.max() > limit:
         return f"has a text of {lengths.max()} tokens, and the model has {limit} positions"
     return None

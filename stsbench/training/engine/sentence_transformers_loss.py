@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -160,16 +160,17 @@ class MethodLoss(nn.Module):
         self._kept.update(self._additions())  # the same tensors, unless the loss was moved
 
     def _join(self, state: dict[Any, Any], key: str, checkpoint: str | None) -> None:
-        made = {"method": self.method.name, **self.plan.options.model_dump(), "classes": self.classes, "seed": self.seed}
-        kept = {"made": {name: repr(value) for name, value in made.items()}, **self._additions()}
-        stored = state.get(key)
-        if checkpoint is not None and stored is None:
-            raise StsbenchError(
-                f"{checkpoint} has nothing of {self.method.name}'s loss, so that a resumed training would be another one: "
-                "resume from one with an optimizer.pt (save_only_model=False) that this loss was trained to"
-            )
+        settings = {"method": self.method.name, **self.plan.options.model_dump(), "classes": self.classes, "seed": self.seed}
+        made = {name: repr(value) for name, value in settings.items()}
+        kept = {"made": made, **self._additions()}
         if checkpoint is not None:
-            differing = [name for name, value in kept["made"].items() if stored["made"].get(name) != value]
+            if key not in state:
+                raise StsbenchError(
+                    f"{checkpoint} has nothing of {self.method.name}'s loss, so that a resumed training would be another "
+                    "one: resume from one with an optimizer.pt (save_only_model=False) that this loss was trained to"
+                )
+            stored: dict[str, Any] = state[key]
+            differing = [name for name, value in made.items() if stored["made"].get(name) != value]
             if differing or stored.keys() != kept.keys():
                 what = f"with {differing[0]} {stored['made'].get(differing[0])}" if differing else "of other weights"
                 raise StsbenchError(f"the checkpoint is of a loss {what}, and this one is not: make the same loss to resume")
@@ -280,7 +281,8 @@ def _trainer() -> tuple[Any, str | None]:
     """
     from transformers import Trainer
 
-    trainer, frame = None, sys._getframe()
+    trainer: Any = None
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         owner = frame.f_locals.get("self")
         if trainer is None and isinstance(owner, Trainer):
