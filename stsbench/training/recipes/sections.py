@@ -158,8 +158,7 @@ class TrainingSettings(Section):
     # linear: to 0 at the last step; slanted: the triangle of ULMFiT, from 1/32 of the rate and back
     schedule: Literal["linear", "constant", "piecewise", "slanted"] = "linear"
     milestones: tuple[int, ...] = ()  # piecewise: steps taken from which on `rates` apply, one each, whatever max_steps is
-    # piecewise: learning rates after the milestones; before the first, learning_rate
-    rates: tuple[Annotated[float, Field(ge=0)], ...] = ()
+    rates: tuple[float, ...] = ()  # piecewise: learning rates after the milestones; before the first, learning_rate
     schedule_of: str | None = None  # the stage whose steps the schedule counts, whatever its own number; null: its own
     warmup: float = Field(default=0, ge=0)  # steps; below 1 a share of all steps
     # the steps that a warm-up in steps was meant for, where max_steps shortened a recipe: it shrinks with them. Written by
