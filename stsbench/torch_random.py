@@ -43,7 +43,9 @@ class Generators:
 
     def of(self, device: torch.device) -> torch.Generator:
         """That of a device."""
-        if device.index is None and device.type != "cpu":
+        if device.type == "cpu":
+            device = torch.device("cpu")  # of several processes accelerate calls it cpu:0
+        elif device.index is None:
             device = torch.device(device.type, torch.accelerator.current_device_index())
         if device not in self._made:
             generator = torch.Generator(device)
