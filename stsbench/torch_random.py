@@ -27,6 +27,7 @@ _COMPOSED = {
     "multi_head_attention_forward", "pca_lowrank", "svd_lowrank", "fractional_max_pool2d",
     "fractional_max_pool2d_with_indices", "fractional_max_pool3d", "fractional_max_pool3d_with_indices",
 }
+_MADE_OF_OTHERS = torch._C.DispatchKey.CompositeImplicitAutograd
 _lent = Lock()  # held while one of the process's generators is in a state of ours
 
 
@@ -99,6 +100,12 @@ def current() -> Generators | None:
     """Those that this thread draws from; None: the process's."""
     mode = _mode()
     return None if mode is None else mode.generators
+
+
+def seeded() -> AbstractContextManager[Generators]:
+    """Within, draws come from generators seeded with 0, or from those of the block of `drawing` that this stands in: where a
+    library makes up what nobody reads, as weights that a checkpoint lacks, it is the same at every call."""
+    return drawing(current() or Generators(0))
 
 
 def forked() -> AbstractContextManager[Generators]:
@@ -186,6 +193,9 @@ class _Given(TorchDispatchMode):
         device = kwargs.get("device") or next((one.device for one in args if isinstance(one, Tensor)), torch.device("cpu"))
         if torch.Tag.nondeterministic_seeded not in func.tags or device.type == "meta":
             return func(*args, **kwargs)
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _MADE_OF_OTHERS):
+            with self:  # inference mode lets an operation through whole that is made of others, as dropout is
+                return func._op_dk(_MADE_OF_OTHERS, *args, **kwargs)
         generator = self.generators.of(torch.device(device))
         func, at = _taking_a_generator(func)
         if at is None and func is torch.ops.aten.native_dropout.default and device.type == "cuda" and args[2] is not False:
@@ -205,8 +215,8 @@ def _drawing_names() -> frozenset[str]:
     drawing = set(_COMPOSED)
     for schema in torch._C._jit_get_all_schemas():
         library, _, name = schema.name.partition("::")
-        operation = getattr(getattr(torch.ops.aten, name, None), schema.overload_name or "default", None)
-        if library == "aten" and operation is not None and torch.Tag.nondeterministic_seeded in operation.tags:
+        operation = torch._C._get_operation_overload(schema.name, schema.overload_name) if library == "aten" else None
+        if operation is not None and torch.Tag.nondeterministic_seeded in operation[2]:
             drawing.add(name)
     return frozenset(drawing)
 

@@ -1,6 +1,7 @@
 """Draws that come from generators of one's own: the numbers are those of the process's, which are left where they were."""
 
 import threading
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from stsbench.errors import StsbenchError
-from stsbench.torch_random import Generators, checkpointed, current, drawing, forked, repeated
+from stsbench.torch_random import Generators, checkpointed, current, drawing, forked, repeated, seeded
 
 X = torch.ones(4, 4)
 DRAWS = {
@@ -48,9 +49,10 @@ DRAWS = {
 }
 
 
+@pytest.mark.parametrize("around", [nullcontext, torch.inference_mode])
 @pytest.mark.parametrize("draw", DRAWS)
-def test_the_numbers_are_those_of_the_process_seeded_alike_and_it_is_left_alone(draw):
-    with torch.random.fork_rng():
+def test_the_numbers_are_those_of_the_process_seeded_alike_and_it_is_left_alone(draw, around):
+    with torch.random.fork_rng(), around():
         torch.manual_seed(11)
         expected = [DRAWS[draw](), DRAWS[draw]()]
         before = torch.get_rng_state()
@@ -76,7 +78,8 @@ def test_the_innermost_block_counts_and_a_generator_that_is_named():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_thread_draws_from_its_own():
+@pytest.mark.parametrize("around", [nullcontext, torch.inference_mode])
+def test_a_thread_draws_from_its_own(around):
     drawn, stop = [], threading.Event()
 
     def elsewhere():
@@ -86,12 +89,25 @@ def test_a_thread_draws_from_its_own():
 
     thread = threading.Thread(target=elsewhere)
     thread.start()
-    with drawing(Generators(3)):
-        drawn = [functional.dropout(X, 0.5) for _ in range(200)]
+    with drawing(Generators(3)), around():
+        drawn = [functional.dropout(X, 0.5) for _ in range(1000)]
     stop.set()
     thread.join()
     with drawing(Generators(3)):
         assert all(torch.equal(functional.dropout(X, 0.5), mask) for mask in drawn)
+
+
+def test_what_a_library_makes_up_is_the_same_at_every_call_but_in_a_block_of_draws():
+    before = torch.get_rng_state()
+    with seeded():
+        made = torch.rand(3)
+    with seeded():
+        assert torch.equal(torch.rand(3), made)
+    assert torch.equal(torch.get_rng_state(), before)
+    with drawing(Generators(7)):
+        ahead = torch.rand(3)
+    with drawing(Generators(7)), seeded():
+        assert torch.equal(torch.rand(3), ahead)
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -202,7 +202,9 @@ def _load_language_model(folder: Path, name: str, trust: bool) -> tuple[Any, set
         AutoModelForMaskedLM,
     )
 
-    with quiet():
+    from stsbench.torch_random import seeded
+
+    with quiet(), seeded():
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust)
         if getattr(config, "is_encoder_decoder", False):
             raise EncoderError(f"{name} is an encoder-decoder: its output embedding decodes the decoder's states, which are "

@@ -38,25 +38,28 @@ def load_parts(config: EncoderConfig, device: str | None = None, attention: str 
 
     EncoderError, one line: a file is missing or broken, or there is no such device.
     """
+    from stsbench.torch_random import seeded
+
     assert config.folder is not None
     torch_device = choose_device(device)
     trust = config.trust_remote_code
     check_bases(config)
     spread = DEVICE_MAP if device == SPREAD else None
-    model, missing = load_model(
-        config.folder, config.name, config.dtype, trust_remote_code=trust, base=config.base, device_map=spread
-    )
-    if attention == "eager":
-        with quiet():  # some models have no other
-            model.set_attn_implementation("eager")
-    model = model if spread else model.to(torch_device)
-    tokenizer = load_tokenizer(config.folder, config.name, trust, config.base)
-    return Parts(
-        model, tokenizer,
-        dense=choose_dense(model, missing, config.folder, config.name) if config.pooler == "cls+dense" else None,
-        token_pooler=choose_token_pooler(model, tokenizer, config) if config.pooler in KINDS else None,
-        prompt=read_prompt(config.folder, config.prompt.stored()) if config.prompt.trained else None,
-    )
+    with seeded():
+        model, missing = load_model(
+            config.folder, config.name, config.dtype, trust_remote_code=trust, base=config.base, device_map=spread
+        )
+        if attention == "eager":
+            with quiet():  # some models have no other
+                model.set_attn_implementation("eager")
+        model = model if spread else model.to(torch_device)
+        tokenizer = load_tokenizer(config.folder, config.name, trust, config.base)
+        return Parts(
+            model, tokenizer,
+            dense=choose_dense(model, missing, config.folder, config.name) if config.pooler == "cls+dense" else None,
+            token_pooler=choose_token_pooler(model, tokenizer, config) if config.pooler in KINDS else None,
+            prompt=read_prompt(config.folder, config.prompt.stored()) if config.prompt.trained else None,
+        )
 
 
 def check_bases(config: EncoderConfig) -> None:

@@ -249,6 +249,8 @@ def _loaded(config: EncoderConfig, device: str | None) -> Any:
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
         from tokenizers import Tokenizer
+
+        from stsbench.torch_random import seeded
     except ImportError as error:
         raise EncoderError(f"{name} needs sentence-transformers: pip install 'stsbench[st]'") from error
     folder = Path(str(config.folder))
@@ -260,7 +262,7 @@ def _loaded(config: EncoderConfig, device: str | None) -> Any:
         raise EncoderError(f"{name} is a table of model2vec, and {missing[0]} is missing: fetch the whole model")
     how: dict[str, Any] = {"model_name_or_path": str(folder), "model_kwargs": {"dtype": getattr(torch, config.dtype)}}
     try:
-        with quiet():
+        with quiet(), seeded():
             if static:  # as model2vec's own modules.json would have it
                 table = StaticEmbedding(Tokenizer.from_file(str(folder / "tokenizer.json")), _rows(folder))
                 how = {"modules": [table, *([Normalize()] if config.normalize else [])]}

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from stsbench.encoders.forward.dropout import dropout_rates
 from stsbench.errors import StsbenchError, warning_log
 from stsbench.plugins import calling
+from stsbench.torch_random import Generators, drawing
+from stsbench.torch_state import fresh_torch
 from stsbench.training.api.batch import Batch, Shares
 from stsbench.training.api.checks import check_instance, check_rates, check_terms
 from stsbench.training.api.labelled import PAIR
@@ -75,11 +77,13 @@ def as_sentence_transformers_loss(
     kind = load_method(name)
     plan = MethodPlan(kind, kind.Options() if options is None else options)
     _check_plan(plan)
-    backbone = backbone_of(model, log)
-    made = _made(plan, backbone, classes, seed)
+    with fresh_torch(gradients=True), drawing(Generators(seed)):
+        backbone = backbone_of(model, log)
+        made = _made(plan, backbone, classes)
+        loss = MethodLoss(model, made, plan, classes, seed)
     for line in _otherwise(made):
         log(f"warning: {line}")
-    return MethodLoss(model, made, plan, classes, seed)
+    return loss
 
 
 class MethodLoss(nn.Module):
@@ -309,23 +313,21 @@ def _check_plan(plan: MethodPlan) -> None:
         raise _refused(plan, reason)
 
 
-def _made(plan: MethodPlan, backbone: Backbone, classes: int, seed: int) -> Method:
-    """The method on the backbone, ready for its stage. torch's own random state is left alone."""
+def _made(plan: MethodPlan, backbone: Backbone, classes: int) -> Method:
+    """The method on the backbone, ready for its stage."""
     if plan.needs.dropout and not any(dropout_rates(backbone.model.config).values()):
         raise _refused(plan, "its two views differ by dropout alone, and the model has none (config_kwargs)")
     kind, (stage,) = plan.kind, plan.stages
     trainable = [(weight, weight.requires_grad) for weight in backbone.parameters()]
     rows = SimpleNamespace(roles=PAIR, store=SimpleNamespace(label_names=range(classes)))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        try:
-            method = calling(kind, "__init__", lambda: kind(backbone, plan.options))
-            calling(kind, "prepare", lambda: method.prepare(_NoText()))
-        except StsbenchError as error:
-            raise _refused(plan, str(error), f" with the pooler {backbone.pooler}") from error
-        check_instance(method, backbone)
-        if plan.labelled(stage) == "only":
-            calling(kind, "prepare_labelled", lambda: method.prepare_labelled(rows))
+    try:
+        method = calling(kind, "__init__", lambda: kind(backbone, plan.options))
+        calling(kind, "prepare", lambda: method.prepare(_NoText()))
+    except StsbenchError as error:
+        raise _refused(plan, str(error), f" with the pooler {backbone.pooler}") from error
+    check_instance(method, backbone)
+    if plan.labelled(stage) == "only":
+        calling(kind, "prepare_labelled", lambda: method.prepare_labelled(rows))
     method.to(backbone.model.device)
     calling(kind, "start_stage", lambda: method.start_stage(stage))
     for weight, before in trainable:  # what the model's owner froze, a LoRA's base among it, stays so

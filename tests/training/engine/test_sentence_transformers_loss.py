@@ -10,6 +10,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from datasets import Dataset
+from disturbances import disturbed
 from foreign_trainer import LOSSES, TEXTS, features_of, loaded, place, sentence_transformer
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from tokenizers import decoders
@@ -51,9 +52,9 @@ def our_loop(place, options, monkeypatch, pooler, file="text.txt", part="data", 
     """A training by stsbench.train."""
     loops = []
 
-    def run(self, position):
+    def run(self, position, unlogged):
         began, head = copy.deepcopy(self.method.state_dict()), copy.deepcopy(self.method.backbone.head)
-        position = whole(self, position)
+        position = whole(self, position, unlogged)
         loops.append(Trained(self, began, head))
         return position
 
@@ -288,3 +289,15 @@ def test_a_method_of_one_s_own_file(tmp_path, loaded):
     assert loss(features_of(model, TEXTS)).item() == pytest.approx(expected, rel=1e-5)
     with pytest.raises(StsbenchError, match=r"^Options of stsbench\.training\.api\.options is not the options of an inst"):
         as_sentence_transformers_loss(loss.plan.options, model)
+
+
+@pytest.mark.parametrize("options", [methods.DiffCSE(), methods.PCL()])
+def test_what_a_loss_adds_depends_on_nothing_around_the_call(loaded, options):
+    model, before = loaded(), torch.get_rng_state()
+    models = [model, copy.deepcopy(model)]
+    alone = dict(as_sentence_transformers_loss(options, models[0], seed=3).method.named_parameters())
+    assert torch.equal(torch.get_rng_state(), before)
+    with disturbed(None):
+        within = dict(as_sentence_transformers_loss(options, models[1], seed=3).method.named_parameters())
+    assert within.keys() == alone.keys()
+    assert all(weight.dtype == torch.float32 and torch.equal(weight, alone[name]) for name, weight in within.items())

@@ -15,6 +15,7 @@ from stsbench.encoders.post.flow.fitting import batches_of, fit_glow, steps_of
 from stsbench.encoders.post.flow.glow import Glow
 from stsbench.errors import StsbenchError
 from stsbench.settings import setting
+from stsbench.torch_random import seeded
 from stsbench.wording import counted
 
 _CHUNK = 8192  # vectors mapped at a time
@@ -111,10 +112,11 @@ class Flow(Post):
         self.dimension(d)
         chosen = self.options
         generator = torch.Generator().manual_seed(chosen.seed)
-        return Glow(
-            d, chosen.levels, chosen.depth, chosen.width, chosen.permutation, chosen.residual, generator,
-            coupling=chosen.coupling, activation=chosen.activation,
-        )
+        with seeded():  # torch's own first weights, which are drawn again
+            return Glow(
+                d, chosen.levels, chosen.depth, chosen.width, chosen.permutation, chosen.residual, generator,
+                coupling=chosen.coupling, activation=chosen.activation,
+            )
 
     def _fitted(self) -> Glow:
         if self._glow is None:
