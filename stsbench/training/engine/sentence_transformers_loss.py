@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from numbers import Integral
 from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,9 @@ def as_sentence_transformers_loss(
     stsbench.errors.StsbenchError: declutr cannot be a loss of sentence-transformers: it reads whole documents; ...
     """
     log = warning_log()
+    for what, number in (("classes", classes), ("seed", seed)):
+        if not isinstance(number, Integral) or isinstance(number, bool) or number < 0:
+            raise StsbenchError(f"{what}={number!r}: give a whole number that is not negative")
     name, options = (method, None) if isinstance(method, str) else (method_of(method), method)
     kind = load_method(name)
     plan = MethodPlan(kind, kind.Options() if options is None else options)
@@ -189,6 +193,9 @@ class MethodLoss(nn.Module):
         method, plan = self.method, self.plan
         tokens = [_unpadded(column) for column in columns]
         names = self._names(len(tokens), labels)
+        if labels is not None and (not isinstance(labels, Tensor) or labels.shape != (len(tokens[0]),)):
+            got = f"shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
+            raise StsbenchError(f"labels: {got} for a batch of {len(tokens[0])} rows: give a tensor with a number for each")
         self._check_labels(labels)
         size = _whole_groups(len(tokens[0]), plan.needs.group_size, method.name)
         rows = Columns(names, [column[:size] for column in tokens], method.backbone.tokenizer, labels)

@@ -93,6 +93,12 @@ def test_columns_and_labels_that_are_not_the_method_s(loaded):
             labels=torch.full((8,), torch.nan))
     refused(methods.SBERT(objective="sts"), "^labels go from -1 to 6, and sbert takes 0 to 5: set the scale of its options$",
             TEXTS, TEXTS, labels=torch.arange(8.0) - 1)
+    shaped = [(torch.zeros(8, 1), r"shape \(8, 1\)"), (torch.zeros(2), r"shape \(2,\)"), ([0.0] * 8, "list")]
+    for labels, what in shaped:
+        refused("cosent", f"^labels: {what} for a batch of 8 rows: give a tensor", TEXTS, TEXTS, labels=labels)
+    for what, number in (("classes", 2.5), ("classes", "3"), ("seed", -1), ("seed", None)):
+        with pytest.raises(StsbenchError, match=f"^{what}=.*: give a whole number that is not negative$"):
+            as_sentence_transformers_loss("sbert", model, **{what: number})
     refused("ct", "^ct takes rows in groups of 15, and a batch has 8: set per_device_train_batch_size to a m", TEXTS)
     with pytest.raises(StsbenchError, match=r"^methods read texts as the trainer's collator pads them: "):
         as_sentence_transformers_loss("simcse", model)([{"pixel_values": torch.zeros(2)}])
