@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stsbench.training.losses.contrastive import Similarity, info_nce
-from stsbench.training.losses.rows import check_numbers, check_positive
+from stsbench.training.losses.rows import check_numbers, check_positive, check_rows
 
 
 def loss(first: Tensor, second: Tensor, labels: Tensor, *, reduction: Literal["mean", "sum"] = "mean") -> Tensor:
@@ -26,6 +26,7 @@ def loss(first: Tensor, second: Tensor, labels: Tensor, *, reduction: Literal["m
     >>> round(float(methods.ct.loss(z, z, labels)), 4)  # (ln(1 + 1 / e) + ln(1 + e)) / 2
     0.8133
     """
+    check_rows(first=first, second=second)
     check_numbers(labels, len(first), "labels")
     with torch.autocast(first.device.type, enabled=False):
         logits = (_wide(first) * _wide(second)).sum(1)

@@ -22,6 +22,9 @@ def loss(tokens: Tensor, real: Tensor, sentences: Tensor) -> Tensor:
     >>> round(float(methods.isbert.loss(tokens, real, tokens.mean(1))), 4)
     0.0
     """
+    if tokens.ndim != 3 or real.shape != tokens.shape[:2] or sentences.shape != (len(tokens), tokens.shape[2]):
+        shapes = ", ".join(map(str, (tuple(tokens.shape), tuple(real.shape), tuple(sentences.shape))))
+        raise ValueError(f"tokens must be (n, L, d), real (n, L), sentences (n, d): they are {shapes}")
     owners, indices = real.nonzero(as_tuple=True)
     negative, positive = jensen_shannon(tokens[owners, indices], owners, sentences)
     return negative + positive

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from info_nce_oracle import naive_info_nce
 
+from stsbench import methods
 from stsbench.training.losses.contrastive import info_nce
 from stsbench.training.losses.masked_lm import masked_accuracy, masked_lm
 from stsbench.training.losses.nli import nli_cross_entropy
@@ -194,3 +195,12 @@ def test_nothing_to_learn_from_is_zero_with_a_gradient():
         assert loss.item() == 0
         loss.backward()
     assert torch.equal(weight.grad, torch.zeros_like(weight)) and torch.equal(keys.grad, torch.zeros_like(keys))
+
+
+def test_rows_of_other_numbers_are_refused():
+    tokens, vectors = torch.ones(3, 4, 8), torch.ones(3, 8)
+    for real, sentences in ((torch.ones(2, 4), vectors), (torch.ones(3, 4), vectors[:1]), (torch.ones(3, 5), vectors)):
+        with pytest.raises(ValueError, match=r"^tokens must be \(n, L, d\)"):
+            methods.isbert.loss(tokens, real, sentences)
+    with pytest.raises(ValueError, match="of the same n and d"):
+        methods.ct.loss(vectors, vectors[:1], torch.ones(3))
