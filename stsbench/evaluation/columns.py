@@ -25,8 +25,11 @@ ARRAY, NAMES = "observed.", "names."  # begin a column of arrays, and one of nam
 STEP = 2.0**-26  # what observations are rounded to; float32 has steps of 2^-24 between cosines above a half
 LAYOUT = "layout"  # the column of a JSON text: array -> [numpy's type, shape]
 _TYPES = {np.dtype(kind).newbyteorder("<").str for kind in ("bool", *np.typecodes["AllInteger"], *"efd")}
-MOST_UNPACKED = 64_000_000  # bytes that a file may fill; a run over every protocol fills ten million
-_OBJECT, _JSON = 100, 10  # bytes of Python for a value outside of the arrays, and for a character of JSON
+# Bytes that reading a file may take: so many, or of each of its own so many. A run over every protocol takes thirty million,
+# one of eight million pairs 448, which are up to 18 of each byte on the disk.
+MOST_UNPACKED, OF_EACH_BYTE = 450_000_000, 20
+_READING = 5  # of an array: itself, and what pyarrow needs besides while it reads it, its page and its levels among that
+_OBJECT, _JSON = 400, 40  # bytes, at most, for a value outside of the arrays, and for a character of JSON
 
 
 def digest_of(observations: Observations) -> str:
@@ -67,11 +70,24 @@ def columns_of(rows: Sequence[Observations]) -> dict[str, Any]:
 
 
 def packed(columns: Mapping[str, Any], form: bytes) -> bytes:
-    """A Parquet file of these columns; form: what its readers ask for."""
+    """A Parquet file of these columns, which `opened` reads: plain where it would pack too well for that, as millions of
+    equal numbers do. form: what its readers ask for. Raises ValueError where it would not be read plain either."""
+    import pyarrow as pa
+
+    table = pa.table(dict(columns))
+    content = _written(table, form, plain=False)
+    try:
+        opened(pa.BufferReader(content), form, ())
+    except ValueError:
+        content = _written(table, form, plain=True)
+        opened(pa.BufferReader(content), form, ())
+    return content
+
+
+def _written(table: Any, form: bytes, plain: bool) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table(dict(columns))
     lists = {f"{field.name}.list.element": field.type.value_type for field in table.schema if pa.types.is_list(field.type)}
     floats = [name for name, kind in lists.items() if pa.types.is_floating(kind)]
     whole = [name for name, kind in lists.items() if pa.types.is_integer(kind) or pa.types.is_boolean(kind)]
@@ -79,8 +95,9 @@ def packed(columns: Mapping[str, Any], form: bytes) -> bytes:
     # All first bytes of a list's floats, then all second ones: signs and exponents repeat, rounded digits are 0, and what
     # repeats packs.
     with pq.ParquetWriter(
-        stream, table.schema, compression="zstd", compression_level=19, write_statistics=False, store_schema=False,
-        use_byte_stream_split=floats or False, use_dictionary=whole or False,
+        stream, table.schema, write_statistics=False, store_schema=False, use_byte_stream_split=floats or False,
+        **({"compression": "none", "use_dictionary": False} if plain else
+           {"compression": "zstd", "compression_level": 19, "use_dictionary": whole or False}),
     ) as writer:
         writer.write_table(table, row_group_size=max(1, len(table)))
         writer.add_key_value_metadata({"stsbench": form.decode()})
@@ -90,15 +107,16 @@ def packed(columns: Mapping[str, Any], form: bytes) -> bytes:
 def opened(path: Any, form: bytes, required: Sequence[str] = (LAYOUT,)) -> Any:
     """pyarrow's ParquetFile at `path`, or of an open file; required: columns that it has to have.
 
-    Raises ValueError where it is of another form, or would fill more than MOST_UNPACKED bytes as its pages are, whatever its
-    footer says, and whatever pyarrow raises for a file that is damaged.
+    Raises ValueError where it is of another form, or where reading it would take more than MOST_UNPACKED bytes and more than
+    OF_EACH_BYTE of its own, as its pages are, whatever its footer says, and whatever pyarrow raises for a file that is
+    damaged.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     stream = pa.OSFile(str(path)) if isinstance(path, str | Path) else path
     check_footer(stream)
-    file = pq.ParquetFile(stream)
+    file = pq.ParquetFile(stream, pre_buffer=False)
     if file.metadata.metadata != {b"stsbench": form}:
         raise ValueError(f"it is not marked as {form.decode()}")
     names = file.schema_arrow.names
@@ -106,14 +124,25 @@ def opened(path: Any, form: bytes, required: Sequence[str] = (LAYOUT,)) -> Any:
         raise ValueError(f"it has no column {min(missing)}")
     if len(set(names)) < len(names):
         raise ValueError(f"it has two columns {max(names, key=names.count)}")
-    size = 0
+    size, besides, most = 0, 0, max(MOST_UNPACKED, OF_EACH_BYTE * stream.seek(0, 2))
     for group in (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)):
         for i in range(group.num_columns):
-            for filled, transient in _page_sizes(stream, group.column(i), file.schema.column(i)):
-                size += filled
-                if max(size, transient) > MOST_UNPACKED:
-                    raise ValueError(f"it would fill more than {MOST_UNPACKED / 1e6:.0f} MB")
+            column, chunk = group.column(i), 0
+            for filled, transient in _page_sizes(stream, column, file.schema.column(i)):
+                size, chunk = size + filled, chunk + filled
+                decoding = (_READING - 1) * chunk if column.path_in_schema.startswith(ARRAY) else 0
+                besides = max(besides, transient, decoding)
+                if size + max(size, besides) > most:  # what was read stands there twice while it is scored
+                    raise ValueError(f"it would fill more than {most / 1e6:.0f} MB")
     return file
+
+
+def whole_table(file: Any) -> Any:
+    """The table of a file that was `opened`, read column by column: what pyarrow needs while it reads is there for one at a
+    time."""
+    import pyarrow as pa
+
+    return pa.table({name: file.read(columns=[name], use_threads=False).column(name) for name in file.schema_arrow.names})
 
 
 def _page_sizes(stream: Any, column: Any, schema: Any) -> Iterator[tuple[int, int]]:

@@ -67,12 +67,10 @@ def run_bytes(items: Sequence[Item], path: Path) -> bytes:
     texts = {key: [json.dumps(record[key], ensure_ascii=False) for record in dumped] for key in _TEXTS}
     made |= {key: pa.array(listed, pa.string()) for key, listed in texts.items()}
     made["scores"] = pa.array([record["scores"] for record in dumped], _score_type())
-    content = columns.packed({**made, **columns.columns_of([observed for _, observed in items])}, RUN_FORM)
     try:
-        columns.opened(pa.BufferReader(content), RUN_FORM)
+        return columns.packed({**made, **columns.columns_of([observed for _, observed in items])}, RUN_FORM)
     except ValueError as error:
         raise StsbenchError(f"{path}: not written: {error}") from error
-    return content
 
 
 def _score_type() -> Any:
@@ -195,8 +193,11 @@ def shared_of(path: Path, digest: str) -> Observations:
 
 
 def shared_bytes(observations: Observations) -> bytes:
-    """The content of a file of what the data decide."""
-    return columns.packed(columns.columns_of([observations]), SHARED_FORM)
+    """The content of a file of what the data decide. Raises StsbenchError where nobody would read it."""
+    try:
+        return columns.packed(columns.columns_of([observations]), SHARED_FORM)
+    except ValueError as error:
+        raise StsbenchError(f"observations cannot be written: {error}") from error
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -212,7 +213,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 def _observed(path: Path, stamp: tuple[int, int]) -> tuple[dict[str, int], Any]:
     """Name -> row, and the table of observations."""
     with _named(path):
-        table = columns.opened(path, RUN_FORM, (*_RECORD, columns.LAYOUT)).read(use_threads=False)
+        table = columns.whole_table(columns.opened(path, RUN_FORM, (*_RECORD, columns.LAYOUT)))
         names = table.column("name").to_pylist()
         table = table.drop_columns(list(_RECORD))
         columns.check_columns(table)
@@ -222,7 +223,7 @@ def _observed(path: Path, stamp: tuple[int, int]) -> tuple[dict[str, int], Any]:
 @lru_cache(maxsize=64)  # thousands of records share the files of a few dozen sets
 def _shared(path: Path, digest: str, stamp: tuple[int, int]) -> Observations:
     with _named(path):
-        table = columns.opened(path, SHARED_FORM).read(use_threads=False)
+        table = columns.whole_table(columns.opened(path, SHARED_FORM))
         columns.check_columns(table)
         if len(table) != 1:
             raise ValueError(f"it has {len(table)} rows")

@@ -340,8 +340,8 @@ def test_a_run_of_many_records_is_read_again(made, tmp_path):
 
 
 def test_a_run_that_nobody_would_read_is_not_written(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(columns, "MOST_UNPACKED", 1000)
-    items = [(record, Observations({"more": np.zeros(10_000)})) for record in made.records]
-    with pytest.raises(StsbenchError, match=r"run\.parquet: not written: it would fill more than 0 MB"):
+    monkeypatch.setattr(columns, "MOST_UNPACKED", 10**6)
+    items = [(record, Observations({}, {"more": ["x"] * 10_000})) for record in made.records]
+    with pytest.raises(StsbenchError, match=r"run\.parquet: not written: it would fill more than 2 MB"):
         write_run(tmp_path / "run" / RUN, items)
     assert not list(tmp_path.iterdir())
