@@ -178,7 +178,7 @@ def _of_file(
 
     from stsbench.data.own.leakage import available_tests, leakage
 
-    if not file.is_file():
+    if not file.exists():
         raise DataError(f"{file}: there is no such file")
     missing: list[str] = []
     if others is None:

@@ -18,7 +18,7 @@ from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet
 from stsbench.data.text.rows import READERS, USUAL, delimiters, file_format, separated
 from stsbench.errors import DataError, StsbenchError
 
-from .table import arrow_rows
+from .table import arrow_rows, saved_files
 
 NEAR = 0.7  # Jaccard of the character 4-grams from which on two texts are near duplicates
 EXAMPLES = 2  # of each set and kind: what is near has to be seen, however much is equal
@@ -83,9 +83,9 @@ def available_tests(
 def leakage(path: Path, tests: Sequence[DataSet], *, near: float | None = NEAR) -> list[Shared]:
     """What a training file shares with each of `tests`, of which the split test counts where they have one.
 
-    path: a .txt, .csv, .tsv, .jsonl or .parquet file, every text of a row being compared. near: the Jaccard of character
-    4-grams, above 0 and at most 1, of near duplicates, candidates for which come from MinHash (Broder 1997; 64 hashes in 16
-    bands); None: they are not looked for. Raises DataError naming the file and line of what cannot be read.
+    path: a .txt, .csv, .tsv, .jsonl or .parquet file, or a folder that `datasets` saved, every text of a row being compared.
+    near: the Jaccard of character 4-grams, above 0 and at most 1, of near duplicates, candidates for which come from MinHash
+    (Broder 1997; 64 hashes in 16 bands); None: they are not looked for. Raises DataError naming the file and line of what cannot be read.
     """
     return shared_texts(_training_texts(path), tests, near=near)
 
@@ -146,22 +146,48 @@ def _test_texts(data: DataSet) -> list[str]:
 
 
 def _training_texts(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, text) of every text of a file; a header is no row."""
-    if path.suffix.lower() == ".parquet":
-        for number, (_, row) in enumerate(arrow_rows(path, [path]), 1):
-            yield from ((number, cell.strip()) for cell in row.values() if isinstance(cell, str) and cell.strip())
+    """(line, text) of every text of a file; a header is no row. DataError: none of its rows holds a text."""
+    rows = texts = 0
+    for line, cells in _training_rows(path):
+        rows += 1
+        for text in filter(None, map(str.strip, cells)):
+            texts += 1
+            yield line, text
+    if rows and not texts:
+        raise DataError(f"{path}: no row holds a text: it must be .txt, a text a line, or a table of texts")
+
+
+def _training_rows(path: Path) -> Iterator[tuple[int, Iterable[str]]]:
+    """(line, texts) of every row."""
+    if path.is_dir() or path.suffix.lower() == ".parquet":
+        rows = arrow_rows(path, saved_files(path) if path.is_dir() else [path], mark=[])
+        for number, (location, row) in enumerate(rows, 1):
+            if lists := next((name for name, cell in row.items() if cell == []), None):
+                raise DataError(f"{location}: the column {lists} holds lists or records, whose texts are not compared: give "
+                                "each text a column of its own, or leave it out")
+            yield number, _texts_in(list(row.values()))
         return
     kind = file_format(path)
     marks = delimiters(path, USUAL[kind]) if kind in USUAL else []
     lines = numbered_lines(path)
     records = READERS[kind](lines, path) if not marks or marks[0] == USUAL[kind] else separated(lines, path, marks[0])
-    if kind in USUAL:
-        next(records, None)
+    width = 0
     for line, record in records:
-        cells: Sequence[Any] = record or []
-        if isinstance(record, str | dict):
-            cells = [record] if isinstance(record, str) else list(record.values())
-        yield from ((line, cell.strip()) for cell in cells if isinstance(cell, str) and cell.strip())
+        if kind in USUAL and record and width == 1 < len(record):
+            raise DataError(f"{path}:{line}: {len(record)} fields, but the first line has one: put texts between quotes")
+        # A header's names are words; where the first line holds sentences, the file has none.
+        if kind not in USUAL or width or any(" " in cell.strip() for cell in record or ()):
+            yield line, _texts_in(record)
+        width = width or len(record or ())
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """The texts of a line, of a row's cells, and of what JSON nests in them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(part)
 
 
 class _Known:

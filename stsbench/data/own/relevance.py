@@ -21,7 +21,7 @@ from .table import arrow_rows
 Texts = dict[str, str]  # id -> text, in file order
 Grades = dict[str, list[tuple[int, float]]]  # query id -> (position in the corpus, grade) of its relevant texts
 _JUDGEMENTS = ("qrels/test.tsv", "qrels.tsv", "qrels/test.txt", "qrels.txt")
-_RECORDS = (".jsonl", ".json", ".parquet")
+_RECORDS = (".jsonl", ".json", ".parquet", ".arrow")
 _SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})")
 _ID, _QUERY, _TEXT = ("-id", "id"), ("query-id", "qid", "query"), ("corpus-id", "docid", "doc-id", "pid", "corpus")
 Files = dict[str, tuple[Path, ...]]  # of queries, corpus and qrels
@@ -33,7 +33,8 @@ def read_relevance(folder: Path) -> RetrievalSet:
 
     Either queries.tsv and corpus.tsv (id, tab, text) with relevance.tsv, or BEIR's queries.jsonl and corpus.jsonl (_id or
     id, text, title) with one of _JUDGEMENTS; each may be Parquet or JSON lines as the Hub keeps them: corpus.parquet, or a
-    folder corpus/ with files by split, perhaps several of each (test-00000-of-00002.parquet). Judgements are query id,
+    folder corpus/ with files by split, perhaps several of each (test-00000-of-00002.parquet), or that `datasets` saved.
+    Judgements are query id,
     corpus id and perhaps a score, with tabs between, TREC's four columns, or columns query-id, corpus-id and score; a text
     is relevant if its score is above 0, and the score is its grade. As trec_eval does, a relevant text that is not in the
     corpus counts as not found, and judgements of other queries are left out; so are queries without relevant text. A warning
@@ -138,8 +139,8 @@ def _written(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(location, row) of JSON lines or Parquet, names in small letters with - for _."""
-    rows = (arrow_rows(path, [path]) if path.suffix.lower() == ".parquet"
+    """(location, row) of JSON lines, Parquet or Arrow, names in small letters with - for _."""
+    rows = (arrow_rows(path, [path]) if path.suffix.lower() in (".parquet", ".arrow")
             else ((f"{path}:{number}", json_object(line, path, number)) for number, line in _written(path)))
     return ((location, {name.lower().replace("_", "-"): value for name, value in row.items()}) for location, row in rows)
 
@@ -171,6 +172,8 @@ def _by_split(folder: Path, part: str) -> dict[str, list[Path]]:
     """Split, or the part's own name -> its files that hold records."""
     _unpacked(folder / f"{part}.jsonl")
     paths = [*folder.glob(f"{part}.*"), *folder.glob(f"{part}-*"), *(folder / part).glob("*")]
+    if (folder / part / "state.json").is_file():
+        paths = [*(folder / part).glob("data-*.arrow")]  # beside what `datasets` notes of them in .json
     groups: dict[str, list[Path]] = {}
     for path in sorted(path for path in paths if path.suffix.lower() in _RECORDS and path.is_file()):
         groups.setdefault(_split_of(path), []).append(path)

@@ -189,7 +189,7 @@ def _plain(name: str) -> str:
 
 def _rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str, str]) -> Rows:
     if path.is_dir():
-        return arrow_rows(path, _saved(path))
+        return arrow_rows(path, saved_files(path))
     kind = _KINDS.get(path.suffix.lower())
     if path.suffix.lower() in _PACKED:
         raise DataError(f"{path} is compressed ({path.suffix}): unpack it first")
@@ -296,8 +296,8 @@ def is_number(text: str) -> bool:
         return False
 
 
-def _saved(folder: Path) -> list[Path]:
-    """The files of a folder that `datasets` saved, in their order."""
+def saved_files(folder: Path) -> list[Path]:
+    """The files of a folder that `datasets` saved, in their order. DataError: it is none, or of several splits."""
     if (folder / "dataset_dict.json").is_file():
         splits = ", ".join(sorted(str(part.parent) for part in folder.glob("*/state.json")))
         raise DataError(f"{folder} holds several splits: name the one to measure ({splits})")
@@ -329,8 +329,9 @@ def _rows_at_once(path: Path, source: Any) -> int:
     return max(1, min(most, _MOST_BATCH // 4 // longest))
 
 
-def arrow_rows(path: Path, files: Sequence[Path]) -> Rows:
-    """The rows of Parquet or Arrow files, numbered from 1 over all of them."""
+def arrow_rows(path: Path, files: Sequence[Path], mark: Any = None) -> Rows:
+    """The rows of Parquet or Arrow files, numbered from 1 over all of them; mark: what stands for lists and records in them,
+    which are not read."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -340,7 +341,7 @@ def arrow_rows(path: Path, files: Sequence[Path]) -> Rows:
             is_parquet = file.suffix.lower() == ".parquet"
             with (parquet.ParquetFile(file) if is_parquet else pa.ipc.open_stream(file)) as source:
                 schema = source.schema_arrow if is_parquet else source.schema
-                nested = dict.fromkeys(field.name for field in schema if pa.types.is_nested(field.type))  # no text is one
+                nested = {field.name: mark for field in schema if pa.types.is_nested(field.type)}  # no text is one
                 plain = [name for name in schema.names if name not in nested]
                 for batch in source.iter_batches(_rows_at_once(file, source), columns=plain) if is_parquet else source:
                     for row in batch.select(plain).to_pylist() if plain else [{}] * len(batch):

@@ -65,7 +65,8 @@ class Texts:
     def numbered(self) -> Iterator[tuple[int, str]]:
         """(line from 1, of a table the line or row on which its row begins; text)."""
         if self._table and self._path is not None:
-            for file in sorted(self._path.iterdir()) if self._path.is_dir() else (self._path,):
+            files = sorted(filter(Path.is_file, self._path.iterdir())) if self._path.is_dir() else (self._path,)
+            for file in files:
                 self._digest(file)
             if isinstance(self.column, int):
                 self.notes.append(f"{self.name}: by --column {self.column} it has no header, and its first line is a text; "

@@ -3,6 +3,8 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from clirun import cli, fails, place  # noqa: F401 - fixtures
 
@@ -119,3 +121,40 @@ def test_own_test_sets_by_what_eval_calls_them(cli, place):
     fails(cli("data", "overlap", "train.csv", "--with", "pairs:none.csv"), "pairs:none.csv: there is no file none.csv")
     for asked in (["train.csv", "--with", "sts:mean,stsb/test"], ["sts:mean", "--with", "stsb/test"]):  # no set is left out
         fails(cli("data", "overlap", *asked, "--sample"), "sts:mean: it names no file")
+
+
+LEFT_OUT = {
+    "bare.csv": "one two three,five six\n", "bare.tsv": "one two three\tfive six\n",
+    "lists.jsonl": '{"query": "one two three", "positives": ["five six", "x"], "meta": {"n": 1}}\n',
+    "columns.json": '{"text": ["one two three", "five six"]}\n',
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_no_text_is_left_out_in_silence(tmp_path, name):
+    """A file without a header begins with a row, and JSON may hold lists of texts."""
+    (tmp_path / name).write_text(LEFT_OUT[name])
+    assert leakage(tmp_path / name, [pair_set("one", ["one two three", "five six"])])[0].exact == 2
+
+
+def test_a_text_with_commas_is_not_two(tmp_path):
+    (tmp_path / "train.csv").write_text("text\none two, three\n")
+    with pytest.raises(DataError, match="train.csv:2: 2 fields, but the first line has one"):
+        leakage(tmp_path / "train.csv", [pair_set("one", ["one two, three", "x"])])
+
+
+def test_tables_of_arrow(tmp_path):
+    """A folder that `datasets` saved is read; what is nested is not, and said so, and so is a file without any text."""
+    data, (rows, lists, numbers) = [pair_set("one", ["a b", "c d"])], (
+        pa.table({"text": ["a b", None, "c d"], "n": [1, 2, 3]}), pa.table({"text": ["a b"], "others": [["c d"]]}),
+        pa.table({"n": [1]}))
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    (folder / "state.json").write_text("{}")
+    with pa.ipc.new_stream(folder / "data-00000-of-00001.arrow", rows.schema) as stream:
+        stream.write_table(rows)
+    assert leakage(folder, data)[0].exact == 2
+    for name, table, problem in (("lists", lists, "row 1: the column others holds lists"), ("n", numbers, "no row holds a text")):
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+        with pytest.raises(DataError, match=problem):
+            leakage(tmp_path / f"{name}.parquet", data)

@@ -169,3 +169,12 @@ def test_a_file_of_prompts_is_lines_or_lists_by_task(tmp_path):
     assert read_prompts(written(tmp_path, "a.txt", "\ufeffquery: \r\n\nb\u2028c: \n")) == ["query: ", "b\u2028c: "]
     with pytest.raises(StsbenchError, match="is a table: write a prompt a line"):
         read_prompts(written(tmp_path, "a.csv", "prompt,n\nquery: ,1\n"))
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_folder_of_several_splits_is_refused_by_its_splits(tmp_path, reader):
+    (tmp_path / "all" / "test").mkdir(parents=True)
+    for name in ("dataset_dict.json", "test/state.json"):
+        (tmp_path / "all" / name).write_text("{}")
+    with pytest.raises(DataError, match=r"holds several splits: name the one to measure \(.*all/test\)"):
+        READERS[reader](tmp_path / "all")
