@@ -1,7 +1,7 @@
 """What identifies a model folder: every file below it that could change a vector, and whatever else is opened.
 
-Python's own openings are seen by an audit hook; those of libraries in C++ and Rust by inotify, which Linux has. A model that
-such code may open files for is therefore not cached where the system does not tell (`Opened.blind`).
+Python's own openings are seen by an audit hook; those of libraries in C++ and Rust by fanotify or inotify, which Linux has. A
+model that such code may open files for is therefore not cached where the system does not tell (`Opened.blind`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _NAMES = {".gitattributes", ".gitignore", ".DS_Store"}
 _SETTINGS = ("config.json", "modules.json", "index.json")  # the ends of the names of files that name others
 _LOCATION = re.compile(rb"\x0a\x08location\x12")  # of ONNX's external data, as protobuf writes the key before its value
 _EVENTS = ("open", "sqlite3.connect", "ctypes.dlopen")  # of the audit hook, whose first argument is a path
-_IN_OPEN, _IN_Q_OVERFLOW = 0x20, 0x4000
+_IN_OPEN, _IN_Q_OVERFLOW = 0x20, 0x4000  # fanotify's numbers, too
+_FAN_CLOEXEC, _FAN_NONBLOCK, _FAN_REPORT_FID, _FAN_MARK_ADD, _AT_FDCWD = 0x1, 0x2, 0x200, 0x1, -100
 _CODE = f"{os.sep}transformers_modules{os.sep}"  # where transformers runs copies of a folder's own files
 # No model's: what a library brings with it, and what the system answers.
 _ELSEWHERE = tuple(f"{folder}{os.sep}" for folder in (
@@ -42,7 +43,7 @@ _ELSEWHERE = tuple(f"{folder}{os.sep}" for folder in (
 _PACKAGES = (_CODE, f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 BLIND = "runs code of its own, and this system does not tell which files that opens: its vectors are not cached"
 _watching: list[Opened] = []
-_opens: Counter[str] = Counter()  # how often inotify saw a file opened
+_opens: Counter[str] = Counter()  # how often the system told that a file was opened
 
 
 def model_files(folder: Path) -> list[Path]:
@@ -231,37 +232,57 @@ def _install_hook() -> None:
 
 
 @cache
-def _inotify() -> tuple[Any, int, dict[int, str]]:
-    """The C library, an inotify instance (-1: there is none) and the files by their watches."""
+def _watchers() -> tuple[Any, int, int, dict[bytes, str]]:
+    """The C library; a fanotify instance, which says whether this process opened a file (Linux 5.13, where a container allows
+    it), and an inotify instance, which does not (-1: there is none); the files by what stands for them in events."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
-        return library, library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), {}
+        by_process = library.fanotify_init(_FAN_REPORT_FID | _FAN_NONBLOCK | _FAN_CLOEXEC, os.O_RDONLY)
+        return library, by_process, library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), {}
     except (OSError, AttributeError):
-        return None, -1, {}
+        return None, -1, -1, {}
 
 
 if hasattr(os, "register_at_fork"):  # a child that read the same queue would take events from its parent
-    os.register_at_fork(after_in_child=_inotify.cache_clear)
+    os.register_at_fork(after_in_child=_watchers.cache_clear)
 
 
 def _watch(real: str) -> bool:
-    """Whether inotify watches a file from now on."""
-    library, instance, files = _inotify()
-    number = library.inotify_add_watch(instance, os.fsencode(real), _IN_OPEN) if instance >= 0 else -1
+    """Whether the openings of a file are told from now on."""
+    library, by_process, by_all, files = _watchers()
+    path, mount = os.fsencode(real), ctypes.c_int()
+    handle = ctypes.create_string_buffer(struct.pack("I", 128), 8 + 128)
+    if (by_process >= 0 and library.name_to_handle_at(_AT_FDCWD, path, handle, ctypes.byref(mount), 0) >= 0
+            and library.fanotify_mark(by_process, _FAN_MARK_ADD, ctypes.c_uint64(_IN_OPEN), _AT_FDCWD, path) >= 0):
+        files[handle.raw[:8 + struct.unpack_from("I", handle)[0]]] = real
+        return True
+    number = library.inotify_add_watch(by_all, path, _IN_OPEN) if by_all >= 0 else -1
     if number >= 0:
-        files[number] = real
+        files[struct.pack("i", number)] = real
     return bool(number >= 0)
 
 
 def _drain() -> None:
     """Count what was opened since the last call. Where the system lost count, every file may have been."""
-    _, instance, files = _inotify() if sys.platform == "linux" else (None, -1, {})
-    while instance >= 0:
-        try:
-            events = os.read(instance, 1 << 16)
-        except OSError:  # there are none left
-            return
-        while events:
-            number, mask, _, length = struct.unpack_from("iIII", events)
-            _opens.update(files.values() if mask & _IN_Q_OVERFLOW else [files[number]] if number in files else [])
-            events = events[16 + length:]
+    _, by_process, by_all, files = _watchers() if sys.platform == "linux" else (None, -1, -1, {})
+    for instance in (by_process, by_all):
+        while instance >= 0 and (events := _read(instance)):
+            while events:
+                if instance == by_process:
+                    length, _, _, head, mask, _, process = struct.unpack_from("IBBHQii", events)
+                    at = head + 12  # behind the kind of what follows, its length and the file system
+                    key, own = events[at:at + 8 + int.from_bytes(events[at:at + 4], sys.byteorder)], process == os.getpid()
+                else:
+                    _, mask, _, length = struct.unpack_from("iIII", events)
+                    length, key, own = length + 16, events[:4], True
+                if mask & _IN_Q_OVERFLOW or (own and key in files):
+                    _opens.update(files.values() if mask & _IN_Q_OVERFLOW else [files[key]])
+                events = events[length:]
+
+
+def _read(instance: int) -> bytes:
+    """Events that are there; none: empty."""
+    try:
+        return os.read(instance, 1 << 16)
+    except OSError:
+        return b""

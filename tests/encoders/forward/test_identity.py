@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -163,6 +165,25 @@ def test_openings_outside_of_the_block_do_not_count(tmp_path):
     with opened:
         (tmp_path / "b.png").read_bytes()
     assert opened.digest("m", digest) == folder_digest(tmp_path, (), [tmp_path / "b.png"]) != digest
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells what C++ and Rust open")
+@pytest.mark.parametrize("by_process", [True, False])
+def test_what_another_process_opens(tmp_path, monkeypatch, by_process):
+    """An indexer that looks at a folder is no part of the model, where the system says who opens a file."""
+    if by_process and identity._watchers()[1] < 0:
+        pytest.skip("this system does not say which process opens a file")
+    library, first, second, _ = identity._watchers()
+    monkeypatch.setattr(identity, "_watchers", lambda watchers=(library, first if by_process else -1, second, {}): watchers)
+    for name in ("a.bin", "b.png", "c.png"):
+        (tmp_path / name).write_bytes(b"a")
+    digest = folder_digest(tmp_path)
+    with (opened := Opened([tmp_path], native=True)):
+        subprocess.run(["cat", tmp_path / "b.png"], check=True, stdout=subprocess.DEVNULL)
+    assert (opened.digest("m", digest) == digest) == by_process
+    with opened:
+        library.close(library.open(os.fsencode(tmp_path / "c.png"), os.O_RDONLY))
+    assert opened.digest("m", digest) == folder_digest(tmp_path, (), [tmp_path / n for n in ("b.png", "c.png")[by_process:]])
 
 
 @pytest.mark.parametrize("name", ["w.md", "a/" * 70 + "w.bin"])
