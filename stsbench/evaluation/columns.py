@@ -26,7 +26,7 @@ STEP = 2.0**-26  # what observations are rounded to; float32 has steps of 2^-24 
 LAYOUT = "layout"  # the column of a JSON text: array -> [numpy's type, shape]
 _TYPES = {np.dtype(kind).newbyteorder("<").str for kind in ("bool", *np.typecodes["AllInteger"], *"efd")}
 # Bytes that reading a file may take: so many, or of each of its own so many. A run over every protocol takes thirty million,
-# one of eight million pairs 448, which are up to 18 of each byte on the disk.
+# one of millions of pairs 56 a pair, which are up to 18 of each byte on the disk.
 MOST_UNPACKED, OF_EACH_BYTE = 450_000_000, 20
 _READING = 5  # of an array: itself, and what pyarrow needs besides while it reads it, its page and its levels among that
 _OBJECT, _JSON = 400, 40  # bytes, at most, for a value outside of the arrays, and for a character of JSON
@@ -142,7 +142,11 @@ def whole_table(file: Any) -> Any:
     time."""
     import pyarrow as pa
 
-    return pa.table({name: file.read(columns=[name], use_threads=False).column(name) for name in file.schema_arrow.names})
+    columns = {}
+    for name in file.schema_arrow.names:
+        columns[name] = file.read(columns=[name], use_threads=False).column(name)
+        pa.default_memory_pool().release_unused()
+    return pa.table(columns)
 
 
 def _page_sizes(stream: Any, column: Any, schema: Any) -> Iterator[tuple[int, int]]:

@@ -181,6 +181,13 @@ def records(renamed=(), files=None):
             for part, rows in parts.items()}
 
 
+def arrow(rows):
+    table, stream = pa.Table.from_pylist(rows), io.BytesIO()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    return stream.getvalue()
+
+
 ALSO_TRAIN = {"qrels/train-00000-of-00001.parquet": parquet([{"query-id": "train7", "corpus-id": "d1", "score": 1}])}
 UNDERSCORES = {"_id": "id", "query-id": "query_id", "corpus-id": "corpus_id"}
 
@@ -190,13 +197,16 @@ UNDERSCORES = {"_id": "id", "query-id": "query_id", "corpus-id": "corpus_id"}
     ("{0}-00000-of-00001.parquet", {}, {}), ("{0}/test-0000{1}-of-00002.parquet", {}, ALSO_TRAIN),
     ("{0}/test.parquet", UNDERSCORES, ALSO_TRAIN), ("{0}/dev.parquet", {}, {}), ("{0}.jsonl", UNDERSCORES, {}),
     ("{0}/test.jsonl", {}, ALSO_TRAIN),
+    ("{0}/data-00000-of-00001.arrow", {}, {f"{part}/{name}.json": "{}" for part in ("queries", "corpus", "qrels")
+                                           for name in ("state", "dataset_info")}),
 ])
 def test_parquet_and_json_lines_as_the_hub_keeps_them_are_the_same_set(tmp_path, names, renamed, more):
     files, shards = {}, 2 if "{1}" in names else 1
     for part, rows in records(renamed.items()).items():
         for shard in range(shards):
             some = rows[shard * 2 : shard * 2 + 2] if shard == 0 and shards == 2 else rows[shard * 2 :]
-            written = parquet(some) if names.endswith("parquet") else "".join(json.dumps(row) + "\n" for row in some)
+            written = (parquet(some) if names.endswith("parquet") else arrow(some) if names.endswith("arrow") else
+                       "".join(json.dumps(row) + "\n" for row in some))
             files[names.format(part, shard)] = written
     one, two = read_relevance(write(tmp_path / "a", beir())), read_relevance(write(tmp_path / "b", files | more))
     assert (one.id, one.digest) == (two.id, two.digest) and one.grades == two.grades and one.hidden == two.hidden

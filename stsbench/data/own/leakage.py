@@ -85,7 +85,8 @@ def leakage(path: Path, tests: Sequence[DataSet], *, near: float | None = NEAR) 
 
     path: a .txt, .csv, .tsv, .jsonl or .parquet file, or a folder that `datasets` saved, every text of a row being compared.
     near: the Jaccard of character 4-grams, above 0 and at most 1, of near duplicates, candidates for which come from MinHash
-    (Broder 1997; 64 hashes in 16 bands); None: they are not looked for. Raises DataError naming the file and line of what cannot be read.
+    (Broder 1997; 64 hashes in 16 bands); None: they are not looked for. Raises DataError naming the file and line of what
+    cannot be read.
     """
     return shared_texts(_training_texts(path), tests, near=near)
 

@@ -1,7 +1,7 @@
 """What identifies a model folder: every file below it that could change a vector, and whatever else is opened.
 
-Python's own openings are seen by an audit hook; those of libraries in C++ and Rust by fanotify or inotify, which Linux has. A
-model that such code may open files for is therefore not cached where the system does not tell (`Opened.blind`).
+Python's own openings are seen by an audit hook; those of libraries in C++ and Rust by fanotify or inotify, which Linux has.
+A model that such code may open files for is therefore not cached where the system does not tell (`Opened.blind`).
 """
 
 from __future__ import annotations
@@ -233,8 +233,8 @@ def _install_hook() -> None:
 
 @cache
 def _watchers() -> tuple[Any, int, int, dict[bytes, str]]:
-    """The C library; a fanotify instance, which says whether this process opened a file (Linux 5.13, where a container allows
-    it), and an inotify instance, which does not (-1: there is none); the files by what stands for them in events."""
+    """The C library; a fanotify instance, which says whether this process opened a file (Linux 5.13, where a container
+    allows it), and an inotify instance, which does not (-1: there is none); the files by what stands for them in events."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
         by_process = library.fanotify_init(_FAN_REPORT_FID | _FAN_NONBLOCK | _FAN_CLOEXEC, os.O_RDONLY)

@@ -309,10 +309,12 @@ def lacking(folder: Path) -> list[str]:
     """The files, as paths from `folder`, that a model may go without, and whose absence changes what a text is read as."""
     modules = _modules(folder)
     read = [path for kind, path in modules if kind.startswith("sentence_transformers.") and kind.endswith(".Transformer")]
-    names = [path / "tokenizer_config.json" for path in read or [folder]]
+    # Of the library's modules, that one alone reads a tokenizer's settings; a model's own modules may read them in the root.
+    roots = read or ([] if modules and all(kind.startswith("sentence_transformers.") for kind, _ in modules) else [folder])
+    names = [path / "tokenizer_config.json" for path in roots]
     names += [path / _LIMITS[0] for path in read if not any((path / name).is_file() for name in _LIMITS)]
     names.append(folder / ("config_sentence_transformers.json" if modules else "modules.json"))
-    for path in read or [folder]:
+    for path in roots:
         if not (path / "tokenizer.json").is_file():
             names += [path / name for name in ("tokenizer.json", "special_tokens_map.json", "added_tokens.json")]
     return sorted(path.relative_to(folder).as_posix() for path in names if not path.is_file())

@@ -139,7 +139,7 @@ def test_no_text_is_left_out_in_silence(tmp_path, name):
 
 def test_a_text_with_commas_is_not_two(tmp_path):
     (tmp_path / "train.csv").write_text("text\none two, three\n")
-    with pytest.raises(DataError, match="train.csv:2: 2 fields, but the first line has one"):
+    with pytest.raises(DataError, match=r"train\.csv:2: 2 fields, but the first line has one"):
         leakage(tmp_path / "train.csv", [pair_set("one", ["one two, three", "x"])])
 
 
@@ -154,7 +154,8 @@ def test_tables_of_arrow(tmp_path):
     with pa.ipc.new_stream(folder / "data-00000-of-00001.arrow", rows.schema) as stream:
         stream.write_table(rows)
     assert leakage(folder, data)[0].exact == 2
-    for name, table, problem in (("lists", lists, "row 1: the column others holds lists"), ("n", numbers, "no row holds a text")):
+    for name, table, problem in (("lists", lists, "row 1: the column others holds lists"),
+                                 ("n", numbers, "no row holds a text")):
         pq.write_table(table, tmp_path / f"{name}.parquet")
         with pytest.raises(DataError, match=problem):
             leakage(tmp_path / f"{name}.parquet", data)

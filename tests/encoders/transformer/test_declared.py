@@ -12,6 +12,7 @@ import torch
 from own_home import own_home  # noqa: F401 - a fixture
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import StaticEmbedding
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoModel, PreTrainedTokenizerFast, RobertaTokenizer
 
@@ -425,6 +426,14 @@ def test_a_folder_that_was_copied_in_part_is_said_to_be(tmp_path, lost):
     assert not any("is the folder complete" in note for note in load_encoder(str(folder)).notes)
     (folder / lost).unlink()
     assert any(f"no {lost}, which" in note for note in load_encoder(str(folder)).notes)
+
+
+def test_a_static_model_as_the_library_writes_it_lacks_nothing(tmp_path):
+    """It has a tokenizer.json alone: no settings of a tokenizer, and no limit."""
+    words = Tokenizer(models.WordLevel({"[UNK]": 0, "cat": 1}, "[UNK]"))
+    folder = str(tmp_path / "m")
+    SentenceTransformer(modules=[StaticEmbedding(words, embedding_dim=4)], device="cpu").save(folder)
+    assert lacking(tmp_path / "m") == [] and not any("complete" in note for note in load_encoder(folder).notes)
 
 
 def test_an_adapter_without_its_settings_is_refused(tmp_path):
