@@ -12,7 +12,7 @@ import torch
 from own_home import own_home  # noqa: F401 - a fixture
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoModel, PreTrainedTokenizerFast, RobertaTokenizer
 
