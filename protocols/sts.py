@@ -23,7 +23,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped, items_of, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import CORRELATION, REPEATED, Array, Metric, Names
+from stsbench.evaluation.schema import CORRELATION, ITEM, REPEATED, Array, Metric, Names
 from stsbench.evaluation.settings import AnyOf, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
 from stsbench.metrics.bootstrap import block_rows, blocks_of, distinct, fisher_interval, interval, resample_blocks
@@ -310,17 +310,17 @@ def _groups(observations: Observations) -> dict[str, NDArray[np.int64]]:
 
 def _strata(observations: Observations) -> list[NDArray[np.int64]]:
     """Return the rows that are redrawn together: those of a subset, or of all subsets that one item links."""
-    strata: list[tuple[set[int], NDArray[np.int64]]] = []
-    item = items_of(observations, len(observations.arrays["gold"]))
-    for members in _groups(observations).values():
-        items, disjoint = set(item[members].tolist()), []
-        for stratum in strata:
-            if items.isdisjoint(stratum[0]):
-                disjoint.append(stratum)
-            else:
-                items, members = items | stratum[0], np.union1d(members, stratum[1])
-        strata = [*disjoint, (items, members)]
-    return [members for _, members in strata]
+    if ITEM not in observations.arrays:
+        return [*_groups(observations).values()]
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    subset, item = observations.arrays["subset"], np.unique(observations.arrays[ITEM], return_inverse=True)[1]
+    count = len(observations.names["subsets"])
+    nodes = count + int(item.max()) + 1
+    links = coo_array((np.ones(len(item)), (subset, count + item)), shape=(nodes, nodes))
+    part = connected_components(links, directed=False)[1]
+    return [np.flatnonzero(part[subset] == number) for number in dict.fromkeys(part[:count].tolist())]
 
 
 def _as_slice(indices: NDArray[np.int64]) -> NDArray[np.int64] | slice:

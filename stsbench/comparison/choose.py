@@ -29,6 +29,7 @@ from stsbench.comparison.shared import (
     narrowed,
     of_all,
     same_row,
+    undrawn_in_words,
     values_of,
     verified,
 )
@@ -212,7 +213,7 @@ def _choice(
     bounds = [_of_run(rows, i) if len(of_seeds) == 1 else None if drawn is None else _of_seeds(drawn[i], of_seeds, seed)
               for i, of_seeds in enumerate(scores)]
     if drawn is None:
-        no_test = f"what {setting.protocol} stores for {setting.metric} cannot be redrawn item by item"
+        no_test = undrawn_in_words(setting, row.n)
     elif any(np.isfinite(draw).mean() < LEVEL for draw in drawn):
         no_test = "too many resamples have no score"
     else:

@@ -30,6 +30,7 @@ from stsbench.comparison.shared import (
     loaded,
     of_all,
     same_row,
+    undrawn_in_words,
     values_of,
     verified,
 )
@@ -226,7 +227,7 @@ def _table(
                            equivalence=_equivalence(a, b, drawn, paired, margin), spread=_spread(a, b, drawn, paired))
     no_test = ""
     if not tested:
-        no_test = f"what {setting.protocol} stores for {setting.metric} cannot be redrawn item by item"
+        no_test = undrawn_in_words(setting, max(row.n for row in rows))
         if any(draw is not None for draw in draws):
             no_test = "too many resamples have no score"
     unknown = dict.fromkeys(pair[0][0].set_id for pair, _, _ in items if not pair[0][0].record.data.known)

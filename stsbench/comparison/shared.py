@@ -12,7 +12,7 @@ from typing import Protocol as Kind
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.comparison.comparability import Measured, measured
+from stsbench.comparison.comparability import Measured, Setting, measured
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.measure import RowKey, row_key
@@ -162,8 +162,14 @@ def values_of(runs: Sequence[Measured], row: ScoreRow) -> Floats:
 
 def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int) -> list[Floats] | None:
     """(resamples,) of each side's `row`, the mean over its runs, over the same resamples; None where the protocol draws none
-    of it. Raises StsbenchError where what should be the same items are not."""
+    of it, and of a single item, which every resample holds. Raises StsbenchError where what should be the same items are
+    not."""
+    if row.n < 2:
+        return None
     items = [item for side in sides for item in side]
+    if len(sizes := {same_row(item, row).n for item in items}) > 1:
+        raise StsbenchError(f"{' and '.join(str(item.path) for item in items)} are of {' and '.join(map(str, sorted(sizes)))} "
+                            "items of the same data: records of before count each row, so measure again")
     observed = [item.observed() for item in items]
     for name in ("row", "rows", "gold", "pair", ITEM):  # equal, as the data's digest promises: the draws are paired by place
         for item, observations in zip(items, observed, strict=True):
@@ -176,6 +182,13 @@ def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int) -> list[Floats
     protocol, set_id = narrowed(items[0].protocol, row), items[0].set_id
     drawn = [lambda many, start, run=run: protocol.draws(run, set_id, many, start) for run in observed]
     return _means(drawn, list(map(len, sides)), row_key(row), resamples, seed)
+
+
+def undrawn_in_words(setting: Setting, n: int) -> str:
+    """Return why there are no `draws` of a score of n items."""
+    if n < 2:
+        return "all rows are one item, which every resample holds"
+    return f"what {setting.protocol} stores for {setting.metric} cannot be redrawn item by item"
 
 
 def average_draws(items: Sequence[tuple[Sides, ScoreRow]], resamples: int, seed: int) -> list[Floats] | None:

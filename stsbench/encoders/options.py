@@ -86,7 +86,7 @@ class EncoderOptions:
     price: float | None = option(None, "What a server takes for a million tokens, to count the cost.", metavar="MONEY")
     query_prompt: str | None = option(None, "Text before queries that go to a server, in the place of --prompt.")
     document_prompt: str | None = option(None, "Text before documents that go to a server, in the place of --prompt.")
-    extra_body: str | Mapping[str, Any] | None = option(
+    extra_body: str | Path | Mapping[str, Any] | None = option(
         None, "Further fields of the requests to a server: a JSON object, or a file that holds one. A value by role is "
         '{"query": ..., "document": ..., "text": ...}, text for all others.', metavar="JSON|FILE",
     )

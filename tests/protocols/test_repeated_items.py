@@ -24,6 +24,7 @@ from stsbench.metrics.proportion import effective_rows, share_interval, wilson
 from stsbench.metrics.thresholds.calibration import cross_fitted
 from stsbench.probes.lockstep import _stacks
 from stsbench.probes.schemes import Fit, cross_validated, nested
+from stsbench.protocols.sts import _strata
 from stsbench.publish.model_card import card
 
 N, TIMES = 60, 6
@@ -281,3 +282,28 @@ def test_a_tested_text_that_was_trained_on_is_said(tmp_path):
           [("a", 0, "train"), ("b", 1, "train"), ("a", 0, "test"), ("c", 1, "test")])
     assert "t.tsv: 1 text of the split test also in train or dev: not unseen" in read_labelled_texts(
         tmp_path / "t.tsv").warnings
+
+
+def test_one_item_has_no_test_however_often_it_stands_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table("t.tsv", ("anchor", "positive", "negative"), [("red blue", "blue red dog dog dog dog cat", "redd bluee")] * 20)
+    for name in ("token-set", "char-ngrams"):
+        evaluate(f"lexical:{name}", protocol="triplets:t.tsv", output=name)
+    compared = compare("token-set", "char-ngrams", margin=5)
+    row = compared.tables[0].rows[0]
+    assert row.a - row.b == 100
+    assert (row.difference.low, row.difference.p, row.equivalence) == (None, None, None)
+    assert "there is no test: all rows are one item" in str(compared)
+    assert "20 rows of t.tsv are 1 different item;" in str(compared)
+
+
+def test_subsets_that_an_item_links_are_drawn_together():
+    arrays = {"gold": np.zeros(8), "subset": np.array([0, 0, 1, 1, 2, 2, 3, 3]), ITEM: np.array([0, 1, 2, 3, 4, 0, 5, 6])}
+    observations = Observations(arrays, {"subsets": ["a", "b", "c", "d"]})
+    assert [rows.tolist() for rows in _strata(observations)] == [[0, 1, 4, 5], [2, 3], [6, 7]]
+
+
+def test_items_are_numbered_once(tmp_path):
+    OWN["sts:"](tmp_path / "p.tsv", TIMES)
+    data = read_scored_pairs(tmp_path / "p.tsv")
+    assert data.items is data.items

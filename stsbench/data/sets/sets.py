@@ -8,11 +8,14 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from stsbench.wording import counted
 
 FROM_MTEB = "mteb:"  # begins the id of a set that mteb loads from the Hub
 ON_HUB = "hf:"  # begins what a user calls a dataset of the Hub
@@ -56,7 +59,7 @@ class DataSet(ABC):
         """What messages call it."""
         return f"own:{self.task}" if self.id.startswith("own:") else self.id
 
-    @property
+    @cached_property
     def items(self) -> NDArray[np.int64]:
         """int64 (n,), the number of each row's item: of a user's own set equal rows are one item, whatever their scores or
         labels; of any other set each row is one."""
@@ -256,7 +259,7 @@ def named_by_content(data: DataSetT) -> DataSetT:
 def repeated_in_words(task: str, rows: int, items: int) -> str:
     """Return a line on a user's set whose rows repeat; "" where none does."""
     counted_once = "one that is repeated counts once in n, intervals, tests and folds"
-    return f"{rows:,} rows of {task} are {items:,} different items; {counted_once}" if items < rows else ""
+    return f"{rows:,} rows of {task} are {counted(items, 'different item')}; {counted_once}" if items < rows else ""
 
 
 def fed(texts: Sequence[str]) -> list[str]:

@@ -17,20 +17,21 @@ _OWN = {"model": "it is NAME in openai:NAME", "input": "it is the texts", "encod
         "dimensions": "--dimensions says it"}
 
 
-def read_fields(asked: str | Mapping[str, Any] | None) -> dict[str, Any]:
+def read_fields(asked: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
     """The fields that --extra-body asks for: a JSON object, a file that holds one, or a mapping; {} for None.
 
     EncoderError, one line: it is none of these, a field that is set otherwise, or a value by role without one of the roles.
     """
+    text = str(asked) if isinstance(asked, str | Path) else ""
     try:
-        fields = (dict(asked) if isinstance(asked, Mapping) else {} if asked is None else
-                  parse_json(asked) if asked.lstrip().startswith(("{", "[")) else
-                  read_json_object(Path(asked).expanduser(), EncoderError))
+        fields = (dict(asked) if isinstance(asked, Mapping) else {} if asked is None else None if not text.strip() else
+                  parse_json(text) if isinstance(asked, str) and text.lstrip().startswith(("{", "[")) else
+                  read_json_object(Path(text).expanduser(), EncoderError))
         json.dumps(fields, allow_nan=False)
     except (ValueError, TypeError) as error:
         raise EncoderError(f"--extra-body is not valid JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise EncoderError('--extra-body must be a JSON object, as {"truncate": "END"}')
+        raise EncoderError('--extra-body must be a JSON object, as {"truncate": "END"}, or the path of a file that holds one')
     for name, value in fields.items():
         if name in _OWN:
             raise EncoderError(f"--extra-body: {name} is no further field: {_OWN[name]}")

@@ -217,6 +217,7 @@ def test_no_two_bodies_or_prompts_share_a_fingerprint_or_vectors(server, tmp_pat
     ({"model": "x"}, "model is no further field: it is NAME in openai:NAME"), ({"input": []}, "input is no further field"),
     ({"encoding_format": "float"}, "encoding_format is no further field"),
     ({"dimensions": 8}, "dimensions is no further field: --dimensions says it"),
+    ("", "must be a JSON object"), ([("a", 1)], "must be a JSON object"), (5, "must be a JSON object"),
     ("[1]", "must be a JSON object"), ("{1}", "is not valid JSON"), ({"a": float("nan")}, "is not valid JSON"),
     ({"a": {1, 2}}, "is not valid JSON"), ("no-such-file.json", "no-such-file.json"),
     ({"a": {"query": 1, "document": 2}}, "a is given by role and lacks text: write query, document and text"),
@@ -232,7 +233,8 @@ def test_fields_that_are_none(server, body, line):
 def test_fields_of_a_file_and_values_that_are_objects(server, tmp_path):
     fields = {"filter": {"language": "de"}, "list": [1], "none": None}
     (tmp_path / "fields.json").write_text(json.dumps(fields), "utf-8")
-    loaded(server, extra_body=str(tmp_path / "fields.json"))
+    for path in (tmp_path / "fields.json", str(tmp_path / "fields.json")):
+        loaded(server, extra_body=path)
     assert all(body.items() >= fields.items() for body in server.asked)
 
 
