@@ -168,8 +168,9 @@ def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int) -> list[Floats
         return None
     items = [item for side in sides for item in side]
     if len(sizes := {same_row(item, row).n for item in items}) > 1:
-        raise StsbenchError(f"{' and '.join(str(item.path) for item in items)} are of {' and '.join(map(str, sorted(sizes)))} "
-                            "items of the same data: records of before count each row, so measure again")
+        paths, counts = (" and ".join(map(str, of)) for of in ([item.path for item in items], sorted(sizes)))
+        raise StsbenchError(f"{paths} are of {counts} items of the same data: records of before count each row, so "
+                            "measure again")
     observed = [item.observed() for item in items]
     for name in ("row", "rows", "gold", "pair", ITEM):  # equal, as the data's digest promises: the draws are paired by place
         for item, observations in zip(items, observed, strict=True):

@@ -31,7 +31,7 @@ def read_fields(asked: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
     except (ValueError, TypeError) as error:
         raise EncoderError(f"--extra-body is not valid JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise EncoderError('--extra-body must be a JSON object, as {"truncate": "END"}, or the path of a file that holds one')
+        raise EncoderError('--extra-body must be a JSON object, as {"truncate": "END"}, or a file that holds one')
     for name, value in fields.items():
         if name in _OWN:
             raise EncoderError(f"--extra-body: {name} is no further field: {_OWN[name]}")
