@@ -23,6 +23,7 @@ from .source import TABLES, Source
 _KINDS = {".csv": ",", ".tsv": "\t", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 
 _MOST_BATCH = 256_000_000  # bytes that are unpacked at a time
+_MOST_TIMES = 1000  # the size of a file that its rows may take, where that is more: texts are packed tenfold, seldom more
 _PACKED = {".gz", ".zip", ".xz", ".bz2", ".zst"}
 # Characters without width, which `str.strip` leaves: a text of nothing else is as empty as one of spaces.
 _INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff\u00ad" + "\t\n\r\x0b\x0c\x1c\x1d\x1e\x1f \x85\xa0\u2028\u2029\u3000"
@@ -338,7 +339,7 @@ def arrow_rows(path: Path, files: Sequence[Path], mark: Any = None) -> Rows:
     number = 0
     try:
         for file in files:
-            is_parquet = file.suffix.lower() == ".parquet"
+            is_parquet, unpacked, size = file.suffix.lower() == ".parquet", 0, file.stat().st_size
             with (parquet.ParquetFile(file) if is_parquet else pa.ipc.open_stream(file)) as source:
                 schema = source.schema_arrow if is_parquet else source.schema
                 nested = {field.name: mark for field in schema if pa.types.is_nested(field.type)}  # no text is one
@@ -346,6 +347,10 @@ def arrow_rows(path: Path, files: Sequence[Path], mark: Any = None) -> Rows:
                 for batch in source.iter_batches(_rows_at_once(file, source), columns=plain) if is_parquet else source:
                     for row in batch.select(plain).to_pylist() if plain else [{}] * len(batch):
                         number += 1
+                        unpacked += sum(len(text) for text in row.values() if isinstance(text, str | bytes))
+                        if unpacked > max(_MOST_BATCH // 4, _MOST_TIMES * size):
+                            raise DataError(f"{path}: the {sized(size)} of {file.name} unpack to over {_MOST_TIMES:,} times "
+                                            "as much: write it again without repeated rows, or as .jsonl")
                         yield f"{path}: row {number}", row | nested
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
