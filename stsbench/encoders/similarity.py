@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 def all_similarities(first: Any, second: Any, name: str) -> Tensor:
     """float32 (n, m): each of n vectors with each of m, (n, d) and (m, d); a single vector (d,) is a set of one.
 
-    Equal cosines of whole numbers are equal to the last bit.
+    Equal cosines of dense whole numbers are equal to the last bit.
     """
     import torch
 
     _check(name)
     if issparse(first) or issparse(second):
-        pair = _widened(first, second)
-        return torch.from_numpy(_with_ties(*pair, _sparse(*pair, name), name).astype(np.float32))
+        return torch.from_numpy(_sparse(*_widened(first, second), name).astype(np.float32))
     a, b = _tensor(first), _tensor(second)
     similarities = _dense(a, b, name)
     if name != "cosine" or not (a[:, :1] == a[:, :1].round()).all():  # hardly a model's first number is whole
@@ -47,11 +46,7 @@ def _with_ties(a: Any, b: Any, similarities: Any, name: str) -> Any:
     """(n, m) similarities; cosines of vectors of whole numbers from exact products."""
     if name != "cosine" or not (whole_rows(a).all() and whole_rows(b).all()):
         return similarities
-    a, b = a.astype(np.float64), b.astype(np.float64)
-    dot = a @ b.T
-    squares = [np.asarray((rows.multiply(rows) if issparse(rows) else rows * rows).sum(axis=1)).ravel() for rows in (a, b)]
-    dot = dot.toarray() if issparse(dot) else dot
-    return whole_cosines(dot, squares[0][:, None], squares[1][None], similarities)
+    return whole_cosines(a @ b.T, (a * a).sum(axis=1)[:, None], (b * b).sum(axis=1)[None], similarities)
 
 
 def pair_similarities(first: Any, second: Any, name: str) -> Tensor:
