@@ -49,7 +49,10 @@ class Generators:
         elif device.index is None:
             device = torch.device(device.type, torch.accelerator.current_device_index())
         if device not in self._made:
-            generator = torch.Generator(device)
+            try:
+                generator = torch.Generator(device)
+            except RuntimeError:  # a device that draws by the CPU's
+                return self.of(torch.device("cpu"))
             if self._seed is None:
                 generator.set_state(_of_process(device).get_state())
             else:

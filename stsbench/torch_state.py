@@ -27,9 +27,8 @@ _later: list[_Change] = []  # what is to be put back then
 
 @contextmanager
 def fresh_torch(gradients: bool = False) -> Iterator[None]:
-    """No autocast, float32 products in full, float32 on the CPU by default, no modes of others, and every other switch that
-    moves a number as torch and numpy have it at their start; afterwards all is as it was. gradients: whether the block
-    trains something.
+    """No autocast, float32 products in full, float32 on the CPU by default, and every other switch that moves a number as
+    torch and numpy have it at their start; afterwards all is as it was. gradients: whether the block trains something.
 
     Where torch was not imported yet nothing is done, and nothing is imported. Blocks may be nested, and run in several
     threads at a time.
@@ -54,10 +53,6 @@ def fresh_torch(gradients: bool = False) -> Iterator[None]:
         if _flushes():
             torch.set_flush_denormal(False)
             restored.callback(torch.set_flush_denormal, True)
-        modes = _modes()
-        if not all(map(_is_own, modes)):
-            _put_modes([mode for mode in modes if _is_own(mode)])
-            restored.callback(_put_modes, modes)
         if torch.get_default_device().type != "cpu":  # a mode for every call: not entered without need
             restored.enter_context(torch.device("cpu"))
         yield
@@ -73,7 +68,7 @@ def outside_torch() -> Iterator[None]:
     switched = [(kind, torch.is_autocast_enabled(kind)) for kind in _DEVICES]
     gradients, threads, errors, flushes = torch.is_grad_enabled(), torch.get_num_threads(), np.geterr(), _flushes()
     modes, device = _modes(), torch.get_default_device()
-    _put_modes([])
+    _put_modes([mode for mode in modes if not _is_own(mode) and not isinstance(mode, torch.utils._device.DeviceContext)])
     by_default = torch.get_default_device()
     try:
         yield

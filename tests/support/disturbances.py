@@ -40,15 +40,18 @@ def switch_back():
     np.seterr(divide="warn", over="warn", under="ignore", invalid="warn")
 
 
+_LEFT_OPEN = []  # an inference mode that is freed puts back what torch's dispatch was when it was entered, autocast included
+
+
 def around():
-    return [torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode(), torch.device("meta"), Shifted()]
+    return [torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode(), torch.device("meta")]
 
 
 class Meddling(TrainingCallback):
     """Draws, encodes, seeds, switches, and leaves everything open."""
 
     def __init__(self, encoder):
-        self.encoder, self.opened = encoder, []
+        self.encoder = encoder
 
     def doing(self, step, what=""):
         torch.rand(3)
@@ -56,9 +59,9 @@ class Meddling(TrainingCallback):
         switch()
         torch.set_grad_enabled(False)
         torch.set_num_threads(2)
-        for context in around():
+        for context in (*around(), Shifted()):
             context.__enter__()
-            self.opened.append(context)
+            _LEFT_OPEN.append(context)
 
 
 @contextmanager
