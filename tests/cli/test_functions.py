@@ -125,7 +125,7 @@ def test_neighbours_in_a_store(cli, lines):
     ({"corpus": [" "]}, "the corpus contains no text"), ({"corpus": [1]}, "text 1 is not a str"),
     ({"corpus": 3}, "texts are a list"), ({"queries": 3}, "texts are a list"),
     ({"queries": ["a", 1]}, "query 2 is not a str"),
-    ({"column": "second"}, "neighbours: column='second': "), ({"corpus": "all.txt", "sample": True}, "all.txt is not one"),
+    ({"column": "second"}, "column='second' has no effect"), ({"corpus": "all.txt", "sample": True}, "all.txt is not one"),
     ({"query_file": 3}, "neighbours: query_file=3: "), ({"model": "lexcal:token-set"}, "did you mean 'lexical:'"),
     ({"no_cache": True, "cache_dir": "c"}, "exclude each other"), ({"backend": "annoy"}, "must be one of exact, faiss"),
 ])

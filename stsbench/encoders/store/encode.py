@@ -16,7 +16,7 @@ from stsbench.encoders.parallel.pool import Workers
 from stsbench.encoders.store.build import Pace, build_store
 from stsbench.encoders.store.texts import GivenTexts, Texts
 from stsbench.encoders.store.vectors import VectorStore
-from stsbench.errors import warning_log
+from stsbench.errors import UsageError, warning_log
 from stsbench.notebook import store_bar
 
 
@@ -69,6 +69,8 @@ def encode(
         offline=offline, base_url=base_url, requests=requests, dimensions=dimensions, price=price,
         query_prompt=query_prompt, document_prompt=document_prompt, extra_body=extra_body,
     )
+    if options.column is not None and not isinstance(texts, str | Path):
+        raise UsageError(f"column={options.column!r} has no effect on texts that are given: it is of a file")
     source = Texts(str(texts), options.column) if isinstance(texts, str | Path) else GivenTexts(texts)
     names = chosen_devices(options.devices, options.processes, options.device)
     options = named(model, options) if names else options

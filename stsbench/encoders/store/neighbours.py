@@ -163,6 +163,8 @@ def corpus_of(
     from stsbench.data.sets.catalog import entries
 
     if not isinstance(corpus, str | Path | VectorStore):
+        if column is not None:
+            raise UsageError(f"column={column!r} has no effect on texts that are given: it is of a file")
         return Corpus("texts", "line", _numbered(corpus))
     path = corpus.folder if isinstance(corpus, VectorStore) else Path(corpus)
     if is_store(path):
