@@ -112,10 +112,10 @@ def read_with_layout(folder: Path) -> tuple[Exported, str]:
     path = folder / FILE
     try:
         stored = read_json_object(path, EncoderError)
+        if stored.get("format", 1) not in (1, 2, 3):
+            raise EncoderError(f"{path} was written by a newer stsbench (format {stored['format']}): update stsbench")
         if lacking := [key for key in ("format", "pooler", "max_length", "method", "recipe", "layout") if key not in stored]:
             raise EncoderError(f"{path} has no {lacking[0]}: it is not as stsbench wrote it")
-        if stored["format"] not in (1, 2, 3):
-            raise EncoderError(f"{path} was written by a newer stsbench (format {stored['format']}): update stsbench")
         prompted = stored["format"] == 2 or (stored["format"] == 3 and stored["prompt"] is not None)
         prompt = checked_settings(stored["prompt"]) if prompted else None
         exported = Exported(
