@@ -60,7 +60,9 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
         low = high = None
         if all(column in line.draws for line in lines):
             joined.draws[column] = np.mean([line.draws[column] for line in lines], axis=0)
-            low, high = interval(joined.draws[column] + spread * deviate) or (None, None)
+            drawn = joined.draws[column] + spread * deviate
+            # where all seeds and resamples score the same, both ends are that score: the seeds say how sure it is
+            low, high = interval(drawn) or ((float(drawn[0]),) * 2 if np.ptp(drawn) == 0 else (None, None))
             low, high = clipped(low, high, metric_of(first, column))
         joined.cells[column] = Cell(float(np.mean(values)), low, high, spread, cells[0].n)
         joined.cut[column] = max(line.cut.get(column, 0) for line in lines)
