@@ -200,7 +200,10 @@ class _Given(TorchDispatchMode):
             with self:  # inference mode lets an operation through whole that is made of others, as dropout is
                 return func._op_dk(_MADE_OF_OTHERS, *args, **kwargs)
         generator = self.generators.of(torch.device(device))
-        func, at = _taking_a_generator(func)
+        if generator.device.type == torch.device(device).type:
+            func, at = _taking_a_generator(func)
+        else:  # the device draws by the CPU's, and takes none
+            at = None
         if at is None and func is torch.ops.aten.native_dropout.default and device.type == "cuda" and args[2] is not False:
             dropped, kept = torch.ops.aten._fused_dropout(args[0], 1 - args[1], generator)  # the same kernel
             return dropped, kept.bool()
@@ -269,6 +272,8 @@ def _of_process(device: torch.device) -> torch.Generator:
     if device.type == "cpu":
         return torch.default_generator
     module = getattr(torch, device.type)
+    if device.type != "mps" and not hasattr(module, "default_generators"):
+        return torch.default_generator  # a device that draws by the CPU's
     if device.type == "mps":
         return module._get_default_mps_generator()  # type: ignore[no-any-return]
     module.init()  # which makes the generators
