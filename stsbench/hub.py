@@ -36,7 +36,7 @@ def hub_errors(
         raise error_class(absent) from error
     except LocalEntryNotFoundError as error:
         if hasattr(error, "snapshot_path"):  # the cache has it, and knows that it lacks some of its files
-            raise type(unreachable)(" ".join(str(error).split())) from error
+            raise type(unreachable)(f"{unreachable}: {' '.join(str(error).split())}") from error
         raise unreachable from error
     except Exception as error:  # its other failures come from several libraries: HTTP, sockets, files
         reason = next(iter(str(error).splitlines()), type(error).__name__)

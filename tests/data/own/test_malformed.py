@@ -108,7 +108,7 @@ FILES = {
     "deep JSON": ("sts", "a.jsonl", b"[" * 200_000, "a.jsonl:1: not valid JSON (nested too deeply): each line must be"),
     "a key lacks in a row": ("sts", "a.jsonl", J + b'{"sentence1": "a", "sentence2": "b"}\n', "a.jsonl:2: no column score"),
     "half a Parquet file": ("sts", "a.parquet", scored(500)[:800], "cannot read a.parquet: Parquet magic bytes not"),
-    "damaged rows": ("sts", "a.parquet", damaged(), "cannot read a.parquet after row 65536: "),
+    "damaged rows": ("sts", "a.parquet", damaged(), "cannot read a.parquet after row 70000: "),
     "an empty Parquet file": ("sts", "a.parquet", b"", "cannot read a.parquet: Parquet file size is 0 bytes: it is damaged"),
     "Parquet without rows": ("transfer", "a.parquet", parquet(text=[], label=[]), "a.parquet holds no text"),
     "a number in Parquet": ("sts", "a.parquet", scored(2, sentence2=["b", None]), "a.parquet: row 2: sentence2 must be a"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import sys
 import types
 
 import peft
@@ -200,8 +201,14 @@ def test_what_only_chooses_precision_and_devices_is_nothing(loaded):
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
+@pytest.fixture
+def no_accelerator(monkeypatch):
+    """DataParallel moves a model to any accelerator there is, such as one that another test file pretends."""
+    monkeypatch.setattr(sys.modules["torch.nn.parallel.data_parallel"], "_get_available_device_type", lambda: None)
+
+
 @pytest.mark.parametrize("wrapper", [torch.nn.DataParallel, functools.partial(torch.compile, backend="eager")])
-def test_a_modifier_around_what_the_trainer_wraps_is_seen(loaded, wrapper):
+def test_a_modifier_around_what_the_trainer_wraps_is_seen(loaded, wrapper, no_accelerator):
     model = without_dropout(loaded("mean"))
     loss = as_sentence_transformers_loss("cosent", model)
     right = measured(MODIFIERS["matryoshka"](model, losses.CoSENTLoss(model)), model, (FIRST, SECOND), SCORES)
@@ -291,7 +298,7 @@ def test_every_method_trains_adapters_alone_or_is_refused_in_a_line(loaded, case
         assert frozen and not any(weight.requires_grad for weight in frozen)
 
 
-def test_what_wraps_the_transformer_otherwise_is_named(loaded):
+def test_what_wraps_the_transformer_otherwise_is_named(loaded, no_accelerator):
     model = loaded("mean")
     bare = model[0].model
     for wrapper in (torch.compile, torch.nn.DataParallel):
