@@ -27,6 +27,7 @@ from stsbench.leaderboard.page.tables import (
     short_table,
 )
 from stsbench.leaderboard.ranks.board import Board, Cell, Rank, Row, Tab
+from stsbench.wording import printable
 
 QUICK = settings(deadline=None, derandomize=True)  # the first example also pays for imports
 HOSTILE = "<script>alert(1)</script> | `a` & *b*\nc_d 100% {x}"
@@ -237,7 +238,7 @@ def test_latex_has_measured_rows_then_a_rule_then_published_ones():
 
 
 @QUICK
-@given(st.text(max_size=40))
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="±–-"), max_size=40))  # which are signs of TeX's
 def test_no_character_is_markup_in_latex(text):
     back = {r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^", r"\textless{}": "<",
             r"\textgreater{}": ">", r"\textbar{}": "|"}
@@ -246,7 +247,7 @@ def test_no_character_is_markup_in_latex(text):
         written = written.replace(command, "")
     assert not re.search(r"(?<!\\)[&%$#_{}]|[~^<>|]|\\(?![&%$#_{}])", written)
     pieces = re.findall("|".join([*map(re.escape, back), r"\\[&%$#_{}]", "."]), escaped(text), re.S)
-    assert "".join(back.get(piece, piece[-1]) for piece in pieces) == text
+    assert "".join(back.get(piece, piece[-1]) for piece in pieces) == printable(text)  # a control character as its number
 
 
 def test_latex_braces_are_balanced_whatever_the_names():
