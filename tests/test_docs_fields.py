@@ -38,7 +38,7 @@ TABLES = {
     ("docs/reference/training-runs.md", "What the training text shares with test sets"): (_Overlap, False),
     ("docs/reference/protocol-regression.md", "Settings"): (PROTOCOLS["regression"].Settings, True),
 }
-COUNTS = {"counts.zero_vectors", "counts.truncated"}  # keys of a mapping
+COUNTS = {"counts.zero_vectors", "counts.truncated", "counts.items"}  # keys of a mapping
 FACADES = ("stsbench", "stsbench.evaluation", "stsbench.training.api", "stsbench.encoders", "stsbench.leaderboard")
 PUBLIC = {name: getattr(import_module(facade), name) for facade in reversed(FACADES)
           for name in getattr(import_module(facade), "__all__", ())}
@@ -47,7 +47,7 @@ KEY = re.compile(rf"(?<![\w./-])((?:{'|'.join(SECTIONS)})\.[a-z_]+(?:\.[a-z_]+)*
 FILES = (".py", ".yaml", ".json", ".md", ".csv", ".txt")
 # of a record, of a method and a protocol that a page writes, and of a preset that one file of a folder has
 ELSEWHERE = {"docs/reference/records.md": r"data\.", "docs/how-to/adding-a-method.md": r"options\.labels$",
-             "docs/reference/encoders.md": r"options\.prompts$"}
+             "docs/reference/encoders.md": r"options\.prompts$", "docs/how-to/own-data.md": r"data\.n$"}
 
 
 def spans(text):
@@ -154,7 +154,8 @@ def every_option():
 
 
 OPTIONS = every_option() | {"--debug"}  # which `main` takes before any command reads its words
-OF_OTHERS = {"--mode", "--auto-truncate", "--num_processes"}  # of an author's script, a server, torchrun's like
+# of an author's script, two servers, torchrun's like
+OF_OTHERS = {"--mode", "--auto-truncate", "--default-prompt", "--num_processes"}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(("docs/how-to", "docs/reference", "docs/tut"))])

@@ -271,11 +271,11 @@ def _drain() -> None:
                 if instance == by_process:
                     length, _, _, head, mask, _, process = struct.unpack_from("IBBHQii", events)
                     at = head + 12  # behind the kind of what follows, its length and the file system
-                    key, ours = events[at:at + 8 + int.from_bytes(events[at:at + 4], sys.byteorder)], process == os.getpid()
+                    key, by_us = events[at:at + 8 + int.from_bytes(events[at:at + 4], sys.byteorder)], process == os.getpid()
                 else:
                     _, mask, _, length = struct.unpack_from("iIII", events)
-                    length, key, ours = length + 16, events[:4], True
-                if mask & _IN_Q_OVERFLOW or (ours and key in files):
+                    length, key, by_us = length + 16, events[:4], True
+                if mask & _IN_Q_OVERFLOW or (by_us and key in files):
                     _opens.update(files.values() if mask & _IN_Q_OVERFLOW else [files[key]])
                 events = events[length:]
 
