@@ -40,14 +40,8 @@ def dataset_files(name: str, splits: bool = False) -> DatasetFiles:
     train, validation and test, if there are both train and test. One word alone is a configuration, or else a split of the
     default one. Raises DataError, one line: no such dataset, revision, configuration or split, not accessible, not a table.
     """
-    match = _NAME.fullmatch(name)
-    if match is None:
-        raise DataError(f"{name}: {_USAGE}")
-    repository, one, other = match["repository"], match["one"], match["other"]
-    called = f"{ON_HUB}{repository}" + (f"@{match['revision']}" if match["revision"] else "")
-    folder = _snapshot(called, repository, match["revision"], ["README.md"])
-    commit = folder.name
-    configs = _configs(called, folder / "README.md")
+    called, repository, folder, one, other = _described_by(name)
+    commit, configs = folder.name, _configs(called, folder / "README.md")
     config, split = one, other
     if one and not other and one not in configs:
         config, split = None, one
@@ -60,6 +54,17 @@ def dataset_files(name: str, splits: bool = False) -> DatasetFiles:
     of = [f"configuration {chosen}"] * bool(chosen) + [f"split{'s' * (len(wanted) > 1)} {', '.join(wanted)}"]
     origin = f"the Hub's {repository} at {commit}, {', '.join(of)}"
     return DatasetFiles(parts if len(parts) > 1 else {"": next(iter(parts.values()))}, origin)
+
+
+def _described_by(name: str) -> tuple[str, str, Path, str | None, str | None]:
+    """What messages call a dataset, its repository, the folder of the commit with its README, and both words behind it."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise DataError(f"{name}: {_USAGE}")
+    repository, one, other = match["repository"], match["one"], match["other"]
+    called = f"{ON_HUB}{repository}" + (f"@{match['revision']}" if match["revision"] else "")
+    folder = _snapshot(called, repository, match["revision"], ["README.md"])
+    return called, repository, folder, one, other
 
 
 @dataclass(frozen=True)
@@ -79,12 +84,7 @@ def retrieval_files(name: str) -> RetrievalFiles:
     Queries, corpus and judgements are the configurations queries, corpus and qrels (or default), of a set in several
     languages CONFIG-queries and so on; SPLIT is that of the judgements.
     """
-    match = _NAME.fullmatch(name)
-    if match is None:
-        raise DataError(f"{name}: {_USAGE}")
-    repository, one, other = match["repository"], match["one"], match["other"]
-    called = f"{ON_HUB}{repository}" + (f"@{match['revision']}" if match["revision"] else "")
-    folder = _snapshot(called, repository, match["revision"], ["README.md"])
+    called, repository, folder, one, other = _described_by(name)
     commit, configs = folder.name, _configs(called, folder / "README.md")
     several = [config.removesuffix("-corpus") for config in configs if config.endswith("-corpus")]
     prefix, split = (f"{one}-", other) if one in several else ("", one)
