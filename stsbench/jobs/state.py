@@ -94,7 +94,7 @@ def _content_id(protocol: Protocol, id: str) -> str | None:
         return id
     if protocol.reads_hub(path.as_posix()) or not path.exists():
         return None
-    files = [path, *sorted(path.rglob("*"))]
+    files = [path, *(file for file in sorted(path.rglob("*")) if file.exists())]  # a link may lead nowhere
     stamps = tuple((str(file), stat.st_size, stat.st_mtime_ns) for file in files for stat in (file.stat(),))
     settings = {**protocol.settings, protocol.path_setting: str(path)}
     return _read_id(protocol.name, json.dumps(settings, sort_keys=True), stamps)
