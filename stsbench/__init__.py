@@ -9,7 +9,7 @@ names load on first use, so that importing the package stays quick.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
+if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and those of extensions
     from stsbench import leaderboard as leaderboard
     from stsbench import methods as methods
     from stsbench.comparison.calibrate import calibrate as calibrate
@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench.experiments.sweep import sweep as sweep
     from stsbench.experiments.train import train as train
     from stsbench.experiments.variants import measure_variants as measure_variants
+    from stsbench.extensions.functions import *  # noqa: F403
     from stsbench.installation.report import doctor as doctor
     from stsbench.leaderboard.identify.api import identify as identify
     from stsbench.leaderboard.reproduce.api import reproduce as reproduce
@@ -43,6 +44,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from stsbench.training.export.programs import export as export
     from stsbench.training.recipes.by_name import load_recipe as load_recipe
 
+_GROUP = "stsbench.functions"  # entry points: what extensions add
 _PACKAGES = ("leaderboard", "methods")
 _PUBLIC = {
     "TrainingCallback": "stsbench.training.engine.callbacks",
@@ -81,42 +83,16 @@ def __getattr__(name: str) -> Any:
         return import_module(f"stsbench.{name}")
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
+    if name == "__all__" or not name.startswith("_"):
+        from stsbench.registry import names, resolve
+
+        extensions = names(_GROUP)
+        if name == "__all__":
+            return sorted([*_PACKAGES, *_PUBLIC, *extensions])
+        if name in extensions:
+            return resolve(_GROUP, name)
     raise AttributeError(f"module 'stsbench' has no attribute '{name}'")
 
 
-__all__ = [
-    "TrainingCallback",
-    "as_sentence_transformers_loss",
-    "calibrate",
-    "choose",
-    "compare",
-    "doctor",
-    "encode",
-    "evaluate",
-    "export",
-    "fit",
-    "identify",
-    "leaderboard",
-    "load",
-    "load_encoder",
-    "load_recipe",
-    "load_records",
-    "measure_prompts",
-    "measure_variants",
-    "methods",
-    "neighbours",
-    "parity",
-    "plot",
-    "power",
-    "reproduce",
-    "run_plan",
-    "score",
-    "seeds_needed",
-    "sweep",
-    "to_mteb",
-    "train",
-]
-
-
 def __dir__() -> list[str]:
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+    return sorted([*__getattr__("__all__"), *(name for name in globals() if name.startswith("__"))])

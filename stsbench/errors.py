@@ -60,6 +60,8 @@ def warning_log() -> Callable[[str], None]:
     """The `log` of a function that prints nothing: a line "warning: ..." becomes a StsbenchWarning, once, at the line that
     called the function which asks for this; other lines are dropped."""
     caller, heard = sys._getframe(2), set[str]()
+    while caller.f_back is not None and caller.f_globals.get("__name__") == "stsbench.options":  # it stands around functions
+        caller = caller.f_back
 
     def log(line: str) -> None:
         message = line.removeprefix("warning: ")

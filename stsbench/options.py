@@ -2,21 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import field
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, get_type_hints
+
+from stsbench.registry import did_you_mean, names, resolve
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def option(
     default: Any, help: str, *, flag: str | None = None, metavar: str | None = None, least: int | None = None,
-    choices: Sequence[str] = (), required: bool = False,
+    choices: Sequence[str] = (), required: bool = False, changing: bool = False, kinds: Sequence[str] = (),
+    renamed: Mapping[str, str] | None = None,
 ) -> Any:
-    """A field; cli/options.py makes the option of it. default: a type such as dict stands for what it makes.
+    """Return a field that is an option of a command, too, which cli/options.py makes of it.
 
-    flag: where it is not the field's name; metavar: of its value; least: of a number; choices: all values that it may have;
-    required: on the command line.
+    default: a type such as dict stands for what it makes. flag: where it is not the field's name; metavar: of its value;
+    least: of a number; choices: all values that it may have; required: on the command line. Of an encoder's options:
+    changing: it changes vectors, so that kinds of encoders without it refuse it; kinds: the only ones that have it.
+    renamed: name in Python that an earlier version had -> what is written now.
     """
-    known = {"help": help, "flag": flag, "metavar": metavar, "least": least, "choices": choices, "required": required}
+    known = {
+        "help": help, "flag": flag, "metavar": metavar, "least": least, "choices": choices, "required": required,
+        "changing": changing, "kinds": tuple(kinds), "renamed": dict(renamed or {}),
+    }
     return field(default_factory=default, metadata=known) if isinstance(default, type) else field(
         default=default, metadata=known
     )
+
+
+def extensible(group: str) -> Callable[[type[T]], type[T]]:
+    """Return a decorator that gives a frozen dataclass the fields of every dataclass among the entry points `group`.
+
+    An extension's options are so fields beside the core's, which does not name them.
+    """
+
+    def add(core: type[T]) -> type[T]:
+        more = [resolve(group, name) for name in names(group)]
+        own = {"__module__": core.__module__, "__qualname__": core.__qualname__, "__doc__": core.__doc__}
+        return dataclass(frozen=True, kw_only=True)(type(core.__name__, (core, *more), own))
+
+    return add
+
+
+def takes(*groups: type, without: Sequence[str] = ()) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return a decorator that writes the options of these dataclasses into a function's signature, in the place of **named.
+
+    without: options that are not arguments. The function raises TypeError for an argument that is none of them, naming the
+    one that is meant.
+    """
+    entries = {entry.name: (entry, group) for group in groups for entry in fields(group) if entry.name not in without}
+    renamed: dict[str, list[str]] = {}
+    for entry, _ in entries.values():
+        for old, new in entry.metadata.get("renamed", {}).items():
+            renamed.setdefault(old, []).append(new)
+
+    def add(function: Callable[P, T]) -> Callable[P, T]:
+        signature = inspect.signature(function)
+        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        hints = {group: get_type_hints(group) for group in groups}
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[group][name],
+                              default=None if entry.default is MISSING else entry.default)
+            for name, (entry, group) in entries.items() if name not in signature.parameters
+        ]
+        known = {*entries, *(each.name for each in own)}
+
+        @wraps(function)
+        def checked(*args: P.args, **named: P.kwargs) -> T:
+            for name in named.keys() - known:
+                why = f"; write {' or '.join(renamed[name])}" if name in renamed else did_you_mean(name, known)
+                raise TypeError(f"{function.__name__}() has no argument '{name}'{why}")
+            return function(*args, **named)
+
+        checked.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        return checked
+
+    return add

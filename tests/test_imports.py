@@ -23,7 +23,7 @@ CORE = (
     "data.own", "data.perturb",
     "encoders", "encoders.cache", "encoders.quantise", "encoders.parallel", "encoders.store", "encoders.post",
     "encoders.post.flow", "encoders.forward", "encoders.prompt", "encoders.decoders", "encoders.transformer",
-    "encoders.graph", "encoders.light", "encoders.mteb", "encoders.server",
+    "encoders.graph", "encoders.light", "encoders.mteb",
     "evaluation", "publish",
     "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
     "training.export", "training.runs",
@@ -33,6 +33,8 @@ CORE = (
 # Rooms of the board, which may import the core, too.
 BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.mteb", "leaderboard.imports", "leaderboard.ranks",
          "leaderboard.page", "leaderboard.identify", "leaderboard.reproduce", "leaderboard")
+EXTENSIONS = "extensions"
+FOR_TYPES = ("extensions.arguments", "extensions.functions")  # what type checkers see of all extensions together
 MOST = 16  # modules that a reader meets in one room
 
 
@@ -97,6 +99,10 @@ def arrows(files: Mapping[str, str]) -> Iterator[tuple[Module, Module, str]]:
 def wrong(here: Module, there: Module) -> str | None:
     """Why this arrow may not be, or None."""
     wing, other = here.name.partition(".")[0], there.name.partition(".")[0]
+    if other == EXTENSIONS and not here.name.startswith(".".join(there.name.split(".")[:2])):
+        return None if {here.name, there.name} & {*FOR_TYPES} else f"{here.name} imports {there.name}, an extension"
+    if wing == EXTENSIONS:
+        return f"an extension imports {other}: it is reached through entry points" if other in OUTER else None
     if wing not in OUTER:
         if other in OUTER:
             return f"the core imports {other}: it is reached through entry points"
@@ -131,6 +137,7 @@ def faults(files: Mapping[str, str]) -> list[str]:
     """Everything that is wrong with the imports of a tree of texts."""
     drawn = list(arrows(files))
     said = [f"{where}: {why}" for here, there, where in drawn if (why := wrong(here, there))]
+    drawn = [arrow for arrow in drawn if not {arrow[0].name, arrow[1].name} & {*FOR_TYPES}]
     if files := circle([(here.name, there.name) for here, there, _ in drawn]):
         said.append(f"a circle of files: {' -> '.join(reversed(files))}")
     if rooms := circle([(here.room, there.room) for here, there, _ in drawn if here.room != there.room]):
@@ -178,8 +185,21 @@ def test_every_module_stands_in_a_room_with_a_level():
         if not module.package:
             rooms[module.room] += 1
     known = {*CORE, *BOARD, "protocols", "methods"}
-    assert not {room for room in rooms if room not in known and not room.startswith("methods.")}
+    assert not {room for room in rooms if room not in known and not room.startswith(("methods.", EXTENSIONS))}
     assert {room: count for room, count in rooms.items() if count > MOST} == {}
+
+
+def test_what_types_all_extensions_is_imported_for_types_alone():
+    count = 0
+    for file, text in tree().items():
+        parsed = ast.parse(text)
+        branches = [node for node in ast.walk(parsed) if isinstance(node, ast.If)]
+        checking = [node for node in branches if ast.unparse(node.test) == "TYPE_CHECKING"]
+        named = [node for node in ast.walk(parsed) if isinstance(node, ast.ImportFrom)
+                 and (node.module or "").removeprefix("stsbench.") in FOR_TYPES]
+        assert {*named} <= {inner for node in checking for inner in ast.walk(node)}, file
+        count += len(named)
+    assert count > 3
 
 
 PLANTED = {
@@ -200,6 +220,13 @@ PLANTED = {
     "one of the protocols imports another one": [("protocols/one.py", "from stsbench.protocols.sts import StsProtocol")],
     "methods import the command line": [("methods/simcse/one.py", "import stsbench.cli.main")],
     "methods import protocols": [("methods/simcse/one.py", "import stsbench.protocols.sts")],
+    "encoders.one imports extensions.server.options, an extension": [
+        ("stsbench/encoders/one.py", "def f():\n    import stsbench.extensions.server.options")
+    ],
+    "extensions.one.two imports extensions.server.options, an extension": [
+        ("stsbench/extensions/one/two.py", "import stsbench.extensions.server.options")
+    ],
+    "an extension imports leaderboard": [("stsbench/extensions/one/two.py", "import stsbench.leaderboard")],
     "encoders imports evaluation": [("stsbench/encoders/one.py", "from stsbench.evaluation.plan import plan")],
     "training.losses imports training.api": [("stsbench/training/losses/one.py", "import stsbench.training.api.method")],
     "leaderboard.records imports leaderboard.page": [

@@ -35,7 +35,7 @@ def encode(
     from stsbench.encoders.parallel.devices import chosen_devices
     from stsbench.encoders.store.encode import encoded, remarks
     from stsbench.encoders.store.texts import Texts
-    from stsbench.evaluation.announce import described_encoder, spent_in_words
+    from stsbench.evaluation.announce import described_encoder
     from stsbench.wording import counted, sized
 
     texts, options = Texts(source, column), EncoderOptions(model=model, **how)
@@ -50,7 +50,7 @@ def encode(
         store = encoded(encoder, options, texts, output, storing, names, log, progress)
     for line in (*remarks(store), *texts.notes):
         log(line)
-    if spent := encoder.spent:
-        log(spent_in_words(encoder.spec.name, spent))
+    if line := encoder.spent_in_words():
+        log(line)
     shape = f"{counted(len(store), 'text')} x {store.dimension}"
     log(f"{store.folder}: {shape}, {store.dtype}, {sized(store.manifest.bytes())} with texts")

@@ -16,11 +16,13 @@ from click.shell_completion import CompletionItem
 from stsbench.cli.output.messages import at_words, be_quiet, echo, escape_unencodable
 from stsbench.errors import StsbenchError
 from stsbench.interrupt import exit_code, stop_on_sigterm
+from stsbench.registry import did_you_mean, names, resolve
 from stsbench.wording import printable
 
 _COMPLETING = "_STSBENCH_COMPLETE"  # as in cli/setup/completion.py: set, by its script, for the call of a tab key
 _IN_PROCESSES = ("eval", "encode")  # commands with --processes
 _LONGEST = 500  # characters of an unforeseen error: some libraries' messages fill a screen
+_GROUP = "stsbench.commands"  # entry points: an extension's commands, each with its line as `short_help`
 # name -> (module, one line of help): the module is imported only when its command runs.
 _COMMANDS = {
     "eval": ("stsbench.cli.eval:evaluate", "Measure an encoder under one protocol, several, or all."),
@@ -58,13 +60,12 @@ _COMMANDS = {
 
 class _Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return _names()
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
+        if name not in _names():
             return None
-        module, _, attribute = _COMMANDS[name][0].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
+        command = _command(name)
         if ctx.resilient_parsing:  # a tab key asks
             from stsbench.cli.setup.values import complete_values
 
@@ -74,10 +75,8 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from stsbench.registry import did_you_mean
-
-            ctx.fail(f"no such command '{args[0]}'{did_you_mean(args[0], _COMMANDS)}")
+        if args and args[0] not in _names() and not args[0].startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"no such command '{args[0]}'{did_you_mean(args[0], _names())}")
         name = args[0] if args else ""
         if count := _processes_of_torchrun(name, args[1:]):
             ctx.default_map = {name: {"processes": count}}
@@ -85,12 +84,30 @@ class _Lazy(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         # not the group's own, which imports every command for its line of help
-        named = [CompletionItem(name, help=line) for name, (_, line) in _COMMANDS.items() if name.startswith(incomplete)]
+        lines = {name: line for name, (_, line) in _COMMANDS.items()}
+        named = [CompletionItem(name, help=lines.get(name)) for name in _names() if name.startswith(incomplete)]
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+        if more := [name for name in _names() if name not in _COMMANDS]:
+            with formatter.section("Commands of extensions"):
+                formatter.write_dl([(name, _command(name).short_help or "") for name in more])
+
+
+def _names() -> list[str]:
+    """The commands: the core's in their order, then those of extensions by their names."""
+    return [*_COMMANDS, *(name for name in names(_GROUP) if name not in _COMMANDS)]
+
+
+def _command(name: str) -> click.Command:
+    if name in _COMMANDS:
+        module, _, attribute = _COMMANDS[name][0].partition(":")
+        found: click.Command = getattr(import_module(module), attribute)
+        return found
+    registered: click.Command = resolve(_GROUP, name)
+    return registered
 
 
 def _processes_of_torchrun(name: str, arguments: Sequence[str]) -> int | None:
@@ -146,6 +163,11 @@ def main() -> None:
         _readable(arguments)
         code = cli.main(arguments, prog_name="stsbench", standalone_mode=False)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            from stsbench.cli.options import written_now
+
+            if now := written_now(error):
+                error = click.UsageError(now, error.ctx)
         text = at_words(f"Error: {printable(error.message)}").removeprefix("Error: ")
         vars(error)["message"] = text  # click declares it final
         error.show(sys.stderr)  # a file of its own, or click writes UTF-8 on an ASCII console

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import Field, fields
 from pathlib import Path
@@ -50,7 +50,28 @@ def _option(entry: Field[Any], kind: Any) -> Callable[..., Any]:
     default = ",".join(entry.default) if isinstance(entry.default, tuple) else entry.default
     if default and isinstance(default, str | int | float):
         more |= {"default": default, "show_default": True}
-    return click.option(flag, entry.name, **more)
+    renamed = {_as_flag(old): _as_flag(new) for old, new in known["renamed"].items()}
+    return click.option(flag, entry.name, cls=type("Option", (Option,), {"renamed": renamed}), **more)
+
+
+class Option(click.Option):
+    """An option that knows the flags that it had in earlier versions."""
+
+    renamed: Mapping[str, str] = {}  # old flag -> what is written now
+
+
+def written_now(error: click.NoSuchOption) -> str | None:
+    """What to write in the place of a flag of an earlier version; None for any other."""
+    parameters = error.ctx.command.params if error.ctx else ()
+    now = [each.renamed[error.option_name] for each in parameters
+           if isinstance(each, Option) and error.option_name in each.renamed]
+    return f"there is no {error.option_name}: write {' or '.join(now)}" if now else None
+
+
+def _as_flag(argument: str) -> str:
+    """`extra_body={...}`, an argument of Python, as the command line has it."""
+    name, equals, value = argument.partition("=")
+    return f"--{name.replace('_', '-')}" + (f" '{value}'" if equals else "")
 
 
 @contextmanager

@@ -170,6 +170,10 @@ class Encoder(Interface, ABC):
             return self.spec
         return replace(self.spec, options={**self.spec.options, **{key: value for key, value in chosen.items() if value}})
 
+    def spent_in_words(self) -> str:
+        """Return what `spent` says in a line; "" where it says nothing."""
+        return ""
+
     @property
     def spent(self) -> Mapping[str, Any]:
         """What a server was asked for since the encoder was loaded, for a record's provenance; {} without one."""

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from stsbench.encoders.base import Encoder, EncoderOptions, EncoderSpec
 from stsbench.errors import EncoderError
 from stsbench.notebook import load_tqdm
+from stsbench.options import takes
 from stsbench.plugins import calling, where
 from stsbench.registry import names, namesakes, resolve
 from stsbench.torch_state import fresh_torch
+
+if TYPE_CHECKING:
+    from stsbench.extensions.arguments import EncoderArguments
 
 GROUP = "stsbench.encoders"
 _DEFAULT = "transformers"  # the kind of a name without one: a Hub id, a folder, minilm
 _DEFAULTS = {entry.name: entry.default for entry in fields(EncoderOptions) if entry.name != "model"}
 
 
+@takes(EncoderOptions, without=["model"])
 def load_encoder(
-    model: Any, options: EncoderOptions | None = None, *, pooler: str | None = None, template: str | None = None,
-    preset: str | None = None, layer: int | None = None, full_stop: bool | None = None, max_length: int | None = None,
-    normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, prompts: str | None = None, route: str | None = None, revision: str | None = None,
-    trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
-    attention: str = "auto", offline: bool = False, base_url: str | None = None, requests: int = 4,
-    dimensions: int | None = None, price: float | None = None, query_prompt: str | None = None,
-    document_prompt: str | None = None, extra_body: str | Mapping[str, Any] | None = None, fingerprint: str | None = None,
+    model: Any, options: EncoderOptions | None = None, *, fingerprint: str | None = None, **named: Unpack[EncoderArguments]
 ) -> Encoder:
     """The encoder called `model`: KIND:ARGUMENT, e.g. lexical:tfidf, or a transformer by its Hub id, folder or short name.
 
@@ -46,20 +43,20 @@ def load_encoder(
     >>> load_encoder("lexical:token-set").encode("a red cat").sum()
     np.float32(3.0)
     """
-    named = {name: value for name, value in locals().items() if value != _DEFAULTS.get(name, value)}
+    chosen: Any = {name: value for name, value in named.items() if value != _DEFAULTS[name]}
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
     if not isinstance(model, str | tuple):
-        if options is not None or named:
-            idle = ", ".join(sorted(named)) or "options"
+        if options is not None or chosen:
+            idle = ", ".join(sorted(chosen)) or "options"
             raise EncoderError(f"load_encoder: {idle} would have no effect on what is no name of a model: set it there")
         if isinstance(model, Encoder) and fingerprint is None:
             return model
     if fingerprint is not None and isinstance(model, str | tuple | Encoder):
         raise EncoderError("fingerprint is for a function or an object with `encode`: other encoders have one of their own")
     if isinstance(model, tuple):
-        pair = replace(options or EncoderOptions(), **named).of_this_machine()
-        replace(pair, model="a pair (model, tokenizer)").refuse_server()
+        pair = replace(options or EncoderOptions(), **chosen).of_this_machine()
+        replace(pair, model="a pair (model, tokenizer)").refuse_kinds(_DEFAULT)
         loaded: Encoder = resolve(GROUP, _DEFAULT).of(model, pair)
         return loaded
     if not isinstance(model, str):
@@ -76,10 +73,10 @@ def load_encoder(
     cls = resolve(GROUP, kind)
     if not (isinstance(cls, type) and issubclass(cls, Encoder)):
         raise EncoderError(f"the encoder kind '{kind}' is {cls!r}, not a class derived from stsbench.encoders.base.Encoder")
-    asked = replace(options or EncoderOptions(), model=model, **named)
+    asked = replace(options or EncoderOptions(), model=model, **chosen)
     if cls.computes_in != "server":
         asked = asked.of_this_machine()
-        asked.refuse_server()
+    asked.refuse_kinds(kind)
     load_tqdm()
     with fresh_torch():  # weights are made, and some models tried out, while they are loaded
         encoder = calling(cls, "load", lambda: cls.load(argument, asked), raising=EncoderError)

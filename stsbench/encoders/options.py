@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from stsbench.errors import EncoderError
-from stsbench.options import option
+from stsbench.options import extensible, option
 
 ATTENTIONS = ("auto", "varlen", "padded", "eager")
 DTYPES = ("float32", "bfloat16", "float16")
 PROMPTS = ("none", "card", "mteb")
 
 
+@extensible("stsbench.encoder_options")
 @dataclass(frozen=True, kw_only=True)
 class EncoderOptions:
     """Which encoder, how it reads a text and how it computes. None: what the model folder stores, else the default of its
@@ -27,69 +27,56 @@ class EncoderOptions:
     )
     pooler: str | None = option(
         None, "cls, cls+dense, mean, cls_avg, first_last:embeddings, first_last:layer1, last2, max, mask, text_cnn, "
-        "mean_cnn, last, weighted_mean. Default: what the model folder stores.",
+        "mean_cnn, last, weighted_mean. Default: what the model folder stores.", changing=True,
     )
-    template: str | None = option(None, "Text around each sentence, {} where it goes; [MASK] for the mask pooler.")
+    template: str | None = option(
+        None, "Text around each sentence, {} where it goes; [MASK] for the mask pooler.", changing=True,
+    )
     preset: str | None = option(
         None, "How vectors are read off a causal model: NAME, NAME:FORM or NAME:FORM,SETTING=VALUE,... "
-        "(`stsbench list encoders` names them).",
+        "(`stsbench list encoders` names them).", changing=True,
     )
     layer: int | None = option(
         None, "Which hidden state is pooled: 0 the embeddings, 1 the first layer's, -1 the last layer's behind the final "
-        "norm, -2 the one before, without it. Default: -1, or the preset's.",
+        "norm, -2 the one before, without it. Default: -1, or the preset's.", changing=True,
     )
     full_stop: bool | None = option(
         None, "Put a full stop behind a text that ends in none of . ? \" ' (PromptBERT's evaluation). Default: what the "
-        "model folder stores, else not.",
+        "model folder stores, else not.", changing=True,
     )
     max_length: int | None = option(
-        None, "Token limit; default: what the model folder stores, else its positions.", least=1,
+        None, "Token limit; default: what the model folder stores, else its positions.", least=1, changing=True,
     )
     normalize: bool | None = option(
-        None, "Vectors of length 1, or as long as they come. Default: what the model folder stores.",
+        None, "Vectors of length 1, or as long as they come. Default: what the model folder stores.", changing=True,
     )
-    truncate_dim: int | None = option(None, "Keep the first N numbers of each vector.", least=1)
+    truncate_dim: int | None = option(None, "Keep the first N numbers of each vector.", least=1, changing=True)
     prompt: str | None = option(
-        None, "Text before every text; '' for none. Default: the prompt that the model folder names.",
+        None, "Text before every text; '' for none. Default: the prompt that the model folder names.", changing=True,
     )
-    prompt_name: str | None = option(None, "One of the prompts that the model folder stores, e.g. query.")
+    prompt_name: str | None = option(None, "One of the prompts that the model folder stores, e.g. query.", changing=True)
     prompts: str | None = option(
         None, "Prompts chosen by a text's role and task. card: those of the model's card, stored in its folder or known "
         "of its Hub id. mteb: what mteb's loader of this model passes. none: no prompt anywhere. FILE, for eval: each line "
-        "is measured. Default: card; of a server none.", metavar="card|mteb|none|FILE",
+        "is measured. Default: card; of a server none.", metavar="card|mteb|none|FILE", changing=True,
     )
     route: str | None = option(
-        None, "The way through a Router, or the adapter, that every text takes; default: by the protocol.", flag="--task",
-        metavar="NAME",
+        None, "The way through a Router, or the adapter, that every text takes; default: by the protocol.", metavar="NAME",
+        changing=True, renamed={"task": "route"},
     )
-    revision: str | None = option(None, "Branch, tag or commit of a Hub id.")
-    trust_remote_code: bool = option(False, "Run Python code that lies in the model folder. Read it first.")
+    revision: str | None = option(None, "Branch, tag or commit of a Hub id.", changing=True)
+    trust_remote_code: bool = option(False, "Run Python code that lies in the model folder. Read it first.", changing=True)
     device: str | None = option(
         None, "cpu, cuda, cuda:1, mps; auto: a model too large for one device is spread over all, the CPU's memory and the "
         "disk. Default: cuda where there is one, else cpu.",
     )
-    dtype: str = option("float32", "", choices=DTYPES)
+    dtype: str = option("float32", "", choices=DTYPES, changing=True)
     batch_tokens: int | None = option(None, "Tokens a batch.", least=1)
     attention: str = option(
         "auto", "auto: without padding where each text then has the vector that it has alone, else padded. varlen: without "
         "padding. eager: padded, by transformers' plain attention.", choices=ATTENTIONS,
     )
     offline: bool = option(False, "Never touch the network.")
-    base_url: str | None = option(
-        None, "Where the server of openai:NAME answers, e.g. http://127.0.0.1:8080/v1. Default: the variable "
-        "OPENAI_BASE_URL, else OpenAI's. Its key is the variable OPENAI_API_KEY.", metavar="URL",
-    )
-    requests: int = option(4, "Requests to a server at a time.", least=1)
-    dimensions: int | None = option(
-        None, "Numbers a vector that a server is asked for; --truncate-dim cuts what it gives.", least=1,
-    )
-    price: float | None = option(None, "What a server takes for a million tokens, to count the cost.", metavar="MONEY")
-    query_prompt: str | None = option(None, "Text before queries that go to a server, in the place of --prompt.")
-    document_prompt: str | None = option(None, "Text before documents that go to a server, in the place of --prompt.")
-    extra_body: str | Path | Mapping[str, Any] | None = option(
-        None, "Further fields of the requests to a server: a JSON object, or a file that holds one. A value by role is "
-        '{"query": ..., "document": ..., "text": ...}, text for all others.', metavar="JSON|FILE",
-    )
 
     def refuse_changes(self) -> None:
         """EncoderError for an option that would change the vectors, in kinds of encoders that know no such option."""
@@ -102,26 +89,45 @@ class EncoderOptions:
         that a kind without prompts would have to refuse."""
         return replace(self, prompts=None) if self.prompts == "card" else self
 
-    def refuse_server(self) -> None:
-        """EncoderError for an option of a server, in kinds of encoders that compute here."""
-        for name in SERVING:
-            if getattr(self, name) != getattr(type(self), name):
-                raise EncoderError(f"{spelled(name)} does not apply to {self.model}: it is for openai:NAME")
+    def refuse_kinds(self, kind: str) -> None:
+        """Raise EncoderError for an option of other kinds of encoders than this one."""
+        for name in OF_KINDS:
+            kinds = EncoderOptions.__dataclass_fields__[name].metadata["kinds"]
+            if kind not in kinds and getattr(self, name) != getattr(type(self), name):
+                raise EncoderError(f"{spelled(name)} does not apply to {self.model}: it is for {kinds[0]}:NAME")
 
 
 def spelled(name: str) -> str:
-    """An encoder's option as the command line has it."""
+    """Return an encoder's option as the command line has it."""
     return EncoderOptions.__dataclass_fields__[name].metadata["flag"] or f"--{name.replace('_', '-')}"
 
 
-# The options that change a vector.
-CHANGING = (
-    "pooler", "template", "preset", "layer", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt",
-    "prompt_name", "prompts", "route", "trust_remote_code", "revision",
-)
-SERVING = (  # those of a server
-    "base_url", "requests", "dimensions", "price", "query_prompt", "document_prompt", "extra_body",
-)
+CHANGING = tuple(entry.name for entry in fields(EncoderOptions) if entry.metadata["changing"])  # they change a vector
+OF_KINDS = tuple(entry.name for entry in fields(EncoderOptions) if entry.metadata["kinds"])  # others refuse them
+
+
+class CoreArguments(TypedDict, total=False):
+    """The same as arguments of a function, for editors and type checkers; a test compares the two."""
+
+    pooler: str | None
+    template: str | None
+    preset: str | None
+    layer: int | None
+    full_stop: bool | None
+    max_length: int | None
+    normalize: bool | None
+    truncate_dim: int | None
+    prompt: str | None
+    prompt_name: str | None
+    prompts: str | None
+    route: str | None
+    revision: str | None
+    trust_remote_code: bool
+    device: str | None
+    dtype: str
+    batch_tokens: int | None
+    attention: str
+    offline: bool
 
 
 @dataclass(frozen=True, kw_only=True)

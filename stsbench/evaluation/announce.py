@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from stsbench.encoders.roles import reading_in_words
 from stsbench.evaluation.plan import Planned
 from stsbench.evaluation.protocol import Protocol
 from stsbench.metrics.bootstrap import distinct
-from stsbench.wording import counted
 
 WATCHED = 3.0  # seconds of work from which the rest is estimated
 WORTH_SAYING = 10.0  # seconds
@@ -57,18 +55,6 @@ def described_encoder(encoder: Encoder) -> str:
     if spec.post is not None:
         parts.append(f"then {spec.post}" + (f" fitted on {shortened(spec.fitted_on)}" if spec.fitted_on else ""))
     return ", ".join([*parts, spec.dtype, f"fingerprint {encoder.identity.fingerprint()[:12]}"])
-
-
-def spent_in_words(name: str, spent: Mapping[str, Any]) -> str:
-    """What a server was asked for, as `Encoder.spent` has it, in a line."""
-    again = f" ({spent['retries']:,} of them a second time or later)" if spent["retries"] else ""
-    tokens = counted(spent["tokens"], "token")
-    if spent["uncounted"]:
-        tokens += f", those of {counted(spent['uncounted'], 'answer')} not counted by the server"
-    cost = f", cost {spent['cost']:.6g} at {spent['price']:g} a million" if "cost" in spent else ""
-    probe = spent["probe"]
-    return (f"{name}: {counted(spent['requests'], 'request')}{again}, {tokens}{cost}; the probe moved by at most "
-            f"{probe['farthest']:.1e} (allowed {probe['tolerance']:.1e})")
 
 
 def announcement(encoder: Encoder, data: Sequence[DataSet], read: str = "") -> Iterator[str]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from stsbench.config import checked_options
 from stsbench.data.fetch.sources import no_downloads
@@ -17,11 +17,11 @@ from stsbench.encoders.base import CHANGING, EQUAL_LENGTHS, Encoder, EncoderOpti
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.encode import is_cached
-from stsbench.encoders.options import SERVING
+from stsbench.encoders.options import OF_KINDS
 from stsbench.encoders.parallel.encoder import in_processes
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, one_line, warning_log
-from stsbench.evaluation.announce import EncodingTime, announcement, readings, spent_in_words, warnings_of
+from stsbench.evaluation.announce import EncodingTime, announcement, readings, warnings_of
 from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
 from stsbench.evaluation.measure import Wanted, measure, texts_wanted
 from stsbench.evaluation.options import EvalOptions as EvalOptions
@@ -29,9 +29,13 @@ from stsbench.evaluation.plan import Planned, named_settings, namesakes_of, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.evaluation.result import Result, kept
 from stsbench.notebook import in_notebook, start_bar
+from stsbench.options import takes
 from stsbench.registry import DEFAULT_PROTOCOL, namesakes
 from stsbench.torch_state import fresh_torch
 from stsbench.wording import counted, sized
+
+if TYPE_CHECKING:
+    from stsbench.extensions.arguments import EncoderArguments
 
 _ENCODER = [entry.name for entry in fields(EncoderOptions)]
 StartProgress = Callable[[int], Progress]  # number of texts -> step function
@@ -91,8 +95,8 @@ def _run(
             for part, part_sets in chosen:
                 _measure(part, part_sets, embed, result, options, log, len(chosen) > 1, targets, doing)
     finally:
-        if spent := encoder.spent:
-            log(spent_in_words(encoder.spec.name, spent))
+        if line := encoder.spent_in_words():
+            log(line)
     if failed is not None and not result.records:
         raise failed  # the encoder, not a task
 
@@ -242,7 +246,7 @@ def _check(options: EvalOptions) -> None:
     if not isinstance(options.model, str):
         if options.devices is not None or options.processes is not None:
             raise EncoderError("devices and processes need a model that each process can load by its name, a string")
-        for name in () if isinstance(options.model, tuple) else (*CHANGING, *SERVING):
+        for name in () if isinstance(options.model, tuple) else (*CHANGING, *OF_KINDS):
             if getattr(options, name) != getattr(EncoderOptions, name):
                 raise EncoderError(f"{name} does not apply to an encoder that is already loaded: give it to load_encoder")
 
@@ -346,22 +350,14 @@ def _encoder(options: EvalOptions) -> Iterator[Encoder]:
         yield load_encoder(options.model, fingerprint=options.fingerprint).identified()
 
 
-_SAME = {"protocol": "protocols", "task": "tasks", "text": "text_version", "cache": "cache_dir"}  # the command line's names
+_SAME = {"protocol": "protocols", "text": "text_version", "cache": "cache_dir"}  # the command line's names
 AnyPath = str | Path
 
 
+@takes(EvalOptions, without=["command", "extra_provenance"])
 def evaluate(
     model: Any, *, protocols: str | Sequence[str] = (DEFAULT_PROTOCOL,), protocol: str | Sequence[str] | None = None,
-    tasks: str | Sequence[str] | None = None, task: str | Sequence[str] | None = None, output: AnyPath | None = None,
-    # the encoder
-    pooler: str | None = None, template: str | None = None, preset: str | None = None, layer: int | None = None,
-    full_stop: bool | None = None, max_length: int | None = None,
-    normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, prompts: str | None = None, route: str | None = None, revision: str | None = None,
-    trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
-    attention: str = "auto", offline: bool = False, base_url: str | None = None, requests: int = 4,
-    dimensions: int | None = None, price: float | None = None, query_prompt: str | None = None,
-    document_prompt: str | None = None, extra_body: str | Mapping[str, Any] | None = None,
+    tasks: str | Sequence[str] | None = None, output: AnyPath | None = None,
     fingerprint: str | None = None,
     cache_dir: AnyPath | None = None, cache: AnyPath | None = None, cache_limit: float = 20.0, no_cache: bool = False,
     devices: str | None = None, processes: int | None = None,
@@ -371,12 +367,13 @@ def evaluate(
     # of which data
     data_dir: AnyPath | None = None, text_version: str = "senteval", text: str | None = None, sample: bool = False,
     without_overlap: str | Sequence[str] = (), strict_data: bool = False, strict: bool = False, cost: bool = False,
+    **encoder: Unpack[EncoderArguments],
 ) -> Result:
     """Measure `model` as `stsbench eval` does, by the same options; what each does is told by `stsbench eval --help`.
 
     model: what stands after --model, or a Path; what `load_encoder` takes beside it: an encoder, a SentenceTransformer,
     the pair (model, tokenizer) of transformers, an encoder of mteb, a function from a list of texts to vectors; a Run.
-    protocols, tasks: names, or one text with commas; also as protocol and task, and text and cache as the command has it.
+    protocols, tasks: names, or one text with commas; protocols also as protocol, text_version as text, cache_dir as cache.
     output: a new run folder; without it the run is in a temporary one until the process ends. settings:
     {"retrieval.ties": value}, as --set. fingerprint: what identifies a function, to be changed whenever its vectors change.
 
@@ -388,7 +385,8 @@ def evaluate(
     >>> [(row.task, row.metric, round(row.value, 2), row.n) for row in result.rows if row.aggregation == "all"]
     [('STS-B', 'spearman', 9.48, 42), ('STS-B', 'pearson', 8.38, 42)]
     """
-    named = dict(locals())
+    named = {**locals(), **locals()["encoder"]}
+    del named["encoder"]
     log = warning_log()
     result = run(_options(named), log=log, progress=start_bar if in_notebook() else None)
     for line in result.failed_lines():

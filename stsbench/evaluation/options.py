@@ -51,7 +51,9 @@ class MeasureOptions:
         "transfer:exact, data of your own (sts:FILE, pairs:FILE, triplets:FILE, transfer:FILE, retrieval:FOLDER), a paper's "
         "name, several with commas, or all.", flag="--protocol",
     )
-    tasks: Names | None = option(None, "STS12,STS13,... Default: every task of the protocol.")
+    tasks: Names | None = option(
+        None, "STS12,STS13,... Default: every task of the protocol.", renamed={"task": "tasks"},
+    )
     similarity: str | None = option(None, "cosine (default), dot, euclidean or manhattan.")
     columns: str | None = option(
         None, "Which columns of your own file hold what, by its names, or by positions from 1 where it has no header.",

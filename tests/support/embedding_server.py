@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.encoders.server import client
+from stsbench.extensions.server import client
 
 WIDTH = 24
 

@@ -56,8 +56,7 @@ class Workers:
         """model, options: for `load_encoder`; devices: one a process, None for the default; encoder: the one here, which a
         worker's has to be the same as. EncoderError: nobody can tell whether it is, or a server computes."""
         if encoder.computes_in == "server":
-            raise EncoderError(f"{encoder.spec.name} is computed by a server: leave --processes and --devices out; "
-                               "--requests says how many requests it gets at a time")
+            raise EncoderError(f"{encoder.spec.name} is computed by a server: leave --processes and --devices out")
         if not has_identity(asdict(encoder.spec)):
             raise EncoderError(f"{encoder.spec.name} has no identity, so that no other process is known to hold the same: "
                                "leave --processes and --devices out")

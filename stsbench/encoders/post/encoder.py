@@ -76,6 +76,10 @@ class PostProcessed(Encoder):
         """The base's."""
         return self.base.spent
 
+    def spent_in_words(self) -> str:
+        """The base's."""
+        return self.base.spent_in_words()
+
     def ready(self) -> None:
         """Load the base."""
         self.base.ready()

@@ -153,6 +153,9 @@ def _unusual(word_places: str) -> dict[str, str]:
     return {} if word_places == "own" else {"word_places": word_places}
 
 
+_DESCRIBED = ("prompt", "prompts")  # settings in words; other mappings are an extension's, shown as they are
+
+
 def described(options: Mapping[str, Any]) -> list[str]:
     """What an encoder's spec.options say of a prompt and of a final full stop, for people; the template left out."""
     prompt = options.get("prompt") or {}
@@ -174,6 +177,5 @@ def described(options: Mapping[str, Any]) -> list[str]:
         parts.append(f"adapters of rank {prompt['bottlenecks']['rank']}")
     if options.get("prompts"):
         parts.append("prompts by task")
-    if options.get("extra_body"):
-        parts.append(f"request fields {json.dumps(options['extra_body'], ensure_ascii=False, sort_keys=True)}")
-    return parts
+    more = {name: value for name, value in options.items() if isinstance(value, Mapping) and name not in _DESCRIBED}
+    return [*parts, *(f"{name} {json.dumps(value, ensure_ascii=False, sort_keys=True)}" for name, value in more.items())]

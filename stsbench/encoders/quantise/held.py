@@ -65,6 +65,10 @@ class Held(Encoder):
         """What the base asked a server for."""
         return self.base.spent
 
+    def spent_in_words(self) -> str:
+        """The base's."""
+        return self.base.spent_in_words()
+
     @property
     def reads_by_task(self) -> bool:
         """Whether the base does."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from stsbench.config import checked_options
 from stsbench.encoders.base import Encoder, EncoderOptions
@@ -18,6 +18,10 @@ from stsbench.encoders.store.texts import GivenTexts, Texts
 from stsbench.encoders.store.vectors import VectorStore
 from stsbench.errors import UsageError, warning_log
 from stsbench.notebook import store_bar
+from stsbench.options import takes
+
+if TYPE_CHECKING:
+    from stsbench.extensions.arguments import EncoderArguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,17 +32,11 @@ class EncodeOptions(EncoderOptions, StoreOptions, ProcessOptions):
     column: int | str | None = None
 
 
+@takes(EncodeOptions, without=["model"])
 def encode(
     model: Any, texts: str | Path | Iterable[str], output: str | Path, *, column: int | str | None = None,
     store_dtype: str = "float32", shard_size: int | None = None, devices: str | None = None, processes: int | None = None,
-    pooler: str | None = None, template: str | None = None, preset: str | None = None, layer: int | None = None,
-    full_stop: bool | None = None, max_length: int | None = None,
-    normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, prompts: str | None = None, route: str | None = None, revision: str | None = None,
-    trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
-    attention: str = "auto", offline: bool = False, base_url: str | None = None, requests: int = 4,
-    dimensions: int | None = None, price: float | None = None, query_prompt: str | None = None,
-    document_prompt: str | None = None, extra_body: str | Mapping[str, Any] | None = None,
+    **encoder: Unpack[EncoderArguments],
 ) -> VectorStore:
     """Encode any number of texts into a folder of vectors, as `stsbench encode` does, and open it.
 
@@ -62,12 +60,7 @@ def encode(
     log = warning_log()
     options = checked_options(
         EncodeOptions, "encode", output=output, column=column, store_dtype=store_dtype, shard_size=shard_size,
-        devices=devices, processes=processes, pooler=pooler, template=template, preset=preset, layer=layer,
-        full_stop=full_stop, max_length=max_length, normalize=normalize, truncate_dim=truncate_dim, prompt=prompt,
-        prompt_name=prompt_name, prompts=prompts, route=route, revision=revision,
-        trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
-        offline=offline, base_url=base_url, requests=requests, dimensions=dimensions, price=price,
-        query_prompt=query_prompt, document_prompt=document_prompt, extra_body=extra_body,
+        devices=devices, processes=processes, **encoder,
     )
     if options.column is not None and not isinstance(texts, str | Path):
         raise UsageError(f"column={options.column!r} has no effect on texts that are given: it is of a file")

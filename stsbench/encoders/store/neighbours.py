@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from stsbench.config import checked_options
 from stsbench.display.tabular import OneTable, arrow_table
@@ -24,10 +24,13 @@ from stsbench.errors import DataError, UsageError, warning_log
 from stsbench.metrics.nearest import nearest
 from stsbench.metrics.similarity import zero_rows
 from stsbench.notebook import in_notebook, start_bar
+from stsbench.options import takes
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from stsbench.extensions.arguments import EncoderArguments
 
 Log = Callable[[str], None]
 Bar = Callable[[], AbstractContextManager[Callable[[int], Progress] | None]]
@@ -94,18 +97,12 @@ class NeighboursOptions(EncoderOptions, CacheOptions, NearestOptions):
     sample: bool = False
 
 
+@takes(NeighboursOptions, without=["model"])
 def neighbours(
     model: Any, corpus: str | Path | VectorStore | Iterable[str], queries: str | Iterable[str] = (), *,
     query_file: str | Path | None = None, top: int = 3, backend: str = "exact", column: int | str | None = None,
     data_dir: str | Path | None = None, sample: bool = False, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
-    no_cache: bool = False, pooler: str | None = None, template: str | None = None, preset: str | None = None,
-    layer: int | None = None, full_stop: bool | None = None,
-    max_length: int | None = None, normalize: bool | None = None, truncate_dim: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, prompts: str | None = None, route: str | None = None, revision: str | None = None,
-    trust_remote_code: bool = False, device: str | None = None, dtype: str = "float32", batch_tokens: int | None = None,
-    attention: str = "auto", offline: bool = False, base_url: str | None = None, requests: int = 4,
-    dimensions: int | None = None, price: float | None = None, query_prompt: str | None = None,
-    document_prompt: str | None = None, extra_body: str | Mapping[str, Any] | None = None,
+    no_cache: bool = False, **encoder: Unpack[EncoderArguments],
 ) -> Neighbours:
     """The texts of a corpus that are nearest to each query, by cosine, as `stsbench neighbours` finds them.
 
@@ -127,12 +124,7 @@ def neighbours(
     log = warning_log()
     options = checked_options(
         NeighboursOptions, "neighbours", query_file=query_file, top=top, backend=backend, column=column, data_dir=data_dir,
-        sample=sample, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache, pooler=pooler, template=template,
-        preset=preset, layer=layer, full_stop=full_stop, max_length=max_length, normalize=normalize,
-        truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name, prompts=prompts, route=route, revision=revision,
-        trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
-        offline=offline, base_url=base_url, requests=requests, dimensions=dimensions, price=price,
-        query_prompt=query_prompt, document_prompt=document_prompt, extra_body=extra_body,
+        sample=sample, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache, **encoder,
     )
     texts = [queries] if isinstance(queries, str) else list(checked_texts(queries, "query"))
     asked = distinct(texts, options.query_file, options)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from stsbench.config import checked_options
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
@@ -25,9 +25,13 @@ from stsbench.encoders.transformer.lazy import LazyEncoder
 from stsbench.errors import StsbenchError, UsageError, warning_log
 from stsbench.files import new_folder
 from stsbench.notebook import in_notebook, start_bar
+from stsbench.options import takes
 from stsbench.publish.model_card import plain
 from stsbench.training.api.method import Inference
 from stsbench.training.export.export import export_model
+
+if TYPE_CHECKING:
+    from stsbench.extensions.arguments import EncoderArguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,17 +43,11 @@ class FitOptions(EncoderOptions, CacheOptions):
     settings: Mapping[str, Any] | None = None
 
 
+@takes(FitOptions, without=["model"])
 def fit(
     post: str, model: Any, data: str | Path | VectorStore | Iterable[str] | None, output: str | Path, *,
     settings: Mapping[str, Any] | None = None, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
-    no_cache: bool = False, pooler: str | None = None, template: str | None = None, preset: str | None = None,
-    layer: int | None = None, full_stop: bool | None = None, max_length: int | None = None, normalize: bool | None = None,
-    truncate_dim: int | None = None, prompt: str | None = None, prompt_name: str | None = None, prompts: str | None = None,
-    route: str | None = None, revision: str | None = None, trust_remote_code: bool = False, device: str | None = None,
-    dtype: str = "float32", batch_tokens: int | None = None, attention: str = "auto", offline: bool = False,
-    base_url: str | None = None, requests: int = 4, dimensions: int | None = None, price: float | None = None,
-    query_prompt: str | None = None, document_prompt: str | None = None,
-    extra_body: str | Mapping[str, Any] | None = None,
+    no_cache: bool = False, **encoder: Unpack[EncoderArguments],
 ) -> Encoder:
     """Fit a post-processing on texts and write a model that applies it to its vectors, as `stsbench fit` does.
 
@@ -71,12 +69,7 @@ def fit(
     log = warning_log()
     options = checked_options(
         FitOptions, "fit", post=post, output=output, settings=settings, cache_dir=cache_dir, cache_limit=cache_limit,
-        no_cache=no_cache, pooler=pooler, template=template, preset=preset, layer=layer, full_stop=full_stop,
-        max_length=max_length, normalize=normalize, truncate_dim=truncate_dim, prompt=prompt, prompt_name=prompt_name,
-        prompts=prompts, route=route, revision=revision,
-        trust_remote_code=trust_remote_code, device=device, dtype=dtype, batch_tokens=batch_tokens, attention=attention,
-        offline=offline, base_url=base_url, requests=requests, dimensions=dimensions, price=price,
-        query_prompt=query_prompt, document_prompt=document_prompt, extra_body=extra_body,
+        no_cache=no_cache, **encoder,
     )
     words = [f"{key}={json.dumps(value, default=str)}" for key, value in (options.settings or {}).items()]
     source = data.folder if isinstance(data, VectorStore) else Path(data) if isinstance(data, str) else data
@@ -84,7 +77,9 @@ def fit(
         model, options, chain_with(options.post, words), source, options.output, cache=EmbeddingCache.of(options), log=log,
         progress=start_bar if in_notebook() else None,
     )
-    return load_encoder(options.output, device=device, batch_tokens=batch_tokens, attention=attention)
+    return load_encoder(
+        options.output, device=options.device, batch_tokens=options.batch_tokens, attention=options.attention
+    )
 
 
 def chain_with(post: str, settings: Sequence[str]) -> str:

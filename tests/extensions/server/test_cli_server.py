@@ -15,8 +15,8 @@ from embedding_server import changed, closed, hashed, server, serving, status, w
 import stsbench
 from stsbench import load_encoder
 from stsbench.cli.main import main
-from stsbench.encoders.server import client
 from stsbench.errors import EncoderError, StsbenchWarning
+from stsbench.extensions.server import client
 
 pytest.importorskip("openai")
 
@@ -208,7 +208,7 @@ def test_a_redirect_is_not_followed(server, secret):
 
 def test_a_key_goes_unencrypted_to_this_machine_alone(server, secret, monkeypatch):
     assert not any("unencrypted" in note for note in load_encoder("openai:hash", base_url=server.url).notes)
-    monkeypatch.setattr("stsbench.encoders.server.address.Address.local", False)
+    monkeypatch.setattr("stsbench.extensions.server.address.Address.local", False)
     assert any("unencrypted" in note for note in load_encoder("openai:hash", base_url=server.url).notes)
 
 
@@ -218,17 +218,17 @@ def test_a_key_goes_unencrypted_to_this_machine_alone(server, secret, monkeypatc
 @pytest.mark.parametrize(("options", "line"), [
     (("--pooler", "cls"), "--pooler does not apply to openai:hash: its server decides it"),
     (("--max-length", "128"), "--max-length does not apply"), (("--dtype", "float16"), "--dtype does not apply"),
-    (("--prompt-name", "query"), "--prompt-name does not apply"), (("--task", "query"), "--task does not apply"),
+    (("--prompt-name", "query"), "--prompt-name does not apply"), (("--route", "query"), "--route does not apply"),
     (("--device", "cuda"), "--device does not apply"), (("--attention", "padded"), "--attention does not apply"),
     (("--prompts", "mteb"), "--prompts mteb does not apply"), (("--price", "-1"), "--price -1: it is money"),
-    (("--processes", "2"), "leave --processes and --devices out; --requests says how many"),
+    (("--processes", "2"), "leave --processes and --devices out"),
 ])
 def test_what_a_server_does_not_honour_is_refused(server, evaluate, options, line):
     fails(evaluate("openai:hash", "--base-url", server.url, *options), line)
 
 
 @pytest.mark.parametrize(("option", "value"), [
-    ("base_url", "http://127.0.0.1/v1"), ("requests", 2), ("dimensions", 8), ("price", 1.0), ("query_prompt", "q"),
+    ("base_url", "http://127.0.0.1/v1"), ("requests", 2), ("price", 1.0), ("query_prompt", "q"),
     ("document_prompt", "d"), ("extra_body", "{}"),
 ])
 def test_its_options_are_for_a_server_alone(evaluate, option, value):
@@ -258,7 +258,7 @@ def test_a_card_with_prompts_is_a_warning(server):
 
 def test_without_the_client_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "openai", None)
-    with pytest.raises(EncoderError, match=r"openai:x needs the package openai: pip install 'stsbench\[api\]'"):
+    with pytest.raises(EncoderError, match=r"openai:x needs the package openai: pip install 'stsbench\[server\]'"):
         load_encoder("openai:x")
 
 

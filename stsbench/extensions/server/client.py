@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from stsbench.encoders.server.address import KEY, Address, proxy_of, without_secrets
-from stsbench.encoders.server.answer import Answer, BadAnswerError, HalfAnswerError, most_bytes, read_answer, stated
-from stsbench.encoders.server.transport import Deadline, client_of
 from stsbench.errors import EncoderError
+from stsbench.extensions.server.address import KEY, Address, proxy_of, without_secrets
+from stsbench.extensions.server.answer import Answer, BadAnswerError, HalfAnswerError, most_bytes, read_answer, stated
+from stsbench.extensions.server.transport import Deadline, client_of
 from stsbench.wording import printable
 
 TRIES = 8  # over a minute: what a service allows is often counted by the minute
@@ -75,7 +75,7 @@ class Client:
         try:
             import openai
         except ImportError:
-            raise EncoderError(f"{name} needs the package openai: pip install 'stsbench[api]'") from None
+            raise EncoderError(f"{name} needs the package openai: pip install 'stsbench[server]'") from None
         self.proxy, self._deadline = proxy_of(address), Deadline()
         http = client_of(name, openai, address, self.proxy, self._deadline,
                          request=[] if key else [_without_authorization], response=[_refuse])

@@ -14,9 +14,9 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import encode_cached
 from stsbench.encoders.cache.key import cache_key
 from stsbench.encoders.probe import has_identity
-from stsbench.encoders.server import identity
-from stsbench.encoders.server.identity import BESIDE, CEILING, FLOOR, TEXTS, TIMES, TOO_NOISY, difference, sketched
 from stsbench.errors import EncoderError
+from stsbench.extensions.server import identity
+from stsbench.extensions.server.identity import BESIDE, CEILING, FLOOR, TEXTS, TIMES, TOO_NOISY, difference, sketched
 
 pytest.importorskip("openai")
 
@@ -164,10 +164,11 @@ def test_cut_and_length_are_made_here_and_dimensions_there(server):
     expected = hashed(WORDS)[:, :8]
     np.testing.assert_allclose(cut.encode(WORDS), expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-6)
     assert cut.dimension == 8 and "dimensions" not in server.asked[0]
-    with pytest.raises(EncoderError, match="--dimensions 8: openai:hash gives vectors of 24 numbers; --truncate-dim cuts"):
-        loaded(server, dimensions=8)
+    with pytest.raises(EncoderError, match="dimensions 8: openai:hash gives vectors of 24 numbers; --truncate-dim cuts"):
+        loaded(server, extra_body={"dimensions": 8})
     server.model = lambda texts: hashed(texts, width=8)
-    assert loaded(server, dimensions=8).spec.options["dimensions"] == 8 and server.asked[-1]["dimensions"] == 8
+    wide = loaded(server, extra_body={"dimensions": 8})
+    assert wide.spec.options["dimensions"] == 8 and server.asked[-1]["dimensions"] == 8
     with pytest.raises(EncoderError, match="--truncate-dim 8 cuts nothing"):
         loaded(server, truncate_dim=8)
 

@@ -9,25 +9,28 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
-from stsbench.encoders.options import CHANGING, SERVING, spelled
+from stsbench.encoders.options import CHANGING, spelled
 from stsbench.encoders.probe import IDENTITY, NONE
 from stsbench.encoders.prompt.by_task import Prompts, served_card
 from stsbench.encoders.roles import ROLES
-from stsbench.encoders.server.address import KEY, address_of, key_of_environment
-from stsbench.encoders.server.batches import at_once, batches
-from stsbench.encoders.server.client import QUICK, TRIES, Client, TextsError
-from stsbench.encoders.server.fields import by_role, fields_in_words, fields_of, read_fields
-from stsbench.encoders.server.identity import AGAIN, BY_SERVER_PROBE, FLOOR, TEXTS, Identity, identity_of
 from stsbench.errors import EncoderError
+from stsbench.extensions.server.address import KEY, address_of, key_of_environment
+from stsbench.extensions.server.batches import at_once, batches
+from stsbench.extensions.server.client import QUICK, TRIES, Client, TextsError
+from stsbench.extensions.server.fields import WIDTH, by_role, fields_in_words, fields_of, read_fields
+from stsbench.extensions.server.identity import AGAIN, BY_SERVER_PROBE, FLOOR, TEXTS, Identity, identity_of
 from stsbench.wording import counted
 
-_HONOURED = ("normalize", "truncate_dim", "prompt", "prompts", "batch_tokens", *SERVING)
+if TYPE_CHECKING:
+    from stsbench.extensions.server.options import Asked
+
+_HONOURED = ("normalize", "truncate_dim", "prompt", "prompts", "batch_tokens")
 _REFUSED = tuple(name for name in (*CHANGING, "device", "attention") if name not in _HONOURED)
 
 
@@ -36,7 +39,7 @@ class ServerEncoder(Encoder):
 
     computes_in = "server"
 
-    def __init__(self, model: str, options: EncoderOptions) -> None:
+    def __init__(self, model: str, options: Asked) -> None:
         """model: as the server calls it. EncoderError: an option does not apply, or the server does not answer."""
         self.name = options.model or f"openai:{model}"
         _check(self.name, options)
@@ -48,8 +51,9 @@ class ServerEncoder(Encoder):
         self._extra = read_fields(options.extra_body)
         if len(key) > 7 and key in json.dumps(self._extra):  # a shorter one is a word that only stands for a key
             raise EncoderError(f"--extra-body holds the key of {KEY}, and records keep the fields: leave it out")
+        self._width = self._extra.pop(WIDTH, None)  # apart, as it is in fingerprints
         self._fields: Mapping[str, Any] = fields_of(self._extra, None)
-        self._client = Client(self.name, model, address, key, options.dimensions)
+        self._client = Client(self.name, model, address, key, self._width)
         self._identities: dict[str, Identity] = {}  # by the fields that go with the texts
         self._identity = self._identified()
         width = self._identity.vectors.shape[1]
@@ -63,7 +67,7 @@ class ServerEncoder(Encoder):
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
         """`openai:NAME`, NAME as the server calls its model."""
-        return cls(argument, options)
+        return cls(argument, cast("Asked", options))
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The same model as it reads texts of a role: behind the role's prompt or `prompt`, with the role's fields."""
@@ -106,6 +110,18 @@ class ServerEncoder(Encoder):
         cost = {} if price is None else {"price": price, "cost": counts.tokens * price / 1e6}
         names = {key: name for key, name in named if name}
         return {"base_url": self.address.url, **names, **asdict(counts), **cost, "probe": probe}
+
+    def spent_in_words(self) -> str:
+        """Return what it was asked for in a line."""
+        spent = self.spent
+        again = f" ({spent['retries']:,} of them a second time or later)" if spent["retries"] else ""
+        tokens = counted(spent["tokens"], "token")
+        if spent["uncounted"]:
+            tokens += f", those of {counted(spent['uncounted'], 'answer')} not counted by the server"
+        cost = f", cost {spent['cost']:.6g} at {spent['price']:g} a million" if "cost" in spent else ""
+        probe = spent["probe"]
+        return (f"{self.name}: {counted(spent['requests'], 'request')}{again}, {tokens}{cost}; the probe moved by at most "
+                f"{probe['farthest']:.1e} (allowed {probe['tolerance']:.1e})")
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d), rows of NaN among them where the server gives such.
@@ -214,10 +230,10 @@ class ServerEncoder(Encoder):
         """Asked for its vectors of the texts of the probe, and once more in other batches."""
         stopped = threading.Event()
         whole = self._halved([*TEXTS], stopped, self._asked)
-        width, asked = whole.shape[1], self.options.dimensions
+        width, asked = whole.shape[1], self._width
         if asked is not None and width != asked:
-            raise EncoderError(f"--dimensions {asked}: {self.name} gives vectors of {width} numbers; --truncate-dim cuts "
-                               "them here")
+            raise EncoderError(f"--extra-body: dimensions {asked}: {self.name} gives vectors of {width} numbers; "
+                               "--truncate-dim cuts them here")
         if self.options.truncate_dim is not None and self.options.truncate_dim >= width:
             raise EncoderError(f"--truncate-dim {self.options.truncate_dim} cuts nothing: the vectors of {self.name} have "
                                f"{width} numbers; leave it out")
@@ -226,7 +242,7 @@ class ServerEncoder(Encoder):
                                                  sort_keys=True), whole, again)
 
     def _spec(self) -> EncoderSpec:
-        options: dict[str, Any] = {"dimensions": self.options.dimensions, "truncate_dim": self.options.truncate_dim,
+        options: dict[str, Any] = {WIDTH: self._width, "truncate_dim": self.options.truncate_dim,
                                    "extra_body": self._fields or None}
         known = self._identity.known
         return EncoderSpec(
@@ -282,7 +298,7 @@ class ServerEncoder(Encoder):
                    f"a model nearer than {identity.tolerance:.1e} counts as this one, and is read from its cache")
 
 
-def _check(name: str, options: EncoderOptions) -> None:
+def _check(name: str, options: Asked) -> None:
     """EncoderError for an option that a server does not honour, and for those that exclude each other."""
     for option in _REFUSED:
         if getattr(options, option) != getattr(EncoderOptions, option):

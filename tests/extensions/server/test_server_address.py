@@ -12,8 +12,8 @@ import pytest
 from embedding_server import hashed, quick, server, serving, status  # noqa: F401 - fixtures
 
 from stsbench import load_encoder
-from stsbench.encoders.server.address import Address, proxy_of, without_secrets
 from stsbench.errors import EncoderError
+from stsbench.extensions.server.address import Address, proxy_of, without_secrets
 
 pytest.importorskip("openai")
 

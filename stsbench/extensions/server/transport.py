@@ -8,8 +8,8 @@ import threading
 import time
 from typing import Any
 
-from stsbench.encoders.server.address import Address, Proxy
 from stsbench.errors import EncoderError
+from stsbench.extensions.server.address import Address, Proxy
 
 
 class Deadline(threading.local):

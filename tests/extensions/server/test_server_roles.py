@@ -14,8 +14,8 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import encode_cached
 from stsbench.encoders.cache.key import cache_key
 from stsbench.encoders.prompt.by_task import served_card
-from stsbench.encoders.server.identity import BESIDE, TEXTS
 from stsbench.errors import EncoderError
+from stsbench.extensions.server.identity import BESIDE, TEXTS
 
 pytest.importorskip("openai")
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")  # of a changed checkout
@@ -216,7 +216,7 @@ def test_no_two_bodies_or_prompts_share_a_fingerprint_or_vectors(server, tmp_pat
 @pytest.mark.parametrize(("body", "line"), [
     ({"model": "x"}, "model is no further field: it is NAME in openai:NAME"), ({"input": []}, "input is no further field"),
     ({"encoding_format": "float"}, "encoding_format is no further field"),
-    ({"dimensions": 8}, "dimensions is no further field: --dimensions says it"),
+    ({"dimensions": 0}, "dimensions is how many numbers a vector has, not 0"),
     ("", "must be a JSON object"), ([("a", 1)], "must be a JSON object"), (5, "must be a JSON object"),
     ("[1]", "must be a JSON object"), ("{1}", "is not valid JSON"), ({"a": float("nan")}, "is not valid JSON"),
     ({"a": {1, 2}}, "is not valid JSON"), ("no-such-file.json", "no-such-file.json"),

@@ -11,10 +11,10 @@ from stsbench.encoders.roles import ROLES
 from stsbench.errors import EncoderError
 from stsbench.parsing import parse_json, read_json_object
 
+WIDTH = "dimensions"  # how many numbers a vector is to have
 _OTHER = "text"  # texts without a role, as sts reads them
 _CHOICE = {*ROLES, _OTHER}
-_OWN = {"model": "it is NAME in openai:NAME", "input": "it is the texts", "encoding_format": "it is chosen here",
-        "dimensions": "--dimensions says it"}
+_OWN = {"model": "it is NAME in openai:NAME", "input": "it is the texts", "encoding_format": "it is chosen here"}
 
 
 def read_fields(asked: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
@@ -40,6 +40,9 @@ def read_fields(asked: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
             wrong = f"lacks {' and '.join(lacking)}" if lacking else f"holds {more[0]}, too"
             raise EncoderError(f"--extra-body: {name} is given by role and {wrong}: write query, document and text (for "
                                "texts without a role, as sts reads them), null where the field is not to be sent")
+    width = fields.get(WIDTH)
+    if width is not None and (not isinstance(width, int) or isinstance(width, bool) or width < 1):
+        raise EncoderError(f"--extra-body: {WIDTH} is how many numbers a vector has, not {json.dumps(width)}")
     return fields
 
 

@@ -1,0 +1,1 @@
+"""What editors and type checkers see of the functions that extensions add to `stsbench`. Nothing imports it at run time."""

@@ -1,0 +1,69 @@
+"""The fence around extensions: the core names none of them, and each has its page, tests and options in one place."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from stsbench.encoders.options import EncoderOptions
+from stsbench.extensions.arguments import EncoderArguments
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = sorted(path.parent for path in (ROOT / "stsbench/extensions").glob("*/__init__.py"))
+POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+CORE = [path for top in ("stsbench", "methods", "protocols", "leaderboard") for path in (ROOT / top).rglob("*.py")
+        if "extensions" not in path.relative_to(ROOT).parts]
+
+
+def registered(extension):
+    """Group -> names of the entry points that an extension's folder is behind."""
+    module = f"stsbench.extensions.{extension}."
+    return {group: [name for name, value in points.items() if value.startswith(module)] for group, points in POINTS.items()}
+
+
+def words(path):
+    """Every name, attribute, argument and whole string of a file: what code can call a thing by."""
+    said = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        said |= {value for value in (getattr(node, key, None) for key in ("id", "attr", "arg", "value"))
+                 if isinstance(value, str)}
+    return said
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_an_extension_has_a_page_of_its_own_and_tests(folder):
+    page = (folder / "README.md").read_text("utf-8")
+    assert page.startswith("# ") and 30 < len(page.split()) < 400
+    assert [*(ROOT / "tests/extensions" / folder.name).glob("test_*.py")]
+    assert any(registered(folder.name).values()), "nothing finds it"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_core_names_no_extension(folder):
+    """Neither its folder, nor the options, kinds, commands and functions that it registers."""
+    points = registered(folder.name)
+    own = {entry.name for name in points.get("stsbench.encoder_options", ())
+           for entry in fields(_loaded("stsbench.encoder_options", name)) if "help" in entry.metadata}
+    own |= {f"stsbench.extensions.{folder.name}"}
+    own |= {name for group in ("stsbench.encoders", "stsbench.post", "stsbench.protocols") for name in points.get(group, ())}
+    own |= {f"--{name.replace('_', '-')}" for name in own}
+    named = {path.relative_to(ROOT).as_posix(): sorted(own & words(path)) for path in CORE}
+    assert not {path: said for path, said in named.items() if said}
+
+
+def test_options_of_encoders_are_typed_as_arguments():
+    hints = get_type_hints(EncoderOptions)
+    assert get_type_hints(EncoderArguments) == {entry.name: hints[entry.name] for entry in fields(EncoderOptions)
+                                                if entry.name != "model"}
+
+
+def _loaded(group, name):
+    from importlib import import_module
+
+    module, _, attribute = POINTS[group][name].partition(":")
+    return getattr(import_module(module), attribute)
