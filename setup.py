@@ -1,5 +1,6 @@
-"""What pyproject.toml cannot say: on a package index the README's relative links lead nowhere, so the built description has
-them absolute, at the tag of its version. Everything else is in pyproject.toml.
+"""What pyproject.toml cannot say: the packages, which are every folder with an __init__.py, and the description.
+
+On a package index the README's relative links lead nowhere: there they are absolute, at the tag of the version.
 """
 
 import re
@@ -7,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
+OUTER = ("protocols", "methods", "leaderboard")  # folders beside stsbench/ that are packages below it
 _LINK = re.compile(r"(!?)(\[[^\]\n]*\]\()(?![a-z]+:|#)([^)\s]+)")  # image or not, its text, its target
 
 
@@ -24,6 +26,13 @@ def description(readme: str, repository: str, version: str) -> str:
     return _LINK.sub(absolute, readme)
 
 
+def packages(root: Path) -> dict[str, str]:
+    """Return package -> its folder, below `root`."""
+    inits = [path.relative_to(root) for top in ("stsbench", *OUTER) for path in sorted((root / top).rglob("__init__.py"))]
+    folders = [path.parent.parts for path in inits]
+    return {".".join(parts if parts[0] == "stsbench" else ("stsbench", *parts)): "/".join(parts) for parts in folders}
+
+
 if __name__ == "__main__":
     from setuptools import setup
 
@@ -33,4 +42,5 @@ if __name__ == "__main__":
             (ROOT / "README.md").read_text("utf-8"), project["urls"]["Repository"], project["version"]
         ),
         long_description_content_type="text/markdown",
+        packages=[*packages(ROOT)],
     )

@@ -6,12 +6,8 @@ import ast
 import tomllib
 from dataclasses import fields
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
-
-from stsbench.encoders.options import EncoderOptions
-from stsbench.extensions.arguments import EncoderArguments
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = sorted(path.parent for path in (ROOT / "stsbench/extensions").glob("*/__init__.py"))
@@ -54,12 +50,6 @@ def test_the_core_names_no_extension(folder):
     own |= {f"--{name.replace('_', '-')}" for name in own}
     named = {path.relative_to(ROOT).as_posix(): sorted(own & words(path)) for path in CORE}
     assert not {path: said for path, said in named.items() if said}
-
-
-def test_options_of_encoders_are_typed_as_arguments():
-    hints = get_type_hints(EncoderOptions)
-    assert get_type_hints(EncoderArguments) == {entry.name: hints[entry.name] for entry in fields(EncoderOptions)
-                                                if entry.name != "model"}
 
 
 def _loaded(group, name):

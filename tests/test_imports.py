@@ -220,11 +220,13 @@ PLANTED = {
     "one of the protocols imports another one": [("protocols/one.py", "from stsbench.protocols.sts import StsProtocol")],
     "methods import the command line": [("methods/simcse/one.py", "import stsbench.cli.main")],
     "methods import protocols": [("methods/simcse/one.py", "import stsbench.protocols.sts")],
-    "encoders.one imports extensions.server.options, an extension": [
-        ("stsbench/encoders/one.py", "def f():\n    import stsbench.extensions.server.options")
+    "encoders.one imports extensions.two.three, an extension": [
+        ("stsbench/encoders/one.py", "def f():\n    import stsbench.extensions.two.three"),
+        ("stsbench/extensions/two/three.py", ""),
     ],
-    "extensions.one.two imports extensions.server.options, an extension": [
-        ("stsbench/extensions/one/two.py", "import stsbench.extensions.server.options")
+    "extensions.one.two imports extensions.two.three, an extension": [
+        ("stsbench/extensions/one/two.py", "import stsbench.extensions.two.three"),
+        ("stsbench/extensions/two/three.py", ""),
     ],
     "an extension imports leaderboard": [("stsbench/extensions/one/two.py", "import stsbench.leaderboard")],
     "encoders imports evaluation": [("stsbench/encoders/one.py", "from stsbench.evaluation.plan import plan")],

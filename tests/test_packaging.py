@@ -14,35 +14,30 @@ ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
 
 
-def test_every_package_is_listed():
-    core = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "stsbench").rglob("*.py")}
-    outer = {
-        ".".join(("stsbench", *path.parent.relative_to(ROOT).parts))
-        for name in ("protocols", "methods", "leaderboard") for path in (ROOT / name).rglob("*.py")
-    }
-    assert sorted(SETTINGS["packages"]) == sorted(core | outer)
-
-
-def test_every_method_brings_its_card_and_recipes():
-    data = SETTINGS["package-data"]
-    for folder in sorted(path for path in (ROOT / "methods").iterdir() if (path / "__init__.py").is_file()):
-        spaces = ["spaces/*.yaml"] if (folder / "spaces").is_dir() else []
-        assert data[f"stsbench.methods.{folder.name}"] == ["card.md", "recipes/*.yaml", *spaces]
-
-
-def test_every_package_has_an_init():
-    for name in SETTINGS["packages"]:
-        parts = name.split(".")
-        folder = ROOT.joinpath(*(parts[1:] if parts[1:2] and parts[1] in ("protocols", "methods", "leaderboard") else parts))
-        assert (folder / "__init__.py").is_file(), name
-
-
-# The release ----------------------------------------------------------------------------------------------------------
-
-
 def script(path):
     """A script of the checkout as a module, its `__main__` part not run."""
     return runpy.run_path(str(ROOT / path), run_name="a test")
+
+
+def test_every_module_is_in_a_package():
+    folders = {path.parent.relative_to(ROOT).as_posix() for top in ("stsbench", "protocols", "methods", "leaderboard")
+               for path in (ROOT / top).rglob("*.py")}
+    packages = script("setup.py")["packages"](ROOT)
+    assert set(packages.values()) == folders
+    assert packages["stsbench.methods.simcse"] == "methods/simcse" and packages["stsbench.cli"] == "stsbench/cli"
+
+
+def test_every_file_of_data_is_packed():
+    """All that git keeps in a package's folder and is no module, but for what only the repository's own board needs."""
+    packed, folders = SETTINGS["package-data"], script("setup.py")["packages"](ROOT)
+    held = {path for name, folder in folders.items() for pattern in (*packed["*"], *packed.get(name, ()))
+            for path in (ROOT / folder).glob(pattern)}
+    data = {path for top in ("stsbench", "methods", "protocols") for path in (ROOT / top).rglob("*")
+            if path.is_file() and path.suffix not in (".py", ".pyc") and not path.name.startswith(".")}
+    assert data <= held, sorted(data - held)
+
+
+# The release ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
