@@ -75,7 +75,7 @@ def test_eval_takes_what_its_options_are_and_no_other_default():
             if entry.name not in of_python}
     parameters = {parameter.name: parameter for parameter in evaluate.params}
     assert set(parameters) - set(made) == {"json_target", "form"} and set(made) <= set(parameters)
-    core = [name for name, entry in made.items() if not entry.metadata["kinds"]]
+    core = [name for name, entry in made.items() if not entry.metadata.get("kinds")]
     shown = {name: parameters[name].default for name in core if getattr(parameters[name], "show_default", None)}
     assert shown == {
         "dtype": "float32", "attention": "auto", "cache_limit": 20.0, "protocols": "sts",
