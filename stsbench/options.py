@@ -76,7 +76,7 @@ def takes(*groups: type, without: Sequence[str] = ()) -> Callable[[Callable[P, T
         def checked(*args: P.args, **named: P.kwargs) -> T:
             for name in named.keys() - known:
                 why = f"; write {' or '.join(renamed[name])}" if name in renamed else did_you_mean(name, known)
-                raise TypeError(f"{function.__name__}() has no argument '{name}'{why}")
+                raise TypeError(f"{function.__name__}() got an unexpected keyword argument '{name}'{why}")
             return function(*args, **named)
 
         checked.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]

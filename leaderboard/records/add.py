@@ -68,8 +68,8 @@ def add(
     board: Path, runs: Sequence[Path], slug: str, entry: Entry | Prompts | None, outside: Path | None = None
 ) -> Added:
     """Add runs to the entry `slug` of `board`, which `entry` describes when it is new. outside: the folder that the board's
-    runs lie in, where it is another one; their digests then go into the board's index. Of a folder of `eval --prompts`, an
-    entry of prompts takes those behind its prompts.
+    runs lie in, where it is another one; their digests then go into the board's index. Of a folder of `eval --prompt-file`,
+    an entry of prompts takes those behind its prompts.
 
     All records are checked before the first is written. Several processes may add at once, one after the other: a run that
     is there gains the records that it lacks, and none is overwritten.

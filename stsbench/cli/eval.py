@@ -14,13 +14,14 @@ import click
 
 from stsbench.cli.options import options_of, usage_errors
 from stsbench.cli.output.messages import echo
-from stsbench.encoders.options import PROMPTS, CacheOptions, EncoderOptions, ProcessOptions
+from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import DataOptions, MeasureOptions, RecordOptions, VariantOptions, words_of
 
 
 @click.command("eval")
 @options_of(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, VariantOptions, DataOptions, RecordOptions)
+@click.option("--prompt-file", metavar="FILE", help="Measure behind each prompt of a file, one a line.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 @click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
               show_default=True, help="How scores are printed.")
@@ -59,8 +60,9 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     for name, value in variants.items():
         if value and value != getattr(VariantOptions, name):
             raise click.UsageError(f"--{name} has no effect without --quantise or --dims")
-    if options["prompts"] not in (None, *PROMPTS):
+    if options["prompt_file"] is not None:
         return _behind_each(options, asked or output.with_name(f"{output.name}-prompts"), json_target, form)
+    options.pop("prompt_file")
     chosen = EvalOptions(output=output, command=command, extra_provenance=_of_training(options), **options)
     with usage_errors(), progress_bar() as progress:
         result = run(chosen, log=log, progress=progress, **({"doing": progress.doing} if progress else {}))
@@ -84,9 +86,9 @@ def _behind_each(options: dict[str, Any], output: Path, json_target: str | None,
     from stsbench.cli.output.messages import log
     from stsbench.experiments.prompts import measure_prompts, read_prompts
 
-    path = Path(options.pop("prompts"))
+    path = Path(options.pop("prompt_file"))
     if not path.is_file():
-        raise click.UsageError(f"--prompts {path}: there is no such file, and it is none of {', '.join(PROMPTS)}")
+        raise click.UsageError(f"--prompt-file {path}: there is no such file")
     prompts = read_prompts(path)
     encoder, how = _loaded(options, form, "prompts of a file are")
     made = measure_prompts(encoder, prompts, how.pop("protocols"), tasks=how.pop("tasks"), output=output, log=log, **how)
@@ -100,8 +102,9 @@ def _each_variant(
     from stsbench.cli.output.messages import log
     from stsbench.experiments.variants import measure_variants
 
-    if options["prompts"] not in (None, *PROMPTS):
+    if options["prompt_file"] is not None:
         raise click.UsageError("--quantise and --dims: a file of prompts is measured by itself")
+    options.pop("prompt_file")
     for name in ("post", "fit_on"):
         if options.pop(name) is not None:
             raise click.UsageError(f"--{name.replace('_', '-')}: smaller copies are of a model's own vectors: `stsbench "

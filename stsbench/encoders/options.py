@@ -52,13 +52,11 @@ class EncoderOptions:
     )
     truncate_dim: int | None = option(None, "Keep the first N numbers of each vector.", least=1, changing=True)
     prompt: str | None = option(
-        None, "Text before every text; '' for none. Default: the prompt that the model folder names.", changing=True,
-    )
-    prompt_name: str | None = option(None, "One of the prompts that the model folder stores, e.g. query.", changing=True)
-    prompts: str | None = option(
-        None, "Prompts chosen by a text's role and task. card: those of the model's card, stored in its folder or known "
-        "of its Hub id. mteb: what mteb's loader of this model passes. none: no prompt anywhere. FILE, for eval: each line "
-        "is measured. Default: card; of a server none.", metavar="card|mteb|none|FILE", changing=True,
+        None, "Text before every text, '' for none; name:NAME: one that the model folder stores, e.g. name:query. Or by a "
+        "text's role and task, card: the prompts of the model's card, stored in its folder or known of its Hub id; mteb: "
+        "what mteb's loader of this model passes; none: no prompt anywhere. Default: card; of a server none.",
+        metavar="TEXT|name:NAME|card|mteb|none", changing=True,
+        renamed={"prompt_name": "prompt=name:NAME", "prompts": "prompt=card|mteb|none"},
     )
     route: str | None = option(
         None, "The way through a Router, or the adapter, that every text takes; default: by the protocol.", metavar="NAME",
@@ -78,6 +76,22 @@ class EncoderOptions:
     )
     offline: bool = option(False, "Never touch the network.")
 
+    @property
+    def prompt_source(self) -> str | None:
+        """Where prompts come from that are chosen by a text's role and task, one of PROMPTS; None where a text is given."""
+        return self.prompt if self.prompt in PROMPTS else None
+
+    @property
+    def prompt_name(self) -> str | None:
+        """The name of a stored prompt, or None."""
+        kind, _, name = (self.prompt or "").partition(":")
+        return name if kind == "name" and name.strip() == name != "" else None  # "name: " is a text
+
+    @property
+    def prompt_text(self) -> str | None:
+        """The text before every text, or None."""
+        return self.prompt if self.prompt_source is None and self.prompt_name is None else None
+
     def refuse_changes(self) -> None:
         """EncoderError for an option that would change the vectors, in kinds of encoders that know no such option."""
         for name in CHANGING:
@@ -87,7 +101,7 @@ class EncoderOptions:
     def of_this_machine(self) -> EncoderOptions:
         """The same, for what computes here: the prompts of a model's card are its default, so that asking for them is none
         that a kind without prompts would have to refuse."""
-        return replace(self, prompts=None) if self.prompts == "card" else self
+        return replace(self, prompt=None) if self.prompt == "card" else self
 
     def refuse_kinds(self, kind: str) -> None:
         """Raise EncoderError for an option of other kinds of encoders than this one."""
@@ -118,8 +132,6 @@ class CoreArguments(TypedDict, total=False):
     normalize: bool | None
     truncate_dim: int | None
     prompt: str | None
-    prompt_name: str | None
-    prompts: str | None
     route: str | None
     revision: str | None
     trust_remote_code: bool

@@ -96,8 +96,6 @@ class EvalGroup(Section):
     normalize: bool | None = None
     truncate_dim: int | None = Field(default=None, ge=1)
     prompt: str | None = None
-    prompt_name: str | None = None
-    prompts: Literal["none", "card", "mteb"] | None = None
     query_prompt: str | None = None
     document_prompt: str | None = None
     extra_body: Annotated[str | None, BeforeValidator(_json), Field(pattern=r"^\{")] = None  # a mapping: no file's content

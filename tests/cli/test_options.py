@@ -10,9 +10,11 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from clirun import cli, place  # noqa: F401 - fixtures
 
 from stsbench.cli.eval import evaluate
 from stsbench.cli.options import options_of
+from stsbench.encoders.load import load_encoder
 from stsbench.evaluation.options import EvalOptions, VariantOptions
 from stsbench.options import option
 
@@ -74,10 +76,23 @@ def test_eval_takes_what_its_options_are_and_no_other_default():
     made = {entry.name: entry for kind in (EvalOptions, VariantOptions) for entry in fields(kind)
             if entry.name not in of_python}
     parameters = {parameter.name: parameter for parameter in evaluate.params}
-    assert set(parameters) - set(made) == {"json_target", "form"} and set(made) <= set(parameters)
+    assert set(parameters) - set(made) == {"json_target", "form", "prompt_file"} and set(made) <= set(parameters)
     core = [name for name, entry in made.items() if not entry.metadata.get("kinds")]
     shown = {name: parameters[name].default for name in core if getattr(parameters[name], "show_default", None)}
     assert shown == {
         "dtype": "float32", "attention": "auto", "cache_limit": 20.0, "protocols": "sts",
         "text_version": "senteval", "calibration": "shared",
     }
+
+
+@pytest.mark.parametrize(("words", "instead"), [
+    (("--task", "query"), "there is no --task: write --route or --tasks"),
+    (("--prompts", "card"), "there is no --prompts: write --prompt 'card|mteb|none'"),
+    (("--prompt-name=query",), "there is no --prompt-name: write --prompt 'name:NAME'"),
+])
+def test_a_flag_of_an_earlier_version_is_an_error_that_names_the_new_one(cli, words, instead):
+    code, _, said = cli("eval", "--model", "lexical:token-set", "--sample", *words)
+    assert code == 2 and instead in said
+    name = words[0].partition("=")[0].removeprefix("--").replace("-", "_")
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'; write "):
+        load_encoder("lexical:token-set", **{name: "query"})

@@ -67,8 +67,8 @@ CASES = {
     "prompt": ("plain", {"prompt": "red : "}, {"prompt": "red : "}),
     "prompt over the default": ("default prompt", {"prompt": "red : "}, {"prompt": "red : "}),
     "an empty prompt": ("default prompt", {"prompt": ""}, {"prompt": ""}),
-    "prompt_name": ("prompts", {"prompt_name": "document"}, {"prompt_name": "document"}),
-    "prompt_name over the default": ("default prompt", {"prompt_name": "query"}, {"prompt_name": "query"}),
+    "prompt_name": ("prompts", {"prompt": "name:document"}, {"prompt_name": "document"}),
+    "prompt_name over the default": ("default prompt", {"prompt": "name:query"}, {"prompt_name": "query"}),
 }
 
 
@@ -107,7 +107,8 @@ def test_a_normalisation_inside_is_no_stored_normalisation(tmp_path):
 ], ids=str)
 def test_the_tokens_of_an_asked_prompt_are_left_out_where_the_folder_says_so(folder, runner, options):
     place = folder(runner, "default prompt", False, False)
-    equal(place, options, **options)
+    asked = {"prompt": f"name:{options['prompt_name']}"} if "prompt_name" in options else options
+    equal(place, asked, **options)
 
 
 @pytest.mark.parametrize("runner", MODULES)
@@ -137,7 +138,7 @@ def test_the_stored_limit_can_be_raised_to_the_positions_and_no_further(tmp_path
 
 @pytest.mark.parametrize("runner", MODULES)
 @pytest.mark.parametrize(("options", "names"), [
-    ({"prompt_name": "unknown"}, ("unknown", "query", "document", "sts")),
+    ({"prompt": "name:unknown"}, ("unknown", "query", "document", "sts")),
     ({"truncate_dim": 0}, ("truncate-dim",)), ({"truncate_dim": -3}, ("truncate-dim",)),
 ], ids=str)
 def test_options_that_mean_nothing_are_refused(folder, runner, options, names):
@@ -149,7 +150,7 @@ def test_options_that_mean_nothing_are_refused(folder, runner, options, names):
 
 def test_prompt_name_of_a_folder_without_prompts(folder):
     with pytest.raises(EncoderError, match="sts"):
-        ours(folder(), prompt_name="sts").encode(TEXTS)
+        ours(folder(), prompt="name:sts").encode(TEXTS)
 
 
 # Roles ----------------------------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ def test_a_router_takes_the_way_of_the_role(tmp_path, role):
 @pytest.mark.parametrize("runner", MODULES)
 def test_an_evaluation_takes_the_same_options(folder, runner, tmp_path):
     place, data = folder(runner, "prompts", True), load("stsb/test", sample=True)
-    options = {"truncate_dim": 5, "normalize": True, "prompt_name": "query"}
+    options = {"truncate_dim": 5, "normalize": True, "prompt": "name:query"}
     result = evaluate(
         str(place), output=tmp_path / "run", sample=True, tasks=["STS-B"], resamples=0, no_cache=True, similarity="dot",
         device="cpu", offline=True, **options,

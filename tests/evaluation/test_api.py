@@ -40,7 +40,7 @@ def plain(tmp_path_factory):
 
 @pytest.mark.parametrize("asked", [
     {"protocols": "sts:all", "tasks": "STS-B,STS12"}, {"protocol": "sts:all", "tasks": ("STS12", "STS-B")},
-    {"protocol": ["sts:all"], "task": "STS-B, STS12"},
+    {"protocol": ["sts:all"], "tasks": "STS-B, STS12"},
 ])
 def test_one_name_is_a_list_of_one(plain, asked):
     assert rows(evaluate(letters, **asked, **ASKED)) == rows(plain)

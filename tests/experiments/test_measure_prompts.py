@@ -168,7 +168,7 @@ def test_prompts_that_a_model_has_by_task_stand_aside(tmp_path):
         result = evaluate(str(folder), protocol="sts", tasks="STS-B", **HOW, **how)
         return next(row.value for row in result.rows if row.metric == "spearman")
 
-    assert values == {"default": of(), "no prompt": of(prompts="none"), "neutral prompt": of(prompt="text: "),
+    assert values == {"default": of(), "no prompt": of(prompt="none"), "neutral prompt": of(prompt="text: "),
                       "prompt": of(prompt=PROMPTS[0])}
     assert len(set(values.values())) == 4
 
@@ -177,22 +177,19 @@ def test_the_command_measures_a_file_of_prompts(folder, tmp_path, cli):
     (tmp_path / "p.txt").write_text("\n".join(PROMPTS[:2]))
     common = ("eval", "--model", folder, "--pooler", "mean", "--sample", "--no-cache", "--resamples", 50, "--tasks", "STS-B")
     files = ("--output", tmp_path / "run", "--json", tmp_path / "j.json")
-    code, out, said = cli(*common, "--prompts", tmp_path / "p.txt", *files)
+    code, out, said = cli(*common, "--prompt-file", tmp_path / "p.txt", *files)
     assert code == 0, said
     with (tmp_path / "run" / "prompts.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert [row["prompt"] for row in rows] == ["", "", "text: ", *PROMPTS[:2]]
     assert float(rows[3]["value"]) == scored(folder, prompt=PROMPTS[0]).value
     assert (tmp_path / "run" / "prompts.png").read_bytes()[:4] == b"\x89PNG"
-    code, _, said = cli(*common, "--prompts", tmp_path / "p.txt", *files)
+    code, _, said = cli(*common, "--prompt-file", tmp_path / "p.txt", *files)
     assert code == 1 and "run is already there: choose another output" in said
     [row] = json.loads((tmp_path / "j.json").read_text())
     assert row["n"] == 2 and f"{row['mean']:.2f}" in out and max(map(len, out.splitlines())) <= 80
     refused = {"there is no such file": [tmp_path / "none"], "one process": [tmp_path / "p.txt", "--processes", 2],
                "--cost is of one encoder": [tmp_path / "p.txt", "--cost"]}
     for why, more in refused.items():
-        code, _, said = cli(*common, "--prompts", *more)
+        code, _, said = cli(*common, "--prompt-file", *more)
         assert code == 2 and why in said
-    code, _, said = cli("encode", "--model", folder, "--pooler", "mean", "--prompts", tmp_path / "p.txt", "--input",
-                        tmp_path / "p.txt", "--output", tmp_path / "vectors")
-    assert code == 1 and "a file of prompts is for `stsbench eval`" in said

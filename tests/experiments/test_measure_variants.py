@@ -204,7 +204,7 @@ def test_the_command_prints_the_table(cli, folder, tmp_path):
     (("--calibration", "call"), "--calibration has no effect without --quantise"),
     (("--dims", "8", "--post", "whitening", "--fit-on", "target"), "--post: smaller copies"),
     (("--dims", "8", "--processes", "2"), "--processes: smaller copies are measured in one process"),
-    (("--dims", "8", "--prompts", "prompts.txt"), "a file of prompts is measured by itself"),
+    (("--dims", "8", "--prompt-file", "prompts.txt"), "a file of prompts is measured by itself"),
 ])
 def test_the_command_refuses_what_has_no_meaning(cli, folder, more, said):
     code, out, err = cli("eval", "--model", folder, "--pooler", "mean", "--sample", *more)

@@ -124,11 +124,11 @@ def test_what_goes_to_a_server_is_in_a_plan_and_in_the_digest(here):
         return made
 
     fields = {"input_type": {"query": "query", "document": "passage", "text": "query"}}
-    made = job(extra_body=fields, query_prompt="q: ", document_prompt="", dimensions=8)
+    made = job(extra_body=fields, query_prompt="q: ", document_prompt="")
     words = dict(zip(made.words[1::2], made.words[2::2], strict=False))
     assert json.loads(words["--extra-body"]) == fields and words["--query-prompt"] == "q: "
-    assert words["--document-prompt"] == "" and words["--dimensions"] == "8" and words["--base-url"].startswith("http")
-    assert made.digest == job(extra_body=fields, query_prompt="q: ", document_prompt="", dimensions=8).digest
+    assert words["--document-prompt"] == "" and words["--base-url"].startswith("http")
+    assert made.digest == job(extra_body=fields, query_prompt="q: ", document_prompt="").digest
     assert len({made.digest, job().digest, job(extra_body=fields).digest, job(extra_body={"a": 1}).digest}) == 4
     assert "extra_body" in said({"eval": {"e": {"model": "openai:x", "extra_body": "fields.json"}}})
 

@@ -208,7 +208,7 @@ def test_the_record_says_which_prompts_were_read_and_is_one_encoder_s(place, own
     # the very same scores as behind that prompt, said by hand: but another encoder, which reads everything so
     _, (again, _) = in_ours(folder, own, prompt=stored["STS"])
     assert again.scores == sts.scores and again.provenance["prompts"] == {"text": stored["STS"]}
-    _, (bare, found) = in_ours(folder, own, prompts="none")
+    _, (bare, found) = in_ours(folder, own, prompt="none")
     assert bare.scores != sts.scores and "prompts" not in {**bare.provenance, **found.provenance}
     empty = in_ours(folder, own, prompt="")[1][0]
     assert empty.encoder == bare.encoder
@@ -226,7 +226,7 @@ def test_an_encoder_without_prompts_is_what_it_was(place, own):
     _, records = in_ours(folder, own)
     assert {record.encoder.fingerprint for record in records} == {encoder.spec.fingerprint()}
     assert all(not {"prompts", "routes"} & record.provenance.keys() for record in records)
-    assert in_ours(folder, own, prompts="none")[1][0].encoder == records[0].encoder
+    assert in_ours(folder, own, prompt="none")[1][0].encoder == records[0].encoder
 
 
 def lines_of(folder, **options):
@@ -275,9 +275,9 @@ def test_a_router_s_route_is_the_protocol_s_or_the_user_s(place, own):
         assert {record.encoder.spec["options"]["role"] for record in records} == {route}
         assert (scores["spearman"] == bare["spearman"]) == (route == "document")
         assert records[0].encoder.fingerprint != sts.encoder.fingerprint
-    with pytest.raises(EncoderError, match=r"--task other: .* has the routes query, document for its texts"):
+    with pytest.raises(EncoderError, match=r"--route other: .* has the routes query, document for its texts"):
         load_encoder(str(folder), route="other")
-    with pytest.raises(EncoderError, match=r"--task STS-B: .* has no routes .* --tasks names"):
+    with pytest.raises(EncoderError, match=r"--route STS-B: .* has no routes"):
         load_encoder(str(folder_of(place, "no prompts")), route="STS-B")
 
 
@@ -353,7 +353,7 @@ def test_e5_s_card_and_mteb_s_loader_differ_on_sts(place, own, hub):
     assert find.provenance["prompts"] == {"document": "passage: ", "query": "query: "}
     sides = {"query": "query: ", "document": "passage: "}
     same(ours, in_mteb(wrapped(library(folder), {**sides, "STS": "query: "})))
-    ours, (sts, _) = in_ours(name, own, prompts="mteb")
+    ours, (sts, _) = in_ours(name, own, prompt="mteb")
     assert sts.provenance["prompts"] == {"text": ""}
     with undisturbed() as mteb:
         passed = mteb.get_model_meta(name).loader_kwargs["model_prompts"]
@@ -376,7 +376,7 @@ def test_instructions_are_those_of_mteb_s_loader(place, own, hub, name):
         about = {"name": "stsbench/it", "similarity_fn_name": ScoringFunction.COSINE}
         theirs.mteb_model_meta = ModelMeta.create_empty(overwrites=about)
     want = in_mteb(theirs)
-    ours, (sts, find) = in_ours(hub(folder, name), own, prompts="mteb")
+    ours, (sts, find) = in_ours(hub(folder, name), own, prompt="mteb")
     same({"spearman": ours["spearman"]}, {"spearman": want["spearman"]})
     asked = "Instruct: Retrieve semantically similar text.\nQuery:" + ("" if "Qwen" in name else " ")
     assert sts.provenance["prompts"] == {"text": asked} and find.provenance["prompts"]["document"] == ""
@@ -387,14 +387,15 @@ def test_instructions_are_those_of_mteb_s_loader(place, own, hub, name):
 def test_a_loader_of_mteb_s_own_code_is_refused(place, hub):
     name = hub(folder_of(place, "no prompts"), "nomic-ai/nomic-embed-text-v1.5")
     with pytest.raises(EncoderError, match=r"mteb loads nomic-ai/\S+ by code of its own \(NomicWrapper\)"):
-        load_encoder(name, prompts="mteb", offline=True)
+        load_encoder(name, prompt="mteb", offline=True)
     assert load_encoder(name, offline=True).prompts["STS"] == "classification: "
-    with pytest.raises(EncoderError, match="--prompt and --prompts none exclude each other"):
-        load_encoder(name, prompt="a ", prompts="none", offline=True)
-    with pytest.raises(EncoderError, match="--prompts some is unknown"):
-        load_encoder(name, prompts="some", offline=True)
-    with pytest.raises(EncoderError, match="--prompts does not apply to lexical:tfidf"):
-        load_encoder("lexical:tfidf", EncoderOptions(prompts="none"))
+    with pytest.raises(EncoderError, match="--prompt and --template exclude each other"):
+        load_encoder(name, prompt="none", template="{}", offline=True)
+    assert load_encoder(name, prompt="name: ", offline=True).spec.prefix == "name: "
+    with pytest.raises(EncoderError, match=r"--prompt name:some: .* stores no such prompt"):
+        load_encoder(name, prompt="name:some", offline=True)
+    with pytest.raises(EncoderError, match="--prompt does not apply to lexical:tfidf"):
+        load_encoder("lexical:tfidf", EncoderOptions(prompt="none"))
 
 
 def test_a_post_processing_is_fitted_on_texts_as_the_task_reads_them(place, tmp_path):

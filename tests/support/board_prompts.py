@@ -1,4 +1,4 @@
-"""Runs of encoders that read texts behind prompts, as `eval --prompts` lays them out, for boards."""
+"""Runs of encoders that read texts behind prompts, as `eval --prompt-file` lays them out, for boards."""
 
 from dataclasses import replace
 from functools import cache

@@ -1,4 +1,4 @@
-"""The prompts that a text's role and task are to choose among: `--prompts none|card|mteb`."""
+"""The prompts that a text's role and task are to choose among: `--prompt none|card|mteb`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _SIZE = re.compile(r"-\d+(\.\d+)?[mb](?=-|$)")
 
 
 def prompts_of(model: str, choice: str, stored: Mapping[str, str], default: str | None = None) -> Prompts:
-    """What `--prompts` CHOICE (none, card, mteb) means for a model, its Hub id or its folder; stored: the folder's, by name,
+    """What `--prompt` CHOICE (none, card, mteb) means for a model, its Hub id or its folder; stored: the folder's, by name,
     the one called `default` before every text.
 
     A card is known by the Hub id alone: a folder's name says nothing of what lies in it, so that a copy has what it stores.

@@ -100,5 +100,5 @@ def passed_by_mteb(hub_id: str) -> Mapping[str, str] | None:
         template = sys.modules[loader.__module__].instruction_template
         return Instructions({"instruction_template": template, "apply_instruction_to_passages": False})
     name = getattr(loader, "__name__", loader)
-    raise EncoderError(f"--prompts mteb: mteb loads {hub_id} by code of its own ({name}), and what that passes cannot be "
-                       "told from outside: leave --prompts out")
+    raise EncoderError(f"--prompt mteb: mteb loads {hub_id} by code of its own ({name}), and what that passes cannot be "
+                       "told from outside: leave --prompt out")

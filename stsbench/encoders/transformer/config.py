@@ -15,7 +15,7 @@ from stsbench.encoders.forward.identity import folder_digest, walk
 from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length
 from stsbench.encoders.forward.token_pooler_files import KINDS, stored_token_pooler
 from stsbench.encoders.model_folder import read_settings
-from stsbench.encoders.options import ATTENTIONS, CHANGING, DTYPES, PROMPTS, spelled
+from stsbench.encoders.options import ATTENTIONS, CHANGING, DTYPES, spelled
 from stsbench.encoders.prompt.by_task import prompts_of
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
@@ -225,9 +225,6 @@ def _check(name: str, options: EncoderOptions) -> None:
         check_pooler(options.pooler, name)
     if options.dtype not in DTYPES:
         raise EncoderError(f"--dtype {options.dtype} is unknown (there are {', '.join(DTYPES)})")
-    if options.prompts not in (None, *PROMPTS):
-        files = "; a file of prompts is for `stsbench eval` and stsbench.measure_prompts"
-        raise EncoderError(f"--prompts {options.prompts} is unknown (there are {', '.join(PROMPTS)}{files})")
     if options.attention not in ATTENTIONS:
         raise EncoderError(f"--attention {options.attention} is unknown (there are {', '.join(ATTENTIONS)})")
     for option in ("batch_tokens", "truncate_dim"):
@@ -235,8 +232,7 @@ def _check(name: str, options: EncoderOptions) -> None:
             raise EncoderError(f"--{option.replace('_', '-')} must be positive, not {value}")
     if name == "minilm" and options.revision is not None:
         raise EncoderError(f"--revision {options.revision}: minilm is one checkpoint, known by its digest")
-    texts = {"--prompt": options.prompt, "--prompt-name": options.prompt_name, "--template": options.template,
-             f"--prompts {options.prompts}": None if options.prompts == "card" else options.prompts}
+    texts = {"--prompt": None if options.prompt == "card" else options.prompt, "--template": options.template}
     if len(several := [option for option, value in texts.items() if value is not None]) > 1:
         raise EncoderError(f"{' and '.join(several)} exclude each other")
     set_by_preset = texts | {"--pooler": options.pooler, "--full-stop": options.full_stop}
@@ -275,14 +271,14 @@ def _prompt(
     name: str, options: EncoderOptions, exported: Exported | None, declared: Declared
 ) -> tuple[PromptSettings, Mapping[str, str], tuple[str, ...]]:
     """What stands around a text, the prompts that a text's role and task may still choose, and notes."""
-    known = prompts_of(name, options.prompts or "card", declared.prompts, declared.default_prompt)
+    known = prompts_of(name, options.prompt_source or "card", declared.prompts, declared.default_prompt)
     prompt, prompts = PromptSettings(text_prompt=known.default or None), known.by_name
-    asked = options.prompt
+    asked = options.prompt_text
     if options.prompt_name is not None:
         names = {**known.by_name, **declared.prompts}
         if options.prompt_name not in names:
             stored = ", ".join(names) or "none"
-            raise EncoderError(f"--prompt-name {options.prompt_name}: {name} stores no such prompt (its prompts: {stored})")
+            raise EncoderError(f"--prompt name:{options.prompt_name}: {name} stores no such prompt (its prompts: {stored})")
         asked = names[options.prompt_name]
     if exported is not None and exported.prompt is not None:
         prompt = PromptSettings.of(exported.prompt)
@@ -320,7 +316,7 @@ def _as_library(config: EncoderConfig, declared: Declared, options: EncoderOptio
         return _by_route(config, options.route, known, adapters=bool(declared.adapters))
     note = f"{config.name} has several routes for its texts ({', '.join(known)}); those without a role (STS) take "
     default = declared.default_route
-    notes = (f"{note}{default}, its default (--task names another)",) if default else ()
+    notes = (f"{note}{default}, its default (--route names another)",) if default else ()
     return replace(config, routes=bool(declared.routes), default_route=default, adapters=declared.adapters,
                    notes=(*config.notes, *notes))
 
@@ -329,7 +325,7 @@ def _by_route(config: EncoderConfig, route: str, known: Sequence[str], adapters:
     """With one way for every text; an adapter's goes with the prompt of its name. EncoderError: it is not among `known`."""
     if route not in known:
         choice = f"the routes {', '.join(known)}" if known else "no routes"
-        raise EncoderError(f"--task {route}: {config.name} has {choice} for its texts; --tasks names what is measured")
+        raise EncoderError(f"--route {route}: {config.name} has {choice} for its texts")
     if adapters and route in config.prompts:
         prompt = replace(config.prompt, text_prompt=config.prompts[route] or None)
         config = replace(config, prompt=prompt, prompts={})

@@ -30,7 +30,7 @@ from stsbench.wording import counted
 if TYPE_CHECKING:
     from stsbench.extensions.server.options import Asked
 
-_HONOURED = ("normalize", "truncate_dim", "prompt", "prompts", "batch_tokens")
+_HONOURED = ("normalize", "truncate_dim", "prompt", "batch_tokens")
 _REFUSED = tuple(name for name in (*CHANGING, "device", "attention") if name not in _HONOURED)
 
 
@@ -259,12 +259,12 @@ class ServerEncoder(Encoder):
     def _chosen_prompts(self) -> Prompts:
         """Those that the options ask for. EncoderError: no card of the model's is known."""
         options = self.options
-        if options.prompts == "card":
+        if options.prompt == "card":
             if (card := self._card()) is None:
-                raise EncoderError(f"--prompts card: no prompts of a card are known for {self.model}: give --prompt, "
+                raise EncoderError(f"--prompt card: no prompts of a card are known for {self.model}: give --prompt TEXT, "
                                    "--query-prompt and --document-prompt, or leave it out")
             return card
-        every = options.prompt or ""
+        every = options.prompt_text or ""
         by_name = {role: every if asked is None else asked
                    for role, asked in zip(ROLES, (options.query_prompt, options.document_prompt), strict=True)}
         return Prompts(by_name if set(by_name.values()) != {every} else {}, every)
@@ -281,10 +281,10 @@ class ServerEncoder(Encoder):
             yield f"warning: {name}: its answers come from a model that {address.host} calls {answering}"
         if any(map(by_role, self._extra.values())):
             yield f"{name}: fields of its requests: {fields_in_words(self._extra)}"
-        asked = (self.options.prompt, self.options.query_prompt, self.options.document_prompt, self.options.prompts)
-        if asked == (None,) * 4 and self._card():
+        asked = (self.options.prompt, self.options.query_prompt, self.options.document_prompt)
+        if asked == (None,) * 3 and self._card():
             yield (f"warning: {name}: the card of {self.model} puts prompts before texts; none is put here, as nobody knows "
-                   "what the server puts: --prompts card or --prompt TEXT does, --prompts none says that none is to be")
+                   "what the server puts: --prompt card or --prompt TEXT does, --prompt none says that none is to be")
         yield from self._doubts()
 
     def _doubts(self) -> Iterator[str]:
@@ -303,12 +303,12 @@ def _check(name: str, options: Asked) -> None:
     for option in _REFUSED:
         if getattr(options, option) != getattr(EncoderOptions, option):
             raise EncoderError(f"{spelled(option)} does not apply to {name}: its server decides it")
-    if options.prompts not in (None, "none", "card"):
-        raise EncoderError(f"--prompts {options.prompts} does not apply to {name}: a server gets texts as they are, behind "
-                           "--prompt TEXT, --query-prompt, --document-prompt or --prompts card")
-    if options.prompts is not None:
-        for option in ("prompt", "query_prompt", "document_prompt"):
+    if options.prompt_source == "mteb" or options.prompt_name is not None:
+        raise EncoderError(f"--prompt {options.prompt} does not apply to {name}: a server gets texts as they are, behind "
+                           "--prompt TEXT, --query-prompt, --document-prompt or --prompt card")
+    if options.prompt_source is not None:
+        for option in ("query_prompt", "document_prompt"):
             if getattr(options, option) is not None:
-                raise EncoderError(f"{spelled(option)} and --prompts {options.prompts} exclude each other")
+                raise EncoderError(f"{spelled(option)} and --prompt {options.prompt} exclude each other")
     if options.price is not None and not 0 <= options.price < float("inf"):
         raise EncoderError(f"--price {options.price:g}: it is money for a million tokens, 0 or more")

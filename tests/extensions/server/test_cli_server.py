@@ -90,7 +90,7 @@ def test_fields_and_prompts_are_in_the_record_and_said(server, evaluate):
     roles = {"query": "retrieval.query", "document": "retrieval.passage", "text": "text-matching"}
     fields = {"task": roles, "truncate": True}
     server.always = changed(lambda answer: answer.update(model="another:22m"))
-    code, out, err = evaluate("openai:nomic-embed-text:v1.5", "--base-url", server.url, "--prompts", "card", "--json", "-",
+    code, out, err = evaluate("openai:nomic-embed-text:v1.5", "--base-url", server.url, "--prompt", "card", "--json", "-",
                               "--extra-body", json.dumps(fields))
     assert code == 0 and json.loads(out) and all(body["task"] == "text-matching" for body in server.asked)
     assert 'prompts: sts "classification: "' in err and 'document {"task": "retrieval.passage", "truncate": true}' in err
@@ -218,9 +218,9 @@ def test_a_key_goes_unencrypted_to_this_machine_alone(server, secret, monkeypatc
 @pytest.mark.parametrize(("options", "line"), [
     (("--pooler", "cls"), "--pooler does not apply to openai:hash: its server decides it"),
     (("--max-length", "128"), "--max-length does not apply"), (("--dtype", "float16"), "--dtype does not apply"),
-    (("--prompt-name", "query"), "--prompt-name does not apply"), (("--route", "query"), "--route does not apply"),
+    (("--prompt", "name:query"), "--prompt name:query does not apply"), (("--route", "query"), "--route does not apply"),
     (("--device", "cuda"), "--device does not apply"), (("--attention", "padded"), "--attention does not apply"),
-    (("--prompts", "mteb"), "--prompts mteb does not apply"), (("--price", "-1"), "--price -1: it is money"),
+    (("--prompt", "mteb"), "--prompt mteb does not apply"), (("--price", "-1"), "--price -1: it is money"),
     (("--processes", "2"), "leave --processes and --devices out"),
 ])
 def test_what_a_server_does_not_honour_is_refused(server, evaluate, options, line):
@@ -253,7 +253,7 @@ def test_a_card_with_prompts_is_a_warning(server):
         return " ".join(load_encoder("openai:intfloat/e5-small", base_url=server.url, **options).notes)
 
     assert "the card of intfloat/e5-small puts prompts before texts; none is put here" in notes()
-    assert "card" not in notes(prompts="none") and "card" not in notes(prompt="query: ")
+    assert "card" not in notes(prompt="none") and "card" not in notes(prompt="query: ")
 
 
 def test_without_the_client_the_extra_is_named(monkeypatch):
@@ -276,5 +276,5 @@ def test_post_processing_and_prompts_of_a_file(server, evaluate):
     assert evaluate("openai:hash", "--base-url", server.url, "--post", "whitening", "--fit-on", "target")[0] == 0
     assert record()["provenance"]["server"]["requests"] == len(server.asked)
     Path("prompts.txt").write_text("one: \ntwo: \n", "utf-8")
-    code, _, _ = evaluate("openai:hash", "--base-url", server.url, "--prompts", "prompts.txt", "--output", "prompts")
+    code, _, _ = evaluate("openai:hash", "--base-url", server.url, "--prompt-file", "prompts.txt", "--output", "prompts")
     assert code == 0 and {"one:", "two:"} <= {text.split()[0] for text in server.texts}

@@ -155,7 +155,7 @@ def test_what_decides_a_vector_is_in_the_fingerprint(server, one, other):
 
 def test_what_decides_no_vector_is_not(server):
     plain = fingerprint(server)
-    assert plain == fingerprint(server, requests=1) == fingerprint(server, price=2.0) == fingerprint(server, prompts="none")
+    assert plain == fingerprint(server, requests=1) == fingerprint(server, price=2.0) == fingerprint(server, prompt="none")
 
 
 def test_cut_and_length_are_made_here_and_dimensions_there(server):

@@ -96,14 +96,14 @@ def test_a_card_with_prompts_by_any_name(server, name):
     """))
 def test_other_models_are_none_of_them(server, name):
     assert served_card(name) is None and not any("prompt" in note for note in loaded(server, name).notes)
-    with pytest.raises(EncoderError, match=f"--prompts card: no prompts of a card are known for {name}: give --prompt"):
-        loaded(server, name, prompts="card")
+    with pytest.raises(EncoderError, match=f"--prompt card: no prompts of a card are known for {name}: give --prompt TEXT"):
+        loaded(server, name, prompt="card")
 
 
 def test_a_model_is_known_by_the_name_of_its_answers(server):
     server.always = lambda handler, body: handler.give({**handler.right(body), "model": "intfloat/e5-small"})
     assert any("puts prompts before texts" in note for note in loaded(server, "default").notes)
-    assert loaded(server, "default", prompts="card").prompts == {"query": "query: ", "document": "passage: "}
+    assert loaded(server, "default", prompt="card").prompts == {"query": "query: ", "document": "passage: "}
 
 
 # Prompts
@@ -114,21 +114,21 @@ def behind(query, document):
 
 
 def test_the_cards_prompts_go_by_role_and_task(server, data):
-    record = retrieved(server, data, "nomic-embed-text:v1.5", prompts="card")
+    record = retrieved(server, data, "nomic-embed-text:v1.5", prompt="card")
     assert {*sent(server)} == behind("search_query: ", "search_document: ")
     assert record.provenance["prompts"] == {"document": "search_document: ", "query": "search_query: "}
     server.asked.clear()
     stsbench.evaluate("openai:nomic-embed-text:v1.5", tasks="STS-B", sample=True, resamples=0, base_url=server.url,
-                      prompts="card")
+                      prompt="card")
     assert all(text.startswith("classification: ") for text in sent(server))
 
 
 def test_the_cards_prompts_are_those_of_the_same_model_here(server):
-    encoder = loaded(server, "qwen3-embedding:0.6b", prompts="card")
+    encoder = loaded(server, "qwen3-embedding:0.6b", prompt="card")
     np.testing.assert_array_equal(encoder.encode_query(["a"]), hashed([encoder.prompts["query"] + "a"]))
     np.testing.assert_array_equal(encoder.encode_document(["a"]), hashed(["a"]))
     np.testing.assert_array_equal(encoder.encode(["a"]), hashed(["a"]))
-    np.testing.assert_array_equal(loaded(server, "e5-small", prompts="card").encode(["a"]), hashed(["query: a"]))
+    np.testing.assert_array_equal(loaded(server, "e5-small", prompt="card").encode(["a"]), hashed(["query: a"]))
 
 
 def test_prompts_by_role(server, data):
@@ -142,8 +142,7 @@ def test_prompts_by_role(server, data):
 
 
 @pytest.mark.parametrize("options", [
-    {"prompts": "card", "prompt": "a"}, {"prompts": "none", "query_prompt": "a"},
-    {"prompts": "card", "document_prompt": "a"},
+    {"prompt": "none", "query_prompt": "a"}, {"prompt": "card", "document_prompt": "a"},
 ])
 def test_prompts_that_exclude_each_other(server, options):
     with pytest.raises(EncoderError, match="exclude each other"):
