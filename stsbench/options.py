@@ -43,8 +43,8 @@ def extensible(group: str) -> Callable[[type[T]], type[T]]:
 
     def add(core: type[T]) -> type[T]:
         more = [resolve(group, name) for name in names(group)]
-        own = {"__module__": core.__module__, "__qualname__": core.__qualname__, "__doc__": core.__doc__}
-        return dataclass(frozen=True, kw_only=True)(type(core.__name__, (core, *more), own))
+        about = {"__module__": core.__module__, "__qualname__": core.__qualname__, "__doc__": core.__doc__}
+        return dataclass(frozen=True, kw_only=True)(type(core.__name__, (core, *more), about))
 
     return add
 
@@ -63,14 +63,14 @@ def takes(*groups: type, without: Sequence[str] = ()) -> Callable[[Callable[P, T
 
     def add(function: Callable[P, T]) -> Callable[P, T]:
         signature = inspect.signature(function)
-        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        written = [value for value in signature.parameters.values() if value.kind is not inspect.Parameter.VAR_KEYWORD]
         hints = {group: get_type_hints(group) for group in groups}
         more = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[group][name],
                               default=None if entry.default is MISSING else entry.default)
             for name, (entry, group) in entries.items() if name not in signature.parameters
         ]
-        known = {*entries, *(each.name for each in own)}
+        known = {*entries, *(value.name for value in written)}
 
         @wraps(function)
         def checked(*args: P.args, **named: P.kwargs) -> T:
@@ -79,7 +79,7 @@ def takes(*groups: type, without: Sequence[str] = ()) -> Callable[[Callable[P, T
                 raise TypeError(f"{function.__name__}() got an unexpected keyword argument '{name}'{why}")
             return function(*args, **named)
 
-        checked.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        checked.__signature__ = signature.replace(parameters=[*written, *more])  # type: ignore[attr-defined]
         return checked
 
     return add

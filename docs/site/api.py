@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from pathlib import Path
 
 PACKAGES = {
@@ -33,6 +34,7 @@ def origins(package: str, root: Path) -> dict[str, str]:
     where: dict[str, str] = {}
     public: list[str] = []
     packages: tuple[str, ...] = ()
+    modules: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stsbench."):
             where |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
@@ -45,6 +47,11 @@ def origins(package: str, root: Path) -> dict[str, str]:
                 modules = {name: str(module) for name, module in ast.literal_eval(node.value).items()}
                 full = {n: m if m.startswith("stsbench.") else f"{package}.{m}" for n, m in modules.items()}
                 where = {name: f"{module}.{name}" for name, module in full.items()} | where
+    if package == "stsbench":  # what extensions add is among its names
+        points = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
+        functions = points.get("stsbench.functions", {})
+        where |= {name: value.replace(":", ".") for name, value in functions.items()}
+        public = [*modules, *functions]
     public = [name for name in public if name not in packages]
     if missing := [name for name in public if name not in where]:
         raise ValueError(f"{package}: where is {', '.join(missing)} defined?")

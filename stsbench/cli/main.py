@@ -104,8 +104,8 @@ def _names() -> list[str]:
 def _command(name: str) -> click.Command:
     if name in _COMMANDS:
         module, _, attribute = _COMMANDS[name][0].partition(":")
-        found: click.Command = getattr(import_module(module), attribute)
-        return found
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
     registered: click.Command = resolve(_GROUP, name)
     return registered
 

@@ -63,8 +63,8 @@ class Option(click.Option):
 def written_now(error: click.NoSuchOption) -> str | None:
     """What to write in the place of a flag of an earlier version; None for any other."""
     parameters = error.ctx.command.params if error.ctx else ()
-    now = [each.renamed[error.option_name] for each in parameters
-           if isinstance(each, Option) and error.option_name in each.renamed]
+    now = [parameter.renamed[error.option_name] for parameter in parameters
+           if isinstance(parameter, Option) and error.option_name in parameter.renamed]
     return f"there is no {error.option_name}: write {' or '.join(now)}" if now else None
 
 

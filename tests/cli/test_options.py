@@ -85,14 +85,14 @@ def test_eval_takes_what_its_options_are_and_no_other_default():
     }
 
 
-@pytest.mark.parametrize(("words", "instead"), [
+@pytest.mark.parametrize(("words", "message"), [
     (("--task", "query"), "there is no --task: write --route or --tasks"),
     (("--prompts", "card"), "there is no --prompts: write --prompt 'card|mteb|none'"),
     (("--prompt-name=query",), "there is no --prompt-name: write --prompt 'name:NAME'"),
 ])
-def test_a_flag_of_an_earlier_version_is_an_error_that_names_the_new_one(cli, words, instead):
+def test_a_flag_of_an_earlier_version_is_an_error_that_names_the_new_one(cli, words, message):
     code, _, said = cli("eval", "--model", "lexical:token-set", "--sample", *words)
-    assert code == 2 and instead in said
+    assert code == 2 and message in said
     name = words[0].partition("=")[0].removeprefix("--").replace("-", "_")
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'; write "):
         load_encoder("lexical:token-set", **{name: "query"})
