@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import entry_points
 
-from stsbench.cli.main import _COMMANDS
+from stsbench.cli.main import _COMMANDS, _GROUP
 
 _ENDS = (
     "`stsbench --version` prints the version. `--debug`, anywhere, shows tracebacks. Exit codes: 0 done, 1 failed, 2 wrong "
@@ -15,7 +16,8 @@ _ENDS = (
 def pages() -> dict[str, tuple[str, str]]:
     """Site path -> (title, Markdown)."""
     made, rows = {}, ""
-    for name, (target, line) in _COMMANDS.items():
+    of_extensions = {point.name: (point.value, point.load().short_help) for point in sorted(entry_points(group=_GROUP))}
+    for name, (target, line) in {**_COMMANDS, **of_extensions}.items():
         module, _, attribute = target.partition(":")
         settings = {"module": module, "command": attribute, "prog_name": f"stsbench {name}", "style": "table", "depth": 0}
         block = "".join(f"    :{key}: {value}\n" for key, value in settings.items())
