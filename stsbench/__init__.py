@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.comparison.compare import compare as compare
     from stsbench.comparison.power import power as power
     from stsbench.comparison.seeds_needed import seeds_needed as seeds_needed
-    from stsbench.diagnosis.parity import parity as parity
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.encoders.store.encode import encode as encode
     from stsbench.encoders.store.neighbours import neighbours as neighbours
@@ -65,7 +64,6 @@ _PUBLIC = {
     "measure_prompts": "stsbench.experiments.prompts",
     "measure_variants": "stsbench.experiments.variants",
     "neighbours": "stsbench.encoders.store.neighbours",
-    "parity": "stsbench.diagnosis.parity",
     "plot": "stsbench.plots.draw",
     "power": "stsbench.comparison.power",
     "reproduce": "stsbench.leaderboard.reproduce.api",

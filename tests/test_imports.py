@@ -27,7 +27,7 @@ CORE = (
     "evaluation", "publish",
     "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
     "training.export", "training.runs",
-    "jobs", "installation", "plots", "comparison", "diagnosis", "experiments", "cli.output", "cli.setup", "cli.jobs", "cli",
+    "jobs", "installation", "plots", "comparison", "experiments", "cli.output", "cli.setup", "cli.jobs", "cli",
     "cli.comparison",
 )
 # Rooms of the board, which may import the core, too.

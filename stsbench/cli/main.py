@@ -39,7 +39,6 @@ _COMMANDS = {
                "Choose among runs: score beside cost, what does not differ, and the cheapest of the best."),
     "calibrate": ("stsbench.cli.comparison.calibrate:calibrate",
                   "Fit the probability of a match to a run's similarities; thresholds for a wanted precision."),
-    "parity": ("stsbench.cli.comparison.parity:parity_", "Say whether B gives the vectors of A, and if not, why."),
     "identify": ("stsbench.leaderboard.identify.command:identify", "Find the protocol that reproduces published numbers."),
     "reproduce": ("stsbench.leaderboard.reproduce.command:reproduce",
                   "Print a paper's table, what was measured of it here, and each row's command."),

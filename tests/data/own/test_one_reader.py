@@ -12,7 +12,6 @@ from stsbench.data.own.leakage import leakage
 from stsbench.data.own.scored_pairs import read_scored_pairs
 from stsbench.data.sets.sets import PairSet
 from stsbench.data.text.rows import read_rows
-from stsbench.diagnosis.texts import ProbeTexts
 from stsbench.encoders.options import CacheOptions
 from stsbench.encoders.store.neighbours import distinct, read_lines
 from stsbench.encoders.store.texts import Texts
@@ -52,7 +51,7 @@ REFUSED = {
 READERS = {
     "neighbours": lambda path: list(read_lines(path, None)),
     "encode": lambda path: [text for chunk in Texts(str(path)).chunks(9) for text in chunk],
-    "parity": lambda path: list(ProbeTexts.of(path).texts), "queries": lambda path: distinct([], path, CacheOptions()),
+    "queries": lambda path: distinct([], path, CacheOptions()),
 }
 
 

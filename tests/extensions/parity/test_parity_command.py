@@ -12,10 +12,10 @@ import tiny_models
 from clirun import cli, place  # noqa: F401 - fixtures
 
 import stsbench
-from stsbench.diagnosis.measures import cosines, stretched, turned
-from stsbench.diagnosis.options import ParityOptions
-from stsbench.diagnosis.texts import TEXTS, ProbeTexts
-from stsbench.errors import DegenerateError, StsbenchError
+from stsbench.errors import DataError, DegenerateError, StsbenchError
+from stsbench.extensions.parity.measures import cosines, stretched, turned
+from stsbench.extensions.parity.options import ParityOptions
+from stsbench.extensions.parity.texts import TEXTS, ProbeTexts
 
 CLS, MEAN = ("pooler=cls", "pooler=mean")
 
@@ -130,6 +130,15 @@ def test_the_texts_of_the_package_are_many_and_distinct():
     probe = ProbeTexts.of(None)
     assert len(set(probe.texts)) == len(probe.texts) > 100 and "" in probe.texts and set(probe.kinds) == set(TEXTS)
     assert max(len(text.split()) for text in probe.texts) > 512 and all(text == text for text in probe.texts)
+
+
+def test_texts_of_a_table_are_those_of_its_column(tmp_path):
+    table, other = tmp_path / "a.csv", tmp_path / "b.csv"
+    table.write_text('id;text\n1;"A cat, asleep; or not."\n2;Dogs | wolves.\n3;Dogs | wolves.\n')
+    assert ProbeTexts.of(table).texts == ("A cat, asleep; or not.", "Dogs | wolves.")
+    other.write_text("id;frage\n1;a\n")
+    with pytest.raises(DataError, match=r"b\.csv.*there are 'id', 'frage'"):
+        ProbeTexts.of(other)
 
 
 def test_texts_for_which_b_refuses_are_left_without_a_vector():

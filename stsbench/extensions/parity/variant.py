@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from stsbench.diagnosis.measures import Floats
-from stsbench.diagnosis.parts import Parts, states_of
-from stsbench.diagnosis.weights import changed
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.forward.batching import Groups
 from stsbench.encoders.forward.pooling import pool
@@ -21,6 +18,9 @@ from stsbench.encoders.prompt.template import Template
 from stsbench.encoders.prompt.tokenise import Tokeniser
 from stsbench.encoders.prompt.tokenizer import table_size
 from stsbench.errors import EncoderError
+from stsbench.extensions.parity.measures import Floats
+from stsbench.extensions.parity.parts import Parts, states_of
+from stsbench.extensions.parity.weights import changed
 from stsbench.torch_state import fresh_torch
 
 INSIDE = "mean of the tokens that are not special"  # a pooler of other programs

@@ -9,10 +9,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.diagnosis.measures import Floats, turned
-from stsbench.diagnosis.parts import NORMALIZE
-from stsbench.diagnosis.variant import INSIDE, OTHER, TOKENIZERS, Sealed, Variant, Workshop
-from stsbench.diagnosis.weights import INT8, NO_ADAPTER, ROUNDED, has_adapter
+from stsbench.extensions.parity.measures import Floats, turned
+from stsbench.extensions.parity.parts import NORMALIZE
+from stsbench.extensions.parity.variant import INSIDE, OTHER, TOKENIZERS, Sealed, Variant, Workshop
+from stsbench.extensions.parity.weights import INT8, NO_ADAPTER, ROUNDED, has_adapter
 
 POOLERS = (
     "cls", "mean", "last", "max", "weighted_mean", INSIDE, "cls+dense", "first_last:layer1", "first_last:embeddings",

@@ -13,19 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.config import checked_options
-from stsbench.diagnosis.explain import Cause, Explanation, explain, lengths_cause, reordered
-from stsbench.diagnosis.measures import TOLERANCES, Floats, same_lengths, stretched, turned
-from stsbench.diagnosis.options import ParityOptions, encoder_options
-from stsbench.diagnosis.parts import parts_of
-from stsbench.diagnosis.result import DIFFERENT, EQUAL, SCALED, WIDTHS, Parity, Side
-from stsbench.diagnosis.scores import scores_of
-from stsbench.diagnosis.texts import ProbeTexts
-from stsbench.diagnosis.variant import Sealed, Variant, Workshop, dense
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import DegenerateError, EncoderError, StsbenchError
 from stsbench.evaluation.announce import described_encoder
+from stsbench.evaluation.options import words_of
+from stsbench.extensions.parity.explain import Cause, Explanation, explain, lengths_cause, reordered
+from stsbench.extensions.parity.measures import TOLERANCES, Floats, same_lengths, stretched, turned
+from stsbench.extensions.parity.options import ParityOptions, encoder_options
+from stsbench.extensions.parity.parts import parts_of
+from stsbench.extensions.parity.result import DIFFERENT, EQUAL, SCALED, WIDTHS, Parity, Side
+from stsbench.extensions.parity.scores import scores_of
+from stsbench.extensions.parity.texts import ProbeTexts
+from stsbench.extensions.parity.variant import Sealed, Variant, Workshop, dense
 
 _ALWAYS = ("stsbench", "numpy")  # libraries whose version is stated of every encoder
 _ROUGH = TOLERANCES["bfloat16"]
@@ -55,8 +56,8 @@ def parity(
     <Parity: equal up to scale; vectors are 2 times as long>
     """
     options = checked_options(
-        ParityOptions, "parity", tolerance=tolerance, why=why, protocols=protocols, tasks=tasks, margin=margin,
-        resamples=resamples, data_dir=data_dir, sample=sample,
+        ParityOptions, "parity", tolerance=tolerance, why=why, protocols=words_of(protocols), tasks=words_of(tasks),
+        margin=margin, resamples=resamples, data_dir=data_dir, sample=sample,
     )
     if not margin > 0:
         raise StsbenchError(f"parity: margin={margin}: must be more than 0 points")

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stsbench.comparison.compare import compare
-from stsbench.diagnosis.options import ParityOptions
 from stsbench.encoders.base import Encoder
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.evaluation.api import evaluate
+from stsbench.extensions.parity.options import ParityOptions
 from stsbench.metrics.paired import Difference
 
 _BOARD = "cannot enter the public leaderboard"  # of no interest here

@@ -15,8 +15,8 @@ from tiny_models import sentences
 from tokenizers import pre_tokenizers
 
 import stsbench
-from stsbench.diagnosis.parity import parity
-from stsbench.diagnosis.texts import TEXTS
+from stsbench.extensions.parity.parity import parity
+from stsbench.extensions.parity.texts import TEXTS
 
 TINY = {"long": 8, "no blanks": 2}
 PROBE = [text for kind, group in TEXTS.items() for text in group[: TINY.get(kind, 5)]]

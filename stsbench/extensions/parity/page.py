@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from stsbench.diagnosis.measures import turned
-from stsbench.diagnosis.result import EQUAL, Parity, Side
 from stsbench.display.tabular import html_lines, html_table
 from stsbench.encoders.base import fingerprint_of
+from stsbench.extensions.parity.measures import turned
+from stsbench.extensions.parity.result import EQUAL, Parity, Side
 from stsbench.files import atomic_write
 
 _STYLE = (

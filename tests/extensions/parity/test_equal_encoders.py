@@ -14,11 +14,11 @@ from sentence_transformers import SentenceTransformer
 from tiny_decoders import decoder_folder
 from transformers import AutoModel, AutoTokenizer
 
-from stsbench.diagnosis.parity import parity
-from stsbench.diagnosis.texts import TEXTS
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.options import EncoderOptions
 from stsbench.encoders.parallel.encoder import in_processes
+from stsbench.extensions.parity.parity import parity
+from stsbench.extensions.parity.texts import TEXTS
 
 PROBE = [text for kind, group in TEXTS.items() for text in group[:4]]
 

@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from stsbench.cli.options import options_of, usage_errors
-from stsbench.diagnosis.options import ParityOptions
+from stsbench.extensions.parity.options import ParityOptions
 
 DIFFERING = 3  # the exit code of a comparison that was made, and found a difference
 
 
-@click.command("parity")
+@click.command("parity", short_help="Say whether B gives the vectors of A, and if not, why.")
 @click.argument("a")
 @click.argument("b")
 @click.option("--a", "a_settings", multiple=True, metavar="OPTION=VALUE", help="An option of A, as `stsbench eval --help` "
@@ -39,8 +39,8 @@ def parity_(
     """
     from stsbench.cli.output.json_file import write_json
     from stsbench.cli.output.messages import echo, log
-    from stsbench.diagnosis.page import write_page
-    from stsbench.diagnosis.parity import parity
+    from stsbench.extensions.parity.page import write_page
+    from stsbench.extensions.parity.parity import parity
 
     of_a, of_b = _settings("--a", a_settings), _settings("--b", b_settings)
     with usage_errors():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import UsageError
-from stsbench.evaluation.options import Names
 from stsbench.options import option
 
 _BOOLEANS = {"yes": True, "true": True, "no": False, "false": False}
@@ -24,11 +23,11 @@ class ParityOptions:
         "bfloat16 (8e-2).", choices=("float32", "float16", "bfloat16"),
     )
     why: bool = option(True, "Look for what B does otherwise.", flag="--why/--no-why")
-    protocols: Names | None = option(
+    protocols: Sequence[str] | None = option(
         None, "Measure both, too: as `stsbench eval --protocol`, a file of one's own scored pairs included.",
         flag="--protocol",
     )
-    tasks: Names | None = option(None, "As `stsbench eval --tasks`.")
+    tasks: Sequence[str] | None = option(None, "As `stsbench eval --tasks`.")
     margin: float = option(0.1, "Scores that differ by no more, in points, are as good as equal.")
     resamples: int = option(5000, "Bootstrap samples of the scores' difference.", least=40)
     data_dir: Path | None = option(None, "Folder in SentEval's layout.")

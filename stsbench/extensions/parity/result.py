@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stsbench.diagnosis.explain import Explanation
-from stsbench.diagnosis.measures import QUANTILES, Floats, cosines, lengths, turned
-from stsbench.diagnosis.scores import EQUIVALENT, Scores
-from stsbench.diagnosis.texts import ProbeTexts
 from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
 from stsbench.encoders.base import EncoderSpec
+from stsbench.extensions.parity.explain import Explanation
+from stsbench.extensions.parity.measures import QUANTILES, Floats, cosines, lengths, turned
+from stsbench.extensions.parity.scores import EQUIVALENT, Scores
+from stsbench.extensions.parity.texts import ProbeTexts
 from stsbench.wording import printable
 
 if TYPE_CHECKING:
