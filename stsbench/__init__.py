@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and those of extensions
     from stsbench import leaderboard as leaderboard
     from stsbench import methods as methods
-    from stsbench.comparison.calibrate import calibrate as calibrate
-    from stsbench.comparison.choose import choose as choose
     from stsbench.comparison.compare import compare as compare
-    from stsbench.comparison.power import power as power
-    from stsbench.comparison.seeds_needed import seeds_needed as seeds_needed
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.encoders.store.encode import encode as encode
     from stsbench.encoders.store.neighbours import neighbours as neighbours
@@ -48,8 +44,6 @@ _PACKAGES = ("leaderboard", "methods")
 _PUBLIC = {
     "TrainingCallback": "stsbench.training.engine.callbacks",
     "as_sentence_transformers_loss": "stsbench.training.engine.sentence_transformers_loss",
-    "calibrate": "stsbench.comparison.calibrate",
-    "choose": "stsbench.comparison.choose",
     "compare": "stsbench.comparison.compare",
     "doctor": "stsbench.installation.report",
     "encode": "stsbench.encoders.store.encode",
@@ -65,11 +59,9 @@ _PUBLIC = {
     "measure_variants": "stsbench.experiments.variants",
     "neighbours": "stsbench.encoders.store.neighbours",
     "plot": "stsbench.plots.draw",
-    "power": "stsbench.comparison.power",
     "reproduce": "stsbench.leaderboard.reproduce.api",
     "run_plan": "stsbench.experiments.plan",
     "score": "stsbench.evaluation.rescore",
-    "seeds_needed": "stsbench.comparison.seeds_needed",
     "sweep": "stsbench.experiments.sweep",
     "to_mteb": "stsbench.publish.mteb_adapter",
     "train": "stsbench.experiments.train",

@@ -28,7 +28,6 @@ CORE = (
     "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
     "training.export", "training.runs",
     "jobs", "installation", "plots", "comparison", "experiments", "cli.output", "cli.setup", "cli.jobs", "cli",
-    "cli.comparison",
 )
 # Rooms of the board, which may import the core, too.
 BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.mteb", "leaderboard.imports", "leaderboard.ranks",

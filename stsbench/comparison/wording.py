@@ -26,7 +26,7 @@ _OVER_SEEDS = (
 
 _FEW_SEEDS = (
     " Two seeds hardly show how noisy a side is: the test holds 5 % whatever its noise, so only large differences are "
-    "significant. `stsbench seeds` says how many more would settle it."
+    "significant."
 )
 
 

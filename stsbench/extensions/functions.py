@@ -1,3 +1,7 @@
 """What editors and type checkers see of the functions that extensions add to `stsbench`. Nothing imports it at run time."""
 
 from stsbench.extensions.parity.parity import parity as parity
+from stsbench.extensions.statistics.calibrate import calibrate as calibrate
+from stsbench.extensions.statistics.choose import choose as choose
+from stsbench.extensions.statistics.power import power as power
+from stsbench.extensions.statistics.seeds_needed import seeds_needed as seeds_needed

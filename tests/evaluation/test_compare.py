@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 
@@ -13,69 +12,17 @@ from clirun import cli, place  # noqa: F401
 from geometry_runs import make_run
 from run_edits import edit, rows_of, write_rows
 from scipy.stats import pearsonr, spearmanr
+from sts_runs import N, add, head, pairs, sha, sts_run
 
 from stsbench.comparison.compare import RESAMPLES, Compared, compare
 from stsbench.comparison.wording import LIMITS, sentence
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation.columns import digest_of
 from stsbench.evaluation.protocol import Observations
-from stsbench.evaluation.records import DataIdentity, EncoderIdentity, Observed, ProtocolIdentity, Record, now
 from stsbench.evaluation.result import Result
 from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.paired import Difference
 from stsbench.protocols.regression import RegressionProtocol
 from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
-
-N = 60
-
-
-def sha(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _sizes(observations):
-    names, subset = observations.names.get("subsets", ["all"]), observations.arrays.get("subset", np.zeros(N))
-    return {name: int((subset == i).sum()) for i, name in enumerate(names)}
-
-
-def add(result, protocol, task, observations, *, text_version="senteval", digest="", known=True, name="invented"):
-    """A record of made-up observations, as `measure` would have written it."""
-    set_id = protocol.tasks()[task]
-    data = DataIdentity(
-        id=set_id, task=task, text_version=text_version, digest=sha(digest or set_id),
-        n=int(observations.arrays.get("sizes", np.array([N])).sum()),
-        subsets=_sizes(observations), known=known, origin="here",
-    )
-    who = EncoderIdentity(spec={"name": name, "weights": sha(name), "pooler": "mean"}, fingerprint=sha(name), dimension=3)
-    how = ProtocolIdentity(
-        name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
-    )
-    result.observed.append(observations)
-    result.records.append(Record(
-        created=now(), encoder=who, protocol=how, data=data, counts={}, provenance={},
-        observations=Observed(sha256=digest_of(observations)),
-        scores=protocol.score(observations, set_id, task),
-    ))
-
-
-def pairs(task, noise, subsets=("all",), draw=0):
-    """Gold known by the task alone, and similarities that follow it the less the more noise there is."""
-    seed = int(sha(task)[:8], 16)
-    gold = np.round(np.random.default_rng(seed).uniform(0, 5, N), 1)
-    similarity = (gold / 5 + noise * np.random.default_rng([seed, draw]).normal(size=N)) / 8
-    subset = np.arange(N) % len(subsets)
-    pair = np.arange(N, dtype=np.uint64) + np.uint64(seed)  # none stands in two tasks
-    arrays = {"similarity": similarity, "gold": gold, "subset": subset, "pair": pair}
-    return Observations(arrays, {"subsets": list(subsets)})
-
-
-def sts_run(folder, noise, tasks=AVERAGED, draw=0, settings=None, label=None, **options):
-    protocol, result = StsProtocol({"resamples": 40, **(settings or {})}, label), Result(folder)
-    for task in tasks:
-        several = ("x", "y") if TASKS[task] in ("sts12/test", "sts13/test") else ("all",)
-        add(result, protocol, task, pairs(task, noise, several, draw), **options)
-    result.write()
-    return folder
 
 
 def numbers(row):
@@ -224,19 +171,6 @@ def test_edited_records_and_other_gold_are_refused(tmp_path):
     result.write()
     with pytest.raises(StsbenchError, match="several encoders"):
         compare(a, tmp_path / "d")
-
-
-def head(folder, noise, draw=0):
-    """A run of the relatedness head."""
-    protocol, result = RegressionProtocol({}), Result(folder)
-    seen = pairs("STS-B", noise, draw=draw).arrays
-    arrays = {
-        "predicted": 40 * seen["similarity"], "gold": seen["gold"], "row": np.arange(N),
-        "sizes": np.array([90, 30, N]), "dev_spearman": np.array([0.5]),
-    }
-    add(result, protocol, "STS-B", Observations(arrays))
-    result.write()
-    return folder
 
 
 def test_the_lower_error_is_the_better_one(tmp_path, cli):

@@ -9,8 +9,8 @@ import pytest
 from clirun import cli, place  # noqa: F401
 from geometry_runs import make_run
 from scipy.stats import spearmanr
-from test_compare import naive_draws, pairs, sts_run
-from test_compare_seeds import two  # noqa: F401
+from sts_runs import pairs, sts_run, two  # noqa: F401
+from test_compare import naive_draws
 
 from stsbench.comparison.compare import compare
 from stsbench.comparison.wording import sentence

@@ -7,35 +7,11 @@ import json
 import numpy as np
 import pytest
 from clirun import cli, place  # noqa: F401
-from run_edits import edit_all, rows_of, write_rows
-from scipy.stats import spearmanr
-from test_compare import pairs, sts_run
+from run_edits import rows_of, write_rows
+from sts_runs import seed_run, sts_run, two  # noqa: F401
 
 from stsbench.comparison.compare import compare
 from stsbench.errors import StsbenchError
-
-TASKS = ("STS-B",)
-
-
-def run(folder, seed, noise, tasks=TASKS, **provenance):
-    """A run of one task, made by a training of that seed."""
-    sts_run(folder, noise, tasks, draw=seed, name=f"{folder.parent.name} {seed}")
-
-    def change(row):
-        row.record["provenance"].update({"seed": seed, "recipe": folder.parent.name, **provenance})
-        row.record["encoder"]["spec"].update({"name": folder.parent.name, "weights": str(folder)})
-
-    return edit_all(folder, change)
-
-
-@pytest.fixture
-def two(tmp_path):
-    """Two methods of three seeds each, and their scores."""
-    folders = [[run(tmp_path / name / str(seed), seed, noise) for seed in (42, 43, 44)]
-               for name, noise in (("good", 0.3), ("poor", 0.6))]
-    scores = [[100 * spearmanr(each.arrays["similarity"], each.arrays["gold"]).statistic for each in
-               (pairs("STS-B", noise, draw=seed) for seed in (42, 43, 44))] for noise in (0.3, 0.6)]
-    return folders, scores
 
 
 def test_means_and_sure_intervals_over_seeds(two):
@@ -70,7 +46,7 @@ def test_one_run_against_several(two):
 
 def test_what_is_a_pair_is_read_from_the_records(tmp_path):
     def side(name, seeds=(1, 2), **provenance):
-        return [run(tmp_path / name / str(seed), seed, 0.3, **{key: value(seed) for key, value in provenance.items()})
+        return [seed_run(tmp_path / name / str(seed), seed, 0.3, **{key: value(seed) for key, value in provenance.items()})
                 for seed in seeds]
 
     def start(seed):
@@ -91,7 +67,8 @@ def test_what_is_a_pair_is_read_from_the_records(tmp_path):
 @pytest.mark.parametrize("proving", [0, 1])
 def test_a_proof_in_any_record_of_a_run_makes_it_a_pair(tmp_path, proving):
     """Records of what was fitted behind a model name no backbone: one record's proof is enough, whichever it is."""
-    sides = [[run(tmp_path / name / str(seed), seed, 0.3, ("STS-B", "STS12")) for seed in (1, 2)] for name in ("a", "b")]
+    sides = [[seed_run(tmp_path / name / str(seed), seed, 0.3, ("STS-B", "STS12")) for seed in (1, 2)]
+             for name in ("a", "b")]
     assert not compare(*sides, resamples=40).by_seed
     for folder in (run for side in sides for run in side):
         rows = rows_of(folder)
@@ -129,12 +106,12 @@ def test_two_seeds_on_a_side_are_said_to_show_little(two, tmp_path, cli):
         names = [",".join(map(str, side)) if isinstance(side, list) else side for side in sides]
         code, out, _ = cli("compare", *names, "--resamples", 100, "--json", tmp_path / "x.json")
         table = json.loads((tmp_path / "x.json").read_text())["tables"][0]
-        assert code == 0 and ("stsbench seeds" in " ".join(out.split())) is few and "uneven_seeds" not in table
+        assert code == 0 and ("Two seeds hardly show" in " ".join(out.split())) is few and "uneven_seeds" not in table
 
 
 def test_a_task_that_not_every_seed_has_is_left_out(two):
     (a, b), _ = two
-    more = run(a[0].parent / "45", 45, 0.3, tasks=(*TASKS, "STS12"))
+    more = seed_run(a[0].parent / "45", 45, 0.3, tasks=("STS-B", "STS12"))
     result = compare([*a, more], b, resamples=40)
     assert [each[1:] for each in result.left_out] == [("STS12", "only 1 of the 4 runs of A have it")]
     assert [row.task for row in result.tables[0].rows] == ["STS-B"]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from clirun import cli, place  # noqa: F401
 from scipy import stats
-from test_compare import row, sts_run
+from sts_runs import sts_run
+from test_compare import row
 
 from stsbench.comparison.compare import compare
 from stsbench.comparison.wording import notes, over_tasks

@@ -9,10 +9,10 @@ import json
 import numpy as np
 import pytest
 from clirun import cli, place  # noqa: F401  fixtures
-from test_choose import costing
-from test_compare import pairs, sts_run
+from interval_runs import RUNS, ends, in_words
+from sts_runs import pairs, sts_run
 
-from stsbench import choose, evaluate, load, score
+from stsbench import load, score
 from stsbench.evaluation.measure import bounded, summary_of
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import ScoreRow
@@ -24,63 +24,12 @@ from stsbench.protocols.sts import StsProtocol
 from stsbench.protocols.transfer import TASKS, TransferProtocol
 from stsbench.publish.model_card import export_card
 
-WORDS = ["sun", "moon", "tree", "river", "stone", "bird", "fish", "wind", "rain", "snow"]
-
-
-def encoder(number):
-    """Counts of letters, the second encoder's in another unit each."""
-    def letters(texts):
-        return np.array([[1 + text.count(letter) * (1 + number * i % 5) for i, letter in enumerate("aeinorst")]
-                         for text in texts], dtype=np.float64)
-
-    letters.fingerprint = f"letters-{number}"
-    return letters
-
-
-def seven(folder, number, **settings):
-    chosen = {f"sts.{key}": value for key, value in {"resamples": 60, **settings}.items()}
-    return evaluate(encoder(number), protocol="sts", sample=True, settings=chosen, output=folder / f"run-{number}").folder
-
-
-def own(folder, number, kind):
-    """A run over the user's data: triplets, whose intervals are Wilson's; pairs; or pairs that every encoder separates."""
-    rng = np.random.default_rng(5)
-    texts = [[" ".join(rng.choice(WORDS, 5)) + f" {i}" for i in range(40)] for _ in range(3)]
-    third, header = texts[2], "anchor\tpositive\tnegative"
-    if kind != "triplets":
-        third, header = [int(i % 2 == 0) for i in range(40)], "sentence1\tsentence2\tlabel"
-        same = texts[0] if kind == "certain" else [" ".join(text.split()[:3]) for text in texts[0]]
-        texts[1] = [one if label else "none of it" if kind == "certain" else other
-                    for one, other, label in zip(same, texts[1], third, strict=True)]
-    path = folder / "own.tsv"
-    path.write_text("\n".join([header, *("\t".join(map(str, row)) for row in zip(*texts[:2], third, strict=True))]) + "\n")
-    protocol = "triplets" if kind == "triplets" else "pairs"
-    return evaluate(encoder(number), protocol=f"{protocol}:{path}", output=folder / f"run-{number}").folder
-
-
-RUNS = {
-    "average": lambda folder, number: seven(folder, number),
-    "average of another seed": lambda folder, number: seven(folder, number, seed=7),
-    "Pearson": lambda folder, number: seven(folder, number, metrics=["pearson"], aggregations=["mean"]),
-    "a share": lambda folder, number: own(folder, number, "triplets"),
-    "own pairs": lambda folder, number: own(folder, number, "pairs"),
-    "none": lambda folder, number: own(folder, number, "certain"),
-}
-
-
-def ends(row):
-    return row.low, row.high
-
-
-def in_words(row):
-    return "" if row.low is None else f"{row.low:.2f} to {row.high:.2f}"
-
 
 @pytest.mark.parametrize("name", RUNS)
 def test_everything_prints_the_interval_of_the_run(name, tmp_path, cli, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    folders = [costing(RUNS[name](tmp_path, number)) for number in range(2)]
-    run = score(folders[0])
+    folder = RUNS[name](tmp_path, 0)
+    run = score(folder)
     row = next((row for row in run.rows if row.task == "Avg"), run.rows[0])
     assert (row.low is None) == (name == "none")
     key = row.task, row.subset, row.aggregation, row.metric
@@ -89,29 +38,23 @@ def test_everything_prints_the_interval_of_the_run(name, tmp_path, cli, monkeypa
         return next((each["low"], each["high"]) for each in rows
                     if tuple(each[name] or None for name in ("task", "subset", "aggregation", "metric")) == key)
 
-    assert of([each.model_dump() for each in load(folders[0]).rows]) == ends(row)
+    assert of([each.model_dump() for each in load(folder).rows]) == ends(row)
     assert of(json.loads(run.to_json())) == of(run.to_arrow().to_pylist()) == ends(row)
     [low, high] = of(csv.DictReader(io.StringIO(as_csv(run))))
     assert (low, high) == tuple("" if end is None else str(end) for end in ends(row))
-    code, _, _ = cli("score", str(folders[0]), "--json", "rows.json")
+    code, _, _ = cli("score", folder, "--json", "rows.json")
     assert code == 0 and of(json.loads((tmp_path / "rows.json").read_text())) == ends(row)
 
-    [card], _ = export_card(folders[0], tmp_path / "card", "model-card")
+    [card], _ = export_card(folder, tmp_path / "card", "model-card")
     page = card.read_text()
-    printed = [str(run), run._repr_html_(), run.report(), page, cli("score", str(folders[0]))[1]]
+    printed = [str(run), run._repr_html_(), run.report(), page, cli("score", folder)[1]]
     for said in printed:
         assert in_words(row) in said
         assert name != "none" or "100.00 to 100.00" not in said
     if name == "none":
         assert sum("no interval, as every resample scores the same" in said for said in printed) == 3
 
-    chosen = choose(folders, resamples=400, seed=3)
-    [mine] = [one for one in chosen.candidates if one.folders == (folders[0],)]
-    assert (mine.low, mine.high) == ends(row) and in_words(row) in str(chosen)
-    [json_of] = [one for one in chosen.as_json()["encoders"] if one["runs"] == [str(folders[0])]]
-    assert (json_of["low"], json_of["high"]) == ends(row)
-
-    cells = [line.cells[column] for line in lines_of(read_run(folders[0])) for column in (row.task, row.metric)
+    cells = [line.cells[column] for line in lines_of(read_run(folder)) for column in (row.task, row.metric)
              if column in line.cells and (line.setting.metric or row.metric, line.setting.aggregation)
              == (row.metric, row.aggregation)]
     assert [(cell.low, cell.high) for cell in cells] == [ends(row)]
@@ -119,14 +62,12 @@ def test_everything_prints_the_interval_of_the_run(name, tmp_path, cli, monkeypa
 
 def test_a_run_without_intervals_is_given_those_of_the_usual_resamples(tmp_path):
     """By the rule of its protocol: Pearson's are Fisher's."""
-    folders = [sts_run(tmp_path / str(number), 0.3, ["STS-B"], number, {"resamples": 0, "metrics": ["pearson"]},
-                       name=str(number)) for number in range(2)]
-    run = score(folders[0])
+    folder = sts_run(tmp_path / "run", 0.3, ["STS-B"], 0, {"resamples": 0, "metrics": ["pearson"]})
+    run = score(folder)
     assert run.rows[0].low is None
     usual = StsProtocol({"metrics": ["pearson"]}).score(pairs("STS-B", 0.3, ("all",), 0), "stsb/test", "STS-B")[0]
-    [mine] = [one for one in choose(folders, resamples=400).candidates if one.folders == (folders[0],)]
-    assert (mine.low, mine.high) == ends(usual) and usual.low is not None
-    [line] = [line for line in lines_of(read_run(folders[0])) if line.setting.aggregation == "all"]
+    assert usual.low is not None
+    [line] = [line for line in lines_of(read_run(folder)) if line.setting.aggregation == "all"]
     assert (line.cells["STS-B"].low, line.cells["STS-B"].high) == ends(usual)
 
 

@@ -8,8 +8,7 @@ import pytest
 from clirun import cli, fails, place  # noqa: F401
 from geometry_runs import make_run
 from run_edits import edit_all
-from test_compare import sts_run
-from test_compare_seeds import two  # noqa: F401
+from sts_runs import sts_run, two  # noqa: F401
 
 from stsbench import compare, evaluate, load
 from stsbench.errors import StsbenchError

@@ -21,7 +21,8 @@ Complete = Callable[[click.Context, str], Completed]  # the words before, and th
 def complete_values(command: click.Command) -> None:
     """Let the values of a command's parameters, and of its sub-commands', be completed."""
     for parameter in command.params:
-        if complete := _BY_NAME.get((command.name, parameter.name), _BY_NAME.get((None, parameter.name))):
+        complete = _BY_NAME.get((command.name, parameter.name), _BY_NAME.get((None, parameter.name)))
+        if complete and not isinstance(parameter.type, click.Choice):
             setattr(parameter, "shell_complete", complete)  # noqa: B010 - it hides a method
     for below in command.commands.values() if isinstance(command, click.Group) else ():
         complete_values(below)
@@ -120,12 +121,6 @@ def _sets() -> list[str]:
     return list(dict.fromkeys(item.id for item in entries()))
 
 
-def _costs() -> list[str]:
-    from stsbench.comparison.costs import AXES
-
-    return list(AXES)
-
-
 def _shown(ctx: click.Context, incomplete: str) -> Completed:
     """What `stsbench show KIND` can show."""
     listed: dict[Any, Callable[[], Iterable[str]]] = {
@@ -149,10 +144,10 @@ def _from(names: Callable[[], Iterable[str]]) -> Complete:
 _BY_NAME: dict[tuple[str | None, Any], Complete] = {
     (None, "model"): _models, (None, "models"): _models, (None, "backbone"): _models,
     (None, "pooler"): _from(_poolers), (None, "poolers"): _from(_poolers),
-    (None, "protocols"): _protocols, (None, "method"): _method_or_file, (None, "recipe"): _recipes,
+    (None, "protocols"): _protocols, (None, "protocol"): _protocols, (None, "runs"): _files,
+    (None, "method"): _method_or_file, (None, "recipe"): _recipes,
     (None, "preset"): _from(_presets),
     (None, "post"): _from(_posts), (None, "fit_on"): _files, ("train", "data"): _files, (None, "labelled"): _files,
     (None, "corpus"): _files, ("show", "name"): _shown, (None, "without_overlap"): _from(_sets),
-    ("choose", "by"): _from(_costs), ("choose", "runs"): _files, ("choose", "protocol"): _protocols,
     ("fetch", "sets"): _from(_sets), ("verify", "sets"): _from(_sets), ("overlap", "target"): _from(_sets),
 }

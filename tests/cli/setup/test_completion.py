@@ -79,7 +79,7 @@ def completed(line):
     ("line", "offered"),
     [
         ("stsbench comp", ["compare", "completion"]),
-        ("stsbench choose --by late", ["latency"]),
+        ("stsbench compare a b --protocol tra", ["transfer"]),
         ("stsbench eval --pool", ["--pooler"]),
         ("stsbench eval --pooler first", ["first_last:embeddings", "first_last:layer1"]),
         ("stsbench eval --protocol sts,tra", ["sts,transfer"]),

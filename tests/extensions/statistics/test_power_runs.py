@@ -10,7 +10,6 @@ from clirun import cli  # noqa: F401
 
 import stsbench
 from stsbench.comparison.compare import compare
-from stsbench.comparison.wording import notes
 from stsbench.errors import StsbenchError
 from stsbench.metrics.inference.field import ALL, field_noise
 from stsbench.metrics.inference.power import detectable_difference, items_needed, power_of
@@ -60,21 +59,6 @@ def test_one_run_s_rival_shares_as_much_noise_as_the_board_s_rows(runs) -> None:
     assert answer.unit_error == pytest.approx(error * np.sqrt(42) * ratio.median)
     assert (answer.low, answer.high) == pytest.approx((error * np.sqrt(42) * ratio.low, error * np.sqrt(42) * ratio.high))
     assert "times the run's standard error" in str(stsbench.power(100, runs=runs[0], resamples=300))
-
-
-def test_compare_says_what_it_could_not_detect(runs) -> None:
-    table = compare(*runs, protocol="sts", resamples=300).tables[0]
-    lines = table.lines()
-    assert lines[0][-1] == "detectable\nin 80 %" and float(lines[1][-1]) == pytest.approx(table.rows[0].detectable, abs=0.01)
-    assert any(line.startswith("Few items (STS-B 42, SICK-R 42): the 95 % intervals are ±") for line in notes(table))
-    same = compare(runs[0], runs[0], protocol="sts", resamples=300).tables[0]
-    assert same.rows[0].detectable is None and same.lines()[1][-1] == ""
-
-
-def test_eval_says_that_its_items_are_few() -> None:
-    result = stsbench.evaluate("lexical:tfidf", **{**SAMPLE, "resamples": 200})
-    assert "Few items (STS-B 42, SICK-R 42): the 95 % intervals are ±" in str(result)
-    assert "Few items" in result.latex()
 
 
 @pytest.mark.parametrize(("call", "part"), [

@@ -9,15 +9,20 @@ import numpy as np
 import pytest
 from clirun import cli, place  # noqa: F401
 from geometry_runs import make_run
+from interval_runs import RUNS, ends, in_words
 from run_edits import edit_all
-from test_compare import head, pairs, sts_run
+from sts_runs import head, pairs, sts_run
 
 import stsbench
 from stsbench import score
-from stsbench.comparison.choose import choose
-from stsbench.comparison.costs import AXES, Spent, bytes_a_vector, compared_within, cost_of, machine_in_words, settings_of
+from stsbench.cli.main import cli as root
+from stsbench.cli.setup.completion import VARIABLE, Bash
+from stsbench.comparison.costs import settings_of
 from stsbench.encoders.cost import Cost
 from stsbench.errors import ScoreError, StsbenchError
+from stsbench.extensions.statistics.choose import choose
+from stsbench.extensions.statistics.command import COSTS
+from stsbench.extensions.statistics.costs import AXES, Spent, compared_within, machine_in_words
 from stsbench.metrics.inference.few_items import Measurement, few_items
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.ranks import letters, significantly_different
@@ -146,21 +151,33 @@ def test_which_times_are_of_one_setting():
 
 def test_costs_are_read_off_the_record(runs):
     record = stsbench.load_records(runs[0])[0][1]
-    assert cost_of(record).sentences_per_second == 100
     read = {name: axis.read(record, cost()) for name, axis in AXES.items()}
     assert read["sentences/s"] == Spent(640, pytest.approx(640 * 0.1 / 0.11), pytest.approx(640 * 0.1 / 0.098))
     assert read["cpu"].value == pytest.approx(1000 * 0.2 / 64) and read["latency"].value == 4
     assert (read["memory"].value, read["parameters"].value, read["bytes"].value) == (5e8, 1000, 12)
     assert read["first"] is None and read["cuda-memory"] is None
     assert AXES["cpu"].read(record, cost(device="Some GPU")) is None
-    record = record.model_copy(update={"encoder": record.encoder.model_copy(update={"dimension": 100})})
-    for spec, expected in (
-        ({}, 400), ({"options": {"precision": "int8"}}, 100), ({"options": {"precision": "ubinary"}}, 13),
-        ({"kind": "vectors", "options": {"dtype": "float16"}}, 200), ({"kind": "lexical"}, None),
-        ({"kind": "callable"}, None), ({"options": {"precision": "int3"}}, None),
-    ):
-        encoder = record.encoder.model_copy(update={"spec": {"name": "x", **spec}})
-        assert bytes_a_vector(record.model_copy(update={"encoder": encoder})) == expected
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_it_prints_the_interval_of_the_run(name, tmp_path):
+    folders = [costing(RUNS[name](tmp_path, number)) for number in range(2)]
+    run = score(folders[0])
+    row = next((row for row in run.rows if row.task == "Avg"), run.rows[0])
+    chosen = choose(folders, resamples=400, seed=3)
+    [mine] = [one for one in chosen.candidates if one.folders == (folders[0],)]
+    assert (mine.low, mine.high) == ends(row) and in_words(row) in str(chosen)
+    [json_of] = [one for one in chosen.as_json()["encoders"] if one["runs"] == [str(folders[0])]]
+    assert (json_of["low"], json_of["high"]) == ends(row)
+
+
+def test_a_run_without_intervals_is_given_those_of_the_usual_resamples(tmp_path):
+    """By the rule of its protocol: Pearson's are Fisher's."""
+    folders = [sts_run(tmp_path / str(number), 0.3, ["STS-B"], number, {"resamples": 0, "metrics": ["pearson"]},
+                       name=str(number)) for number in range(2)]
+    usual = StsProtocol({"metrics": ["pearson"]}).score(pairs("STS-B", 0.3, ("all",), 0), "stsb/test", "STS-B")[0]
+    [mine] = [one for one in choose(folders, resamples=400).candidates if one.folders == (folders[0],)]
+    assert (mine.low, mine.high) == ends(usual) and usual.low is not None
 
 
 def test_old_runs_have_bytes_and_no_speed(runs, tmp_path):
@@ -263,9 +280,16 @@ def test_the_command(runs, tmp_path, cli):
     assert cli(*words, "--protocol", " ")[0] == 2
     assert cli(*words, "--plot", tmp_path / "p.pdf")[2].startswith("stsbench: error: unknown suffix")
     assert "--by COST" in cli("choose", "--help")[1]
-    from stsbench.cli.comparison import choose as command
+    assert all(name in COSTS for name in AXES)
 
-    assert all(name in command.COSTS for name in AXES)
+
+@pytest.mark.parametrize(("line", "offered"), [
+    ("choose --by late", ["latency"]), ("choose ./ru", ["./ru"]), ("choose a b --protocol tra", ["transfer"]),
+    ("calibrate a --method iso", ["isotonic"]),
+])
+def test_a_tab_key_completes_values(line, offered):
+    *words, last = line.split()
+    assert [item.value for item in Bash(root, {}, "stsbench", VARIABLE).get_completions(words, last)] == offered
 
 
 def test_a_record_without_a_score_is_a_failure(runs, cli, monkeypatch):

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.comparison.choice import Candidate, Choice, point
 from stsbench.comparison.comparability import Measured, SeedPairs, Setting
-from stsbench.comparison.costs import AXES, Axis, Spent, compared_within, cost_of, machine_in_words, settings_of
+from stsbench.comparison.costs import cost_of, settings_of
 from stsbench.comparison.shared import (
     RESAMPLES,
     Floats,
@@ -43,6 +42,8 @@ from stsbench.evaluation.protocol import Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.run_file import run_folders
 from stsbench.evaluation.tables import SAMPLE, encoder_in_words, repeated_in_record
+from stsbench.extensions.statistics.choice import Candidate, Choice, point
+from stsbench.extensions.statistics.costs import AXES, Axis, Spent, compared_within, machine_in_words
 from stsbench.metrics.bootstrap import interval
 from stsbench.metrics.inference.few_items import Measurement, few_items
 from stsbench.metrics.noise import Scores

@@ -111,7 +111,7 @@ class Calibration:
 
     def plot(self) -> Any:
         """A matplotlib figure: how often pairs of a probability match, and the similarities of both kinds."""
-        from stsbench.plots.calibration import figure
+        from stsbench.extensions.statistics.calibration_plot import figure
 
         return figure(self.bins, self.similarity, self.label, self.curve, f"{self.encoder}: {self.record.data.task}")
 

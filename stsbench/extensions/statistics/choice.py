@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.comparison.comparability import Setting
 from stsbench.comparison.comparison import reasons_json, reasons_lines
-from stsbench.comparison.costs import AXES, Axis, Spent
 from stsbench.comparison.shared import Reasons
 from stsbench.config import shown
 from stsbench.display.tabular import OneTable, arrow_table, html_lines, html_table, text_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.schema import Metric
+from stsbench.extensions.statistics.costs import AXES, Axis, Spent
 from stsbench.plots.pareto import Point
 from stsbench.wording import printable
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 from clirun import cli, place  # noqa: F401
-from test_compare_seeds import run, two  # noqa: F401
+from sts_runs import seed_run, two  # noqa: F401
 
 from stsbench import compare, seeds_needed
 from stsbench.errors import StsbenchError
@@ -34,7 +34,7 @@ def test_a_side_of_one_run_gets_no_more_seeds(two):
 
 
 def test_items_too_few_for_any_number_of_seeds(tmp_path):
-    sides = [[run(tmp_path / name / str(seed), seed, noise) for seed in seeds]
+    sides = [[seed_run(tmp_path / name / str(seed), seed, noise) for seed in seeds]
              for name, noise, seeds in (("a", 0.3, (1, 2, 3)), ("b", 0.301, (4, 5, 6)))]
     made = seeds_needed(*sides, resamples=200)
     needed = made.rows[0].needed

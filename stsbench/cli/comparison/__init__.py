@@ -1,1 +1,0 @@
-"""Commands that set runs or encoders side by side."""

@@ -1,0 +1,1 @@
+"""What follows from runs: is it enough data, are these enough seeds, which encoder to take, which similarity is a match."""
