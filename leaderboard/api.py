@@ -147,7 +147,7 @@ def add(
     recipe, paper, card, note: shown with the row. records: the folder to write the runs to, if not the board's.
 
     prompt_of: the runs are no row, but that entry's encoder read behind other prompts (the output folder of
-    `measure_prompts`, of which those behind its prompts are taken); its row then shows scores and ranks over prompts.
+    a study of prompts, of which those behind its prompts are taken); its row then shows scores and ranks over prompts.
 
     Nothing is ever overwritten. What to think about before publishing is a StsbenchWarning. Raises StsbenchError for a
     record that was edited, or measured by changed code, and whatever else does not belong.

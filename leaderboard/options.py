@@ -22,7 +22,7 @@ ENTRY = (
     click.option("--entry", "slug", required=True, metavar="NAME",
                  help="Which entry they belong to: small letters and dashes."),
     click.option("--prompt-of", metavar="ENTRY", help="They are of that entry's encoder, behind prompts: its row shows "
-                 "them. Takes the folder of `stsbench eval --prompt-file`."),
+                 "them. Takes the folder of a study of prompts."),
     click.option("--method", help="What the row is called."),
     click.option("--backbone", help="The network underneath, such as BERT-base."),
     click.option("--setting", type=click.Choice(["unsup", "semi", "sup"]), help="Which labels it was trained with."),

@@ -21,10 +21,8 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.evaluation.run_file import load_records as load_records
     from stsbench.experiments.load import load as load
     from stsbench.experiments.plan import run_plan as run_plan
-    from stsbench.experiments.prompts import measure_prompts as measure_prompts
     from stsbench.experiments.sweep import sweep as sweep
     from stsbench.experiments.train import train as train
-    from stsbench.experiments.variants import measure_variants as measure_variants
     from stsbench.extensions.functions import *  # noqa: F403
     from stsbench.installation.report import doctor as doctor
     from stsbench.leaderboard.identify.api import identify as identify
@@ -55,8 +53,6 @@ _PUBLIC = {
     "load_encoder": "stsbench.encoders.load",
     "load_recipe": "stsbench.training.recipes.by_name",
     "load_records": "stsbench.evaluation.run_file",
-    "measure_prompts": "stsbench.experiments.prompts",
-    "measure_variants": "stsbench.experiments.variants",
     "neighbours": "stsbench.encoders.store.neighbours",
     "plot": "stsbench.plots.draw",
     "reproduce": "stsbench.leaderboard.reproduce.api",

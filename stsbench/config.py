@@ -205,7 +205,7 @@ def checked_options(kind: type[OptionsT], where: str, **values: Any) -> OptionsT
         value, least, choices = getattr(made, entry.name), *(entry.metadata.get(key) for key in ("least", "choices"))
         if value is not None and least is not None and value < least:
             raise StsbenchError(f"{where}: {entry.name}={value}: must be at least {least}")
-        if choices and value not in choices:
+        if choices and value is not None and value not in choices:
             raise StsbenchError(f"{where}: {entry.name}={shown(value)}: must be one of {', '.join(choices)}")
     return made
 

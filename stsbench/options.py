@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
@@ -67,7 +67,7 @@ def takes(*groups: type, without: Sequence[str] = ()) -> Callable[[Callable[P, T
         hints = {group: get_type_hints(group) for group in groups}
         more = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[group][name],
-                              default=None if entry.default is MISSING else entry.default)
+                              default=entry.default_factory() if callable(entry.default_factory) else entry.default)
             for name, (entry, group) in entries.items() if name not in signature.parameters
         ]
         known = {*entries, *(value.name for value in written)}

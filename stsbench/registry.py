@@ -53,7 +53,7 @@ def names(group: str) -> list[str]:
 
 def resolve(group: str, name: str) -> Any:
     """The object registered as `name`. Raises StsbenchError for an unknown name or a plugin that fails to import."""
-    kind = group.rpartition(".")[2].rstrip("s")
+    kind = group.rpartition(".")[2].replace("ies", "ys").rstrip("s")
     point = _points(group).get(name)
     if point is None:
         raise StsbenchError(f"unknown {kind} '{name}'{did_you_mean(name, names(group))}")

@@ -48,6 +48,8 @@ def test_the_core_names_no_extension(folder):
     own |= {f"stsbench.extensions.{folder.name}"}
     own |= {name for group in ("stsbench.encoders", "stsbench.post", "stsbench.protocols") for name in points.get(group, ())}
     own |= {f"--{name.replace('_', '-')}" for name in own}
+    own |= {f"--{entry.name.replace('_', '-')}" for name in points.get("stsbench.studies", ())
+            for entry in fields(_loaded("stsbench.studies", name).options)}
     named = {path.relative_to(ROOT).as_posix(): sorted(own & words(path)) for path in CORE}
     assert not {path: said for path, said in named.items() if said}
 

@@ -68,7 +68,7 @@ def add(
     board: Path, runs: Sequence[Path], slug: str, entry: Entry | Prompts | None, outside: Path | None = None
 ) -> Added:
     """Add runs to the entry `slug` of `board`, which `entry` describes when it is new. outside: the folder that the board's
-    runs lie in, where it is another one; their digests then go into the board's index. Of a folder of `eval --prompt-file`,
+    runs lie in, where it is another one; their digests then go into the board's index. Of the folder of a study of prompts,
     an entry of prompts takes those behind its prompts.
 
     All records are checked before the first is written. Several processes may add at once, one after the other: a run that

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,15 @@ import click
 
 from stsbench.cli.options import options_of, usage_errors
 from stsbench.cli.output.messages import echo
+from stsbench.cli.studies import asked_study, run_study, studies
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.options import DataOptions, MeasureOptions, RecordOptions, VariantOptions, words_of
+from stsbench.evaluation.options import DataOptions, MeasureOptions, RecordOptions, words_of
 
 
 @click.command("eval")
-@options_of(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, VariantOptions, DataOptions, RecordOptions)
-@click.option("--prompt-file", metavar="FILE", help="Measure behind each prompt of a file, one a line.")
+@options_of(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, *(study.options for study in studies()),
+            DataOptions, RecordOptions)
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 @click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
               show_default=True, help="How scores are printed.")
@@ -54,15 +54,10 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     output = asked or _default_output(options["model"])
     command = ["stsbench", *sys.argv[1:]]
     options["without_overlap"] = options["without_overlap"] or ()
-    variants = {entry.name: options.pop(entry.name) for entry in fields(VariantOptions)}
-    if variants["quantise"] or variants["dims"]:
-        return _each_variant(options, variants, asked or output.with_name(f"{output.name}-variants"), json_target, form)
-    for name, value in variants.items():
-        if value and value != getattr(VariantOptions, name):
-            raise click.UsageError(f"--{name} has no effect without --quantise or --dims")
-    if options["prompt_file"] is not None:
-        return _behind_each(options, asked or output.with_name(f"{output.name}-prompts"), json_target, form)
-    options.pop("prompt_file")
+    if chosen_study := asked_study(options):
+        study, values = chosen_study
+        folder = asked or output.with_name(f"{output.name}-{study.suffix}")
+        return run_study(study, values, options, folder, form, json_target)
     chosen = EvalOptions(output=output, command=command, extra_provenance=_of_training(options), **options)
     with usage_errors(), progress_bar() as progress:
         result = run(chosen, log=log, progress=progress, **({"doing": progress.doing} if progress else {}))
@@ -79,69 +74,6 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     if json_target:
         write_json([row.model_dump() for row in result.rows], json_target)
     return 3 if result.failures else 0
-
-
-def _behind_each(options: dict[str, Any], output: Path, json_target: str | None, form: str) -> int:
-    """Every prompt of a file, with one load of the model: a table; the runs, the scores and the picture in a folder."""
-    from stsbench.cli.output.messages import log
-    from stsbench.experiments.prompts import measure_prompts, read_prompts
-
-    path = Path(options.pop("prompt_file"))
-    if not path.is_file():
-        raise click.UsageError(f"--prompt-file {path}: there is no such file")
-    prompts = read_prompts(path)
-    encoder, how = _loaded(options, form, "prompts of a file are")
-    made = measure_prompts(encoder, prompts, how.pop("protocols"), tasks=how.pop("tasks"), output=output, log=log, **how)
-    return _shown(made, output, "prompts.csv and prompts.png", json_target)
-
-
-def _each_variant(
-    options: dict[str, Any], variants: dict[str, Any], output: Path, json_target: str | None, form: str
-) -> int:
-    """Every smaller copy of the vectors, with one load of the model: as a file of prompts."""
-    from stsbench.cli.output.messages import log
-    from stsbench.experiments.variants import measure_variants
-
-    if options["prompt_file"] is not None:
-        raise click.UsageError("--quantise and --dims: a file of prompts is measured by itself")
-    options.pop("prompt_file")
-    for name in ("post", "fit_on"):
-        if options.pop(name) is not None:
-            raise click.UsageError(f"--{name.replace('_', '-')}: smaller copies are of a model's own vectors: `stsbench "
-                                   "fit` writes a model with a post-processing, which is then measured")
-    encoder, how = _loaded(options, form, "smaller copies are")
-    asked: dict[str, Any] = {name: value or () for name, value in variants.items() if name != "clip"}
-    made = measure_variants(encoder, **asked, clip=variants["clip"], output=output, log=log, **how)
-    return _shown(made, output, "variants.csv and pictures", json_target)
-
-
-def _loaded(options: dict[str, Any], form: str, what: str) -> tuple[Any, dict[str, Any]]:
-    """The encoder, and the options that are not of it. UsageError for those that several runs in one process do not take."""
-    from stsbench.encoders.load import load_encoder
-
-    names = {entry.name for entry in fields(EncoderOptions)}
-    if set_too := [name for name in ("devices", "processes") if options[name] is not None]:
-        raise click.UsageError(f"--{set_too[0]}: {what} measured in one process")
-    if options.pop("cost"):
-        raise click.UsageError("--cost is of one encoder: measure the one that you choose with it")
-    if form != "table":
-        raise click.UsageError(f"--format {form}: {what} printed as a table, and a CSV file is in the run folder")
-    encoder = load_encoder(options["model"], EncoderOptions(**{key: options[key] for key in names & options.keys()}))
-    return encoder, {key: value for key, value in options.items() if key not in {*names, "devices", "processes"}}
-
-
-def _shown(made: Any, output: Path, files: str, json_target: str | None) -> int:
-    """Save and print what was measured. 3 where a task failed, else 0."""
-    from stsbench.cli.output.json_file import write_json
-    from stsbench.cli.output.messages import log
-
-    made.save(output)
-    log(f"runs, {files}: {output}")
-    if json_target != "-":
-        echo(str(made))
-    if json_target:
-        write_json([*made.rows()], json_target)
-    return 3 if made.failures else 0
 
 
 def _of_training(options: dict[str, Any]) -> dict[str, Any]:

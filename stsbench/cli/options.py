@@ -30,7 +30,7 @@ def _option(entry: Field[Any], kind: Any) -> Callable[..., Any]:
     """The option of a field with values of the type `kind`. A default other than None, False and nothing is shown."""
     known = entry.metadata
     more = {"help": known["help"] or None, "metavar": known["metavar"], "required": known["required"]}
-    flag = known["flag"] or f"--{entry.name.replace('_', '-')}"
+    flag = flag_of(entry)
     if kind is bool:
         more["is_flag"] = True
     elif kind == bool | None:
@@ -54,14 +54,19 @@ def _option(entry: Field[Any], kind: Any) -> Callable[..., Any]:
     return click.option(flag, entry.name, cls=type("Option", (Option,), {"renamed": renamed}), **more)
 
 
+def flag_of(entry: Field[Any]) -> str:
+    """Return a field's flag."""
+    return str(entry.metadata["flag"] or f"--{entry.name.replace('_', '-')}")
+
+
 class Option(click.Option):
     """An option that knows the flags that it had in earlier versions."""
 
     renamed: Mapping[str, str] = {}  # old flag -> what is written now
 
 
-def written_now(error: click.NoSuchOption) -> str | None:
-    """What to write in the place of a flag of an earlier version; None for any other."""
+def written_now(error: click.NoSuchOption | click.BadParameter) -> str | None:
+    """What to write in the place of a flag, or a flag's value, of an earlier version; None for any other."""
     parameters = error.ctx.command.params if error.ctx else ()
     now = [parameter.renamed[error.option_name] for parameter in parameters
            if isinstance(parameter, Option) and error.option_name in parameter.renamed]

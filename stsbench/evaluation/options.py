@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from pydantic import BeforeValidator, ConfigDict
 from pydantic.dataclasses import dataclass as checked_dataclass
@@ -67,26 +67,6 @@ class MeasureOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VariantOptions:
-    """Which smaller copies of the vectors are measured beside them (`stsbench.measure_variants`)."""
-
-    quantise: Names = option(
-        (), "Measure smaller copies of the vectors beside the full ones, from one pass over the texts: int8, uint8, binary, "
-        "ubinary, several with commas.", metavar="NAME,NAME",
-    )
-    dims: Names = option(
-        (), "As --quantise: how many of the first numbers are kept, e.g. 256,128; each in every precision.", metavar="N,N",
-    )
-    calibration: str | Path = option(
-        "shared", "Of int8 and uint8: the range of each dimension is that of all texts of a set (shared), of those of each "
-        "call (call, as in mteb's CompressionWrapper) or of a file.", metavar="shared|call|FILE",
-    )
-    clip: Names | None = option(
-        None, "Of int8 and uint8: cut numbers below and above these quantiles of a dimension.", metavar="LOW,HIGH",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class DataOptions:
     """Of which data, and what of them is refused."""
 
@@ -118,6 +98,24 @@ class RecordOptions:
     def folder(self) -> Path:
         """Where the records go: without an output a temporary folder, until this process ends."""
         return temporary("run") if self.output is None else self.output
+
+
+class EvaluateArguments(TypedDict, total=False):
+    """What functions that call `evaluate` pass on to it, for editors and type checkers; a test compares the two."""
+
+    similarity: str | None
+    columns: str | None
+    resamples: int | None
+    settings: Mapping[str, Any]
+    data_dir: str | Path | None
+    text_version: str
+    sample: bool
+    without_overlap: str | Sequence[str]
+    strict_data: bool
+    strict: bool
+    cache_dir: str | Path | None
+    cache_limit: float
+    no_cache: bool
 
 
 @checked_dataclass(config=ConfigDict(arbitrary_types_allowed=True), frozen=True, kw_only=True)

@@ -267,8 +267,8 @@ def tested_seeds(folder: Path) -> list[Path]:
 
 
 def prompt_runs(folder: Path) -> list[Path]:
-    """The runs behind its prompts, of a folder that `stsbench eval --prompt-file` made, without default and controls;
-    none of another folder."""
+    """The runs behind its prompts, of the folder of a study of prompts, without the default and the controls; none of
+    another folder."""
     return sorted(path.parent for path in folder.glob(f"*-prompt/{RUN}") if path.parent.name.partition("-")[0].isdigit()
                   and not path.parent.name.endswith(("-no-prompt", "-neutral-prompt")))
 

@@ -5,3 +5,5 @@ from stsbench.extensions.statistics.calibrate import calibrate as calibrate
 from stsbench.extensions.statistics.choose import choose as choose
 from stsbench.extensions.statistics.power import power as power
 from stsbench.extensions.statistics.seeds_needed import seeds_needed as seeds_needed
+from stsbench.extensions.prompt_study.prompts import measure_prompts as measure_prompts
+from stsbench.extensions.smaller_copies.variants import measure_variants as measure_variants

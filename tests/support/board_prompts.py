@@ -1,4 +1,4 @@
-"""Runs of encoders that read texts behind prompts, as `eval --prompt-file` lays them out, for boards."""
+"""Runs of encoders that read texts behind prompts, as `measure_prompts` lays them out, for boards."""
 
 from dataclasses import replace
 from functools import cache
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from board_runs import REVISION, SAMPLE, Letters
 
+from stsbench import measure_prompts
 from stsbench.encoders.base import Encoded
-from stsbench.experiments.prompts import measure_prompts
 
 PROMPTS = ["query: ", "the cat: ", "zzz zzz zzz: "]
 

@@ -15,8 +15,7 @@ from stsbench.data.text.rows import read_rows
 from stsbench.encoders.options import CacheOptions
 from stsbench.encoders.store.neighbours import distinct, read_lines
 from stsbench.encoders.store.texts import Texts
-from stsbench.errors import DataError, StsbenchError
-from stsbench.experiments.prompts import read_prompts
+from stsbench.errors import DataError
 
 CAT, DOG = "A cat, asleep; or not.", "Dogs | wolves."
 
@@ -162,12 +161,6 @@ def test_a_batch_of_parquet_takes_no_more_than_its_share(tmp_path, monkeypatch, 
 def test_overlap_reads_parquet(tmp_path):
     test = PairSet("own", "own", "own", (CAT,), ("z",), np.zeros(1), ("all",))
     assert leakage(written(tmp_path, "a.parquet", parquet(any=[DOG, CAT], n=[1, 2])), [test])[0].exact == 1
-
-
-def test_a_file_of_prompts_is_lines_or_lists_by_task(tmp_path):
-    assert read_prompts(written(tmp_path, "a.txt", "\ufeffquery: \r\n\nb\u2028c: \n")) == ["query: ", "b\u2028c: "]
-    with pytest.raises(StsbenchError, match="is a table: write a prompt a line"):
-        read_prompts(written(tmp_path, "a.csv", "prompt,n\nquery: ,1\n"))
 
 
 @pytest.mark.parametrize("reader", READERS)

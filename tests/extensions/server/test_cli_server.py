@@ -272,9 +272,8 @@ def test_a_store_says_what_it_took(server, cli, place):
     np.testing.assert_array_equal(load_encoder("vectors:store").encode(["line 7"]), hashed(["line 7"]))
 
 
-def test_post_processing_and_prompts_of_a_file(server, evaluate):
+def test_post_processing_and_texts_behind_a_prompt(server, evaluate):
     assert evaluate("openai:hash", "--base-url", server.url, "--post", "whitening", "--fit-on", "target")[0] == 0
     assert record()["provenance"]["server"]["requests"] == len(server.asked)
-    Path("prompts.txt").write_text("one: \ntwo: \n", "utf-8")
-    code, _, _ = evaluate("openai:hash", "--base-url", server.url, "--prompt-file", "prompts.txt", "--output", "prompts")
-    assert code == 0 and {"one:", "two:"} <= {text.split()[0] for text in server.texts}
+    load_encoder("openai:hash", base_url=server.url).behind("one: ").encode(["line 7"])
+    assert "one: line 7" in server.texts

@@ -13,8 +13,8 @@ from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer import parts
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation.api import evaluate
-from stsbench.experiments import prompts
-from stsbench.experiments.prompts import PromptScore, PromptScores, measure_prompts, read_prompts
+from stsbench.extensions.prompt_study import prompts
+from stsbench.extensions.prompt_study.prompts import PromptScore, PromptScores, measure_prompts, read_prompts
 
 __all__ = ["cli"]
 PROMPTS = ["the red cat: ", "a man: ", "park: "]
@@ -131,8 +131,11 @@ def test_prompts_by_task_are_measured_on_their_task_alone(folder):
 
 
 def test_lists_are_read_from_a_file(tmp_path):
-    (tmp_path / "a.txt").write_text("one: \n\ntwo:\n")
-    assert read_prompts(tmp_path / "a.txt") == ["one: ", "two:"]
+    (tmp_path / "a.txt").write_bytes("\ufeffone: \r\n\nb\u2028two:\n".encode())
+    assert read_prompts(tmp_path / "a.txt") == ["one: ", "b\u2028two:"]
+    (tmp_path / "a.csv").write_text("prompt,n\nquery: ,1\n")
+    with pytest.raises(StsbenchError, match="is a table: write a prompt a line"):
+        read_prompts(tmp_path / "a.csv")
     (tmp_path / "a.yaml").write_text('STS14: ["one: ", two]\nSTS-B: [three]\n')
     assert read_prompts(tmp_path / "a.yaml") == {"STS14": ["one: ", "two"], "STS-B": ["three"]}
     (tmp_path / "b.yaml").write_text("- one\n")

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from textwrap import fill
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import yaml
@@ -18,13 +17,16 @@ from stsbench.data.own.table import is_table
 from stsbench.data.sets.lines import numbered_lines, without_end
 from stsbench.display.tabular import Tabular, arrow_table, csv_table, html_lines, html_table, text_table
 from stsbench.encoders.base import Encoder
+from stsbench.encoders.options import CacheOptions
 from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, check_log, warning_log
 from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.options import DataOptions, EvaluateArguments, MeasureOptions
 from stsbench.evaluation.plan import metric_under
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.tables import firsts, main_rows
 from stsbench.files import atomic_write
 from stsbench.metrics.prompts import Spread, mean_over_prompts, spread
+from stsbench.options import takes
 from stsbench.parsing import MOST_YAML, load_yaml, read_text
 from stsbench.registry import DEFAULT_PROTOCOL
 from stsbench.wording import counted, printable
@@ -121,7 +123,7 @@ class PromptScores(Tabular):
 
     def plot(self) -> Figure:
         """Each task's scores over prompts as points, with the default, its interval over items, and the controls."""
-        from stsbench.plots.prompts import Strip, figure
+        from stsbench.extensions.prompt_study.strips import Strip, figure
 
         strips = [
             Strip(task[1], tuple(score.value for score in self.of(task, PROMPT)), default.value, (default.low, default.high),
@@ -168,15 +170,12 @@ class PromptScores(Tabular):
         return metric_under(task[0], self.of(task, DEFAULT)[0].metric).lower
 
 
+@takes(MeasureOptions, DataOptions, CacheOptions)
 def measure_prompts(
     encoder: Encoder, prompts: Sequence[str] | Mapping[str, Sequence[str]],
     protocols: str | Sequence[str] = (DEFAULT_PROTOCOL,), *, tasks: str | Sequence[str] | None = None,
     neutral: str = NEUTRAL, output: str | Path | None = None, log: Callable[[str], None] | None = None,
-    post: str | None = None, fit_on: str | Path | None = None, similarity: str | None = None, resamples: int | None = None,
-    columns: str | None = None, settings: Mapping[str, Any] = MappingProxyType({}),
-    data_dir: str | Path | None = None, text_version: str = "senteval", sample: bool = False,
-    without_overlap: str | Sequence[str] = (), strict_data: bool = False, strict: bool = False,
-    cache_dir: str | Path | None = None, cache_limit: float = 20.0, no_cache: bool = False,
+    post: str | None = None, fit_on: str | Path | None = None, **how: Unpack[EvaluateArguments],
 ) -> PromptScores:
     """Measure an encoder behind every prompt, as it is, without any, and behind one that says nothing; it is loaded once.
 
@@ -217,12 +216,8 @@ its training decides what stands around a text
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", StsbenchWarning)
                 try:
-                    known = evaluate(
-                        reader, protocols=protocols, tasks=of_tasks, output=folder, post=post, fit_on=fit_on,
-                        similarity=similarity, resamples=resamples, columns=columns, settings=settings, data_dir=data_dir,
-                        text_version=text_version, sample=sample, without_overlap=without_overlap, strict_data=strict_data,
-                        strict=strict, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache,
-                    )
+                    known = evaluate(reader, protocols=protocols, tasks=of_tasks, output=folder, post=post, fit_on=fit_on,
+                                     **how)
                 except StsbenchError as error:
                     if kind == DEFAULT:  # of the model, or of what is asked for
                         raise

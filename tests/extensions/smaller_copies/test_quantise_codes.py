@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from stsbench.encoders.quantise.codes import PRECISIONS, Ranges, codes, compared, packed, size
 from stsbench.encoders.store.numbers import stored
+from stsbench.extensions.smaller_copies.codes import PRECISIONS, Ranges, codes, compared, packed, size
 
 RNG = np.random.default_rng(38)
 VECTORS = RNG.normal(size=(60, 20)).astype(np.float32)

@@ -11,17 +11,20 @@ from clirun import cli
 from tiny_models import build
 
 from stsbench import compare, evaluate, load_encoder, load_records
+from stsbench.cli.eval import evaluate as command
 from stsbench.display.style import content_of
-from stsbench.encoders.quantise.held import Vectors
-from stsbench.encoders.quantise.variant import Form, Variant
+from stsbench.encoders.options import CacheOptions
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.evaluation.options import VariantOptions
-from stsbench.experiments import variants
-from stsbench.experiments.variants import measure_variants
+from stsbench.evaluation.options import DataOptions, EvaluateArguments, MeasureOptions
+from stsbench.extensions.smaller_copies import variants
+from stsbench.extensions.smaller_copies.held import Vectors
+from stsbench.extensions.smaller_copies.options import VariantOptions
+from stsbench.extensions.smaller_copies.variant import Form, Variant
+from stsbench.extensions.smaller_copies.variants import measure_variants
 
 __all__ = ["cli"]
 HOW = {"sample": True, "resamples": 200, "no_cache": True}
-ASKED = {"quantise": "int8,binary", "dims": "8,32,64"}
+ASKED = {"quantise": "int8,binary", "truncate_dims": "8,32,64"}
 STS = ("sts", "STS-B")
 
 
@@ -67,7 +70,7 @@ def test_a_copy_that_cannot_be_measured_costs_no_other(base, monkeypatch):
         return measured(copy, *how)
 
     monkeypatch.setattr(variants, "_evaluated", refused)
-    asked, broken = {"dims": "8,16", "tasks": "STS-B", "log": lambda line: None}, (8,)
+    asked, broken = {"truncate_dims": "8,16", "tasks": "STS-B", "log": lambda line: None}, (8,)
     scores = measure_variants(base, **asked, **HOW)
     assert scores.failures == ("8 float32: no such vectors",)
     assert [score.name for score in scores.of(STS)] == ["32 float32", "16 float32"]
@@ -157,12 +160,13 @@ def test_calibrated_on_a_file(base, tmp_path):
 
 
 @pytest.mark.parametrize(("asked", "said"), [
-    ({}, "give quantise"), ({"quantise": "int4"}, "--quantise int4 is unknown"), ({"dims": "x"}, "--dims x: give whole"),
-    ({"dims": "0"}, "--dims 0"), ({"dims": "32,99"}, "no copy of .* is smaller: 32 numbers are left out"),
+    ({}, "give quantise"), ({"quantise": "int4"}, "--quantise int4 is unknown"),
+    ({"truncate_dims": "x"}, "--truncate-dims x: give whole"), ({"truncate_dims": "0"}, "--truncate-dims 0"),
+    ({"truncate_dims": "32,99"}, "no copy of .* is smaller: 32 numbers are left out"),
     ({"quantise": "int8", "clip": "0.1"}, "give two shares"), ({"quantise": "int8", "clip": "0.5,0.1"}, "lower first"),
     ({"quantise": "int8", "calibration": "shard"}, "no such file, and it is neither shared nor call"),
-    ({"dims": "8", "protocols": "transfer"}, "transfer is left out"),
-    ({"dims": "8", "protocols": "infersent"}, "regression trains"),
+    ({"truncate_dims": "8", "protocols": "transfer"}, "transfer is left out"),
+    ({"truncate_dims": "8", "protocols": "infersent"}, "regression trains"),
 ])
 def test_what_cannot_be_is_one_line(base, asked, said):
     with pytest.raises(StsbenchError, match=said) as stop:
@@ -184,27 +188,33 @@ def test_the_function_takes_what_the_command_takes():
         assert written[entry.name].default == entry.default, entry.name
     for name in written.keys() & shared.keys() - {"model"}:
         assert written[name].default == shared[name].default, name
+    assert next(option for option in command.params if option.name == "calibration").default == "shared"
+    passed = {entry.name for kind in (MeasureOptions, DataOptions, CacheOptions) for entry in fields(kind)}
+    assert {*EvaluateArguments.__annotations__} == passed - {"protocols", "tasks", "post", "fit_on"}
+    with pytest.raises(TypeError, match=r"has no argument 'dims'; write truncate_dims$"):
+        measure_variants("minilm", dims=[8])
 
 
 def test_the_command_prints_the_table(cli, folder, tmp_path):
     ask = ("eval", "--model", folder, "--pooler", "mean", "--normalize", "--sample", "--tasks", "STS-B", "--no-cache",
            "--resamples", "200", "--output", tmp_path / "run")
-    code, out, err = cli(*ask, "--quantise", "int8,binary", "--dims", "8,64", "--json", tmp_path / "scores.json")
+    code, out, err = cli(*ask, "--quantise", "int8,binary", "--truncate-dims", "8,64", "--json", tmp_path / "scores.json")
     expected = measure_variants(load_encoder(folder, pooler="mean", normalize=True), quantise=["int8", "binary"],
-                                dims=[8, 64], tasks="STS-B", **HOW)
+                                truncate_dims=[8, 64], tasks="STS-B", **HOW)
     assert (code, err.count("error")) == (0, 0), err
     assert out == str(expected) + "\n" and "6 of 6: 8 binary" in err
     stored = json.loads((tmp_path / "scores.json").read_text())
     assert [row["value"] for row in stored] == [score.value for score in expected.scores]
-    code, out, err = cli(*ask[:-1], tmp_path / "other", "--dims", "8", "--format", "csv")
+    code, out, err = cli(*ask[:-1], tmp_path / "other", "--truncate-dims", "8", "--format", "csv")
     assert (code, out) == (2, "") and "--format csv: smaller copies are printed as a table" in err
 
 
 @pytest.mark.parametrize(("more", "said"), [
     (("--calibration", "call"), "--calibration has no effect without --quantise"),
-    (("--dims", "8", "--post", "whitening", "--fit-on", "target"), "--post: smaller copies"),
-    (("--dims", "8", "--processes", "2"), "--processes: smaller copies are measured in one process"),
-    (("--dims", "8", "--prompt-file", "prompts.txt"), "a file of prompts is measured by itself"),
+    (("--truncate-dims", "8", "--post", "whitening", "--fit-on", "target"), "--post: smaller copies"),
+    (("--truncate-dims", "8", "--processes", "2"), "--processes: smaller copies are measured in one process"),
+    (("--truncate-dims", "8", "--prompt-file", "prompts.txt"), "prompts of a file and smaller copies exclude each other"),
+    (("--dims", "8"), "there is no --dims: write --truncate-dims"),
 ])
 def test_the_command_refuses_what_has_no_meaning(cli, folder, more, said):
     code, out, err = cli("eval", "--model", folder, "--pooler", "mean", "--sample", *more)
@@ -217,9 +227,10 @@ def test_by_dot_product_a_function_of_unit_vectors_is_cut_as_a_model_that_declar
                          for text in texts])
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
-    by = {name: measure_variants(embed, dims="4", tasks="STS-B", similarity=name, **HOW) for name in ("dot", "cosine")}
+    by = {name: measure_variants(embed, truncate_dims="4", tasks="STS-B", similarity=name, **HOW)
+          for name in ("dot", "cosine")}
     assert by["dot"].scaled and "Cut vectors are scaled to length 1 again" in str(by["dot"])
     values = [scores.of(STS)[1].value for scores in by.values()]
     assert values[0] == pytest.approx(values[1], abs=1e-9)
-    longer = measure_variants(lambda texts: 3 * embed(texts), dims="4", tasks="STS-B", similarity="dot", **HOW)
+    longer = measure_variants(lambda texts: 3 * embed(texts), truncate_dims="4", tasks="STS-B", similarity="dot", **HOW)
     assert not longer.scaled and longer.of(STS)[1].value != pytest.approx(values[0], abs=0.1)

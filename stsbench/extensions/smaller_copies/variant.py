@@ -14,9 +14,9 @@ from scipy.sparse import issparse
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
 from stsbench.encoders.fitted import STATE, fitted_sets, named_source
-from stsbench.encoders.quantise.codes import BYTES, PRECISIONS, WHOLE, Ranges, codes, compared, size
-from stsbench.encoders.quantise.held import Held, Vectors
 from stsbench.errors import EncoderError
+from stsbench.extensions.smaller_copies.codes import BYTES, PRECISIONS, WHOLE, Ranges, codes, compared, size
+from stsbench.extensions.smaller_copies.held import Held, Vectors
 from stsbench.registry import did_you_mean
 
 # Calibrations: on all texts of a set; on those of a call, as mteb's CompressionWrapper; on those of a file.
@@ -42,7 +42,7 @@ class Form:
         if self.precision not in (WHOLE, *PRECISIONS):
             raise EncoderError(f"--quantise {self.precision} is unknown{did_you_mean(self.precision, PRECISIONS)}")
         if self.dims is not None and self.dims < 1:
-            raise EncoderError(f"--dims {self.dims}: a vector has 1 number or more")
+            raise EncoderError(f"--truncate-dims {self.dims}: a vector has 1 number or more")
         if self.clip is not None and not 0 < self.clip[0] < self.clip[1] < 1:
             raise EncoderError(f"--clip {self.clip[0]:g},{self.clip[1]:g}: give two shares between 0 and 1, the lower first")
 
@@ -190,7 +190,8 @@ class Variant(Held):
         if dims is None:
             return np.asarray(vectors, np.float32)
         if dims > vectors.shape[1]:
-            raise EncoderError(f"--dims {dims}: the vectors of {self.base.spec.name} have {vectors.shape[1]} numbers")
+            width = vectors.shape[1]
+            raise EncoderError(f"--truncate-dims {dims}: the vectors of {self.base.spec.name} have {width} numbers")
         cut = np.ascontiguousarray(vectors[:, :dims], np.float32)
         if not self.rescaled:
             return cut

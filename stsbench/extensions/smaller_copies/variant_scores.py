@@ -10,10 +10,10 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from stsbench.display.tabular import Tabular, arrow_table, csv_table, html_lines, html_table, text_table
-from stsbench.encoders.quantise.variant import CALL, FILE, SHARED
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import metric_under
 from stsbench.evaluation.schema import Metric
+from stsbench.extensions.smaller_copies.variant import CALL, FILE, SHARED
 from stsbench.files import atomic_write
 from stsbench.wording import counted, printable
 

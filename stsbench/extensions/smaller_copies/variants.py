@@ -6,29 +6,32 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
 from stsbench.comparison.comparability import Measured, measured
 from stsbench.comparison.shared import narrowed
+from stsbench.config import checked_options
 from stsbench.encoders.base import Encoder, EncoderOptions
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.loaded import loaded_encoder
+from stsbench.encoders.options import CacheOptions
 from stsbench.encoders.post.texts import read_texts
-from stsbench.encoders.quantise.codes import WHOLE
-from stsbench.encoders.quantise.held import Vectors
-from stsbench.encoders.quantise.variant import CALL, FILE, SHARED, Form, Variant
 from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, check_log, warning_log
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.options import EvalOptions, words_of
+from stsbench.evaluation.options import DataOptions, EvaluateArguments, MeasureOptions, words_of
 from stsbench.evaluation.plan import metric_under, plan
 from stsbench.evaluation.protocol import Drawn
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records
 from stsbench.evaluation.tables import firsts, main_rows
-from stsbench.experiments.variant_scores import AVERAGE, VariantScore, VariantScores
+from stsbench.extensions.smaller_copies.codes import WHOLE
+from stsbench.extensions.smaller_copies.held import Vectors
+from stsbench.extensions.smaller_copies.options import VariantOptions
+from stsbench.extensions.smaller_copies.variant import CALL, FILE, SHARED, Form, Variant
+from stsbench.extensions.smaller_copies.variant_scores import AVERAGE, VariantScore, VariantScores
 from stsbench.metrics.paired import Difference, paired_difference
+from stsbench.options import takes
 from stsbench.registry import DEFAULT_PROTOCOL
 
 UNROUNDED = "Avg-full"  # an average of unrounded scores
@@ -36,26 +39,22 @@ Run = tuple[Form, Variant, Result]
 Items = dict[tuple[str, str], Measured]  # (protocol, task) -> a record with its observations
 
 
+@takes(VariantOptions, MeasureOptions, DataOptions, CacheOptions, without=("post", "fit_on"))
 def measure_variants(
-    model: Any, *, quantise: str | Sequence[str] = (), dims: str | Sequence[int | str] = (),
+    model: Any, *, quantise: str | Sequence[str] = (), truncate_dims: str | Sequence[int | str] = (),
     calibration: str | Path = SHARED, clip: str | Sequence[float] | None = None,
     protocols: str | Sequence[str] = (DEFAULT_PROTOCOL,), tasks: str | Sequence[str] | None = None,
-    output: str | Path | None = None, log: Callable[[str], None] | None = None, similarity: str | None = None,
-    resamples: int | None = None, columns: str | None = None, settings: Mapping[str, Any] = MappingProxyType({}),
-    data_dir: str | Path | None = None,
-    text_version: str = "senteval", sample: bool = False, without_overlap: str | Sequence[str] = (),
-    strict_data: bool = False, strict: bool = False, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
-    no_cache: bool = False,
+    output: str | Path | None = None, log: Callable[[str], None] | None = None, **how: Unpack[EvaluateArguments],
 ) -> VariantScores:
     """Measure an encoder's vectors as they are, and each smaller copy: every width in every precision, and in float32. Texts
     are encoded once; every copy is an encoder with a fingerprint and a run of its own.
 
-    model: as `load_encoder` takes it. quantise: int8, uint8, binary, ubinary; dims: how many of the first numbers are kept;
-    both also as one text with commas. calibration: where int8 and uint8 have the range of each dimension from: "shared", all
-    texts of a set, of both sides as they are read; "call", those of each call, as mteb's CompressionWrapper has it; or a
-    file of texts. clip: two quantiles, such as (0.01, 0.99), beyond which numbers of a dimension are cut. output: a new
-    folder for the runs, one a copy. log: gets a line before each run, and each warning once; without it they are
-    StsbenchWarnings. The rest is that of `evaluate`. A protocol that trains something on the vectors is left out.
+    model: as `load_encoder` takes it. quantise: int8, uint8, binary, ubinary; truncate_dims: how many of the first numbers
+    are kept; both also as one text with commas. calibration: where int8 and uint8 have the range of each dimension from:
+    "shared", all texts of a set, of both sides as they are read; "call", those of each call, as mteb's CompressionWrapper
+    has it; or a file of texts. clip: two quantiles, such as (0.01, 0.99), beyond which numbers of a dimension are cut.
+    output: a new folder for the runs, one a copy. log: gets a line before each run, and each warning once; without it they
+    are StsbenchWarnings. The rest is that of `evaluate`. A protocol that trains something on the vectors is left out.
 
     Raises StsbenchError, one line: nothing smaller is asked for, an unknown precision, a wrong number, sparse vectors, or no
     protocol that compares vectors.
@@ -70,19 +69,13 @@ def measure_variants(
     check_log(log)
     log = log or warning_log()
     base = _base(model)
-    full, *smaller = _forms(quantise, dims, calibration, clip)
+    full, *smaller = _forms(quantise, truncate_dims, calibration, clip)
     compared, left_out = _comparing(protocols)
     if output is not None and Path(output).is_dir() and any(Path(output).iterdir()):
         raise StsbenchError(f"{output} is already there: choose another output")
-    how: dict[str, Any] = dict(
-        protocols=compared, tasks=tasks, similarity=similarity, resamples=resamples, columns=columns, settings=settings,
-        data_dir=data_dir,
-        text_version=text_version, sample=sample, without_overlap=without_overlap, strict_data=strict_data, strict=strict,
-        cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache,
-    )
     texts = _calibration_texts(calibration, log)
-    vectors = Vectors(EmbeddingCache.of(EvalOptions(model=base, cache_dir=None if cache_dir is None else Path(cache_dir),
-                                                    cache_limit=cache_limit, no_cache=no_cache)))
+    cache = {name: value for name, value in how.items() if name in CacheOptions.__dataclass_fields__}
+    vectors = Vectors(EmbeddingCache.of(checked_options(CacheOptions, "measure_variants", **cache)))
     told: set[str] = set()
 
     def run(form: Form, number: int) -> Run:
@@ -90,7 +83,7 @@ def measure_variants(
         copy = copy.fit(*texts) if form.calibration == FILE and form.calibrated else copy
         log(f"{number + 1} of {len(smaller) + 1}: {form}")
         folder = None if output is None else Path(output) / f"{number:02}-{form}".replace(" ", "-")
-        return form, copy, _evaluated(copy, how, folder, log, told)
+        return form, copy, _evaluated(copy, {"protocols": compared, "tasks": tasks, "output": folder, **how}, log, told)
 
     runs = [run(full, 0)]
     if not runs[0][2].records:
@@ -128,14 +121,14 @@ def _base(model: Any) -> Encoder:
 
 
 def _forms(
-    quantise: str | Sequence[str], dims: str | Sequence[int | str], calibration: str | Path,
+    quantise: str | Sequence[str], truncate_dims: str | Sequence[int | str], calibration: str | Path,
     clip: str | Sequence[float] | None,
 ) -> list[Form]:
     """The full vectors, then every copy. EncoderError, one line: a wrong value, or nothing smaller."""
-    widths = [_whole(width) for width in words_of(dims)]
+    widths = [_whole(width) for width in words_of(truncate_dims)]
     kinds = list(dict.fromkeys(words_of(quantise)))
     if not widths and not kinds:
-        raise EncoderError("give quantise (--quantise int8,binary), dims (--dims 256,128), or both")
+        raise EncoderError("give quantise (--quantise int8,binary), truncate_dims (--truncate-dims 256,128), or both")
     ranges = Form(calibration=FILE if _is_file(calibration) else str(calibration), clip=_shares(clip))
     return [replace(ranges, dims=width, precision=kind)
             for width in (None, *dict.fromkeys(widths)) for kind in dict.fromkeys([WHOLE, *kinds])]
@@ -153,7 +146,7 @@ def _whole(width: int | str) -> int:
     try:
         return int(width)
     except ValueError:
-        raise EncoderError(f"--dims {width}: give whole numbers, as 256,128") from None
+        raise EncoderError(f"--truncate-dims {width}: give whole numbers, as 256,128") from None
 
 
 def _shares(clip: str | Sequence[float] | None) -> tuple[float, float] | None:
@@ -195,12 +188,12 @@ def _calibration_texts(calibration: str | Path, log: Callable[[str], None]) -> t
 
 
 def _evaluated(
-    copy: Variant, how: Mapping[str, Any], folder: Path | None, log: Callable[[str], None], told: set[str]
+    copy: Variant, how: Mapping[str, Any], log: Callable[[str], None], told: set[str]
 ) -> Result:
     """A run of one copy; a warning that was told before is not told again."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", StsbenchWarning)
-        result = evaluate(copy, output=folder, **how)
+        result = evaluate(copy, **how)
     for line in dict.fromkeys(str(warning.message) for warning in caught):
         if line not in told:
             log(f"warning: {line}")

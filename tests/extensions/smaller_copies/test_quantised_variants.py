@@ -12,11 +12,11 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.fitted import fitted_sets
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.encoders.quantise.codes import Ranges, codes
-from stsbench.encoders.quantise.held import Held, Vectors
-from stsbench.encoders.quantise.variant import CALL, Form, Variant
 from stsbench.errors import EncoderError
 from stsbench.evaluation.rescore import several_encoders
+from stsbench.extensions.smaller_copies.codes import Ranges, codes
+from stsbench.extensions.smaller_copies.held import Held, Vectors
+from stsbench.extensions.smaller_copies.variant import CALL, Form, Variant
 from stsbench.publish.mteb_adapter import MtebEncoder, undisturbed
 
 TEXTS = ["the red cat", "a man plays the guitar", "a dog sleeps in the park", "the woman eats", "big food", "a blue cat"]

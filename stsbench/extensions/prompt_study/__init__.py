@@ -1,0 +1,1 @@
+"""One encoder behind every prompt of a list: how much scores depend on the prompt."""
