@@ -1,4 +1,4 @@
-"""Runs of encoders that read texts behind prompts, as `measure_prompts` lays them out, for boards."""
+"""Runs of encoders that read texts behind prompts, as a study of prompts lays them out, for boards."""
 
 from dataclasses import replace
 from functools import cache
@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from board_runs import REVISION, SAMPLE, Letters
 
-from stsbench import measure_prompts
+from stsbench import evaluate
 from stsbench.encoders.base import Encoded
+from stsbench.evaluation.tables import firsts, main_rows
 
 PROMPTS = ["query: ", "the cat: ", "zzz zzz zzz: "]
 
@@ -44,8 +45,15 @@ class Prompted(Letters):
 
 
 def prompted(folder, encoder, prompts=PROMPTS, **how):
-    """What `measure_prompts` gives of an encoder on the sample, as if by a checkout without changes; its runs are in
-    `folder`."""
+    """Measure an encoder by default, behind a neutral prompt and behind `prompts` on the sample, as if by a checkout without
+    changes; the runs are in `folder`. Task -> its scores behind the prompts."""
+    scores = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION)
-        return measure_prompts(encoder, prompts, output=folder, sample=True, **how)
+        evaluate(encoder, output=folder / "00-default", sample=True, **how)
+        for number, prompt in enumerate(["text: ", *prompts], 2):
+            kind = "prompt" if number > 2 else "neutral-prompt"
+            result = evaluate(encoder.behind(prompt), output=folder / f"{number:02}-{kind}", sample=True, **how)
+            for row in firsts(main_rows(result, "sts")).values() if number > 2 else ():
+                scores.setdefault(row.task, []).append(row.value)
+    return scores

@@ -32,7 +32,7 @@ def entry(name):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Name -> what `measure_prompts` gave, and its folder."""
+    """Name -> its scores behind the prompts by task, and its folder."""
     home = tmp_path_factory.mktemp("prompts")
     return {name: (prompted(home / name, Prompted(*how), prompts, **QUICK), home / name)
             for name, (*how, prompts) in ENCODERS.items()}
@@ -85,7 +85,7 @@ def test_the_spread_is_that_of_the_scores_behind_the_prompts(runs, both):
     assert rows["noisier"].prompts is None
     lead = tab(made).lead
     for name in ("clear", "noisy"):
-        scores = [score.value for score in runs[name][0].of(("sts", lead), "prompt")]
+        scores = runs[name][0][lead]
         over = rows[name].prompts
         assert (over.n, over.lowest, over.highest) == (3, min(scores), max(scores))
         assert over.mean == pytest.approx(np.mean(scores)) and over.sd == pytest.approx(np.std(scores, ddof=1))
@@ -138,9 +138,8 @@ def test_seeds_behind_one_prompt_count_as_their_mean(runs, tmp_path):
     add(root, [runs["noisy"][1] / "00-default", tmp_path / "second/00-default"], "noisy", entry("noisy"))
     add(root, [runs["noisy"][1], tmp_path / "second"], "noisy-prompts", Prompts(prompt_of="noisy"))
     row = by_id(gather(root))["noisy"]
-    lead = ("sts", tab(gather(root)).lead)
-    of_seeds = [[score.value for score in made.of(lead, "prompt")] for made in (runs["noisy"][0], second)]
-    means = np.mean(of_seeds, axis=0)
+    lead = tab(gather(root)).lead
+    means = np.mean([runs["noisy"][0][lead], second[lead]], axis=0)
     assert row.seeds == 2 and row.prompts.n == 3
     assert (row.prompts.lowest, row.prompts.highest) == (pytest.approx(min(means)), pytest.approx(max(means)))
     (one,) = scored_entries(root)[0]

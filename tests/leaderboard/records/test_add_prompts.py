@@ -20,7 +20,7 @@ QUICK = {"tasks": "STS-B", "resamples": 50}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Two folders of `measure_prompts`, of one encoder and of another."""
+    """Two folders of studies of prompts, of one encoder and of another."""
     home = tmp_path_factory.mktemp("prompts")
     for name, seed in (("one", 1), ("two", 2)):
         prompted(home / name, Prompted(seed, 0.5), **QUICK)
