@@ -213,7 +213,6 @@ def test_the_command_prints_the_table(cli, folder, tmp_path):
     (("--calibration", "call"), "--calibration has no effect without --quantise"),
     (("--truncate-dims", "8", "--post", "whitening", "--fit-on", "target"), "--post: smaller copies"),
     (("--truncate-dims", "8", "--processes", "2"), "--processes: smaller copies are measured in one process"),
-    (("--truncate-dims", "8", "--prompt-file", "prompts.txt"), "prompts of a file and smaller copies exclude each other"),
     (("--dims", "8"), "there is no --dims: write --truncate-dims"),
 ])
 def test_the_command_refuses_what_has_no_meaning(cli, folder, more, said):
