@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from stsbench.encoders.store.numbers import stored
-from stsbench.extensions.smaller_copies.codes import PRECISIONS, Ranges, codes, compared, packed, size
+from stsbench.extensions.smaller_copies.codes import PRECISIONS, Ranges, codes, compared, size
 
 RNG = np.random.default_rng(38)
 VECTORS = RNG.normal(size=(60, 20)).astype(np.float32)
@@ -42,10 +41,6 @@ def test_the_cosine_of_signs_is_the_hamming_distance():
     distance = np.array([[sum(a != b for a, b in zip(one > 0, other > 0, strict=True)) for other in VECTORS]
                          for one in VECTORS])
     assert np.allclose(signs @ signs.T / 20, 1 - 2 * distance / 20)
-
-
-def test_the_store_packs_the_same_bits():
-    assert np.array_equal(stored(VECTORS, "binary", None)[0], packed(VECTORS))
 
 
 def test_clipped_ranges_are_quantiles():
