@@ -44,7 +44,7 @@ def extensible(group: str) -> Callable[[type[T]], type[T]]:
     def add(core: type[T]) -> type[T]:
         more = [resolve(group, name) for name in names(group)]
         about = {"__module__": core.__module__, "__qualname__": core.__qualname__, "__doc__": core.__doc__}
-        return dataclass(frozen=True, kw_only=True)(type(core.__name__, (core, *more), about))
+        return dataclass(frozen=True, kw_only=True)(type(core.__name__, (*reversed(more), core), about))
 
     return add
 

@@ -154,7 +154,7 @@ def main() -> None:
         _readable(arguments)
         code = cli.main(arguments, prog_name="stsbench", standalone_mode=False)
     except click.ClickException as error:
-        if isinstance(error, click.NoSuchOption | click.BadParameter):
+        if isinstance(error, click.NoSuchOption):
             from stsbench.cli.options import written_now
 
             if now := written_now(error):

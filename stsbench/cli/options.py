@@ -65,8 +65,8 @@ class Option(click.Option):
     renamed: Mapping[str, str] = {}  # old flag -> what is written now
 
 
-def written_now(error: click.NoSuchOption | click.BadParameter) -> str | None:
-    """What to write in the place of a flag, or a flag's value, of an earlier version; None for any other."""
+def written_now(error: click.NoSuchOption) -> str | None:
+    """Return what to write in the place of a flag of an earlier version; None for any other."""
     parameters = error.ctx.command.params if error.ctx else ()
     now = [parameter.renamed[error.option_name] for parameter in parameters
            if isinstance(parameter, Option) and error.option_name in parameter.renamed]
