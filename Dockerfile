@@ -19,7 +19,7 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 COPY constraints.txt /tmp/constraints.txt
 RUN pip install --no-cache-dir --index-url "${TORCH_INDEX}" --constraint /tmp/constraints.txt torch
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
-    wheel="$(echo /wheels/stsbench-*.whl)" && pip install --no-cache-dir "stsbench[embedded,faiss] @ file://${wheel}"
+    wheel="$(echo /wheels/stsbench-*.whl)" && pip install --no-cache-dir "stsbench[embedded,stores] @ file://${wheel}"
 RUN useradd --create-home --uid 1000 stsbench && install --directory --owner 1000 /stsbench /stsbench/runs /home/stsbench/.cache
 USER 1000
 WORKDIR /stsbench

@@ -129,7 +129,7 @@ def show(what: str, numbers: tuple[float, float, float], began: float) -> None:
 def check(model: Path, source: Path, store: Path, texts: int) -> None:
     """Rows here and there against the encoder's vectors in memory."""
     from stsbench.encoders import load_encoder
-    from stsbench.encoders.store.vectors import VectorStore
+    from stsbench.extensions.stores.vectors import VectorStore
 
     opened = VectorStore(store)
     assert len(opened) == texts, (len(opened), texts)

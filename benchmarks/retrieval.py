@@ -33,7 +33,7 @@ def vectors(args: argparse.Namespace) -> Any:
         from stsbench.encoders.cache.cache import EmbeddingCache
         from stsbench.encoders.cache.embed import Embed
         from stsbench.encoders.load import load_encoder
-        from stsbench.encoders.store.neighbours import read_lines
+        from stsbench.extensions.stores.neighbours import read_lines
         from stsbench.files import cache_root
 
         captions = read_lines(args.captions, 2)
@@ -59,7 +59,7 @@ def chunked(queries: Any, corpus: Any, k: int, block: int = 8192) -> Any:
 def prepared(way: str, queries: Any, corpus: Any, k: int, threads: int) -> Callable[[], Any]:
     """The search as a call that returns (q, k) positions."""
     if way == "ours":
-        from stsbench.metrics.nearest import nearest
+        from stsbench.extensions.stores.search import nearest
 
         return lambda: nearest(queries, corpus, k)[1]
     if way == "faiss":

@@ -14,8 +14,6 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench import methods as methods
     from stsbench.comparison.compare import compare as compare
     from stsbench.encoders.load import load_encoder as load_encoder
-    from stsbench.encoders.store.encode import encode as encode
-    from stsbench.encoders.store.neighbours import neighbours as neighbours
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.rescore import score as score
     from stsbench.evaluation.run_file import load_records as load_records
@@ -44,7 +42,6 @@ _PUBLIC = {
     "as_sentence_transformers_loss": "stsbench.training.engine.sentence_transformers_loss",
     "compare": "stsbench.comparison.compare",
     "doctor": "stsbench.installation.report",
-    "encode": "stsbench.encoders.store.encode",
     "evaluate": "stsbench.evaluation.api",
     "export": "stsbench.training.export.programs",
     "fit": "stsbench.training.export.fitted",
@@ -53,7 +50,6 @@ _PUBLIC = {
     "load_encoder": "stsbench.encoders.load",
     "load_recipe": "stsbench.training.recipes.by_name",
     "load_records": "stsbench.evaluation.run_file",
-    "neighbours": "stsbench.encoders.store.neighbours",
     "plot": "stsbench.plots.draw",
     "reproduce": "stsbench.leaderboard.reproduce.api",
     "run_plan": "stsbench.experiments.plan",

@@ -16,7 +16,8 @@ def in_notebook() -> bool:
     return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)
 
 
-def _bar(**settings: Any) -> Any:
+def make_bar(**settings: Any) -> Any:
+    """Return tqdm's bar for a notebook."""
     return _tqdm()(**settings)
 
 
@@ -35,7 +36,7 @@ def load_tqdm() -> None:
 
 def start_bar(total: int) -> Callable[[int], None]:
     """A bar of `total` texts; call what is returned with the number of texts that were encoded since."""
-    bar = _bar(total=total, desc="encoding", unit="text")
+    bar = make_bar(total=total, desc="encoding", unit="text")
 
     def step(done: int) -> None:
         bar.update(done)
@@ -51,29 +52,8 @@ def working_line(name: str) -> Iterator[Callable[[str], None] | None]:
     if not in_notebook():
         yield None
         return
-    with _bar(desc=name, bar_format="{desc}, {elapsed}{postfix}", leave=False) as bar:
+    with make_bar(desc=name, bar_format="{desc}, {elapsed}{postfix}", leave=False) as bar:
         yield lambda what: bar.set_postfix_str(what)
-
-
-@contextmanager
-def store_bar() -> Iterator[Callable[[Any], None] | None]:
-    """A bar of a store's texts, whose number may be an estimate: told a Pace of encoders.store.build. None elsewhere."""
-    if not in_notebook():
-        yield None
-        return
-    bars: list[Any] = []
-
-    def show(pace: Any) -> None:
-        if not bars:  # a widget has the total that it was made with
-            bars.append(_bar(total=pace.total, initial=pace.kept, desc="encoding", unit="text"))
-        bars[0].total = pace.total
-        bars[0].update(pace.texts - bars[0].n)
-
-    try:
-        yield show
-    finally:
-        for bar in bars:
-            bar.close()
 
 
 class TrainingBar:
@@ -88,7 +68,7 @@ class TrainingBar:
         """A stage of this many steps begins, or goes on after `start`."""
         self.close()
         self._numbers = {}
-        self._bar = _bar(total=steps, initial=start, desc=name, unit="step")
+        self._bar = make_bar(total=steps, initial=start, desc=name, unit="step")
 
     def doing(self, step: int, what: str = "") -> None:
         """`step` steps of the stage are done; `what`, if anything, takes time before the next one."""

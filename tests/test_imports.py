@@ -21,7 +21,7 @@ OUTER = ("protocols", "methods", "leaderboard")
 CORE = (
     "", "display", "metrics", "metrics.inference", "metrics.thresholds", "probes", "data.sets", "data.fetch", "data.text",
     "data.own", "data.perturb",
-    "encoders", "encoders.cache", "encoders.parallel", "encoders.store", "encoders.post",
+    "encoders", "encoders.cache", "encoders.parallel", "encoders.post",
     "encoders.post.flow", "encoders.forward", "encoders.prompt", "encoders.decoders", "encoders.transformer",
     "encoders.graph", "encoders.light", "encoders.mteb",
     "evaluation", "publish",

@@ -51,8 +51,6 @@ CALLS = {  # expression -> what it is equal to
     "round(float(load_encoder(model).similarity(*[load_encoder(model).encode(TEXTS)] * 2)[0, 0]), 4)": 1.0,
     "load_encoder(model).encode_query(TEXTS).shape == load_encoder(model).encode_document(TEXTS).shape": True,
     "load_encoder(lambda texts: np.ones((len(texts), 3))).encode(TEXTS).shape": (3, 3),
-    "[row['text'] for row in stsbench.neighbours(model, TEXTS, 'A cat runs.', top=1)]": ["A cat sleeps."],
-    "stsbench.neighbours(model, TEXTS, ['A cat', 'A dog'], top=1).to_frame().shape[0]": 2,
     "stsbench.export(a, to='json', output='j')[0].suffix": ".json",
     "stsbench.export('a', 'json', output='k')[0].suffix": ".json",
     "stsbench.doctor(offline=True).problems": [],

@@ -63,26 +63,6 @@ def test_a_line_says_what_is_worked_on_and_is_gone_at_the_end(shell, monkeypatch
     assert err.endswith("\r")
 
 
-def lengths(texts):
-    return [[len(text), 1] for text in texts]
-
-
-@pytest.mark.parametrize("notebook", [False, True])
-def test_encode_counts_the_texts_of_a_store(shell, monkeypatch, capsys, place, notebook):
-    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)
-    shell(ZMQInteractiveShell if notebook else None)
-    texts = ["A cat sleeps.", "Rain falls.", "Birds sing."]
-    stsbench.encode(lengths, texts, "listed")
-    listed = capsys.readouterr().err
-    stsbench.encode(lengths, iter(texts), "streamed", shard_size=2)
-    streamed = capsys.readouterr().err
-    if notebook:
-        assert "encoding: 100%" in listed and "3/3" in listed
-        assert "encoding: 3text" in streamed and streamed.count("\n") == 1
-    else:
-        assert listed == streamed == ""
-
-
 def test_a_model_is_loaded_without_tqdm_s_remark_on_ipywidgets(shell, monkeypatch):
     import tqdm.auto  # noqa: F401 - so that it comes back when the test ends
 

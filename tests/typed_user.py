@@ -13,13 +13,13 @@ from stsbench import leaderboard, methods
 from stsbench.comparison.comparison import Comparison
 from stsbench.comparison.differences import ComparisonTable
 from stsbench.encoders.base import Encoder
-from stsbench.encoders.store.neighbours import Neighbours
-from stsbench.encoders.store.vectors import VectorStore
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.result import Result
 from stsbench.experiments.plan import Jobs
 from stsbench.experiments.run import Run
 from stsbench.experiments.sweep import Trials
+from stsbench.extensions.stores.neighbours import Neighbours
+from stsbench.extensions.stores.vectors import VectorStore
 from stsbench.installation.report import Report
 from stsbench.leaderboard.loaded_board import Board
 from stsbench.training.recipes.recipe import Recipe

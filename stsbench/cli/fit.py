@@ -16,7 +16,7 @@ from stsbench.encoders.options import CacheOptions, EncoderOptions
 @click.argument("post", metavar="NAME")
 @options_of(EncoderOptions, CacheOptions)
 @click.option("--data", type=click.Path(path_type=Path), help="Texts to fit on: .txt, a sentence a line, or "
-              ".csv, .tsv, .jsonl of NLI pairs (both sentences); or a folder that `stsbench encode` wrote. "
+              ".csv, .tsv, .jsonl of NLI pairs (both sentences); or a folder of vectors. "
               "embedfilter alone needs none.")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="A new folder for the model.")
 @click.option("--set", "settings", multiple=True, metavar="SETTING=VALUE",

@@ -20,7 +20,6 @@ from stsbench.registry import did_you_mean, names, resolve
 from stsbench.wording import printable
 
 _COMPLETING = "_STSBENCH_COMPLETE"  # as in cli/setup/completion.py: set, by its script, for the call of a tab key
-_IN_PROCESSES = ("eval", "encode")  # commands with --processes
 _LONGEST = 500  # characters of an unforeseen error: some libraries' messages fill a screen
 _GROUP = "stsbench.commands"  # entry points: an extension's commands, each with its line as `short_help`
 # name -> (module, one line of help): the module is imported only when its command runs.
@@ -34,8 +33,6 @@ _COMMANDS = {
     "identify": ("stsbench.leaderboard.identify.command:identify", "Find the protocol that reproduces published numbers."),
     "reproduce": ("stsbench.leaderboard.reproduce.command:reproduce",
                   "Print a paper's table, what was measured of it here, and each row's command."),
-    "encode": ("stsbench.cli.encode:encode", "Encode any number of texts into a folder of vectors."),
-    "neighbours": ("stsbench.cli.neighbours:neighbours", "Find the lines of a text file nearest to a query."),
     "fit": ("stsbench.cli.fit:fit", "Fit a post-processing (whitening, ...) and write a model with it."),
     "plot": ("stsbench.cli.plot:plot", "Draw similarity, geometry, spectrum or training of runs, as PNG or SVG."),
     "export": ("stsbench.cli.export:export", "Write a run in another tool's format (mteb, sentence-transformers)."),
@@ -104,15 +101,15 @@ def _command(name: str) -> click.Command:
 def _processes_of_torchrun(name: str, arguments: Sequence[str]) -> int | None:
     """In how many processes a command is to compute that torchrun started; None: as it says itself.
 
-    `train` runs in each of torchrun's processes. Of `eval` and `encode` the first does all, with as many of its own,
+    `train` runs in each of torchrun's processes. Of a command with --processes the first does all, with as many of its own,
     and the others end here. StsbenchError for other commands, and on several machines: each would do the same work.
     """
     count = os.environ.get("WORLD_SIZE", "1")
     if name == "train" or not count.isdecimal() or int(count) <= 1:
         return None
-    if name not in _IN_PROCESSES:
-        raise StsbenchError(f"only `stsbench train`, `eval` and `encode` run in several processes, and this is one of "
-                            f"{count}: start `stsbench {name}` without torchrun, WORLD_SIZE unset")
+    if not any(option.name == "processes" for option in _command(name).params):
+        raise StsbenchError(f"only `stsbench train` and commands with --processes run in several processes, and this is one "
+                            f"of {count}: start `stsbench {name}` without torchrun, WORLD_SIZE unset")
     if os.environ.get("LOCAL_WORLD_SIZE", count) != count:
         raise StsbenchError(f"`stsbench {name}` runs on one machine, and torchrun started it on several: leave --nnodes out")
     if os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) != "0":

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
-from typing import Any, TypeVar
+from dataclasses import fields
+from typing import Any
 
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import EncoderError
-
-OptionsT = TypeVar("OptionsT", bound=EncoderOptions)
 
 
 def loaded_encoder(model: Any, options: EncoderOptions) -> Encoder:
@@ -25,10 +23,3 @@ def loaded_encoder(model: Any, options: EncoderOptions) -> Encoder:
         if getattr(options, entry.name) != entry.default:
             raise EncoderError(f"{entry.name} has no effect on an encoder that is already loaded: give it to load_encoder")
     return load_encoder(model).identified()
-
-
-def named(model: Any, options: OptionsT) -> OptionsT:
-    """The same options of the model, where it has a name that another process can load. EncoderError: it has none."""
-    if not isinstance(model, str | os.PathLike):
-        raise EncoderError("devices and processes need a model that each process can load by its name, a string")
-    return replace(options, model=os.fspath(model))

@@ -152,24 +152,6 @@ class CacheOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreOptions:
-    """How vectors stand in a folder."""
-
-    store_dtype: str = option(
-        "float32", "How numbers are stored.", choices=("float32", "float16", "int8", "binary"),
-    )
-    shard_size: int | None = option(None, "Texts a shard, which a kill loses at most; default 32,768.", least=1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NearestOptions:
-    """How many texts are looked for, and by what."""
-
-    top: int = option(3, "Neighbours of each query.", least=1)
-    backend: str = option("exact", "faiss needs faiss-cpu.", choices=("exact", "faiss"))
-
-
-@dataclass(frozen=True, kw_only=True)
 class ProcessOptions:
     """In how many processes an encoder computes."""
 

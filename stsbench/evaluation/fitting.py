@@ -15,8 +15,8 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.post.fit_data import fitted_on_data
+from stsbench.encoders.post.source import vector_format
 from stsbench.encoders.post.texts import ListedTexts
-from stsbench.encoders.store.manifest import is_store
 from stsbench.errors import StsbenchError
 
 TARGET = "target"
@@ -39,7 +39,7 @@ def check_fitting(post: str | None, fit_on: str | Path | None) -> None:
         return
     if fit_on is None:
         raise StsbenchError(f"--post {post} needs --fit-on target or --fit-on FILE: {_CHOICES}")
-    if str(fit_on) != TARGET and not Path(fit_on).is_file() and not is_store(Path(fit_on)):
+    if str(fit_on) != TARGET and not Path(fit_on).is_file() and vector_format(Path(fit_on)) is None:
         raise StsbenchError(f"--fit-on {fit_on}: there is no such file; {_CHOICES}")
 
 

@@ -1,9 +1,11 @@
 """What editors and type checkers see of the functions that extensions add to `stsbench`. Nothing imports it at run time."""
 
 from stsbench.extensions.parity.parity import parity as parity
+from stsbench.extensions.prompt_study.prompts import measure_prompts as measure_prompts
+from stsbench.extensions.smaller_copies.variants import measure_variants as measure_variants
 from stsbench.extensions.statistics.calibrate import calibrate as calibrate
 from stsbench.extensions.statistics.choose import choose as choose
 from stsbench.extensions.statistics.power import power as power
 from stsbench.extensions.statistics.seeds_needed import seeds_needed as seeds_needed
-from stsbench.extensions.prompt_study.prompts import measure_prompts as measure_prompts
-from stsbench.extensions.smaller_copies.variants import measure_variants as measure_variants
+from stsbench.extensions.stores.encode import encode as encode
+from stsbench.extensions.stores.neighbours import neighbours as neighbours

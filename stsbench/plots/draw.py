@@ -44,8 +44,8 @@ def plot(
     >>> stsbench.plot("similarity", run, output="similarity.png")
     <Figure size 330x250 with 1 Axes>
     """
+    from stsbench.data.own.texts import checked_texts
     from stsbench.display.style import save, style
-    from stsbench.encoders.store.texts import checked_texts
     from stsbench.evaluation.run_file import folder_of
 
     listed = [runs] if isinstance(runs, str) or not isinstance(runs, Sequence) else runs

@@ -1,63 +1,22 @@
 """Every console gets every text: what its encoding lacks, and what a terminal would obey, is printed as an escape."""
 
-import io
 import json
-import sys
 
 import pytest
+from consoles import ENCODINGS, ESCAPED, HOSTILE, console  # noqa: F401 - a fixture
 
-from stsbench.cli.main import main
 from stsbench.wording import printable, visible
-
-HOSTILE = "a [red]boat[/red] \\[/] \U0001f31e \x1b[31m\x07 \x9b2J \u202egnol\u202c é\u2013"
-ESCAPED = [r"[red]boat[/red] \[/]", r"\x1b[31m\x07 \x9b2J", r"\u202egnol\u202c"]
-ENCODINGS = ["utf-8", "cp1252", "latin-1", "ascii"]
-
-
-@pytest.fixture
-def console(monkeypatch):
-    """Run the command line on a console of an encoding: (exit code, stdout and stderr in it)."""
-
-    def run(encoding, *words):
-        streams = [io.TextIOWrapper(io.BytesIO(), encoding, newline="\n") for _ in range(2)]
-        monkeypatch.setattr(sys, "stdout", streams[0])
-        monkeypatch.setattr(sys, "stderr", streams[1])
-        monkeypatch.setattr(sys, "argv", ["stsbench", *words])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        both = []
-        for stream in streams:
-            stream.flush()
-            both.append(stream.buffer.getvalue().decode(encoding))
-        for text in both:
-            assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e", "\u202c"} and "Traceback" not in text
-        return stop.value.code, *both
-
-    return run
 
 
 @pytest.fixture
 def hostile(tmp_path, monkeypatch):
-    """A corpus of a hostile line, and own pairs whose file has a hostile name."""
+    """Own pairs whose file has a hostile name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "corpus.txt").write_text(f"{HOSTILE}\nplain boat\nthird\n", "utf-8")
     rows = [f"{score}\ta {word} boat\tthe {other}" for score, word, other in zip("01234", "pqrst", "pqxyz", strict=True)]
     pairs = tmp_path / f"{HOSTILE.replace('/', '')}.tsv"
     pairs.write_text("\n".join(["score\tsentence1\tsentence2", *rows]) + "\n", "utf-8")
     return tmp_path
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_texts(hostile, console, encoding):
-    of = ["--model", "lexical:token-set", "--no-cache", "--corpus", "corpus.txt"]
-    words = ["neighbours", *of, "--query", "boat \U0001f31e"]
-    code, out, err = console(encoding, *words)
-    assert code == 0, err
-    assert all(part in out for part in ESCAPED) and "plain boat" in out
-    assert ("\U0001f31e" in out) == (encoding == "utf-8") and (r"\U0001f31e" in out) == (encoding != "utf-8")
-    code, out, err = console(encoding, *words, "--json", "-")
-    assert code == 0 and any(row["text"] == " ".join(HOSTILE.split()) for row in json.loads(out))
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -77,7 +36,7 @@ def test_names(hostile, console, encoding):
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize(("words", "wanted"), [
     (["score", HOSTILE], 1), (["compare", HOSTILE, HOSTILE], 1), (["show", "recipe", HOSTILE], 1), ([HOSTILE], 2),
-    (["neighbours", "--model", HOSTILE, "--corpus", HOSTILE, "--query", "x"], 1), (["show", "post", HOSTILE], 1),
+    (["fit", "standardise", "--model", HOSTILE, "--data", HOSTILE, "--output", "o"], 1), (["show", "post", HOSTILE], 1),
     (["eval", "--model", "lexical:token-set", "--protocol", HOSTILE], 1), (["list", HOSTILE], 2),
 ])
 def test_errors(hostile, console, encoding, words, wanted):

@@ -107,7 +107,7 @@ def torchrun(monkeypatch):
 def test_torchrun_runs_no_command_that_would_do_its_work_twice(cli, torchrun):
     for rank in range(2):
         torchrun(rank)
-        line = fails(cli("score", "run"), "only `stsbench train`, `eval` and `encode` run in several processes")
+        line = fails(cli("score", "run"), "only `stsbench train` and commands with --processes run in several processes")
         assert "start `stsbench score` without torchrun" in line
         assert cli("train", "--help")[0] == 0
 

@@ -13,8 +13,8 @@ from clirun import cli, place  # noqa: F401 - fixtures
 from training_logs import write_run
 
 import stsbench
-from stsbench.encoders.options import CacheOptions, EncoderOptions, NearestOptions, ProcessOptions, StoreOptions
-from stsbench.errors import StsbenchError, StsbenchWarning
+from stsbench.encoders.options import CacheOptions, EncoderOptions
+from stsbench.errors import StsbenchError
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 HASHED = "python:mine_cli:hashed"
@@ -56,82 +56,6 @@ def test_score(cli, measured):
     assert again.rows == measured.rows == stsbench.score(measured).rows and again.records == measured.records
     with pytest.raises(StsbenchError, match="a run is a folder, or what made it, not of type int"):
         stsbench.score(3)
-
-
-def test_encode(cli, place, lines):
-    files, int8 = [], ("--store-dtype", "int8", "--shard-size", "4")
-    for options, how in ((int8, {"store_dtype": "int8", "shard_size": 4}), ((), {})):
-        assert cli("encode", "--model", HASHED, "--input", lines, "--output", "by-command", *options)[0] == 0
-        store = stsbench.encode(HASHED, "lines.txt", "by-function", **how)
-        assert contents("by-command") == contents("by-function") and store.texts(range(7)) == LINES
-        listed = stsbench.encode(HASHED, (f" {text} " for text in LINES), "by-list", **how)
-        assert np.array_equal(listed.rows(range(7)), store.rows(range(7))) and listed.texts(range(7)) == LINES
-        files.append(set(contents("by-function")))
-        for name in ("by-command", "by-function", "by-list"):
-            (place / name).rename(place / f"{name}-{len(files)}")
-    assert len(files[0]) > len(files[1])
-
-
-def test_encode_by_a_transformer_warns_of_cut_texts(cli, tiny, lines):
-    said = cli("encode", "--model", tiny, "--pooler", "mean", "--max-length", 4, "--input", lines, "--output", "a")[2]
-    with pytest.warns(StsbenchWarning) as caught:
-        stsbench.encode(tiny, lines, "b", pooler="mean", max_length=4)
-    assert contents("a") == contents("b") and {Path(one.filename) for one in caught} == {Path(__file__)}
-    warned = [str(one.message).removeprefix("b: ") for one in caught]
-    assert warned == [line for line in said.splitlines() if "empty texts" in line or "truncated" in line]
-    assert len(warned) == 2
-
-
-@pytest.mark.parametrize(("asked", "reason"), [
-    ({"texts": ["a", 3]}, "text 2 is not a str but of type int"), ({"texts": ["a\ud800"]}, "half a surrogate pair"),
-    ({"texts": 3}, "texts are a list of str"), ({"output": 3}, "encode: output=3: "), ({"column": -1}, "column=-1"),
-    ({"texts": []}, "contains no text"), ({"texts": "a text"}, "cannot read a text"),
-    ({"store_dtype": "int4"}, "encode: store_dtype='int4': must be one of float32"),
-    ({"shard_size": 0}, "encode: shard_size=0: must be at least 1"), ({"max_length": "long"}, "encode: max_length='long': "),
-    ({"model": len, "pooler": "cls"}, "pooler has no effect on an encoder that is already loaded"),
-    ({"model": len, "processes": 2}, "need a model that each process can load by its name"),
-])
-def test_what_encode_refuses(place, asked, reason):
-    with pytest.raises(StsbenchError, match=reason) as caught:
-        stsbench.encode(**{"model": HASHED, "texts": ["a"], "output": "v", **asked})
-    assert "\n" not in str(caught.value) and not Path("v").exists()
-
-
-@pytest.mark.parametrize("model", [HASHED, "lexical:tfidf"])
-def test_neighbours(cli, lines, model):
-    words = ("--query", "a cat", "--query", "the  dog runs", "--top", 4, "--json", "-")
-    rows = json.loads(cli("neighbours", "--model", model, "--corpus", lines, *words)[1])
-    asked = {"queries": ["a cat", "the  dog runs"], "top": 4}
-    assert stsbench.neighbours(model, "lines.txt", **asked).rows == rows
-    assert len(rows) == 8 and stsbench.neighbours(model, LINES, **asked).rows == rows
-    frame = stsbench.neighbours(model, LINES, **asked).to_frame()
-    assert frame.to_dict("records") == rows
-    said = json.loads(cli("neighbours", "--model", model, "--corpus", "stsb/test", "--sample", *words)[1])
-    assert stsbench.neighbours(model, "stsb/test", sample=True, **asked).rows == said and "item" in said[0]
-
-
-def test_neighbours_in_a_store(cli, lines):
-    store = stsbench.encode(HASHED, lines, "v")
-    rows = json.loads(cli("neighbours", "--model", HASHED, "--corpus", "v", "--query", "a cat", "--json", "-")[1])
-    assert stsbench.neighbours(HASHED, store, "a cat").rows == stsbench.neighbours(HASHED, "v", "a cat").rows == rows
-    with pytest.raises(StsbenchError, match="do not apply to v, a folder of vectors"):
-        stsbench.neighbours(HASHED, store, "a cat", sample=True)
-    with pytest.warns(StsbenchWarning, match="the vector of the query 'x' is zero"):
-        stsbench.neighbours(lambda texts: np.array([[text != "x", 0.0] for text in texts]), ["a", "b"], "x")
-
-
-@pytest.mark.parametrize(("asked", "reason"), [
-    ({"queries": " "}, "the queries are empty"), ({"queries": ()}, "no query"), ({"top": 0}, "top=0: must be at least 1"),
-    ({"corpus": [" "]}, "the corpus contains no text"), ({"corpus": [1]}, "text 1 is not a str"),
-    ({"corpus": 3}, "texts are a list"), ({"queries": 3}, "texts are a list"),
-    ({"queries": ["a", 1]}, "query 2 is not a str"),
-    ({"column": "second"}, "column='second' has no effect"), ({"corpus": "all.txt", "sample": True}, "all.txt is not one"),
-    ({"query_file": 3}, "neighbours: query_file=3: "), ({"model": "lexcal:token-set"}, "did you mean 'lexical:'"),
-    ({"no_cache": True, "cache_dir": "c"}, "exclude each other"), ({"backend": "annoy"}, "must be one of exact, faiss"),
-])
-def test_what_neighbours_refuses(place, asked, reason):
-    with pytest.raises(StsbenchError, match=reason):
-        stsbench.neighbours(**{"model": HASHED, "corpus": ["a"], "queries": "a", **asked})
 
 
 def test_fit(cli, tiny, lines):
@@ -252,14 +176,10 @@ def test_load_gives_what_evaluate_returned(place, measured):
             stsbench.load(run)
 
 
-@pytest.mark.parametrize(("name", "groups"), [
-    ("encode", (EncoderOptions, StoreOptions, ProcessOptions)), ("fit", (EncoderOptions, CacheOptions)),
-    ("neighbours", (EncoderOptions, CacheOptions, NearestOptions)),
-])
-def test_names_and_defaults_are_those_of_the_command(name, groups):
-    expected = {entry.name: entry.default for group in groups for entry in dataclasses.fields(group)}
+def test_names_and_defaults_are_those_of_the_command():
+    expected = {entry.name: entry.default for group in (EncoderOptions, CacheOptions) for entry in dataclasses.fields(group)}
     del expected["model"]
-    parameters = inspect.signature(getattr(stsbench, name)).parameters
+    parameters = inspect.signature(stsbench.fit).parameters
     assert {key: parameters[key].default for key in expected} == expected
     assert all(parameters[key].kind is inspect.Parameter.KEYWORD_ONLY for key in expected)
 

@@ -90,7 +90,7 @@ REFUSED = [
     ({"precision": "int8"}, "precision='int8': .* gives float32: leave precision out"),
     ({"device": "meta"}, r"device='meta': .* is on cpu; load_encoder\(..., device='meta'\)"),
     ({"device": "no such"}, "device='no such' is no device of torch"),
-    ({"device": ["cpu", "cpu"]}, "one device: `stsbench encode --devices` takes several"),
+    ({"device": ["cpu", "cpu"]}, "one device: --devices of the command line takes several"),
     ({"pool": {}}, "pool and chunk_size have no effect"), ({"chunk_size": 5}, "pool and chunk_size have no effect"),
     ({"batch_size": 0}, "batch_size must be a positive integer, not 0"),
     ({"truncate_dim": 33}, "truncate_dim=33: the vectors of .* have 32 numbers"), ({"truncate_dim": 0}, "truncate_dim=0"),

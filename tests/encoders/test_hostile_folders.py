@@ -24,7 +24,7 @@ from stsbench.errors import EncoderError
 
 EVAL = "eval --model m --sample --tasks STS-B --resamples 0 --no-cache --output o --device cpu --offline"
 PLAIN = f"{EVAL} --pooler mean"
-ENCODE = "encode --model m --input text.txt --output v --device cpu --offline"
+FIT = "fit standardise --model m --data text.txt --output v --device cpu --offline"
 TRAIN = ("train simcse --backbone m --data text.txt --sample --offline --max-steps 1 --set training.batch_size=10 "
          "--set selection.every=1 --device cpu --output run")
 DEEP, HUGE = '{"a":' * 100_000 + "1" + "}" * 100_000, 10**400
@@ -285,7 +285,7 @@ VARIANTS = {
                            "tokenizer.json: single of 100,000 entries"),
     "a pattern without end": (several(
         set_in(WORDS, normalizer={"type": "Replace", "pattern": {"Regex": "(x+x+)+y"}, "content": "z"}),
-        lambda m: (m.parent / "text.txt").write_text("x" * 60 + "\n", "utf-8")), "tokenizer of m cannot read", "m", ENCODE),
+        lambda m: (m.parent / "text.txt").write_text("x" * 60 + "\n", "utf-8")), "tokenizer of m cannot read", "m", FIT),
     "no decoder": (set_in(CONFIG, is_encoder_decoder=True), "config.json: is_encoder_decoder is true"),
     "token beyond the table": (set_in(WORDS, model__vocab__the=10**6), "token id 1000000"),
     "added tokens": (set_in(TOKENIZER, added_tokens_decoder={str(10**12): {"content": "x"}}), ""),
@@ -342,7 +342,7 @@ def test_what_a_model_folder_names_is_data(base, work, name):
     check(words, work, line)
 
 
-@pytest.mark.parametrize("words", [ENCODE, TRAIN], ids=["encode", "train"])
+@pytest.mark.parametrize("words", [FIT, TRAIN], ids=["fit", "train"])
 @pytest.mark.parametrize("name", [
     "auto_map of its own", "tokenizer's auto_map", "kernels", "zipped pickle", "transformers_weights",
     "module outside", "notes a pipe", "num_hidden_layers of 1e+09", "vocab_size of 2e+07", "config.json deep",

@@ -1,4 +1,4 @@
-"""`vectors:FILE.npz`: vectors computed elsewhere, `texts` (n strings) and `vectors` (n, d). `vectors:DIR` is a store."""
+"""`vectors:FILE.npz`: vectors computed elsewhere, `texts` (n strings) and `vectors` (n, d). `vectors:DIR`: in a folder."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
-from stsbench.encoders.store.vectors import VectorStore
-from stsbench.errors import EncoderError
+from stsbench.encoders.post.source import vector_formats
+from stsbench.errors import EncoderError, StsbenchError
 from stsbench.files import sha256_file, stamp
 from stsbench.wording import sized
 
@@ -35,12 +35,9 @@ class StoredVectors(Encoder):
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
-        """`vectors:FILE.npz`, or `vectors:DIR`, which `stsbench encode` wrote."""
+        """Return the encoder of `vectors:FILE.npz`, or of `vectors:DIR`, whose format an extension reads."""
         options.refuse_changes()
-        if not Path(argument).is_dir():
-            return cls(argument)
-
-        return StoreEncoder(argument, options.model)
+        return _of_folder(Path(argument), options.model) if Path(argument).is_dir() else cls(argument)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d). Raises EncoderError naming the first text that is not in the file, and how many are not."""
@@ -54,6 +51,17 @@ class StoredVectors(Encoder):
             progress(len(texts))
         rows = np.array([self._rows[text] for text in texts], dtype=np.intp)
         return Encoded(self._vectors[rows], np.zeros(len(texts), dtype=bool))
+
+
+def _of_folder(folder: Path, name: str) -> Encoder:
+    """Return the encoder of a folder of vectors. EncoderError, one line: what each installed format has against it."""
+    reasons = []
+    for folder_format in vector_formats():
+        try:
+            return folder_format.encoder(folder, name)
+        except StsbenchError as error:
+            reasons.append(str(error))
+    raise EncoderError("; ".join(reasons) or f"{folder} is a folder, and no installed extension reads vectors from folders")
 
 
 def _read(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float32]]:
@@ -103,38 +111,3 @@ def _rows(path: Path, texts: NDArray[np.str_], vectors: NDArray[np.float32]) -> 
         if first != row and not np.array_equal(vectors[first], vectors[row]):
             raise EncoderError(f"{path}: rows {first} and {row} give different vectors to the same text {text!r}")
     return rows
-
-
-class StoreEncoder(Encoder):
-    """Looks each text up in a store, which is itself a cache; white space around a text does not count."""
-
-    cacheable = False
-    computes_in = "nothing"
-
-    def __init__(self, folder: str | Path, name: str | None = None) -> None:
-        """StsbenchError, one line: not a complete store."""
-        self.store = store = VectorStore(Path(folder))
-        maker, self.dimension = store.encoder, store.dimension
-        self.spec = EncoderSpec(
-            name=name or f"vectors:{folder}", kind="vectors", weights=store.digest, max_length=maker.max_length,
-            options={"dtype": store.dtype},
-        )
-        self.similarity_fn_name, self.trained_on = store.manifest.similarity or "cosine", store.manifest.trained_on
-        self.training_overlap = store.manifest.training_overlap
-        self.notes = (f"{folder}: vectors of {maker.name} (fingerprint {store.manifest.fingerprint[:12]}), {store.dtype}",)
-
-    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d). EncoderError naming the first text that is not in the store, and how many are not."""
-        stripped = [text.strip() for text in texts]
-        distinct = list(dict.fromkeys(stripped))
-        row_of = dict(zip(distinct, self.store.find(distinct).tolist(), strict=True))
-        rows = [row_of[text] for text in stripped]
-        if missing := [text for text, row in zip(texts, rows, strict=True) if row < 0]:
-            raise EncoderError(
-                f"{self.store.folder} has no vector for {len(missing)} of {len(texts)} texts, the first: {missing[0]!r} "
-                "(texts must match to the letter; is this another text version?)"
-            )
-        encoded = Encoded(self.store.rows(rows), self.store.truncated(rows))
-        if progress is not None:
-            progress(len(texts))
-        return encoded

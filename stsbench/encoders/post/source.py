@@ -1,8 +1,10 @@
-"""Vectors to fit on, encoded as they are asked for."""
+"""Vectors to fit on: encoded as they are asked for, or read from a folder that holds them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +12,12 @@ from scipy.sparse import issparse
 
 from stsbench.encoders.base import Encoded, Encoder
 from stsbench.encoders.cache.encode import not_finite
+from stsbench.encoders.post.base import VectorSource
 from stsbench.encoders.post.texts import FitTexts
 from stsbench.errors import EncoderError
+from stsbench.registry import names, resolve
 
+GROUP = "stsbench.vector_formats"  # entry points
 _BLOCK = 16_384  # texts encoded at a time: what is in memory
 
 
@@ -54,3 +59,26 @@ class EncodedTexts:
             raise EncoderError(not_finite(self._encoder.spec, texts, bad))
         dense: NDArray[np.float32] = vectors
         return dense
+
+
+class VectorFormat(Protocol):
+    """A format of folders of texts with their vectors, registered in the entry points `stsbench.vector_formats`."""
+
+    def recognises(self, folder: Path) -> bool:
+        """Return whether `folder` looks like one of this format, complete or not."""
+
+    def encoder(self, folder: Path, name: str) -> Encoder:
+        """Return an encoder, known as `name`, that looks texts up. StsbenchError, one line: not readable."""
+
+    def source(self, folder: Path, encoder: Encoder) -> VectorSource:
+        """Return its vectors to fit on. StsbenchError, one line: not readable, or not those of `encoder`."""
+
+
+def vector_formats() -> list[VectorFormat]:
+    """Return all formats that are installed: the core has none of its own."""
+    return [resolve(GROUP, name) for name in names(GROUP)]
+
+
+def vector_format(path: Path) -> VectorFormat | None:
+    """Return the format of the folder `path`; None where no installed one recognises it."""
+    return next((candidate for candidate in vector_formats() if candidate.recognises(path)), None)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, overload
 
+from stsbench.data.own.texts import checked_texts
 from stsbench.data.text.columns import VALUES
 from stsbench.data.text.store import TextStore, open_store
-from stsbench.encoders.store.texts import checked_texts
 from stsbench.errors import DataError
 
 

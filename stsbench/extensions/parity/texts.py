@@ -13,8 +13,8 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from stsbench.data.own.table import is_table
+from stsbench.data.own.texts import Texts
 from stsbench.encoders.interface import checked_texts
-from stsbench.encoders.store.texts import Texts
 from stsbench.errors import StsbenchError
 
 OWN = "own"  # the kind of a user's texts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,6 @@ from stsbench.encoders.options import CacheOptions
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.post.fit_data import fitted_on_data
-from stsbench.encoders.post.texts import FitTexts
-from stsbench.encoders.store.vectors import VectorStore
 from stsbench.encoders.transformer.exported import stored_head
 from stsbench.encoders.transformer.lazy import LazyEncoder
 from stsbench.errors import StsbenchError, UsageError, warning_log
@@ -45,7 +44,7 @@ class FitOptions(EncoderOptions, CacheOptions):
 
 @takes(FitOptions, without=["model"])
 def fit(
-    post: str, model: Any, data: str | Path | VectorStore | Iterable[str] | None, output: str | Path, *,
+    post: str, model: Any, data: str | os.PathLike[str] | Iterable[str] | None, output: str | Path, *,
     settings: Mapping[str, Any] | None = None, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
     no_cache: bool = False, **encoder: Unpack[EncoderArguments],
 ) -> Encoder:
@@ -54,7 +53,7 @@ def fit(
     post: whitening, all-but-the-top, standardise, renormalise, flow, embedfilter, or a chain such as
     "standardise+whitening"; settings: those of one post-processing. model: a transformer by its Hub id or folder, a run of
     `train`, or what `load_encoder` made of it. data: a list of texts; a file, .txt with a sentence a line, or .csv, .tsv,
-    .jsonl of NLI pairs (both sentences); or a folder that `encode` wrote, or what it returned; None for embedfilter, which
+    .jsonl of NLI pairs (both sentences); or a folder of vectors; None for embedfilter, which
     the model's weights determine. output: a new folder, which sentence-transformers loads, too. cache_dir, cache_limit (GB),
     no_cache: of the vectors that are kept. All others are options of `load_encoder`.
 
@@ -72,7 +71,7 @@ def fit(
         no_cache=no_cache, **encoder,
     )
     words = [f"{key}={json.dumps(value, default=str)}" for key, value in (options.settings or {}).items()]
-    source = data.folder if isinstance(data, VectorStore) else Path(data) if isinstance(data, str) else data
+    source = Path(data) if isinstance(data, str | os.PathLike) else data
     fit_model(
         model, options, chain_with(options.post, words), source, options.output, cache=EmbeddingCache.of(options), log=log,
         progress=start_bar if in_notebook() else None,
@@ -109,10 +108,10 @@ def fit_model(
         base = _native(encoder, options)
         wrapped = PostProcessed(base, chain)  # refuses a width that does not suit, before the texts are read
         wrapped.use_cache(cache)
-        fitted, texts = (wrapped.fit_weights(), None) if data is None else fitted_on_data(wrapped, data, log, progress)
+        fitted, count = (wrapped.fit_weights(), None) if data is None else fitted_on_data(wrapped, data, log, progress)
         source = str(fitted.spec.fitted_on)
         export_model(
-            _inference(base), building, card=_card(base, fitted.chain, source, texts), max_length=base.spec.max_length,
+            _inference(base), building, card=_card(base, fitted.chain, source, count), max_length=base.spec.max_length,
             normalize=base.spec.normalize, post=(fitted.chain, source), trained_on=base.trained_on,
             training_overlap=base.training_overlap,
         )
@@ -158,12 +157,12 @@ def _inference(encoder: LazyEncoder) -> Inference:
     return Inference(built.model, parts.tokenizer, built.pooler, dense, token_pooler=parts.token_pooler, prompt=built.prompt)
 
 
-def _card(encoder: LazyEncoder, chain: Chain, source: str, texts: FitTexts | None) -> str:
-    """README.md of the folder; texts: None where the model's own weights were fitted on."""
+def _card(encoder: LazyEncoder, chain: Chain, source: str, count: int | None) -> str:
+    """README.md of the folder; count: of texts, None where the model's own weights were fitted on."""
     trust = "" if chain.affine() is not None else ", trust_remote_code=True"
     rows = {
         "model": Path(encoder.spec.name).name, "pooler": encoder.spec.pooler, "post-processing": chain.spelled(),
-        "fitted on": source, **({"texts": f"{texts.items * texts.sides:,}"} if texts else {}),
+        "fitted on": source, **({"texts": f"{count:,}"} if count is not None else {}),
         "digest of what was found": chain.digest(),
         "vectors before it": "scaled to length 1" if encoder.spec.normalize else "as long as they come",
     }

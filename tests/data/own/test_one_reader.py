@@ -10,11 +10,9 @@ import pytest
 from stsbench.data.own import table
 from stsbench.data.own.leakage import leakage
 from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.own.texts import Texts
 from stsbench.data.sets.sets import PairSet
 from stsbench.data.text.rows import read_rows
-from stsbench.encoders.options import CacheOptions
-from stsbench.encoders.store.neighbours import distinct, read_lines
-from stsbench.encoders.store.texts import Texts
 from stsbench.errors import DataError
 
 CAT, DOG = "A cat, asleep; or not.", "Dogs | wolves."
@@ -48,9 +46,7 @@ REFUSED = {
     "broken.csv": ('text,id\n"a,1\n', "never closed"),
 }
 READERS = {
-    "neighbours": lambda path: list(read_lines(path, None)),
-    "encode": lambda path: [text for chunk in Texts(str(path)).chunks(9) for text in chunk],
-    "queries": lambda path: distinct([], path, CacheOptions()),
+    "texts": lambda path: [text for chunk in Texts(str(path)).chunks(9) for text in chunk],
 }
 
 
@@ -82,7 +78,7 @@ def test_every_reader_refuses_the_same_files_in_one_line(tmp_path, reader, name)
 ])
 def test_a_column_is_asked_for_by_its_name_or_position(tmp_path, name, content, column):
     path = written(tmp_path, name, content)
-    assert list(read_lines(path, column)) == [text for _, text in Texts(str(path), column).numbered()] == [DOG, "x"]
+    assert [text for _, text in Texts(str(path), column).numbered()] == [DOG, "x"]
 
 
 @pytest.mark.parametrize(("name", "content", "column", "why"), [
@@ -95,7 +91,7 @@ def test_a_column_is_asked_for_by_its_name_or_position(tmp_path, name, content, 
 ])
 def test_a_column_that_is_not_there_is_refused(tmp_path, name, content, column, why):
     with pytest.raises(DataError, match=why):
-        read_lines(written(tmp_path, name, content), column)
+        list(Texts(str(written(tmp_path, name, content)), column).numbered())
 
 
 PAIRS = [("A cat, asleep", "One cat; big", 4.5), ("two dogs", "three, dogs", 1.0), ("rain", "sun", 0.5)]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from stsbench.encoders.load import load_encoder
+from stsbench.encoders.post import source
 from stsbench.errors import EncoderError
 
 TEXTS = ["a", "b b", "ü"]
@@ -90,3 +91,30 @@ def test_a_file_that_unpacks_to_many_times_its_size_is_not_read(tmp_path, monkey
     np.savez_compressed(tmp_path / "x.npz", texts=np.array(["a"]), vectors=np.zeros((1, 10**6)))
     with pytest.raises(EncoderError, match=r"x\.npz unpacks to 8\.0 MB, over 50 times its size"):
         load_encoder(f"vectors:{tmp_path}/x.npz")
+
+
+class Toys:
+    """A format of folders: toy.txt, a text a line, whose vector is its length."""
+
+    @staticmethod
+    def recognises(folder):
+        return (folder / "toy.txt").exists()
+
+    @staticmethod
+    def encoder(folder, name):
+        if not Toys.recognises(folder):
+            raise EncoderError(f"{folder} has no toy.txt")
+        return load_encoder(lambda texts: [[len(text)] for text in texts])
+
+
+def test_a_folder_is_read_by_the_extension_that_knows_its_format(tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "names", lambda group: [])
+    with pytest.raises(EncoderError, match="is a folder, and no installed extension reads vectors from folders"):
+        load_encoder(f"vectors:{tmp_path}")
+    assert source.vector_format(tmp_path) is None
+    monkeypatch.setattr(source, "names", lambda group: ["toys"])
+    monkeypatch.setattr(source, "resolve", lambda group, name: Toys)
+    with pytest.raises(EncoderError, match="has no toy"):
+        load_encoder(f"vectors:{tmp_path}")
+    (tmp_path / "toy.txt").write_text("a\n")
+    assert load_encoder(f"vectors:{tmp_path}").encode(["abc"]).tolist() == [[3]] and source.vector_format(tmp_path) is Toys

@@ -1,5 +1,6 @@
 """Several processes: the vectors of one, the errors of one line, and no process that stays."""
 
+import json
 import multiprocessing
 import os
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from clirun import cli, fails, place  # noqa: F401 - fixtures
 from toy_encoder import Toy
 
 from stsbench.encoders.base import EncoderOptions
@@ -17,8 +19,6 @@ from stsbench.encoders.load import load_encoder
 from stsbench.encoders.parallel.devices import chosen_devices
 from stsbench.encoders.parallel.encoder import ParallelEncoder, in_processes
 from stsbench.encoders.parallel.pool import Workers
-from stsbench.encoders.store.build import build_store
-from stsbench.encoders.store.texts import Texts
 from stsbench.errors import EncoderError, StsbenchError
 
 MODULE = """
@@ -92,19 +92,6 @@ def test_both_processes_compute_and_end_with_the_pipe(module):
         assert [worker._process.join(30) or worker._process.exitcode for worker in workers] == [0, 0]
 
 
-def test_a_store_of_two_processes_is_that_of_one(module, tmp_path):
-    encoder, options = both(f"{module}:vectors")
-    (tmp_path / "in.txt").write_text("\n".join(TEXTS))
-    workers = Workers(options.model, options, [None, None], encoder)
-    try:
-        two = build_store(encoder, Texts("in.txt"), tmp_path / "two", dtype="int8", shard_rows=8, runner=workers)
-    finally:
-        workers.close()
-    one = build_store(encoder, Texts("in.txt"), tmp_path / "one", dtype="int8", shard_rows=8)
-    assert one.manifest == two.manifest and len(one.manifest.shards) == 12
-    assert np.array_equal(np.concatenate(list(one.blocks())), np.concatenate(list(two.blocks())))
-
-
 @pytest.mark.parametrize(("function", "said"), [
     ("bad", r"python:mine_parallel:bad.*RuntimeError: no such word"),
     ("dead", "ended with exit code 7: if it lacked memory, use fewer --processes"),
@@ -174,6 +161,18 @@ def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert chosen_devices("all", None, None) == ["cuda:0", "cuda:1"]
     assert chosen_devices(None, 3, None) == ["cuda:0", "cuda:1", "cuda:0"]
+
+
+def test_two_processes_give_one_run_with_the_same_scores(cli, place):
+    scores = []
+    for count in (1, 2):
+        code, out, err = cli("eval", "--model", "python:mine_cli:hashed", "--sample", "--resamples", "0", "--output",
+                             "measured", "--json", "-", "--no-cache", "--processes", count)
+        assert code == 0, err
+        scores.append([(row["task"], row["metric"], row["value"]) for row in json.loads(out)])
+    assert scores[0] == scores[1] and sorted(path.name for path in place.glob("m*d*")) == ["measured", "measured-2"]
+    fitted = cli("eval", "--model", "lexical:tfidf", "--sample", "--processes", "2", "--output", "run")
+    fails(fitted, "is fitted on each set")
 
 
 SCRIPT = """

@@ -17,6 +17,7 @@ from stsbench import load_encoder
 from stsbench.cli.main import main
 from stsbench.errors import EncoderError, StsbenchWarning
 from stsbench.extensions.server import client
+from stsbench.registry import names
 
 pytest.importorskip("openai")
 
@@ -262,6 +263,7 @@ def test_without_the_client_the_extra_is_named(monkeypatch):
         load_encoder("openai:x")
 
 
+@pytest.mark.skipif("encode" not in names("stsbench.commands"), reason="stores of vectors are another extension")
 def test_a_store_says_what_it_took(server, cli, place):
     Path("texts.txt").write_text("\n".join(f"line {i}" for i in range(70)), "utf-8")
     words = ("encode", "--model", "openai:hash", "--base-url", server.url, "--input", "texts.txt", "--output", "store")

@@ -291,7 +291,7 @@ def test_the_card_says_what_is_around_the_text(rich):
 # --- the rest of stsbench with such a folder ---
 
 
-def test_a_run_is_exported_searched_and_measured(rich, cli, tmp_path):
+def test_a_run_is_exported_and_measured(rich, cli, tmp_path):
     made, folder = rich
     run = Path("run")
     run.mkdir()
@@ -299,9 +299,6 @@ def test_a_run_is_exported_searched_and_measured(rich, cli, tmp_path):
     shutil.copytree(folder, run / "best")
     assert cli("export", "run", "--to", "sentence-transformers")[0] == 0
     close(load_encoder("run-sentence-transformers").encode(TEXTS), live_encoder(made, "live").encode(TEXTS))
-    Path("corpus.txt").write_text("\n".join(text for text in TEXTS if text) + "\n")
-    code, out, err = cli("neighbours", "--model", "run", "--corpus", "corpus.txt", "--query", "a", "--json", "-")
-    assert code == 0 and json.loads(out), err
     code, out, err = cli("eval", "--model", "run", "--sample", "--tasks", "STS-B", "--device", "cpu", "--output", "measured")
     assert code == 0 and "mask" in out + err and "full stop" in out + err, err
     assert cli("export", "measured", "--to", "model-card")[0] == 0

@@ -12,24 +12,25 @@ from pathlib import Path
 
 import numpy as np
 
+from stsbench.data.own.texts import Texts
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.cache.key import changed, versions
 from stsbench.encoders.parallel.encoder import check_shareable
 from stsbench.encoders.parallel.pool import Here, Runner
-from stsbench.encoders.store.manifest import (
+from stsbench.errors import DataError, EncoderError, StsbenchError
+from stsbench.extensions.stores.manifest import (
     MANIFEST,
     SHARDS,
+    InputNote,
     Manifest,
     ShardNote,
     read_manifest,
     shard_folder,
     write_manifest,
 )
-from stsbench.encoders.store.numbers import KINDS
-from stsbench.encoders.store.shard import DIGESTS, NOTE, ShardJob, encode_shard, fault, read_note, text_digests
-from stsbench.encoders.store.texts import Texts
-from stsbench.encoders.store.vectors import VectorStore
-from stsbench.errors import DataError, EncoderError, StsbenchError
+from stsbench.extensions.stores.numbers import KINDS
+from stsbench.extensions.stores.shard import DIGESTS, NOTE, ShardJob, encode_shard, fault, read_note, text_digests
+from stsbench.extensions.stores.vectors import VectorStore
 from stsbench.files import lock_file
 from stsbench.wording import counted
 
@@ -52,7 +53,7 @@ def build_store(
 ) -> VectorStore:
     """Encode every text with `encoder` into `folder`, row i being text i, and open the store.
 
-    dtype: see `stsbench.encoders.store.numbers`; shard_rows: texts a shard (32,768); runner: where it is computed, by
+    dtype: see `stsbench.extensions.stores.numbers`; shard_rows: texts a shard (32,768); runner: where it is computed, by
     default here. A call that was stopped is repeated: shards that are whole are kept, after texts and digests were compared.
     StsbenchError, one line: the folder holds something else, was made by another encoder or of other texts, or another
     process writes to it; a text has no finite vector; the disk is full.
@@ -173,8 +174,12 @@ class _Building:
         calibration = f"the largest absolute numbers of the first {shards[0].rows:,} texts" if self.scales else None
         write_manifest(self.folder, self.manifest.model_copy(update={
             "complete": True, "rows": self.texts.count, "dimension": shards[0].dimension, "scales": self.scales,
-            "calibration": calibration, "input": self.texts.note(), "shards": shards,
+            "calibration": calibration, "input": _input_note(self.texts), "shards": shards,
         }))
+
+
+def _input_note(texts: Texts) -> InputNote:
+    return InputNote(name=texts.name, sha256=texts.digest(), bytes=texts.bytes)
 
 
 def _manifest(encoder: Encoder, texts: Texts, folder: Path, dtype: str, shard_rows: int | None) -> Manifest:

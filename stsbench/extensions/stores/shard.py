@@ -26,9 +26,9 @@ from stsbench.config import validate
 from stsbench.data.text.ragged import RaggedWriter
 from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.cache.encode import encode_cached
-from stsbench.encoders.store.manifest import ShardNote, StoredFile, shard_folder
-from stsbench.encoders.store.numbers import calibrated, stored
 from stsbench.errors import EncoderError, StsbenchError
+from stsbench.extensions.stores.manifest import ShardNote, StoredFile, shard_folder
+from stsbench.extensions.stores.numbers import calibrated, stored
 from stsbench.files import sha256_file
 
 VECTORS, TRUNCATED, DIGESTS, TEXT, NOTE = "vectors.npy", "truncated.npy", "digests.npy", "text", "shard.json"

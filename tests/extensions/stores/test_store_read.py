@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 from toy_encoder import SPEC, Toy, vector_of
 
+from stsbench.data.own.texts import Texts
 from stsbench.encoders.base import Encoder, EncoderSpec
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.post.fit_data import fitted_on_data
-from stsbench.encoders.store.build import build_store
-from stsbench.encoders.store.manifest import MANIFEST, is_store
-from stsbench.encoders.store.nearest import check_same_encoder, neighbours_in
-from stsbench.encoders.store.texts import Texts
-from stsbench.encoders.store.vectors import VectorStore
 from stsbench.errors import EncoderError, StsbenchError
+from stsbench.extensions.stores.build import build_store
+from stsbench.extensions.stores.manifest import MANIFEST, is_store
+from stsbench.extensions.stores.nearest import check_same_encoder, neighbours_in
+from stsbench.extensions.stores.vectors import VectorStore
 
 RNG = np.random.default_rng(3)
 LINES = [" ".join(RNG.choice(["cat", "dog", "sun", "moon", "tree"], n)) for n in RNG.integers(1, 6, 60)]
@@ -104,16 +104,16 @@ def test_a_map_fitted_on_a_store_is_the_one_fitted_on_its_texts(place, post):
     (place / "full.txt").write_text("".join(f"{line}\n" for line in LINES if line))
     build_store(Toy(), Texts(str(place / "full.txt")), place / "full", shard_rows=16, log=lambda line: None)
     lines = []
-    stored, texts = fitted_on_data(PostProcessed(Counting(), Chain.parse(post)), place / "full", lines.append)
+    stored, count = fitted_on_data(PostProcessed(Counting(), Chain.parse(post)), place / "full", lines.append)
     fitted, _ = fitted_on_data(PostProcessed(Toy(), Chain.parse(post)), place / "file.txt", lines.append)
     probe = np.array([vector_of(text) for text in LINES[:9]], np.float32)
     assert stored.chain.transform(probe) == pytest.approx(fitted.chain.transform(probe), abs=1e-9)
-    assert stored.spec.fitted_on == texts.name == f"full@{VectorStore(place / 'full').digest}" and texts.items == 59
+    assert stored.spec.fitted_on == f"full@{VectorStore(place / 'full').digest}" and count == 59
     assert "59 texts, whose vectors are read" in lines[0]
 
 
 def test_shuffled_vectors_are_each_row_once(place):
-    from stsbench.encoders.post.fit_data import StoredVectorSource
+    from stsbench.extensions.stores.folder import StoredVectorSource
 
     source = StoredVectorSource(VectorStore(place / "store"), Toy())
     batches = list(source.shuffled(16, np.random.default_rng(0)))

@@ -10,9 +10,9 @@ import pytest
 import tiny_models
 from clirun import cli, fails, place  # noqa: F401 - fixtures
 
-from stsbench.cli.output.pace import Clock, duration
-from stsbench.encoders.store.build import Pace
-from stsbench.encoders.store.vectors import VectorStore
+from stsbench.extensions.stores.build import Pace
+from stsbench.extensions.stores.pace import Clock, duration
+from stsbench.extensions.stores.vectors import VectorStore
 
 MODEL = "python:mine_cli:hashed"
 CORPUS = ["a cat sleeps", "the dog runs", "a cat sleeps", "rain falls", "the old man reads", "birds sing"]
@@ -106,18 +106,6 @@ def test_fit_reads_a_store(cli, place):
     code, _, err = cli("eval", *how, "--post", "standardise", "--fit-on", "v", "--sample", "--tasks", "STS-B", "--resamples",
                        "0", "--output", "measured")
     assert code == 0 and "120 texts, whose vectors are read" in err
-
-
-def test_two_processes_give_one_run_with_the_same_scores(cli, place):
-    scores = []
-    for count in (1, 2):
-        code, out, err = cli("eval", "--model", MODEL, "--sample", "--resamples", "0", "--output", "measured", "--json", "-",
-                             "--no-cache", "--processes", count)
-        assert code == 0, err
-        scores.append([(row["task"], row["metric"], row["value"]) for row in json.loads(out)])
-    assert scores[0] == scores[1] and sorted(path.name for path in place.glob("m*d*")) == ["measured", "measured-2"]
-    fitted = cli("eval", "--model", "lexical:tfidf", "--sample", "--processes", "2", "--output", "run")
-    fails(fitted, "is fitted on each set")
 
 
 def test_the_time_left_is_that_of_what_this_call_encodes():

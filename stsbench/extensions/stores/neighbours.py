@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from stsbench.config import checked_options
+from stsbench.data.own.texts import Texts, checked_texts
 from stsbench.display.tabular import OneTable, arrow_table
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.loaded import loaded_encoder
-from stsbench.encoders.options import CacheOptions, NearestOptions
-from stsbench.encoders.store.manifest import is_store
-from stsbench.encoders.store.nearest import check_same_encoder, neighbours_in
-from stsbench.encoders.store.texts import Texts, checked_texts
-from stsbench.encoders.store.vectors import VectorStore
+from stsbench.encoders.options import CacheOptions
 from stsbench.errors import DataError, UsageError, warning_log
-from stsbench.metrics.nearest import nearest
+from stsbench.extensions.stores.manifest import is_store
+from stsbench.extensions.stores.nearest import check_same_encoder, neighbours_in
+from stsbench.extensions.stores.options import NearestOptions
+from stsbench.extensions.stores.search import nearest
+from stsbench.extensions.stores.vectors import VectorStore
 from stsbench.metrics.similarity import zero_rows
 from stsbench.notebook import in_notebook, start_bar
 from stsbench.options import takes

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Set, Sized
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from stsbench.data.own.table import column_of_texts, is_table
 from stsbench.data.sets.lines import check_text, lines_of, numbered_lines, without_end
-from stsbench.encoders.store.manifest import InputNote
 from stsbench.errors import DataError
 from stsbench.wording import counted
 
@@ -49,9 +48,9 @@ class Texts:
             self.count += len(chunk)
             yield chunk
 
-    def note(self) -> InputNote:
-        """What was read so far."""
-        return InputNote(name=self.name, sha256=self._sha.hexdigest(), bytes=self.bytes)
+    def digest(self) -> str:
+        """Return the sha256 of the bytes that were read so far."""
+        return self._sha.hexdigest()
 
     def expected(self) -> int | None:
         """About how many texts there are, by the bytes read so far; None of a stream, or before the first."""
@@ -111,25 +110,6 @@ class Texts:
     def _read(self, raw: bytes) -> None:
         self._sha.update(raw)
         self.bytes += len(raw)
-
-
-class GivenTexts(Texts):
-    """Texts of a program, row i being text i, without white space around it. A text may hold tabs and line breaks."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        """DataError: there is nothing to go through."""
-        super().__init__(STDIN)
-        self._listed = checked_texts(texts, "text")
-        self._length = len(texts) if isinstance(texts, Sized) else None
-
-    def expected(self) -> int | None:
-        """How many there are, where that is known before they are read."""
-        return self._length
-
-    def _texts(self) -> Iterator[str]:
-        for text in self._listed:
-            self._read(f"{text}\n".encode())
-            yield text.strip()
 
 
 def checked_texts(texts: Iterable[str], what: str) -> Iterator[str]:

@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from stsbench.config import checked_options
+from stsbench.data.own.texts import STDIN, Texts, checked_texts
 from stsbench.encoders.base import Encoder, EncoderOptions
-from stsbench.encoders.loaded import loaded_encoder, named
-from stsbench.encoders.options import ProcessOptions, StoreOptions
+from stsbench.encoders.loaded import loaded_encoder
+from stsbench.encoders.options import ProcessOptions
 from stsbench.encoders.parallel.devices import chosen_devices
 from stsbench.encoders.parallel.pool import Workers
-from stsbench.encoders.store.build import Pace, build_store
-from stsbench.encoders.store.texts import GivenTexts, Texts
-from stsbench.encoders.store.vectors import VectorStore
-from stsbench.errors import UsageError, warning_log
-from stsbench.notebook import store_bar
+from stsbench.errors import EncoderError, UsageError, warning_log
+from stsbench.extensions.stores.build import Pace, build_store
+from stsbench.extensions.stores.options import StoreOptions
+from stsbench.extensions.stores.vectors import VectorStore
+from stsbench.notebook import in_notebook, make_bar
 from stsbench.options import takes
 
 if TYPE_CHECKING:
     from stsbench.extensions.arguments import EncoderArguments
+
+
+class GivenTexts(Texts):
+    """Texts of a program, row i being text i, without white space around it. A text may hold tabs and line breaks."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        """DataError: there is nothing to go through."""
+        super().__init__(STDIN)
+        self._listed = checked_texts(texts, "text")
+        self._length = len(texts) if isinstance(texts, Sized) else None
+
+    def expected(self) -> int | None:
+        """How many there are, where that is known before they are read."""
+        return self._length
+
+    def _texts(self) -> Iterator[str]:
+        for text in self._listed:
+            self._read(f"{text}\n".encode())
+            yield text.strip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +88,11 @@ def encode(
         raise UsageError(f"column={options.column!r} has no effect on texts that are given: it is of a file")
     source = Texts(str(texts), options.column) if isinstance(texts, str | Path) else GivenTexts(texts)
     names = chosen_devices(options.devices, options.processes, options.device)
-    options = named(model, options) if names else options
-    with store_bar() as progress:
+    if names:
+        if not isinstance(model, str | os.PathLike):
+            raise EncoderError("devices and processes need a model that each process can load by its name, a string")
+        options = replace(options, model=os.fspath(model))
+    with _bar_shown() as progress:
         store = encoded(loaded_encoder(model, options), options, source, options.output, options, names, log, progress)
     for line in remarks(store):
         log(f"warning: {store.folder}: {line}")
@@ -90,6 +115,27 @@ def encoded(
     finally:
         if workers is not None:
             workers.close()
+
+
+@contextmanager
+def _bar_shown() -> Iterator[Callable[[Pace], None] | None]:
+    """Yield what shows a Pace in a notebook, as a bar of texts whose number may be an estimate; None elsewhere."""
+    if not in_notebook():
+        yield None
+        return
+    bars: list[Any] = []
+
+    def show(pace: Pace) -> None:
+        if not bars:  # a widget has the total that it was made with
+            bars.append(make_bar(total=pace.total, initial=pace.kept, desc="encoding", unit="text"))
+        bars[0].total = pace.total
+        bars[0].update(pace.texts - bars[0].n)
+
+    try:
+        yield show
+    finally:
+        for bar in bars:
+            bar.close()
 
 
 def remarks(store: VectorStore) -> Iterator[str]:

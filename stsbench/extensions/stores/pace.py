@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from stsbench.cli.output.messages import is_quiet, tell
 from stsbench.cli.output.progress import drawn
-from stsbench.encoders.store.build import Pace
+from stsbench.extensions.stores.build import Pace
 
 EVERY = 30.0  # seconds between two lines
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stsbench.encoders.base import Encoder
-from stsbench.encoders.store.numbers import Floats
-from stsbench.encoders.store.vectors import VectorStore
 from stsbench.errors import EncoderError
-from stsbench.metrics.nearest import nearest
+from stsbench.extensions.stores.numbers import Floats
+from stsbench.extensions.stores.search import nearest
+from stsbench.extensions.stores.vectors import VectorStore
 
 _MORE = 4  # times as many rows are looked for where copies of one text fill the places
 
@@ -28,7 +28,7 @@ def neighbours_in(
 ) -> list[list[Neighbour]]:
     """For each of q vectors (q, d) the `top` most similar distinct texts by cosine, best first, but for empty ones.
 
-    Memory as `stsbench.metrics.nearest` needs it. ScoreError and StsbenchError as it raises them.
+    Memory as `search.nearest` needs it. ScoreError and StsbenchError as it raises them.
     """
     many = top
     while True:

@@ -10,8 +10,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_matrix
 
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.metrics import nearest as module
-from stsbench.metrics.nearest import nearest
+from stsbench.extensions.stores import search as module
+from stsbench.extensions.stores.search import nearest
 
 SMALL = st.integers(-2, 2).map(float)  # few values: ties everywhere
 

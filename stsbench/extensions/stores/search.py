@@ -166,7 +166,7 @@ def _faiss(
     try:
         import faiss
     except ImportError as error:
-        raise StsbenchError("backend faiss is not installed: pip install 'stsbench[faiss]', or use exact") from error
+        raise StsbenchError("backend faiss is not installed: pip install 'stsbench[stores]', or use exact") from error
     if sparse.issparse(queries):
         raise StsbenchError("backend faiss takes dense vectors only: use exact for this encoder")
     index = faiss.IndexFlatIP(queries.shape[1])

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from toy_encoder import Toy
 
-from stsbench.encoders.store.build import build_store
-from stsbench.encoders.store.shard import VECTORS
-from stsbench.encoders.store.texts import Texts
+from stsbench.data.own.texts import Texts
+from stsbench.encoders.bits import packed
 from stsbench.errors import EncoderError
+from stsbench.extensions.stores.build import build_store
+from stsbench.extensions.stores.numbers import stored as as_stored
+from stsbench.extensions.stores.shard import VECTORS
 
 VECTORS_IN = np.array(
     [[1, -2, 0, .5, 0, 3e-5, -4, 8, 1], [-.5, 1, 0, .25, -1, 0, 2, -8, .1], [2, 3, 0, -1, .5, 0, 4, 1, -1]], np.float32
@@ -60,3 +62,7 @@ def test_what_float16_cannot_hold(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "VECTORS_IN", VECTORS_IN * 1e5)
     with pytest.raises(EncoderError, match=r"--store-dtype float16 cannot hold 800000: use float32 or int8"):
         stored(tmp_path, "float16")
+
+
+def test_bits_are_packed_as_those_of_a_smaller_copy():
+    assert np.array_equal(as_stored(VECTORS_IN, "binary", None)[0], packed(VECTORS_IN))

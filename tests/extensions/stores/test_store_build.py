@@ -1,6 +1,7 @@
 """Building a store: what is in it, going on after a kill at every file operation, and what it refuses to go on with."""
 
 import io
+import multiprocessing
 import os
 import shutil
 import sys
@@ -12,13 +13,15 @@ import pytest
 import tiny_models
 from toy_encoder import SPEC, Toy, vector_of
 
+from stsbench.data.own.texts import Texts
 from stsbench.encoders import load_encoder
-from stsbench.encoders.store.build import build_store
-from stsbench.encoders.store.manifest import MANIFEST, read_manifest, shard_folder
-from stsbench.encoders.store.shard import VECTORS
-from stsbench.encoders.store.texts import Texts
-from stsbench.encoders.store.vectors import VectorStore
+from stsbench.encoders.base import EncoderOptions
+from stsbench.encoders.parallel.pool import Workers
 from stsbench.errors import DataError, EncoderError, StsbenchError
+from stsbench.extensions.stores.build import build_store
+from stsbench.extensions.stores.manifest import MANIFEST, read_manifest, shard_folder
+from stsbench.extensions.stores.shard import VECTORS
+from stsbench.extensions.stores.vectors import VectorStore
 
 LINES = ["one", "", "two words", "ünï", "one", "  padded ", "seven"]
 TEXTS = [line.strip() for line in LINES]
@@ -261,3 +264,26 @@ def test_the_pace_counts_texts_and_estimates_their_number(source, tmp_path):
     paces.clear()
     build(source, tmp_path / "store", progress=paces.append)
     assert [(pace.texts, pace.kept) for pace in paces] == [(3, 3), (6, 6), (7, 6)]
+
+
+def test_a_store_of_two_processes_is_that_of_one(tmp_path, monkeypatch):
+    (tmp_path / "mine_shared.py").write_text(
+        "import numpy as np\n\n"
+        "def vectors(texts):\n    return np.array([[len(t), sum(map(ord, t)) % 97, 0] for t in texts], dtype=float)\n\n"
+        "vectors.fingerprint = '1'\n"
+    )
+    (tmp_path / "in.txt").write_text("".join(f"text {'x' * (i % 13)} {i}\n" for i in range(90)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    options = EncoderOptions(model="python:mine_shared:vectors")
+    encoder = load_encoder(options.model, options)
+    workers = Workers(options.model, options, [None, None], encoder)
+    try:
+        two = build_store(encoder, Texts("in.txt"), tmp_path / "two", dtype="int8", shard_rows=8, runner=workers)
+    finally:
+        workers.close()
+    one = build_store(encoder, Texts("in.txt"), tmp_path / "one", dtype="int8", shard_rows=8)
+    assert one.manifest == two.manifest and len(one.manifest.shards) == 12
+    assert np.array_equal(np.concatenate(list(one.blocks())), np.concatenate(list(two.blocks())))
+    sys.modules.pop("mine_shared", None)
+    assert not multiprocessing.active_children()

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from stsbench.data.text.ragged import Ragged
 from stsbench.encoders.base import EncoderSpec
-from stsbench.encoders.store.manifest import read_manifest, shard_folder
-from stsbench.encoders.store.numbers import KINDS, Floats, restored, width
-from stsbench.encoders.store.shard import DIGESTS, TEXT, TRUNCATED, VECTORS, fault, text_digests
 from stsbench.errors import StsbenchError
+from stsbench.extensions.stores.manifest import read_manifest, shard_folder
+from stsbench.extensions.stores.numbers import KINDS, Floats, restored, width
+from stsbench.extensions.stores.shard import DIGESTS, TEXT, TRUNCATED, VECTORS, fault, text_digests
 
 BLOCK = 16_384  # rows in memory at a time
 Rows = NDArray[np.int64]
@@ -38,6 +38,9 @@ class VectorStore:
 
     def __len__(self) -> int:
         return self.manifest.rows
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
 
     @property
     def shape(self) -> tuple[int, int]:
