@@ -43,14 +43,10 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
     elif what == "encoders":
         from stsbench.encoders.decoders.load import PRESETS
         from stsbench.encoders.forward.pooling import MEAN_PADDED, POOLERS
-        from stsbench.encoders.load import kinds as encoder_kinds
+        from stsbench.encoders.load import usage
 
-        echo("minilm, a Hub id, a transformers or sentence-transformers folder")
-        echo("lexical:token-set, lexical:char-ngrams, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, "
-             "python:module:callable, mteb:NAME")
-        echo("onnx:FILE, openvino:FILE: an exported model (extras onnx, openvino)")
-        echo("openai:NAME: a model behind a server (--base-url URL, extra api)")
-        echo(f"kinds: {', '.join(encoder_kinds())}")
+        for line in usage():
+            echo(line)
         echo(f"poolers: {', '.join((*POOLERS, MEAN_PADDED))}")
         echo("presets of causal models (--preset NAME):")
         _columns([(name, kind.sentence, kind.source) for name, kind in PRESETS.items()])

@@ -108,6 +108,7 @@ def _fresh(method: Callable[..., Any]) -> Callable[..., Any]:
 class Encoder(Interface, ABC):
     """Text to vectors. A kind of encoder sets `spec` and writes `run`; `run` may assume distinct texts."""
 
+    usage: str = ""  # how the kind is written after --model and what it needs: a line of `stsbench list encoders`
     spec: EncoderSpec
     cacheable: bool = True  # False: cheaper to compute than to read, or not a function of the text alone
     # True: `fit` on a set's own texts before encoding them, so that a score does not depend on which other tasks were run.

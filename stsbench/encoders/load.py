@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from stsbench.encoders.base import Encoder, EncoderOptions, EncoderSpec
-from stsbench.errors import EncoderError
+from stsbench.errors import EncoderError, StsbenchError
 from stsbench.notebook import load_tqdm
 from stsbench.options import takes
 from stsbench.plugins import calling, where
@@ -93,6 +94,15 @@ def load_encoder(
 def kinds() -> list[str]:
     """The words that may stand before the colon, sorted: the built-in kinds and those of installed plug-ins."""
     return names(GROUP)
+
+
+def usage() -> Iterator[str]:
+    """Yield a line for each kind, the default first: how it is written after --model; of one that fails to load, why."""
+    for kind in sorted(kinds(), key=lambda kind: kind != _DEFAULT):
+        try:
+            yield getattr(resolve(GROUP, kind), "usage", "") or f"{kind}:ARGUMENT"
+        except StsbenchError as error:
+            yield str(error)
 
 
 def _reject_unknown_kind(model: str, kind: str) -> None:

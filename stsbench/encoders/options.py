@@ -21,9 +21,9 @@ class EncoderOptions:
     kind."""
 
     model: str = option(  # all that stands after --model, the kind included
-        "", "Hub id, model folder, minilm, lexical:token-set, lexical:tfidf, vectors:FILE.npz|DIR, words:GLOVE.txt, "
-        "python:module:callable, mteb:NAME, onnx:FILE, openvino:FILE, openai:NAME, a run of `stsbench train`, or "
-        "KIND:ARGUMENT of a plug-in.", required=True,
+        "", "Hub id, model folder, minilm, a run of `stsbench train`, lexical:token-set, lexical:tfidf, "
+        "vectors:FILE.npz|DIR, words:GLOVE.txt, python:module:callable, or another KIND:ARGUMENT: `stsbench list encoders` "
+        "names them.", required=True,
     )
     pooler: str | None = option(
         None, "cls, cls+dense, mean, cls_avg, first_last:embeddings, first_last:layer1, last2, max, mask, text_cnn, "

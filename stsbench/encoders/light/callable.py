@@ -33,6 +33,8 @@ class CallableEncoder(Encoder):
     its vectors change, or else a probe (stsbench/encoders/probe.py). Only under a user's fingerprint are vectors cached.
     """
 
+    usage = "python:module:callable"
+
     def __init__(
         self, fn: Function, name: str | None = None, fingerprint: str | None = None, roles: Roles | None = None
     ) -> None:

@@ -37,6 +37,8 @@ def _spec(name: str, revision: int, options: dict[str, Any]) -> EncoderSpec:
 class Lexical(Encoder):
     """The kind `lexical`; the argument names one of its encoders."""
 
+    usage = "lexical:token-set, lexical:char-ngrams, lexical:tfidf"
+
     cacheable = False
 
     def counts(self, texts: Sequence[str]) -> Counts:

@@ -21,6 +21,8 @@ _MOST_BYTES, _MOST_SHARE = 500_000_000, 50  # that a packed file may fill in any
 class StoredVectors(Encoder):
     """Looks each text up, exactly as written. Not cached: the file is itself a cache."""
 
+    usage = "vectors:FILE.npz, vectors:DIR"
+
     cacheable = False
     computes_in = "nothing"
 

@@ -30,6 +30,7 @@ VARIANTS = {"senteval": "none", "sentence-transformers": "sentence-transformers"
 class WordAverage(Encoder):
     """Mean of the vectors of the words found. Reads the file once for each set of new words (see `prepare`)."""
 
+    usage = "words:GLOVE.txt"
     dimension: int
 
     def __init__(self, path: Path, variant: str = "senteval", stop: str | None = None, name: str | None = None) -> None:

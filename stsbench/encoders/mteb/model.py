@@ -42,6 +42,8 @@ class MtebModel(Encoder):
     """A text is given to it as one of a task of mteb, by which it chooses prompts, instructions and adapters: where nothing
     else is asked for as one of an STS task; a query or a document as one of a Retrieval task."""
 
+    usage = "mteb:NAME: a model that mteb registers, by mteb's own code"
+
     def __init__(self, registered: Registered, options: EncoderOptions) -> None:
         """EncoderError, one line: it cannot be loaded, or does not honour an option."""
         self.registered, self.options, self.notes = registered, options, registered.notes

@@ -48,6 +48,8 @@ class _Loader:
 class LazyEncoder(Encoder):
     """A TransformerEncoder that is loaded at the first text that has to be encoded."""
 
+    usage = "minilm, a Hub id, a transformers or sentence-transformers folder"
+
     def __init__(self, config: EncoderConfig, options: EncoderOptions, loader: _Loader | None = None) -> None:
         """options: where and in which batches it runs; all else is in `config`. loader: of the same model, to be shared.
 

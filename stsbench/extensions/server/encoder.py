@@ -37,6 +37,7 @@ _REFUSED = tuple(name for name in (*CHANGING, "device", "attention") if name not
 class ServerEncoder(Encoder):
     """What a server computes, cut and normalised here where that is asked for. Nobody can see what it cuts of a text."""
 
+    usage = "openai:NAME: a model behind a server (--base-url URL, extra server)"
     computes_in = "server"
 
     def __init__(self, model: str, options: Asked) -> None:

@@ -1,0 +1,31 @@
+"""The kinds `onnx` and `openvino`. What runs them is imported where one is asked for: it needs torch."""
+
+from __future__ import annotations
+
+from stsbench.encoders.base import Encoder, EncoderOptions
+
+
+class Onnx(Encoder):
+    """`onnx:FOLDER`, `onnx:FOLDER/onnx/model_qint8.onnx`."""
+
+    usage = "onnx:FILE: an exported model, run by onnxruntime (extra graphs)"
+
+    @classmethod
+    def load(cls, argument: str, options: EncoderOptions) -> Encoder:
+        """Return the encoder that runs it. EncoderError as its own `load`."""
+        from stsbench.encoders.graph.encoder import OnnxEncoder
+
+        return OnnxEncoder.load(argument, options)
+
+
+class Openvino(Encoder):
+    """`openvino:FOLDER`, `openvino:FOLDER/openvino/model.xml`."""
+
+    usage = "openvino:FILE: an exported model, run by OpenVINO (extra graphs)"
+
+    @classmethod
+    def load(cls, argument: str, options: EncoderOptions) -> Encoder:
+        """Return the encoder that runs it. EncoderError as its own `load`."""
+        from stsbench.encoders.graph.encoder import OpenvinoEncoder
+
+        return OpenvinoEncoder.load(argument, options)
