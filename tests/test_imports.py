@@ -23,7 +23,7 @@ CORE = (
     "data.own", "data.perturb",
     "encoders", "encoders.cache", "encoders.parallel", "encoders.post",
     "encoders.post.flow", "encoders.forward", "encoders.prompt", "encoders.decoders", "encoders.transformer",
-    "encoders.graph", "encoders.light", "encoders.mteb",
+    "encoders.light", "encoders.mteb",
     "evaluation", "publish",
     "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
     "training.export", "training.runs",

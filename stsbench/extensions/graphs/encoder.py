@@ -16,8 +16,6 @@ from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
 from stsbench.encoders.forward.checkpoint import first_line
 from stsbench.encoders.forward.identity import Opened, external_data
 from stsbench.encoders.forward.token_pooler_files import KINDS
-from stsbench.encoders.graph.files import chosen
-from stsbench.encoders.graph.runtimes import RUNTIMES, Runtime
 from stsbench.encoders.model_folder import read_settings
 from stsbench.encoders.options import spelled
 from stsbench.encoders.prompt.tokenizer import load_tokenizer
@@ -25,6 +23,8 @@ from stsbench.encoders.transformer.config import EncoderConfig, check_cut, resol
 from stsbench.encoders.transformer.parts import Parts
 from stsbench.encoders.transformer.transformer import TransformerEncoder
 from stsbench.errors import EncoderError
+from stsbench.extensions.graphs.files import chosen
+from stsbench.extensions.graphs.runtimes import RUNTIMES, Runtime
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -31,7 +31,7 @@ def onnx_runtime(file: Path, device: str) -> Runtime:
     try:
         import onnxruntime
     except ImportError as error:
-        raise EncoderError(f"{file} needs onnxruntime: pip install 'stsbench[onnx]'") from error
+        raise EncoderError(f"{file} needs onnxruntime: pip install onnxruntime, or 'stsbench[graphs]'") from error
     providers = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
     provider = providers.get(device.partition(":")[0], device)
     if provider not in onnxruntime.get_available_providers():
@@ -58,7 +58,7 @@ def openvino_runtime(file: Path, device: str) -> Runtime:
     try:
         import openvino
     except ImportError as error:
-        raise EncoderError(f"{file} needs openvino: pip install 'stsbench[openvino]'") from error
+        raise EncoderError(f"{file} needs openvino: pip install openvino, or 'stsbench[graphs]'") from error
     if device != "cpu":
         raise EncoderError(f"--device {device}: an OpenVINO model is run on the cpu here")
     how = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": _threads()}

@@ -9,12 +9,12 @@ from graph_models import converted, exported, quantised
 from tiny_models import add_modules, build, sentences
 
 from stsbench import evaluate, load_encoder
-from stsbench.encoders.graph.encoder import Graph
-from stsbench.encoders.graph.files import chosen
-from stsbench.encoders.graph.runtimes import Runtime
 from stsbench.errors import EncoderError
+from stsbench.extensions.graphs.encoder import Graph
+from stsbench.extensions.graphs.files import chosen
+from stsbench.extensions.graphs.runtimes import Runtime
 
-pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'stsbench[onnx]'")
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'stsbench[graphs]'")
 TEXTS = sentences(40)
 PROMPTS = {"query": "the red man : ", "document": ""}
 

@@ -13,7 +13,7 @@ class Onnx(Encoder):
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
         """Return the encoder that runs it. EncoderError as its own `load`."""
-        from stsbench.encoders.graph.encoder import OnnxEncoder
+        from stsbench.extensions.graphs.encoder import OnnxEncoder
 
         return OnnxEncoder.load(argument, options)
 
@@ -26,6 +26,6 @@ class Openvino(Encoder):
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
         """Return the encoder that runs it. EncoderError as its own `load`."""
-        from stsbench.encoders.graph.encoder import OpenvinoEncoder
+        from stsbench.extensions.graphs.encoder import OpenvinoEncoder
 
         return OpenvinoEncoder.load(argument, options)
