@@ -112,8 +112,8 @@ def multiplied(texts):
 def vectors(folder, around):
     with around():
         model = load_encoder(str(folder), pooler="mean", offline=True)
-        flow = PostProcessed(model, Chain.parse("whitening:dimensions=8+flow:epochs=1,batch_size=8")).fit(TEXTS, "x@1")
-        encoders = [model, Plugin(), CallableEncoder(multiplied), flow, model.with_dropout(1)]
+        fitted = PostProcessed(model, Chain.parse("whitening:dimensions=8")).fit(TEXTS, "x@1")
+        encoders = [model, Plugin(), CallableEncoder(multiplied), fitted, model.with_dropout(1)]
         return [encoder.encode(TEXTS) for encoder in encoders]
 
 

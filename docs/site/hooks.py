@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +38,19 @@ _BLOCKS = ("h1", "h2", "h3", "h4", "li", "tr", "pre", "blockquote")
 
 def _elsewhere() -> dict[str, str]:
     """Every page from outside docs/, the cards among them."""
+    from stsbench.encoders.post.load import GROUP as POST
+    from stsbench.encoders.post.load import card_beside
     from stsbench.training.recipes.methods import find_method
 
     cards = {}
     for name in tables.names(tables.GROUP):
         folder = find_method(name).folder.resolve()
         cards[(folder / "card.md").relative_to(ROOT).as_posix()] = f"methods/{name}.md"
-    post = {path.relative_to(ROOT).as_posix(): f"post/{path.parent.name if path.stem == 'card' else path.stem}.md"
-            for path in sorted((ROOT / "stsbench/encoders/post").rglob("*.md"))}
-    return {**ELSEWHERE, **cards, **post}
+    for point in sorted(entry_points(group=POST)):  # they are not loaded: some need torch
+        module = find_spec(point.module)
+        if module and (card := card_beside(Path(module.origin).resolve())):
+            cards[card.relative_to(ROOT).as_posix()] = f"post/{point.name}.md"
+    return {**ELSEWHERE, **cards}
 
 
 def on_startup(command: str, dirty: bool) -> None:
@@ -64,7 +70,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         _SOURCES[uri] = ROOT / name
     made = {
         "methods": {p: (p[8:-3], "") for p in elsewhere.values() if p.startswith("methods/")},
-        "post": {p: (p[5:-3].replace("_", "-"), "") for p in elsewhere.values() if p.startswith("post/")},
+        "post": {p: (p[5:-3], "") for p in elsewhere.values() if p.startswith("post/")},
         "cli": commands.pages(),
         "api": api.pages(ROOT),
         "notebooks": {uri: (book.title, book.text) for uri, book in books.items()},

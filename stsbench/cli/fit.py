@@ -27,7 +27,8 @@ def fit(
 ) -> None:
     """Fit a post-processing on texts, and write a model that applies it to its vectors.
 
-    NAME: whitening, all-but-the-top, standardise, renormalise, flow, embedfilter, or a chain such as standardise+whitening.
+    NAME: whitening, all-but-the-top, standardise, renormalise, embedfilter or another one of `stsbench list post`, or a
+    chain such as standardise+whitening.
     The folder is a --model for stsbench and loads in sentence-transformers, where an affine map is a Dense module.
     """
     from stsbench.cli.output.messages import log, warnings_as_lines

@@ -38,8 +38,8 @@ class MeasureOptions:
     """What is measured, and how."""
 
     post: str | None = option(
-        None, "Post-processing of the vectors, several joined by +: whitening, all-but-the-top, standardise, renormalise, "
-        "flow (`stsbench list post`), which need --fit-on; embedfilter, which needs none.",
+        None, "Post-processing of the vectors, several joined by +: whitening, all-but-the-top, standardise, renormalise "
+        "and others (`stsbench list post`), which need --fit-on; embedfilter, which needs none.",
         metavar="NAME[:SETTING=VALUE,...]",
     )
     fit_on: str | Path | None = option(

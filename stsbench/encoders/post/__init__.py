@@ -1,1 +1,1 @@
-"""Post-processing: maps of sentence vectors that are fitted on vectors without labels (whitening, BERT-flow, ...)."""
+"""Post-processing: maps of sentence vectors that are fitted on vectors without labels (whitening, ...)."""

@@ -28,10 +28,12 @@ def load_post(name: str) -> type[Post]:
 
 
 def card(name: str) -> str:
-    """What a post-processing is: the text beside its module (NAME.md or card.md), else its class's docstring."""
+    """What a post-processing is: the text beside its module, else its class's docstring."""
     kind = load_post(name)
-    module = Path(inspect.getfile(kind))
-    for path in (module.with_suffix(".md"), module.with_name("card.md")):
-        if path.is_file():
-            return path.read_text("utf-8").rstrip()
-    return inspect.getdoc(kind) or ""
+    path = card_beside(Path(inspect.getfile(kind)))
+    return path.read_text("utf-8").rstrip() if path else inspect.getdoc(kind) or ""
+
+
+def card_beside(module: Path) -> Path | None:
+    """Return the text beside a module, NAME.md or card.md; None without one."""
+    return next((path for path in (module.with_suffix(".md"), module.with_name("card.md")) if path.is_file()), None)

@@ -50,7 +50,7 @@ def fit(
 ) -> Encoder:
     """Fit a post-processing on texts and write a model that applies it to its vectors, as `stsbench fit` does.
 
-    post: whitening, all-but-the-top, standardise, renormalise, flow, embedfilter, or a chain such as
+    post: whitening, all-but-the-top, standardise, renormalise, embedfilter, one of an extension, or a chain such as
     "standardise+whitening"; settings: those of one post-processing. model: a transformer by its Hub id or folder, a run of
     `train`, or what `load_encoder` made of it. data: a list of texts; a file, .txt with a sentence a line, or .csv, .tsv,
     .jsonl of NLI pairs (both sentences); or a folder of vectors; None for embedfilter, which

@@ -7,10 +7,10 @@ import torch
 from flow_oracle import bits, mapped, unmapped
 
 from stsbench.encoders.post.chain import Chain
-from stsbench.encoders.post.flow.fitting import BertAdam, objective, steps_of
-from stsbench.encoders.post.flow.flow import Flow
-from stsbench.encoders.post.flow.glow import Glow, Mixing
 from stsbench.errors import StsbenchError
+from stsbench.extensions.flow.fitting import BertAdam, objective, steps_of
+from stsbench.extensions.flow.flow import Flow
+from stsbench.extensions.flow.glow import Glow, Mixing
 
 SMALL = {"levels": 2, "depth": 2, "width": 4, "dropout": False}
 

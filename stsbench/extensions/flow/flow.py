@@ -11,9 +11,9 @@ from pydantic import Field
 
 from stsbench.encoders.fitted import shortened
 from stsbench.encoders.post.base import Post, PostOptions, State, Vectors, VectorSource
-from stsbench.encoders.post.flow.fitting import batches_of, fit_glow, steps_of
-from stsbench.encoders.post.flow.glow import Glow
 from stsbench.errors import StsbenchError
+from stsbench.extensions.flow.fitting import batches_of, fit_glow, steps_of
+from stsbench.extensions.flow.glow import Glow
 from stsbench.settings import setting
 from stsbench.torch_random import seeded
 from stsbench.wording import counted

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from stsbench.encoders.fitted import shortened
 from stsbench.encoders.post.base import VectorSource
-from stsbench.encoders.post.flow.glow import Glow
 from stsbench.errors import StsbenchError
+from stsbench.extensions.flow.glow import Glow
 
 _DECAY, _CLIP = 0.01, 1.0
 
