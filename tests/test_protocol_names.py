@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from stsbench.evaluation.protocol import kinds
+from core_protocols import core_protocols
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, FLAG, STAGE = "the package mteb", "the flag of STS labels", "a stage of the method"
@@ -56,9 +55,8 @@ def _strings(source: str) -> Iterator[ast.Constant]:
 
 def named_in(source: str, path: str) -> list[str]:
     """"path:line: name" of each protocol that a file names without being allowed to."""
-    names = "|".join(name for name, kind in kinds().items() if kind.__module__.startswith("stsbench."))
-    protocol = re.compile(rf"(?:{names})(?::\S*)?")
-    words = {name for name in kinds() if name in ("pairs", "triplets")}  # by themselves, words of the language
+    protocol = re.compile(rf"(?:{'|'.join(core_protocols())})(?::\S*)?")
+    words = {"pairs", "triplets"}  # by themselves, words of the language
     allowed = [words for place, (words, _) in ALLOWED.items() if Path(path).is_relative_to(place)]
     return [f"{path}:{each.lineno}: {each.value}" for each in _strings(source) if protocol.fullmatch(str(each.value))
             and each.value not in words and not any(some is None or each.value in some for some in allowed)]

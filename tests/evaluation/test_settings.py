@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 from clirun import cli, evaluate, fails, place, record  # noqa: F401
+from core_protocols import core_protocols
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import create_model
@@ -69,11 +70,6 @@ WRONG = {  # (protocol, setting): values that cannot be used
     **{(name, key): NOT_WHOLE for name in ("pairs", "triplets") for key in ("resamples", "seed")},
     **{(name, "columns"): (5, "", ["a"]) for name in ("pairs", "triplets")},
     **{(name, "file"): (5, "", None) for name in ("pairs", "triplets", "transfer")},
-    ("robustness", "similarity"): ("cosin", None), ("robustness", "resamples"): NOT_WHOLE,
-    ("robustness", "seed"): NOT_WHOLE,
-    ("robustness", "rules"): (*NO_LIST, "typos", ["typo", "typo"]), ("robustness", "share"): (*NOT_POSITIVE, 1.5),
-    ("robustness", "edit_seed"): NOT_WHOLE, ("robustness", "source"): ("stsb", None),
-    ("robustness", "scored"): (False, None),
     ("geometry", "split"): ("tset", 1), ("geometry", "alpha"): (*NOT_POSITIVE, 1e308),
     ("geometry", "t"): (*NOT_POSITIVE, 1e308), ("geometry", "positive_above"): ("x", math.nan, math.inf, None, True),
     ("geometry", "texts"): ("some", 1), ("geometry", "centre"): ("maybe", 1, None), ("geometry", "resamples"): NOT_WHOLE,
@@ -92,7 +88,7 @@ def test_wrong_values_are_one_line(name, key):
         assert "\n" not in line and len(line) < 250, line
 
 
-@pytest.mark.parametrize("name", kinds())
+@pytest.mark.parametrize("name", core_protocols())
 def test_every_setting_is_checked(name):
     kind = kinds()[name]
     of_variants = {key for form in kind.variants for key in kind.variant(form)}

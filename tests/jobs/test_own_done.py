@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from core_protocols import core_protocols
 
 import stsbench
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import user_protocol
-from stsbench.evaluation.protocol import kinds
 from stsbench.jobs.content import check_jobs
 from stsbench.jobs.expand import expand
 from stsbench.jobs.plan_file import made_plan
@@ -21,7 +21,6 @@ TABLES = {
     "odd.tsv": ("left right value other", [(*row, 1) for row in PAIRS]),
     "labels.csv": ("sentence1 sentence2 label", [(one, two, score % 2) for one, two, score in PAIRS]),
     "triplets.csv": ("anchor positive negative", [(one, two, f"not {one}") for one, two, _ in PAIRS]),
-    "kept.csv": ("text kept changed", [(one, two, f"not {one}") for one, two, _ in PAIRS]),
     "texts.csv": ("text label", [(one, score % 2) for one, _, score in PAIRS]),
 }
 COLUMNS = {"columns": "sentence1=left,sentence2=right,score=value"}
@@ -32,7 +31,6 @@ EACH = [  # the protocols of one evaluation, the file that changes, further keys
     ("sts:scored.tsv", "scored.tsv", {"text": "raw"}),
     ("pairs:labels.csv", "labels.csv", {"set": {"pairs.positive": "1"}}), ("triplets:triplets.csv", "triplets.csv", {}),
     ("transfer:texts.csv", "texts.csv", {}), ("retrieval:folder", "folder/corpus.jsonl", {}),
-    ("robustness:kept.csv", "kept.csv", {}), ("robustness:pairs:scored.tsv", "scored.tsv", {}),
 ]
 
 
@@ -53,7 +51,7 @@ def files(tmp_path, monkeypatch):
 
 def test_every_protocol_that_takes_a_user_s_data_is_below():
     protocols = {protocol.partition(":")[0] for names, *_ in EACH for protocol in names.split(",")}
-    assert protocols == {name for name, kind in kinds().items() if kind.path_setting}
+    assert protocols == {name for name, kind in core_protocols().items() if kind.path_setting}
 
 
 @pytest.mark.parametrize(("protocols", "file", "more"), EACH)

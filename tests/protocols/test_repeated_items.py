@@ -72,9 +72,6 @@ OWN = {  # protocol -> writes its file with every item so often
     "triplets:": lambda name, times: table(
         name, ("anchor", "positive", "negative"), [*zip(A, NEAR, C, strict=True)] * times),
     "transfer:exact:": lambda name, times: table(name, ("text", "label"), [*zip(A, LABEL, strict=True)] * times),
-    "robustness:": lambda name, times: table(name, ("text", "kept", "changed"), [*zip(A, NEAR, C, strict=True)] * times),
-    "robustness:pairs:": lambda name, times: table(
-        name, ("sentence1", "sentence2", "score"), [*zip(A, B, GOLD, strict=True)] * times),
     "retrieval:": queries,
 }
 

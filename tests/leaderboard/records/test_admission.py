@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from board_runs import REVISION, own_runs, read_once, runs  # noqa: F401  fixtures
+from core_protocols import core_protocols
 
 from stsbench.data.sets.catalog import catalog, entries
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.columns import digest_of
-from stsbench.evaluation.protocol import Observations, kinds
+from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import (
     DataIdentity,
     EncoderIdentity,
@@ -323,7 +324,7 @@ def test_what_the_catalogs_sets_decide_is_known():
     """Every set that a protocol here measures by item has a digest, so that no known record passes unchecked."""
     found = expected.expected()
     catalogued = {item.id for item in entries("senteval")}
-    for name, kind in kinds().items():
+    for name, kind in core_protocols().items():
         for word in ("", *kind.variants):
             protocol = kind(kind.variant(word) if word else {})
             for set_id in {*protocol.tasks().values()} & catalogued if name != "mteb" else ():
@@ -331,7 +332,7 @@ def test_what_the_catalogs_sets_decide_is_known():
                 by = f"duplicates {protocol.settings.get('duplicates')}"
                 wanted = {"sts": {"gold", "pair", "subset", "subsets"}, "retrieval": {f"query {by}", f"corpus {by}"},
                           "transfer": {"gold", "folds of k 10 and seed 1111"}, "regression": {"gold", "row", "sizes"},
-                          "geometry": {"gold"}, "robustness": {"gold"}}[name]
+                          "geometry": {"gold"}}[name]
                 assert wanted <= parts.keys(), (name, word, set_id)
                 assert all(len(sha) == 64 for sha in parts.values())
 

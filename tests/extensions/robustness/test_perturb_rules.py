@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stsbench.data.perturb.rules import RULES, RuleName, edited, edits_of
-from stsbench.data.perturb.words import ANTONYMS, CALENDAR, NAMES, NOUNS, QUANTIFIERS, TIMES
+from stsbench.extensions.robustness.rules import RULES, RuleName, edited, edits_of
+from stsbench.extensions.robustness.words import ANTONYMS, CALENDAR, NAMES, NOUNS, QUANTIFIERS, TIMES
 
 SEEDS = range(40)
 TENS = ("twenty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")

@@ -1,6 +1,6 @@
 """The robustness protocol: does a similarity move with the meaning of a sentence, and only with it?
 
-The sentences of an STS set are edited by rule (stsbench/data/perturb): some edits keep the meaning, some change it. Minimal
+The sentences of an STS set are edited by rule (rules.py): some edits keep the meaning, some change it. Minimal
 changes of one sentence as a test of a model: CheckList (Ribeiro et al. 2020), contrast sets (Gardner et al. 2020), swapped
 words (PAWS, Zhang et al. 2019). `robustness:FILE` measures a user's own paraphrases and changed sentences in the same way.
 """
@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from stsbench.data.own.paraphrases import read_paraphrases
 from stsbench.data.own.scored_pairs import read_scored_pairs
-from stsbench.data.perturb.rules import RULES, RuleName, edits_of
 from stsbench.data.sets.sets import DataSet, PairSet, TripletSet, numbered, path_name
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
@@ -24,6 +22,8 @@ from stsbench.evaluation.protocol import Drawn, Observations, Protocol, items_of
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import CORRELATION, REPEATED, SHARE, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, SomeOf, Text, Whole, setting
+from stsbench.extensions.robustness.paraphrases import read_paraphrases
+from stsbench.extensions.robustness.rules import RULES, RuleName, edits_of
 from stsbench.metrics.bootstrap import block_rows, distinct, interval, resample_blocks
 from stsbench.metrics.bootstrap_correlation import BootstrapCorrelation
 from stsbench.metrics.correlation import correlation

@@ -11,14 +11,14 @@ from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
 from stsbench import evaluate, load_encoder
-from stsbench.data.own.paraphrases import read_paraphrases
-from stsbench.data.perturb.rules import RULES, edited
 from stsbench.data.sets.sets import PairSet
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.measure import texts_by_reading
 from stsbench.evaluation.plan import plan
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records, observations_of
+from stsbench.extensions.robustness.paraphrases import read_paraphrases
+from stsbench.extensions.robustness.rules import RULES, edited
 from stsbench.metrics.bootstrap import resample_counts
 
 WHO = ["A man", "The woman", "A big dog", "Two boys", "An old horse", "Mary"]
