@@ -47,6 +47,7 @@ def test_the_core_names_no_extension(folder):
            for entry in fields(_loaded("stsbench.encoder_options", name)) if "help" in entry.metadata}
     own |= {f"stsbench.extensions.{folder.name}"}
     own |= {name for group in ("stsbench.encoders", "stsbench.post", "stsbench.protocols") for name in points.get(group, ())}
+    own -= {name for points in POINTS.values() for name, value in points.items() if ".extensions." not in value}  # its own
     own |= {f"--{name.replace('_', '-')}" for name in own}
     own |= {f"--{entry.name.replace('_', '-')}" for name in points.get("stsbench.studies", ())
             for entry in fields(_loaded("stsbench.studies", name).options)}

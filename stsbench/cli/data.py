@@ -19,7 +19,6 @@ from stsbench.wording import counted, sized
 if TYPE_CHECKING:
     from stsbench.data.fetch.download import Progress
     from stsbench.data.fetch.install import FetchReport
-    from stsbench.data.sets.languages import MtebPairs
     from stsbench.data.sets.sets import DataSet
 
 _DEFAULT_OTHERS = "sts12/test,sts13/test,sts14/test,sts15/test,sts16/test,stsb/test"
@@ -62,17 +61,11 @@ def fetch(
         return
     what = wanted.wanted(sets, training=training, raw=raw)
     with _progress("senteval.tar" if what.archive else "files") as step:
-        reports = wanted.fetch(what, data_root(), force=force, strict=strict, progress=step, revision_of=_revision_of)
+        reports = wanted.fetch(what, data_root(), force=force, strict=strict, progress=step)
     for report in reports:
         _tell(report)
     if not what.training and (what.archive or what.raw):
         echo(f"training texts ({', '.join(catalog().training)}): stsbench data fetch --training", err=True)
-
-
-def _revision_of(item: MtebPairs) -> str:
-    from stsbench.encoders.mteb.pairs import revision_of
-
-    return revision_of(item)
 
 
 @data.command(short_help="Compare the files of a data folder with the catalog.")

@@ -46,7 +46,8 @@ class EncoderSpec:
     normalize: bool = False
     post: str | None = None  # post-processing, e.g. "whitening"
     fitted_on: str | None = None  # id@digest of what an encoder or its post-processing was fitted on
-    options: dict[str, Any] = field(default_factory=dict)  # further named settings of one kind of encoder
+    # Further named settings of one kind of encoder; `model`: the name by which mteb knows what it computes.
+    options: dict[str, Any] = field(default_factory=dict)
 
     def fingerprint(self) -> str:
         """sha256 over every field but the display name."""

@@ -16,7 +16,6 @@ from stsbench.encoders.roles import ROLES
 from stsbench.encoders.similarity import all_similarities, pair_similarities
 from stsbench.errors import EncoderError
 from stsbench.notebook import start_bar
-from stsbench.registry import resolve
 
 if TYPE_CHECKING:
     import torch
@@ -240,7 +239,9 @@ class Interface:
 
 def _served(encoder: Interface) -> Any:
     """What mteb is to call in an encoder's place. Made anew for each call, so that it keeps no vector of another state."""
-    return resolve("stsbench.encoders", "mteb").served(encoder)
+    from stsbench import to_mteb  # by the package's own name: an import of its module would run the other way
+
+    return to_mteb(encoder)
 
 
 class _NoCard:

@@ -289,7 +289,7 @@ def _load(id: str, options: EvalOptions) -> DataSet:
     from stsbench.data.sets.languages import BY_ID
 
     if id in BY_ID:
-        from stsbench.encoders.mteb.pairs import load_pairs
+        from stsbench.data.fetch.mteb_pairs import load_pairs
 
         if options.sample:
             raise MissingDataError(f"the sample holds nothing of {BY_ID[id].task}: leave --sample out")

@@ -11,11 +11,11 @@ import pytest
 from model_folder_kinds import static
 from model_folders import WIDTH, declare, dense, normalize, pooling, tokenizer, transformer
 
+from stsbench.data.fetch.mteb_import import undisturbed
 from stsbench.data.fetch.sources import load
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.mteb_import import undisturbed
 from stsbench.encoders.roles import TextTask, prompt_name
 from stsbench.errors import EncoderError
 from stsbench.evaluation.api import evaluate, run

@@ -197,7 +197,7 @@ PRESETS = {  # SimCSE, table B.1: metric and aggregation, and whether the regres
     "wieting2020": (["pearson"], "mean", False), "simcse": (["spearman"], "all", False),
     "diffcse": (["spearman"], "all", False), "zh": (["spearman"], "all", False),
 }
-ON_SAMPLE = [name for name in PRESETS if name != "zh"]  # its sets are mteb's: tests/encoders/mteb/test_mteb_pairs.py
+ON_SAMPLE = [name for name in PRESETS if name != "zh"]  # its sets are mteb's: tests/data/fetch/test_mteb_pairs.py
 
 
 def test_every_preset_is_known_to_this_test_and_well_formed():

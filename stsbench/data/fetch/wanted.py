@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from stsbench.data.fetch.download import NoConnectionError, Progress
 from stsbench.data.fetch.fetch import fetch_archive, fetch_raw, fetch_training
 from stsbench.data.fetch.install import FetchReport
+from stsbench.data.fetch.mteb_pairs import revision_of
 from stsbench.data.fetch.repository import fetch_repository
 from stsbench.data.fetch.sources import WAYS
 from stsbench.data.sets.catalog import Entry, TrainingText, catalog, entries, entry
@@ -44,21 +45,15 @@ def wanted(sets: Sequence[str] = (), *, training: bool = False, raw: bool = Fals
 
 
 def fetch(
-    what: Wanted, root: Path, *, force: bool = False, strict: bool = False, progress: Progress | None = None,
-    revision_of: Callable[[MtebPairs], str] | None = None,
+    what: Wanted, root: Path, *, force: bool = False, strict: bool = False, progress: Progress | None = None
 ) -> list[FetchReport]:
-    """Download all of it into the data folder `root`. Raises DataError as `fetch_archive`.
-
-    revision_of: the commit of the repository of a set in another language, which mteb knows; needed where one is wanted.
-    """
+    """Download all of it into the data folder `root`. Raises DataError as `fetch_archive`."""
     try:
         reports = [fetch_archive(root, force=force, strict=strict, progress=progress)] if what.archive else []
         reports += [fetch_raw(item, root, force=force, strict=strict, progress=progress) for item in what.raw]
         reports += [fetch_training(text, root, force=force, strict=strict, progress=progress) for text in what.training]
-        if what.languages and revision_of is None:
-            raise DataError(f"{what.languages[0].task} needs revision_of: mteb knows the revision of its repository")
         reports += [fetch_repository(item.repository, revision_of(item), root, force=force, strict=strict, progress=progress)
-                    for item in what.languages if revision_of is not None]
+                    for item in what.languages]
     except NoConnectionError as error:
         raise DataError(f"{error}; {WAYS}") from error
     return reports

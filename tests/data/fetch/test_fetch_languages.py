@@ -14,10 +14,10 @@ pytest.importorskip("mteb")
 from mteb_folders import ITEMS, write
 
 from stsbench.cli.main import cli
+from stsbench.data.fetch.mteb_pairs import load_pairs, revision_of
 from stsbench.data.fetch.repository import fetch_repository
 from stsbench.data.fetch.sources import data_root
 from stsbench.data.sets.languages import LANGUAGES, copied_files
-from stsbench.encoders.mteb.pairs import load_pairs, revision_of
 from stsbench.errors import DataError
 
 

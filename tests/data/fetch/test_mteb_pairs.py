@@ -13,9 +13,9 @@ from mteb_folders import ITEMS, PAIRS, write
 
 from stsbench import evaluate, load_encoder, to_mteb
 from stsbench.data.fetch.bundle import install_bundle, write_bundle
+from stsbench.data.fetch.mteb_import import undisturbed
+from stsbench.data.fetch.mteb_pairs import load_pairs
 from stsbench.data.sets.languages import BY_ID, LANGUAGES
-from stsbench.encoders.mteb.pairs import load_pairs
-from stsbench.encoders.mteb_import import undisturbed
 from stsbench.errors import DataError, MissingDataError, StsbenchError
 from stsbench.evaluation.plan import plan
 from stsbench.evaluation.rescore import score_again

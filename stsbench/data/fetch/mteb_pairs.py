@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from stsbench.data.fetch.mteb_import import undisturbed
 from stsbench.data.fetch.sources import data_root, downloads_are_off
 from stsbench.data.sets.languages import BY_ID, MtebPairs
 from stsbench.data.sets.lines import check_text
 from stsbench.data.sets.readers import number_of
 from stsbench.data.sets.sets import PairSet
-from stsbench.encoders.mteb_import import undisturbed
 from stsbench.errors import DataError, MissingDataError
 
 

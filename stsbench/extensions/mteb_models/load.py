@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stsbench.encoders.forward.checkpoint import first_line, position_limit
-from stsbench.encoders.mteb.guard import guarded
-from stsbench.encoders.mteb.registered import Registered, hub_messages
-from stsbench.encoders.mteb.wrapped import decides_by_prompt, library_model
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import EncoderError, StsbenchError
+from stsbench.extensions.mteb_models.guard import guarded
+from stsbench.extensions.mteb_models.registered import Registered, hub_messages
+from stsbench.extensions.mteb_models.wrapped import decides_by_prompt, library_model
 from stsbench.hub import hub_errors
 
 

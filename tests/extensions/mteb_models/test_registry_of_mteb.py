@@ -28,11 +28,11 @@ from registered_models import (  # noqa: E402
 
 import stsbench  # noqa: E402
 from stsbench import evaluate, load_encoder  # noqa: E402
+from stsbench.data.fetch.mteb_import import undisturbed  # noqa: E402
 from stsbench.encoders.base import EncoderOptions  # noqa: E402
-from stsbench.encoders.mteb.registered import needs_code, refusal  # noqa: E402
-from stsbench.encoders.mteb_import import undisturbed  # noqa: E402
 from stsbench.encoders.roles import TextTask  # noqa: E402
 from stsbench.errors import EncoderError, NotOnThisMachineError  # noqa: E402
+from stsbench.extensions.mteb_models.registered import needs_code, refusal  # noqa: E402
 
 __all__ = ["cli"]
 TEXTS = ["a dog runs in the park .", "the young woman plays a guitar", "cat", "a " * 40 + "dog"]

@@ -12,22 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stsbench.data.fetch.mteb_import import undisturbed
 from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, parameters_of
-from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.forward import batch_effects
 from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.checkpoint import first_line, quiet
 from stsbench.encoders.forward.identity import BLIND, Opened
 from stsbench.encoders.light.callable import as_matrix
-from stsbench.encoders.mteb.guard import guarded
-from stsbench.encoders.mteb.load import dtype_of, load_registered
-from stsbench.encoders.mteb.registered import Registered, find_registered
-from stsbench.encoders.mteb.serve import MtebEncoder
-from stsbench.encoders.mteb.tasks import task_metadata
-from stsbench.encoders.mteb.wrapped import Call, call_of, decides_by_prompt, inputs_of, library_model, tells_roles_apart
-from stsbench.encoders.mteb_import import undisturbed
 from stsbench.encoders.roles import TextTask
 from stsbench.errors import EncoderError, StsbenchError
+from stsbench.extensions.mteb_models.guard import guarded
+from stsbench.extensions.mteb_models.load import dtype_of, load_registered
+from stsbench.extensions.mteb_models.registered import Registered, find_registered
+from stsbench.extensions.mteb_models.tasks import task_metadata
+from stsbench.extensions.mteb_models.wrapped import (
+    Call,
+    call_of,
+    decides_by_prompt,
+    inputs_of,
+    library_model,
+    tells_roles_apart,
+)
 from stsbench.metrics.similarity import SIMILARITIES
 
 if TYPE_CHECKING:
@@ -70,11 +75,6 @@ class MtebModel(Encoder):
         """`mteb:NAME`, NAME as in mteb's registry."""
         with undisturbed() as mteb, quiet():
             return cls(find_registered(argument, options, mteb), options)
-
-    @classmethod
-    def served(cls, encoder: Encoder) -> MtebEncoder:
-        """Any encoder as mteb calls it."""
-        return MtebEncoder(Embed(encoder.identified()))
 
     @property
     def device(self) -> torch.device:
