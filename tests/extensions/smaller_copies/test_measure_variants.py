@@ -191,7 +191,7 @@ def test_the_function_takes_what_the_command_takes():
     assert next(option for option in command.params if option.name == "calibration").default == "shared"
     passed = {entry.name for kind in (MeasureOptions, DataOptions, CacheOptions) for entry in fields(kind)}
     assert {*EvaluateArguments.__annotations__} == passed - {"protocols", "tasks", "post", "fit_on"}
-    with pytest.raises(TypeError, match=r"has no argument 'dims'; write truncate_dims$"):
+    with pytest.raises(TypeError, match=r"got an unexpected keyword argument 'dims'; write truncate_dims$"):
         measure_variants("minilm", dims=[8])
 
 
