@@ -21,10 +21,10 @@ OUTER = ("protocols", "methods", "leaderboard")
 CORE = (
     "", "display", "metrics", "metrics.inference", "metrics.thresholds", "probes", "data.sets", "data.fetch",
     "data.text", "data.own", "encoders", "encoders.cache", "encoders.parallel", "encoders.post", "encoders.forward",
-    "encoders.prompt", "encoders.decoders", "encoders.transformer", "encoders.light", "evaluation", "publish",
-    "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
-    "training.export", "training.runs", "jobs", "installation", "plots", "comparison", "experiments", "cli.output",
-    "cli.setup", "cli.jobs", "cli",
+    "encoders.prompt", "encoders.transformer", "encoders.light", "evaluation", "publish", "training.losses",
+    "training.modules", "training.api", "training.recipes", "training.rows", "training.engine", "training.export",
+    "training.runs", "jobs", "installation", "plots", "comparison", "experiments", "cli.output", "cli.setup",
+    "cli.jobs", "cli",
 )
 # Rooms of the board, which may import the core, too.
 BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.mteb", "leaderboard.imports",

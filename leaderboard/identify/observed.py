@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.comparison.comparability import Measured, measured
-from stsbench.encoders.decoders.reading import preset_in_words
+from stsbench.encoders.prompt.reading import described_reading
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Protocol, kinds, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
@@ -152,7 +152,7 @@ def _encoder_name(record: Record) -> str:
     name = str(spec["name"])
     parts = [Path(name).name or name if name.startswith((".", "/", "~")) else name]
     parts += [f"{key} {spec[key]}" for key in ("pooler", "template", "prefix", "post") if spec.get(key) is not None]
-    return ", ".join([*parts, *preset_in_words(spec.get("options") or {})])
+    return ", ".join([*parts, *described_reading(spec.get("options") or {}, brief=True)])
 
 
 def _numbered(encoders: list[Observed]) -> list[Observed]:

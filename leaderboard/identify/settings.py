@@ -193,9 +193,9 @@ def _lacking(form: Form, task: str) -> str:
 def _presets() -> list[tuple[str, list[tuple[Form, dict[str, str]]]]]:
     """Paper -> the parts of its preset, each with its tasks and their sets."""
     papers = []
-    for name, preset in presets().items():
+    for name, paper in presets().items():
         parts = []
-        for part in preset["parts"]:
+        for part in paper["parts"]:
             protocol = load_protocol(part["protocol"])(part.get("settings", {}))
             default = protocol.tasks().keys() - protocol.on_request
             tasks = {task: id for task, id in protocol.tasks().items() if task in part.get("tasks", default)}

@@ -11,7 +11,7 @@ from stsbench.cli.output.messages import echo
 from stsbench.encoders.base import fingerprint_of
 from stsbench.encoders.cache.cache import CachedEncoder, EmbeddingCache
 from stsbench.encoders.cache.key import changed
-from stsbench.encoders.decoders.reading import preset_in_words
+from stsbench.encoders.prompt.reading import described_reading
 from stsbench.files import cache_root
 from stsbench.wording import counted, sized
 
@@ -62,7 +62,8 @@ def _name(entry: CachedEncoder) -> str:
     spec = entry.about.spec
     prompts = (f"{kind} {spec[kind]!r}" for kind in ("prefix", "template") if spec.get(kind))
     pooler = [f"pooler {spec['pooler']}"] if spec.get("pooler") else []
-    return ", ".join([str(spec.get("name", "?")), *pooler, *prompts, *preset_in_words(spec.get("options") or {})])
+    reading = described_reading(spec.get("options") or {}, brief=True)
+    return ", ".join([str(spec.get("name", "?")), *pooler, *prompts, *reading])
 
 
 def _stale(entry: CachedEncoder) -> str:

@@ -7,16 +7,33 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 import yaml
 
 from stsbench.cli.output.messages import echo
+from stsbench.registry import names, resolve
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
     from stsbench.training.recipes.recipe import Recipe
+
+_PAGES = "stsbench.pages"  # entry points: further kinds of things that have a page, each a Pages
+_KINDS = ("protocol", "post", "data", "method", "recipe")
+
+
+class Pages(Protocol):
+    """A kind of things, under the name that `stsbench show` calls it by, as an extension adds it. The words behind an option
+    of that name are completed by theirs, too."""
+
+    title: str  # the line before them in `stsbench list encoders`
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the lines of that list: the name, and what there is to say of it."""
+
+    def page(self, name: str) -> str:
+        """Return the page of one. StsbenchError, one line: there is none of that name."""
 
 
 @click.command("list")
@@ -38,18 +55,18 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
             tasks = [task for task in kind({}).tasks() if task not in kind.on_request]
             named = f"; with --tasks also {', '.join(sorted(kind.on_request))}" if kind.on_request else ""
             echo(f"{name:12} tasks: {', '.join(tasks)}{named}{forms}")
-        for name, preset in presets().items():
-            echo(f"{name:12} {preset['paper']}")
+        for name, facts in presets().items():
+            echo(f"{name:12} {facts['paper']}")
     elif what == "encoders":
-        from stsbench.encoders.decoders.load import PRESETS
         from stsbench.encoders.forward.pooling import MEAN_PADDED, POOLERS
         from stsbench.encoders.load import usage
 
         for line in usage():
             echo(line)
         echo(f"poolers: {', '.join((*POOLERS, MEAN_PADDED))}")
-        echo("presets of causal models (--preset NAME):")
-        _columns([(name, kind.sentence, kind.source) for name, kind in PRESETS.items()])
+        for pages in (resolve(_PAGES, name) for name in names(_PAGES)):
+            echo(pages.title)
+            _columns(pages.rows())
     elif what == "post":
         from stsbench.encoders.post.load import load_post, post_names
 
@@ -69,7 +86,6 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
 
 
 def _list_methods() -> None:
-    from stsbench.registry import names
     from stsbench.training.recipes.describe import title
     from stsbench.training.recipes.methods import GROUP
     from stsbench.training.recipes.recipes import recipe_names
@@ -79,7 +95,6 @@ def _list_methods() -> None:
 
 def _list_recipes(method: str | None, json_target: str | None) -> None:
     from stsbench.cli.output.json_file import write_json
-    from stsbench.registry import names
     from stsbench.training.recipes.methods import GROUP
     from stsbench.training.recipes.recipes import find_recipe, recipe_names
 
@@ -121,12 +136,11 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 @click.command("show")
-@click.argument("kind", type=click.Choice(["protocol", "preset", "post", "data", "method", "recipe"]))
+@click.argument("kind", type=click.Choice([*_KINDS, *names(_PAGES)]))
 @click.argument("name")
 @click.option("--method", metavar="METHOD|FILE.py:CLASS", help="The method of a recipe file that names none, or FILE.py.")
 def show(kind: str, name: str, method: str | None) -> None:
-    """Show one protocol (or a paper's preset), preset of causal models, post-processing, data set or recipe in full, or a
-    method's card and options.
+    """Show one protocol (or a paper's preset), post-processing, data set or recipe in full, or a method's card and options.
 
     A recipe is NAME, METHOD/NAME or a YAML file of your own, which is checked.
     """
@@ -139,23 +153,15 @@ def show(kind: str, name: str, method: str | None) -> None:
 
         facts = json.loads(json.dumps(asdict(entry(name))))
         echo(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True), nl=False)
-        return
-    if kind == "method":
-        _show_method(name)
-        return
-    if kind == "post":
-        _show_post(name)
-        return
-    if kind == "preset":
-        _show_preset(name)
-        return
-    if kind == "recipe":
+    elif kind == "recipe":
         from stsbench.training.recipes.named import named_recipe
         from stsbench.training.recipes.recipes import resolved_yaml
 
         echo(resolved_yaml(named_recipe(name, method)), nl=False)
-        return
-    _show_protocol(name)
+    elif kind in _KINDS:
+        {"protocol": _show_protocol, "post": _show_post, "method": _show_method}[kind](name)
+    else:
+        echo(resolve(_PAGES, kind).page(name))
 
 
 def _show_protocol(name: str) -> None:
@@ -187,23 +193,6 @@ def _show_post(name: str) -> None:
     echo(f"\nSettings (`--post {name}:SETTING=VALUE`):\n" if defaults else "\nNo settings.")
     for entry in described(kind.Options, defaults):
         echo(f"- {entry.name} = {entry.default} ({entry.values}): {entry.meaning}. Source: {entry.source}.")
-
-
-def _show_preset(name: str) -> None:
-    from stsbench.encoders.decoders.load import load_preset, page
-    from stsbench.settings import described
-
-    preset = load_preset(name)
-    echo(page(name))
-    echo(f"\nForms (`--preset {preset.name}:FORM`; the first by default):\n")
-    for form, settings in preset.forms.items():
-        changed = ", ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
-        echo(f"- {form}" + (f": {changed}" if changed else ""))
-    echo(f"\nSettings (`--preset {preset.name}:SETTING=VALUE`, or `{preset.name}:FORM,SETTING=VALUE`):\n")
-    defaults = {key: field.default for key, field in preset.Options.model_fields.items()}
-    for entry in described(preset.Options, defaults):
-        source = f" Source: {entry.source}." if entry.source else ""
-        echo(f"- {entry.name} = {entry.default} ({entry.values}): {entry.meaning}.{source}")
 
 
 def _show_method(name: str) -> None:

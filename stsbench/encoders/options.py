@@ -32,13 +32,9 @@ class EncoderOptions:
     template: str | None = option(
         None, "Text around each sentence, {} where it goes; [MASK] for the mask pooler.", changing=True,
     )
-    preset: str | None = option(
-        None, "How vectors are read off a causal model: NAME, NAME:FORM or NAME:FORM,SETTING=VALUE,... "
-        "(`stsbench list encoders` names them).", changing=True,
-    )
     layer: int | None = option(
         None, "Which hidden state is pooled: 0 the embeddings, 1 the first layer's, -1 the last layer's behind the final "
-        "norm, -2 the one before, without it. Default: -1, or the preset's.", changing=True,
+        "norm, -2 the one before, without it. Default: -1.", changing=True,
     )
     full_stop: bool | None = option(
         None, "Put a full stop behind a text that ends in none of . ? \" ' (PromptBERT's evaluation). Default: what the "
@@ -125,7 +121,6 @@ class CoreArguments(TypedDict, total=False):
 
     pooler: str | None
     template: str | None
-    preset: str | None
     layer: int | None
     full_stop: bool | None
     max_length: int | None

@@ -14,9 +14,9 @@ import numpy as np
 from stsbench.data.sets.sets import DataSet
 from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.cache.embed import Embed
-from stsbench.encoders.decoders.reading import described_reading
 from stsbench.encoders.fitted import shortened
 from stsbench.encoders.prompt.prompt import described
+from stsbench.encoders.prompt.reading import described_reading, read_otherwise
 from stsbench.encoders.roles import reading_in_words
 from stsbench.evaluation.plan import Planned
 from stsbench.evaluation.protocol import Protocol
@@ -37,7 +37,7 @@ def described_encoder(encoder: Encoder) -> str:
         parts.append("its own modules")
     if spec.template is not None:
         parts.append(f"template {spec.template}")
-    elif encoder.engine and "prompt" not in spec.options and "preset" not in spec.options:
+    elif encoder.engine and "prompt" not in spec.options and not read_otherwise(spec.options):
         default = "default prompt" if encoder.prompts else "prompt"
         parts.append(f"no {default}" if spec.prefix is None else f"{default} {spec.prefix!r}")
     parts += [*described(spec.options), *described_reading(spec.options)]

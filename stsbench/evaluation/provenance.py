@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import stsbench
-from stsbench.encoders.decoders.reading import described_reading
 from stsbench.encoders.fitted import is_transductive, shortened, texts_not_compared, texts_shared
 from stsbench.encoders.prompt.prompt import described
+from stsbench.encoders.prompt.reading import described_reading, read_otherwise
 from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record
@@ -113,7 +113,7 @@ def encoder_facts(records: Sequence[Record]) -> str:
         parts.append(f"prompt “{spec['prefix']}”")
     parts += [*described(options), *described_reading(options)]
     by_task = any(any((record.provenance.get("prompts") or {}).values()) for record in records)
-    prompted = by_task or {"prompt", "preset", "prompts"} & options.keys()
+    prompted = by_task or {"prompt", "prompts"} & options.keys() or read_otherwise(options)
     if reads and not prompted and spec.get("template", "") is None and spec.get("prefix", "") is None:
         parts.append("no prompt")
     if spec.get("max_length") is not None:
@@ -206,13 +206,13 @@ def protocol_facts(record: Record) -> str:
     """"Protocol sts, version 1 (similarity cosine).": every setting that changes a score, and which are not the default."""
     protocol = record.protocol
     kind = load_protocol(protocol.name)
-    preset = "" if protocol.label.partition(":")[0] == protocol.name else f" as the preset {protocol.label} sets it"
-    name = protocol.name if preset else protocol.label
+    paper = "" if protocol.label.partition(":")[0] == protocol.name else f" as the preset {protocol.label} sets it"
+    name = protocol.name if paper else protocol.label
     kept = {key: value for key, value in protocol.settings.items()
             if key not in kind.cosmetic | {kind.path_setting, "without_overlap"}}
     settings = ", ".join(f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in kept.items())
     changes = changed_settings(protocol)
-    line = f"Protocol {name}{preset}, version {protocol.version}{f' ({settings})' if settings else ''}."
+    line = f"Protocol {name}{paper}, version {protocol.version}{f' ({settings})' if settings else ''}."
     if changes:
         line += f" Not the default: {changes}."
     if others := protocol.settings.get("without_overlap"):

@@ -10,8 +10,8 @@ from stsbench.data.sets.sets import repeated_in_words
 from stsbench.display.latex import PACKAGES, caption, comment, escaped, latex_table
 from stsbench.display.report import markdown_cell
 from stsbench.display.tabular import csv_table
-from stsbench.encoders.decoders.reading import preset_in_words
 from stsbench.encoders.prompt.prompt import described
+from stsbench.encoders.prompt.reading import described_reading
 from stsbench.encoders.roles import reading_in_words
 from stsbench.evaluation.plan import changed_settings, metric_of, presets
 from stsbench.evaluation.protocol import load_protocol
@@ -385,4 +385,4 @@ def encoder_in_words(record: Record) -> str:
     spec = record.encoder.spec
     extra = [f"{key} {spec[key]}" for key in ("pooler", "template", "dtype") if spec.get(key) not in (None, "float32")]
     options = spec.get("options") or {}
-    return ", ".join([str(spec["name"]), *extra, *described(options), *preset_in_words(options)])
+    return ", ".join([str(spec["name"]), *extra, *described(options), *described_reading(options, brief=True)])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from stsbench.encoders.options import CoreArguments
+from stsbench.extensions.decoders.options import DecoderArguments
 from stsbench.extensions.server.options import ServerArguments
 
 
-class EncoderArguments(CoreArguments, ServerArguments, total=False):
+class EncoderArguments(CoreArguments, DecoderArguments, ServerArguments, total=False):
     """Options of an encoder, as arguments of a function."""

@@ -25,6 +25,13 @@ TEXTS = [
 ]
 ENDS = {"none": "$A", "bos": "<s> $A", "eos": "$A </s>", "both": "<s> $A </s>"}  # what a tokenizer puts around a text
 
+SPREAD = {  # of their layers, some on the disk
+    "llama": {"embed_tokens": "cpu", "layers.0": "cpu", "layers.1": "disk", "layers.2": "cpu", "layers.3": "disk",
+              "norm": "cpu", "rotary_emb": "cpu"},
+    "opt": {"decoder.embed_tokens": "cpu", "decoder.embed_positions": "cpu", "decoder.final_layer_norm": "cpu",
+            "decoder.layers.0": "disk", "decoder.layers.1": "disk", "decoder.layers.2": "cpu", "decoder.layers.3": "disk"},
+}
+
 
 def tokenizer(ends: str = "bos", padding_side: str = "right") -> PreTrainedTokenizerFast:
     """BPE, trained on a few sentences: over bytes, or, for the ends "pieces", over characters with a blank before a text, as

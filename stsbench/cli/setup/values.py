@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from stsbench.errors import StsbenchError
+from stsbench.registry import names, resolve
 
 Completed = list[CompletionItem]
 Complete = Callable[[click.Context, str], Completed]  # the words before, and the word so far -> what it may become
@@ -34,8 +35,6 @@ def _beginning(names: Iterable[str], incomplete: str, before: str = "") -> Compl
 
 def _models(ctx: click.Context, incomplete: str) -> Completed:
     """Kinds of encoders with what stands behind their colon where that is known; else files, a model folder among them."""
-    from stsbench.registry import names
-
     words = ["minilm", "lexical:token-set", "lexical:char-ngrams", "lexical:tfidf"]
     words += [f"{kind}:" for kind in names("stsbench.encoders") if kind not in ("transformers", "lexical")]
     _, colon, file = incomplete.partition(":")
@@ -50,8 +49,6 @@ def _poolers() -> Iterable[str]:
 
 def _protocols(ctx: click.Context, incomplete: str) -> Completed:
     """Protocols, papers and `all`; behind a colon the forms of that protocol; behind a comma the next one."""
-    from stsbench.registry import names, resolve
-
     group = "stsbench.protocols"
     before, comma, last = incomplete.rpartition(",")
     base, colon, _ = last.partition(":")
@@ -64,16 +61,12 @@ def _protocols(ctx: click.Context, incomplete: str) -> Completed:
 def _protocol_names() -> list[str]:
     from importlib import resources
 
-    from stsbench.registry import names
-
     presets = resources.files("stsbench.protocols").joinpath("presets").iterdir()
     papers = (file.name.removesuffix(".yaml") for file in presets if file.name.endswith(".yaml"))
     return [*names("stsbench.protocols"), *sorted(papers), "all"]
 
 
 def _methods() -> list[str]:
-    from stsbench.registry import names
-
     return names("stsbench.methods")
 
 
@@ -104,15 +97,7 @@ def _recipes_by_method() -> list[str]:
 
 
 def _posts() -> list[str]:
-    from stsbench.registry import names
-
     return names("stsbench.post")
-
-
-def _presets() -> Iterable[str]:
-    from stsbench.encoders.decoders.load import PRESETS
-
-    return PRESETS
 
 
 def _sets() -> list[str]:
@@ -124,8 +109,8 @@ def _sets() -> list[str]:
 def _shown(ctx: click.Context, incomplete: str) -> Completed:
     """What `stsbench show KIND` can show."""
     listed: dict[Any, Callable[[], Iterable[str]]] = {
-        "protocol": _protocol_names, "preset": _presets, "method": _methods, "post": _posts, "data": _sets,
-        "recipe": _recipes_by_method,
+        "protocol": _protocol_names, "method": _methods, "post": _posts, "data": _sets, "recipe": _recipes_by_method,
+        **_PAGES,
     }
     kind = listed.get(ctx.params.get("kind"))
     return _beginning(kind(), incomplete) if kind else []
@@ -140,14 +125,19 @@ def _from(names: Callable[[], Iterable[str]]) -> Complete:
     return lambda ctx, incomplete: _beginning(names(), incomplete)
 
 
+def _of_pages(kind: str) -> Callable[[], list[str]]:
+    return lambda: [row[0] for row in resolve("stsbench.pages", kind).rows()]
+
+
+_PAGES = {kind: _of_pages(kind) for kind in names("stsbench.pages")}
 # (command, or None for all others, and parameter) -> what completes it
 _BY_NAME: dict[tuple[str | None, Any], Complete] = {
     (None, "model"): _models, (None, "models"): _models, (None, "backbone"): _models,
     (None, "pooler"): _from(_poolers), (None, "poolers"): _from(_poolers),
     (None, "protocols"): _protocols, (None, "protocol"): _protocols, (None, "runs"): _files,
     (None, "method"): _method_or_file, (None, "recipe"): _recipes,
-    (None, "preset"): _from(_presets),
     (None, "post"): _from(_posts), (None, "fit_on"): _files, ("train", "data"): _files, (None, "labelled"): _files,
     (None, "corpus"): _files, ("show", "name"): _shown, (None, "without_overlap"): _from(_sets),
     ("fetch", "sets"): _from(_sets), ("verify", "sets"): _from(_sets), ("overlap", "target"): _from(_sets),
+    **{(None, kind): _from(listed) for kind, listed in _PAGES.items()},
 }

@@ -21,6 +21,7 @@ from stsbench.errors import EncoderError
 if TYPE_CHECKING:
     from torch import Tensor
 
+LAST = -1  # the last layer's output behind the model's final norm, as transformers has it in hidden_states[-1]
 # the hidden states that each pooler reads: 0 the embedding output, 1 the first layer's, -1 the last layer's
 STATES: dict[str, tuple[int, ...]] = {
     "cls": (-1,),

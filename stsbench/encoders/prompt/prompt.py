@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from stsbench.encoders.forward.soft import KeyValues
+from stsbench.encoders.prompt.reading import read_otherwise
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -157,7 +158,8 @@ _DESCRIBED = ("prompt", "prompts")  # settings in words; other mappings are an e
 
 
 def described(options: Mapping[str, Any]) -> list[str]:
-    """What an encoder's spec.options say of a prompt and of a final full stop, for people; the template left out."""
+    """What an encoder's spec.options say of a prompt and of a final full stop, for people; the template left out, and what
+    `described_reading` says."""
     prompt = options.get("prompt") or {}
     parts = [_STOPS[rule]] if (rule := options.get("full_stop") or prompt.get("full_stop")) else []
     if prompt.get("text") == "pieces":
@@ -177,5 +179,8 @@ def described(options: Mapping[str, Any]) -> list[str]:
         parts.append(f"adapters of rank {prompt['bottlenecks']['rank']}")
     if options.get("prompts"):
         parts.append("prompts by task")
-    more = {name: value for name, value in options.items() if isinstance(value, Mapping) and name not in _DESCRIBED}
+    reading = read_otherwise(options)
+    more = {} if reading else {
+        name: value for name, value in options.items() if isinstance(value, Mapping) and name not in _DESCRIBED
+    }
     return [*parts, *(f"{name} {json.dumps(value, ensure_ascii=False, sort_keys=True)}" for name, value in more.items())]

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.encoders.base import EncoderOptions, EncoderSpec
-from stsbench.encoders.decoders.load import load_preset
-from stsbench.encoders.decoders.reading import LAST, Reading
 from stsbench.encoders.forward.checkpoint import check_code, code_not_run
 from stsbench.encoders.forward.identity import folder_digest, walk
-from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length
+from stsbench.encoders.forward.pooling import LAST, STATES, check_pooler, padded_length
 from stsbench.encoders.forward.token_pooler_files import KINDS, stored_token_pooler
 from stsbench.encoders.model_folder import read_settings
 from stsbench.encoders.options import ATTENTIONS, CHANGING, DTYPES, spelled
 from stsbench.encoders.prompt.by_task import prompts_of
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
+from stsbench.encoders.prompt.reading import Reading, asked_reading
 from stsbench.encoders.roles import ROLES
 from stsbench.encoders.transformer.declared import ROTARY, Declared, lacking, length_source, read_declared
 from stsbench.encoders.transformer.exported import FILE as EXPORTED
@@ -53,8 +52,8 @@ class EncoderConfig:
     base: Path | None = None  # of the model that the adapter in `folder` builds on, where that holds none
     prompt: PromptSettings = PLAIN
     prompts: Mapping[str, str] = field(default_factory=dict)  # by name; none where the user chose one, or there is none
-    reading: Reading | None = None  # of a causal model, as a preset has it, in the place of a template
-    layer: int | None = None  # the hidden state that is pooled, where the user chose one without a preset; None: as STATES
+    reading: Reading | None = None  # in the place of prompt and pooler
+    layer: int | None = None  # the hidden state that is pooled, where the user chose one without a reading; None: as STATES
     role: str | None = None  # "query", "document", or the task by whose name sentence-transformers reads; None: any text
     normalize: bool = False  # the folder's own last step
     rescale: bool = False  # to length 1 at the very end, after the cut: the user's --normalize
@@ -158,13 +157,12 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
 
     What a folder declares holds, and options take its place; a folder that declares no pooler and no option for one is an
     EncoderError that lists the poolers. A template takes the place of a stored prompt, and a pooler that of a trained one,
-    too: notes say so. A preset takes the place of both. EncoderError, one line, for whatever a user can put right.
+    too: notes say so. A reading of an extension takes the place of both. EncoderError, one line, for whatever a user can put
+    right.
     """
     _check(name, options)
-    reading = None
-    if options.preset is not None:
-        reading = load_preset(options.preset).reading()
-        reading = reading if options.layer is None else replace(reading, layer=options.layer)
+    reading = asked_reading(options)
+    if reading is not None:
         options = replace(options, pooler=reading.pooler)
     code = options.trust_remote_code
     folder = find_minilm() if name == "minilm" else resolve(name, options.offline, options.revision, code)
@@ -205,7 +203,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         )
     if declared.modules and declared.pooler is None:
         aside = ", ".join(declared.modules[1:])
-        option = "--pooler" if reading is None else "--preset"
+        option = spelled("pooler" if reading is None else reading.option)
         note = f"{option} sets the modules of {name} aside ({aside}): it is measured without them"
         config = replace(config, normalize=False, rescale=options.normalize is True, notes=(*config.notes, note))
     return _identified(_native(config, options), folder, options)
@@ -235,9 +233,6 @@ def _check(name: str, options: EncoderOptions) -> None:
     texts = {"--prompt": None if options.prompt == "card" else options.prompt, "--template": options.template}
     if len(several := [option for option, value in texts.items() if value is not None]) > 1:
         raise EncoderError(f"{' and '.join(several)} exclude each other")
-    set_by_preset = texts | {"--pooler": options.pooler, "--full-stop": options.full_stop}
-    if options.preset is not None and (set_too := [name for name, value in set_by_preset.items() if value is not None]):
-        raise EncoderError(f"--preset {options.preset} decides what {set_too[0]} does: leave {set_too[0]} out")
 
 
 def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exported | None, Declared]:

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 from stsbench.encoders.forward.checkpoint import files_digest, weight_files
 from stsbench.encoders.forward.pooling import check_pooler
 from stsbench.encoders.forward.token_pooler_files import is_type_of
+from stsbench.encoders.options import spelled
 from stsbench.encoders.post.store import SETTINGS as POST_SETTINGS
 from stsbench.encoders.post.store import TENSORS as POST_TENSORS
 from stsbench.encoders.prompt.prompt_file import PROMPT_FILE, checked_settings
+from stsbench.encoders.prompt.reading import READINGS
 from stsbench.errors import EncoderError
 from stsbench.parsing import read_json_object
+from stsbench.registry import names
 
 if TYPE_CHECKING:
     from stsbench.encoders.base import EncoderOptions
@@ -178,8 +181,8 @@ def template_notes(folder: Path, name: str, options: EncoderOptions, prompt: Pro
         flag = "--full-stop" if options.full_stop else "--no-full-stop"
         return (f"warning: {flag} changes the rule by which {name} puts a full stop behind a text: this is not the model "
                 "that was trained",)
-    asked = {"--preset": options.preset, "--pooler": options.pooler, "--template": options.template}
-    how = next((f"{option} {value!r}" for option, value in asked.items() if value is not None), f"the files beside {FILE}")
+    asked = ((name, getattr(options, name)) for name in (*names(READINGS), "pooler", "template"))
+    how = next((f"{spelled(name)} {value!r}" for name, value in asked if value is not None), f"the files beside {FILE}")
     return (
         f"warning: {how}: {name} was trained to be read at the mask of {stored['template']!r}. Read otherwise it is another "
         f"model than was trained: these are not the scores of {name}; leave the option out for those",

@@ -18,18 +18,17 @@ from stsbench.encoders.forward.batch_effects import sharing_limit
 from stsbench.encoders.forward.checkpoint import main_device, position_limit
 from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length, pool
 from stsbench.encoders.prompt.prompt import Prompt
+from stsbench.encoders.prompt.reading import READINGS, Pass, Reader
 from stsbench.encoders.prompt.template import parse_template
 from stsbench.encoders.prompt.tokenise import Tokeniser
 from stsbench.encoders.prompt.tokenizer import check_ids
 from stsbench.encoders.transformer.config import EncoderConfig, state_width
 from stsbench.encoders.transformer.parts import Parts, check_token_types, end_notes
 from stsbench.errors import DegenerateError, EncoderError
+from stsbench.registry import resolve
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from stsbench.encoders.decoders.tokenise import Rows
-    from stsbench.encoders.decoders.vectors import Decoder
 
 # Texts tokenised, sorted and copied back at a time: bounds memory on corpora of millions. The second: where the next ones
 # are tokenised while a device computes, so that it waits for the first alone.
@@ -43,6 +42,7 @@ class TransformerEncoder(Encoder):
 
     dimension: int
     device: Any = None  # the model's
+    tokeniser: Any  # texts to token ids, and which were cut
 
     def __init__(
         self, config: EncoderConfig, parts: Parts, *, batch_tokens: int | None = None, attention: str = "auto"
@@ -86,24 +86,24 @@ class TransformerEncoder(Encoder):
         self._read_prompt(config, parts)
 
     def _read_prompt(self, config: EncoderConfig, parts: Parts) -> None:
-        """How texts become tokens, what is learned around them, and what a preset makes of both."""
+        """How texts become tokens, what is learned around them, and what an extension's reading makes of both."""
         self.prompt: Prompt | None = None  # with tensors
-        self.decoder: Decoder | None = None
+        self.reader: Reader | None = None
+        self.bidirectional = config.reading is not None and config.reading.bidirectional
         limit, tokenizer, settings = self.spec.max_length, parts.tokenizer, config.prompt
         if config.layer is not None:
-            from stsbench.encoders.decoders.layers import check_layer
+            from stsbench.encoders.layers import check_layer
 
             check_layer(config.layer, parts.model, self.name)
         if config.reading is not None:
-            from stsbench.encoders.decoders.vectors import Decoder
-
-            self.decoder = Decoder(config.reading, parts.model, tokenizer, self.name, limit, self.limit_name)
+            made = resolve(READINGS, config.reading.option).reader
+            self.reader = self.tokeniser = made(config.reading, parts.model, tokenizer, self.name, limit, self.limit_name)
             return
         if parts.prompt is None:
             filled = parse_template(
                 settings.template, tokenizer.mask_token, self.pooler == "mask", settings.text_prompt or ""
             )
-            self.tokeniser: Any = Tokeniser(tokenizer, limit, filled, settings.full_stop, self.limit_name)
+            self.tokeniser = Tokeniser(tokenizer, limit, filled, settings.full_stop, self.limit_name)
             return
         from stsbench.encoders.prompt.prompted import placed, tokeniser
         from stsbench.encoders.prompt.template import TokenTemplate
@@ -128,7 +128,7 @@ class TransformerEncoder(Encoder):
 
     def counts(self, texts: Sequence[str]) -> Counts:
         """Of the model with its heads and its trained prompt; tokens of all that stands around a text, too."""
-        ids = self.tokeniser(texts)[0] if self.decoder is None else self.decoder.tokenisers[0](texts).ids
+        ids = self.tokeniser(texts)[0]
         return Counts(parameters_of(self.model, self.token_pooler, *self._prompt_parts()), sum(map(len, ids)))
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
@@ -147,9 +147,9 @@ class TransformerEncoder(Encoder):
 
         with self._guard(), self._adapted():
             forward = self._forward()
-            if self.decoder is not None:
+            if self.reader is not None:
                 for row in rows:
-                    vectors[row], truncated[row] = self._decoded(self.decoder, forward, texts[row], progress)
+                    vectors[row], truncated[row] = self._read(self.reader, forward, texts[row], progress)
                     within_float16(self.spec, texts[row], vectors[row])
                 return Encoded(vectors, truncated)
             with batching.ahead(lambda row: self._chunk(texts[row]), rows, threaded=self.looks_ahead) as chunks:
@@ -169,18 +169,18 @@ class TransformerEncoder(Encoder):
         prefixes = (part for prefix in prompt.prefixes for part in (prefix.keys, prefix.values))
         return [*prompt.modules(), prompt.words, *prefixes]
 
-    def _decoded(
-        self, decoder: Decoder, forward: Any, texts: Sequence[str], progress: Progress | None = None
+    def _read(
+        self, reader: Reader, forward: Any, texts: Sequence[str], progress: Progress | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """(n, d) vectors of some texts as a preset reads them, and which were cut."""
+        """(n, d) vectors of some texts as a reading has them, and which were cut."""
         import torch
 
-        counted = _in_passes(progress, decoder.passes)
+        counted = _in_passes(progress, reader.passes)
 
-        def chunk(run: Any, texts: Sequence[str], rows: Rows) -> NDArray[np.float32]:
-            return self._vectors(run, self._ordered(rows.ids, rows.cut), counted, rows)()
+        def compute(ids: list[list[int]], run: Pass) -> NDArray[np.float32]:
+            return self._vectors(run, self._ordered(ids, np.zeros(len(ids), dtype=np.bool_)), counted)()
 
-        vectors, cut = decoder.read(forward, texts, chunk)
+        vectors, cut = reader.read(forward, texts, compute)
         finished: NDArray[np.float32] = self._finished(torch.from_numpy(vectors)).numpy()
         return finished, cut
 
@@ -193,28 +193,24 @@ class TransformerEncoder(Encoder):
         return f"--attention {self.attention} says so" if self.attention in ("padded", "eager") else None
 
     def _probe(self) -> None:
-        both = self.decoder is not None and self.decoder.reading.bidirectional
-        texts = self.tokeniser(batch_effects.PROBES)[0] if self.decoder is None else (
-            self.decoder.tokenisers[0](batch_effects.PROBES).ids
-        )
-        rows: list[list[int]] = texts
-        if self.decoder is None and self.pooler == "last" and self.spec.template is None:
+        rows: list[list[int]] = self.tokeniser(batch_effects.PROBES)[0]
+        if self.reader is None and self.pooler == "last" and self.spec.template is None:
             self.notes = (*self.notes, *end_notes(self.tokenizer, rows[0], self.name))
         if self.padded_because is None:
             from stsbench.encoders.forward.packed import PackedForward, why_padded
             from stsbench.encoders.forward.padded import PaddedForward
 
-            alone = PaddedForward(self.model, self.pad, both)
-            self.padded_because = why_padded(PackedForward(self.model, both), alone, rows)
+            alone = PaddedForward(self.model, self.pad, self.bidirectional)
+            self.padded_because = why_padded(PackedForward(self.model, self.bidirectional), alone, rows)
         if self.padded_because and self.attention == "varlen":
             raise EncoderError(f"--attention varlen: {self.name} has no pass without padding, because {self.padded_because}")
         forward, budget, self.budget = self._forward(), self.budget, 1 << 30  # all in one batch
-        if self.decoder is not None:
-            self.decoder.check_direction(forward, rows)
+        if self.reader is not None:
+            self.reader.check(forward, rows)
 
         def encode(texts: list[str]) -> NDArray[np.float32]:
-            if self.decoder is not None:
-                return self._decoded(self.decoder, forward, texts)[0]
+            if self.reader is not None:
+                return self._read(self.reader, forward, texts)[0]
             return self._vectors(forward, self._chunk(texts))()
 
         try:
@@ -251,9 +247,8 @@ class TransformerEncoder(Encoder):
         from stsbench.encoders.forward.packed import PackedForward
         from stsbench.encoders.forward.padded import PaddedForward
 
-        both = self.decoder is not None and self.decoder.reading.bidirectional
-        padded = PaddedForward(self.model, self.pad, both)
-        forward = padded if self.padded_because else PackedForward(self.model, both)
+        padded = PaddedForward(self.model, self.pad, self.bidirectional)
+        forward = padded if self.padded_because else PackedForward(self.model, self.bidirectional)
         if self.prompt is None:
             return forward
         from stsbench.encoders.prompt.prompted import PromptedVectors
@@ -278,11 +273,11 @@ class TransformerEncoder(Encoder):
         return batching.Chunk(len(ids), truncated, order, lengths[order], flat, None)
 
     def _vectors(
-        self, forward: Any, chunk: batching.Chunk, progress: Progress | None = None, rows: Rows | None = None
+        self, forward: Any, chunk: batching.Chunk, progress: Progress | None = None
     ) -> Callable[[], NDArray[np.float32]]:
         """A call that gives the (texts, d) vectors of a chunk, and waits for a GPU that has not computed them yet: one copy
-        there, one back, no wait between batches. rows: of a preset, whose pass `forward` is, and which may give rows of
-        another width."""
+        there, one back, no wait between batches. forward: also the Pass of a reading, which may give rows of another
+        width."""
         import torch
 
         from stsbench.encoders.forward.attention import from_device, to_device
@@ -291,11 +286,12 @@ class TransformerEncoder(Encoder):
         if progress and chunk.texts > len(lengths):
             progress(chunk.texts - len(lengths))
         if not len(lengths):
-            return lambda: np.zeros((chunk.texts, self.dimension if rows is None else self.width), dtype=np.float32)
+            width = self.width if isinstance(forward, Pass) else self.dimension
+            return lambda: np.zeros((chunk.texts, width), dtype=np.float32)
         tokens = to_device(torch.from_numpy(chunk.ids), self.device)
         marks: Any = None if chunk.marks is None else to_device(torch.from_numpy(chunk.marks), self.device)
-        if rows is not None:
-            marks = forward.marks(rows, chunk.order, lambda values: to_device(values, self.device))
+        if isinstance(forward, Pass):
+            marks = forward.marks(chunk.order, lambda values: to_device(values, self.device))
         parts: list[Tensor] = []
         sizes = lengths if self.padded_length is None else np.full_like(lengths, self.padded_length)
         done = 0
@@ -333,9 +329,8 @@ class TransformerEncoder(Encoder):
         from stsbench.encoders.forward.attention import UnknownAttentionError
 
         try:
-            if self.decoder is not None:
-                vectors: Tensor = forward(ids, groups, marks)
-                return vectors
+            if isinstance(forward, Pass):
+                return forward(ids, groups, marks)
             if self.prompt is not None:
                 vectors = forward(ids, groups, marks)
             elif self.padded_length is not None:
@@ -365,6 +360,7 @@ class TransformerEncoder(Encoder):
         vectors = normalize(vectors, dim=1) if self.normalize else vectors
         vectors = vectors if self.truncate_dim is None else vectors[:, :self.truncate_dim]
         return normalize(vectors, dim=1) if self.rescale else vectors
+
 
 def _in_passes(progress: Progress | None, passes: int) -> Progress | None:
     """`progress` for texts that are read `passes` times: the shares of a text count when they are a whole one."""

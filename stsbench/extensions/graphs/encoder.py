@@ -17,7 +17,7 @@ from stsbench.encoders.forward.checkpoint import first_line
 from stsbench.encoders.forward.identity import Opened, external_data
 from stsbench.encoders.forward.token_pooler_files import KINDS
 from stsbench.encoders.model_folder import read_settings
-from stsbench.encoders.options import spelled
+from stsbench.encoders.options import CHANGING, spelled
 from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.encoders.transformer.config import EncoderConfig, check_cut, resolve_config, stated_positions
 from stsbench.encoders.transformer.parts import Parts
@@ -29,7 +29,9 @@ from stsbench.extensions.graphs.runtimes import RUNTIMES, Runtime
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_REFUSED = ("preset", "layer", "dtype", "route", "trust_remote_code", "revision", "attention")  # none is in a graph
+_HONOURED = (  # of the options that change a vector: what stands around a graph
+    "pooler", "template", "full_stop", "max_length", "normalize", "truncate_dim", "prompt", "prompt_name", "prompts",
+)
 _FROM_0 = ("bert", "distilbert", "electra", "albert")  # kinds whose positions are 0, 1, ... from a text's first token on
 _ALONE = "its vectors depend on the texts beside them, so that each text is computed alone"
 
@@ -87,8 +89,8 @@ class GraphEncoder(TransformerEncoder):
 
         EncoderError, one line: no such file, one of several, or settings that a graph does not have.
         """
-        for name in _REFUSED:
-            if getattr(options, name) != getattr(EncoderOptions, name):
+        for name in (*CHANGING, "attention"):
+            if name not in _HONOURED and getattr(options, name) != getattr(EncoderOptions, name):
                 raise EncoderError(f"{spelled(name)} does not apply to {options.model}: an exported model is run as it is")
         folder, file = chosen(cls.kind, argument)
         config = replace(resolve_config(str(folder), options), name=options.model or f"{cls.kind}:{argument}")

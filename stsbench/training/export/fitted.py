@@ -15,7 +15,7 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.fitted import shortened
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.loaded import loaded_encoder
-from stsbench.encoders.options import CacheOptions
+from stsbench.encoders.options import CacheOptions, spelled
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.post.fit_data import fitted_on_data
@@ -137,7 +137,7 @@ def _native(encoder: Encoder, options: EncoderOptions) -> LazyEncoder:
     stray = {
         "--dtype": spec.dtype != "float32", "--truncate-dim": config.truncate_dim is not None,
         "--trust-remote-code": config.trust_remote_code, "a prompt before each text": spec.prefix is not None,
-        "--preset": config.reading is not None, "--layer": config.layer is not None,
+        **({} if config.reading is None else {spelled(config.reading.option): True}), "--layer": config.layer is not None,
         "--template": config.prompt.template is not None and not config.prompt.trained,
         "--full-stop": config.prompt.full_stop and not config.prompt.trained, "an adapter": len(config.sources) > 1,
     }

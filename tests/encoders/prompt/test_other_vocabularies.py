@@ -4,7 +4,6 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from stsbench.encoders.decoders.tokenise import trailing_tokens
 from stsbench.encoders.prompt.template import Template
 from stsbench.encoders.prompt.tokenise import Tokeniser
 from stsbench.encoders.prompt.tokenizer import known_text
@@ -31,7 +30,6 @@ def test_the_special_tokens_around_a_text():
     tokenizer = without_a()
     assert tokenizer("a")["input_ids"] == tokenizer("")["input_ids"] == [0, 1, 1]
     assert known_text(tokenizer) == "x" and known_text(without_a("xa")) == "a"
-    assert trailing_tokens(tokenizer) == 2
     assert [part.tolist() for part in _ends(tokenizer)] == [[0], [1, 1]]
 
 

@@ -175,8 +175,6 @@ def test_what_no_folder_can_hold_is_refused_by_name(tmp_path, data):
     ):
         with pytest.raises(StsbenchError, match=f"with {said} cannot be written"):
             fit(tmp_path, data, "standardise", pooler="mean", **options)
-    with pytest.raises(StsbenchError, match="with --preset cannot be written"):
-        fit(tmp_path, data, "standardise", preset="prompteol")
     with pytest.raises(StsbenchError, match="run by lexical"):
         fit_model("lexical:token-set", EncoderOptions(), "standardise", data, tmp_path / "out", log=print)
     add_modules(tmp_path / "model", {"pooling_mode": "mean"}, extra=("LayerNorm",))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from stsbench.encoders.decoders.base import Preset, PresetOptions, PromptOptions
-from stsbench.encoders.decoders.prompts import BY_NAME, IRRELEVANT
-from stsbench.encoders.decoders.reading import Contrast, Reading
+from stsbench.extensions.decoders.base import Preset, PresetOptions, PromptOptions
+from stsbench.extensions.decoders.prompts import BY_NAME, IRRELEVANT
+from stsbench.extensions.decoders.reading import Contrast, PresetReading
 from stsbench.settings import setting
 
 
@@ -38,7 +38,7 @@ class Contrastive(Preset):
         "paper-knowledge": {"prompt": "knowledge", "alpha": 3.0, "at": 6, "layer": -2},
     }
 
-    def reading(self) -> Reading:
+    def reading(self) -> PresetReading:
         asked = self.options
         contrast = Contrast(IRRELEVANT, asked.at, asked.kind, asked.alpha if asked.kind == "scaled" else None)
-        return Reading(self.spelled, BY_NAME[asked.prompt], asked.clean_up, layer=asked.layer, contrast=contrast)
+        return PresetReading(self.spelled, BY_NAME[asked.prompt], asked.clean_up, layer=asked.layer, contrast=contrast)

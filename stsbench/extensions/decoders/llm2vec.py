@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from stsbench.encoders.decoders.base import Preset, PresetOptions
-from stsbench.encoders.decoders.reading import Reading
+from stsbench.extensions.decoders.base import Preset, PresetOptions
+from stsbench.extensions.decoders.reading import PresetReading
 from stsbench.settings import setting
 
 _AROUND = {
@@ -38,11 +38,11 @@ class Llm2Vec(Preset):
         "released": {}, "inst": {"wrapper": "inst"}, "llama-3": {"wrapper": "llama-3"},
     }
 
-    def reading(self) -> Reading:
+    def reading(self) -> PresetReading:
         asked = self.options
         before, after = _AROUND[asked.wrapper]
         instruction = f"{asked.instruction.strip()} " if asked.instruction else ""
-        return Reading(
+        return PresetReading(
             self.spelled, (f"{before}{instruction}{{}}{after}",), pooler=asked.pooling, over="alone", layer=asked.layer,
             bidirectional=asked.attention == "bidirectional",
         )

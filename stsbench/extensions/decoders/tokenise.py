@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.decoders.clean_up import CLEAN_UPS
-from stsbench.encoders.decoders.reading import Reading
-from stsbench.encoders.prompt.template import Template
+from stsbench.encoders.prompt.template import Template, with_full_stop
 from stsbench.encoders.prompt.tokenise import Tokeniser
 from stsbench.encoders.prompt.tokenizer import known_text
 from stsbench.errors import EncoderError
+from stsbench.extensions.decoders.reading import PresetReading
 
 _PLACEHOLDER = "\ue000PST\ue001"  # from the private use area: no text holds it
 _OPENING = ' "{}"'  # directly before it the placeholder stands
+
+
+def _prompteol(text: str) -> str:
+    """A full stop behind a text that ends in none of . ? " ', then every " becomes ', then a final ? becomes a full stop."""
+    text = with_full_stop(text).replace('"', "'")
+    return f"{text[:-1]}." if text.endswith("?") else text
+
+
+# Rules by which released code changes a text before it stands in a template.
+CLEAN_UPS: dict[str, Callable[[str], str]] = {
+    "none": lambda text: text,
+    "full_stop": with_full_stop,  # PromptBERT's evaluation.py
+    "prompteol": _prompteol,  # evaluation.py of kongds/scaling_sentemb, and of all that follow it
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +48,7 @@ class Rows:
 class _Tokeniser:
     """What the three ways to put a text into a template have in common."""
 
-    def __init__(self, tokenizer: Any, reading: Reading, limit: int | None, limit_name: str) -> None:
+    def __init__(self, tokenizer: Any, reading: PresetReading, limit: int | None, limit_name: str) -> None:
         """limit: the most tokens of a text in its template."""
         self.tokenizer, self.clean = tokenizer, CLEAN_UPS[reading.clean_up]
         self.limit, self.limit_name = limit, limit_name
@@ -63,7 +76,7 @@ class _Tokeniser:
 class OneCopy(_Tokeniser):
     """The filled template is tokenised, as the released code of PromptEOL and its kin does."""
 
-    def __init__(self, tokenizer: Any, reading: Reading, template: str, limit: int | None, limit_name: str) -> None:
+    def __init__(self, tokenizer: Any, reading: PresetReading, template: str, limit: int | None, limit_name: str) -> None:
         self.placeholder: int | None = None
         if reading.prepend is not None:
             tokenizer, template = copy.deepcopy(tokenizer), _with_placeholder(template)
@@ -98,7 +111,7 @@ _Placed = tuple[list[int], list[int], list[int]]  # ids, and where in them the t
 class TwoCopies(_Tokeniser):
     """A filled template that holds the text twice is tokenised; one too long loses the last tokens of either copy."""
 
-    def __init__(self, tokenizer: Any, reading: Reading, template: str, limit: int | None, limit_name: str) -> None:
+    def __init__(self, tokenizer: Any, reading: PresetReading, template: str, limit: int | None, limit_name: str) -> None:
         super().__init__(tokenizer, reading, limit, limit_name)
         self._parts = template.split("{}")
         if self._plain.backend is None:
@@ -138,7 +151,7 @@ class TwoCopies(_Tokeniser):
 class Segments(_Tokeniser):
     """Every part of a template is tokenised by itself, without special tokens but those that it names."""
 
-    def __init__(self, tokenizer: Any, reading: Reading, template: str, limit: int | None, limit_name: str) -> None:
+    def __init__(self, tokenizer: Any, reading: PresetReading, template: str, limit: int | None, limit_name: str) -> None:
         super().__init__(tokenizer, reading, limit, limit_name)
         named = {"{bos}": tokenizer.bos_token or "", "{eos}": tokenizer.eos_token or ""}
         parts = [part if part == "{}" else _replaced(part, named) for part in reading.segments]
@@ -158,7 +171,7 @@ class Segments(_Tokeniser):
         return Rows(ids, cut, np.array([max(1, len(row) + behind) for row in kept], dtype=np.int64))
 
 
-def tokeniser(tokenizer: Any, reading: Reading, template: str, limit: int | None, limit_name: str) -> _Tokeniser:
+def tokeniser(tokenizer: Any, reading: PresetReading, template: str, limit: int | None, limit_name: str) -> _Tokeniser:
     """How a text is put into one template of a reading."""
     kind = Segments if reading.segments else TwoCopies if template.count("{}") == 2 else OneCopy
     return kind(tokenizer, reading, template, limit, limit_name)

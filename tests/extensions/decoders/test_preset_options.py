@@ -8,13 +8,18 @@ from dataclasses import asdict
 import pytest
 from clirun import cli, evaluate, place, record  # noqa: F401 - fixtures
 from tiny_decoders import decoder_folder
-from tiny_models import build
+from tiny_models import add_modules, build
 
 from stsbench import load_encoder
-from stsbench.encoders.decoders.base import CleanUp
-from stsbench.encoders.decoders.clean_up import CLEAN_UPS
-from stsbench.encoders.decoders.load import PRESETS, load_preset, page
-from stsbench.errors import EncoderError
+from stsbench.cli.main import cli as root
+from stsbench.cli.setup.completion import VARIABLE, Bash
+from stsbench.encoders.options import EncoderOptions
+from stsbench.errors import EncoderError, StsbenchError
+from stsbench.extensions.decoders.base import CleanUp
+from stsbench.extensions.decoders.load import PRESETS, load_preset
+from stsbench.extensions.decoders.pages import PresetPages
+from stsbench.extensions.decoders.tokenise import CLEAN_UPS
+from stsbench.training.export.fitted import fit_model
 
 OTHER = {  # a value of a setting that is not its default
     "clean_up": "full_stop", "template": 'This says : "{}" in one word:"', "pooling": "last", "instruction": "Cluster",
@@ -56,8 +61,6 @@ def test_any_two_presets_forms_and_settings_have_two_fingerprints(folder, tmp_pa
     encoders += [load_encoder(str(folder), preset="prompteol", layer=2), load_encoder(str(folder), pooler="last"),
                  load_encoder(str(folder), pooler="last", layer=2)]
     assert len({encoder.spec.fingerprint() for encoder in encoders}) == len(encoders)
-    # the last layer's normed state is what is read without --layer, and one encoder has one fingerprint
-    assert load_encoder(str(folder), pooler="last", layer=-1).spec == encoders[-2].spec
 
 
 def test_what_a_preset_resolves_to_stands_in_the_spec(folder):
@@ -107,9 +110,6 @@ def test_rules_of_clean_up():
     ({"preset": "prompteol", "prompt": "query: "}, "leave --prompt out"),
     ({"preset": "prompteol", "full_stop": True}, "leave --full-stop out"),
     ({"preset": "prompteol", "layer": 5}, "layer 5: ... has 4 layers, so 0 (the embeddings) to 4, or -1 to -5"),
-    ({"pooler": "last", "layer": -6}, "--layer -6: "), ({"pooler": "last2", "layer": 1}, "the pooler last2 chooses"),
-    ({"pooler": "cls+dense", "layer": 1}, "the pooler cls+dense chooses"),
-    ({"pooler": "mean_padded:32", "layer": 1}, "the pooler mean_padded:32 chooses"),
     ({"preset": "token-prepending"}, "released: layer 27: ... has 4 layers"),
     ({"preset": "contrastive:layer=1"}, "at=4: ... has 4 layers"),
     ({"preset": "token-prepending:layer=1"}, "start=1, exit=7: ... has 4 layers"),
@@ -140,7 +140,7 @@ def test_a_model_that_reads_both_ways_is_refused(tmp_path):
 
 def test_every_preset_has_a_page_that_names_its_source():
     for name, kind in PRESETS.items():
-        text = page(name)
+        text = PresetPages.page(name)
         assert text.startswith("# ") and kind.source.rpartition(" ")[2] in text, name
         assert kind.sentence and "\n" not in kind.sentence and not kind.sentence.endswith(".")
 
@@ -159,3 +159,26 @@ def test_the_command_line(cli, evaluate, folder):
     assert ", preset pretended-cot:released, layer -3" in cli("cache", "info")[1]
     spec = record()["encoder"]["spec"]
     assert spec["options"]["layer"] == -3 and spec["options"]["preset"] == "pretended-cot:released"
+
+
+@pytest.mark.parametrize("words", [["eval", "--preset", "meta"], ["show", "preset", "meta"]])
+def test_the_tab_key(words):
+    complete = Bash(root, {}, "stsbench", VARIABLE)
+    assert [item.value for item in complete.get_completions(words[:-1], words[-1])] == ["metaeol"]
+
+
+def test_no_folder_can_hold_one(folder, tmp_path):
+    (tmp_path / "texts.txt").write_text("A cat sleeps.\nIt rains.\n", "utf-8")
+    with pytest.raises(StsbenchError, match="with --preset cannot be written"):
+        fit_model(str(folder), EncoderOptions(preset="prompteol"), "standardise", tmp_path / "texts.txt", tmp_path / "out",
+                  log=print)
+
+
+def test_what_a_folder_stores_is_set_aside_with_a_note(tmp_path):
+    folder = decoder_folder(tmp_path / "llama")
+    add_modules(folder, {"pooling_mode": "mean"}, extra=("LayerNorm",))
+    (folder / "2_LayerNorm").mkdir()
+    (folder / "2_LayerNorm/config.json").write_text('{"dimension": 32}')
+    for option in ({"preset": "weighted-mean"}, {"pooler": "mean"}):
+        said = f"--{next(iter(option))} sets the modules of {folder} aside"
+        assert any(note.startswith(said) for note in load_encoder(str(folder), **option).notes)

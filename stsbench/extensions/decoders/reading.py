@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-LAST = -1  # the last layer's output behind the model's final norm, as transformers has it in hidden_states[-1]
+from stsbench.encoders.forward.pooling import LAST
+from stsbench.encoders.prompt.reading import Reading, layer_in_words
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Contrast:
 
 
 @dataclass(frozen=True)
-class Reading:
+class PresetReading(Reading):
     """How a causal model reads a text. Everything but `shots` stands in the encoder's spec.
 
     templates: {} for the text, twice where it is repeated; the vectors of several are averaged. shots: what stands before
@@ -55,6 +56,7 @@ class Reading:
     else. segments: the only template in parts that are tokenised apart, {bos} and {eos} in them the tokenizer's own.
     """
 
+    option: ClassVar[str] = "preset"
     preset: str
     templates: tuple[str, ...] = ("{}",)
     clean_up: str = "none"
@@ -91,9 +93,9 @@ class Reading:
         return known
 
 
-def described_reading(options: Mapping[str, Any]) -> list[str]:
-    """What an encoder's spec.options say of a preset and of a layer, for people."""
-    parts = [f"preset {options['preset']}"] if "preset" in options else []
+def described(options: Mapping[str, Any]) -> list[str]:
+    """Return what the options of a spec, as `spec_options` made them, say to people."""
+    parts = [f"preset {options['preset']}"]
     if templates := options.get("templates"):
         parts.append(f"mean over {len(templates)} templates: {' | '.join(templates)}")
     if shots := options.get("demonstrations"):
@@ -110,16 +112,5 @@ def described_reading(options: Mapping[str, Any]) -> list[str]:
         parts.append(f"{contrast['template']} taken away in layer {contrast['at']} (counted from 0), {contrast['kind']}{by}")
     if over := options.get("over"):
         parts.append("pooled over " + ("the second copy" if over == "copy" else "as many last tokens as the text has alone"))
-    if "layer" in options:
-        parts.append(layer_in_words(options["layer"]))
-    return parts
+    return [*parts, layer_in_words(options["layer"])]
 
-
-def preset_in_words(options: Mapping[str, Any]) -> list[str]:
-    """The same in few words: preset and layer."""
-    return [f"{key} {options[key]}" for key in ("preset", "layer") if key in options]
-
-
-def layer_in_words(layer: int) -> str:
-    """"hidden state -2, not normed": which of transformers' hidden_states is read."""
-    return "last layer, normed" if layer == LAST else f"hidden state {layer}{'' if layer else ' (embeddings)'}, not normed"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from stsbench.encoders.decoders.base import Preset, PresetOptions
-from stsbench.encoders.decoders.reading import Reading
+from stsbench.extensions.decoders.base import Preset, PresetOptions
+from stsbench.extensions.decoders.reading import PresetReading
 from stsbench.settings import setting
 
 
@@ -27,12 +27,12 @@ class Echo(Preset):
     Options: ClassVar[type[PresetOptions]] = EchoOptions
     forms: ClassVar[dict[str, dict[str, Any]]] = {"paper": {}, "released": {}, "released-last": {"pooling": "last"}}
 
-    def reading(self) -> Reading:
+    def reading(self) -> PresetReading:
         asked = self.options
         if self.form == "paper":
             template = "Rewrite the following paragraph: {}. The rewritten paragraph: {}"
-            return Reading(self.spelled, (template,), pooler=asked.pooling, over="copy", layer=asked.layer)
+            return PresetReading(self.spelled, (template,), pooler=asked.pooling, over="copy", layer=asked.layer)
         parts = ("{bos}Instruct:", f"{asked.instruction},", "\nQuery:", "{}", "\nQuery again:", "{}", "{eos}")
-        return Reading(
+        return PresetReading(
             self.spelled, ("".join(parts),), pooler=asked.pooling, over="copy", layer=asked.layer, segments=parts
         )

@@ -7,11 +7,14 @@ import pytest
 import torch
 import transformers
 from families import FAMILIES
-from tiny_decoders import TEXTS, Naive, decoder_folder, tokenizer
+from tiny_decoders import SPREAD, TEXTS, Naive, decoder_folder, tokenizer
+from tokenizers import Tokenizer, models, processors
+from transformers import PreTrainedTokenizerFast
 
 from stsbench import load_encoder
-from stsbench.encoders.decoders.tokenise import trailing_tokens
+from stsbench.encoders.transformer import parts
 from stsbench.errors import EncoderError
+from stsbench.extensions.decoders.tokenise import trailing_tokens
 
 CAUSAL = ["gemma", "gemma2", "gemma3", "gpt2", "gpt_neox", "mistral", "olmo2", "phi3", "qwen2", "qwen3"]
 CHANGING = ["token-prepending:exit=2,layer=-2", "contrastive:at=1,layer=-1", "llm2vec"]
@@ -95,14 +98,21 @@ def test_special_tokens_behind_a_text_are_counted(ends, count):
     assert trailing_tokens(tokenizer(ends)) == count
 
 
-def test_bfloat16_is_transformers_own(tmp_path):
-    """Weights are rounded, and the frequencies of rotary positions are not."""
-    folder = decoder_folder(tmp_path / "llama", "llama")
-    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.bfloat16).eval()
-    text = " ".join(TEXTS * 6)
-    encoder = load_encoder(str(folder), pooler="last", dtype="bfloat16", attention="padded", device="cpu")
-    with torch.no_grad():
-        ids = torch.tensor([tokenizer("bos")(text)["input_ids"]])
-        want = model(ids).last_hidden_state[0, -1].float().numpy()
-    assert np.array_equal(encoder.encode(text), want) and ids.shape[1] > 250
-    assert encoder.built.model.rotary_emb.inv_freq.dtype == torch.float32
+def test_they_are_counted_by_a_tokenizer_that_does_not_know_a():
+    backend = Tokenizer(models.BPE({"[CLS]": 0, "[SEP]": 1, "x": 2}, []))
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP] [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
+    )
+    assert trailing_tokens(PreTrainedTokenizerFast(tokenizer_object=backend, cls_token="[CLS]", sep_token="[SEP]")) == 2
+
+
+@pytest.mark.parametrize("family", SPREAD)
+def test_layers_on_the_disk_give_the_same_vectors(tmp_path, monkeypatch, family):
+    folder = decoder_folder(tmp_path / family, family)
+    monkeypatch.setattr(parts, "DEVICE_MAP", SPREAD[family])
+    for preset in ("prompteol", "token-prepending:exit=3,layer=-2", "contrastive:at=1,layer=-2", "llm2vec", "metaeol"):
+        for dtype in ("float32", "bfloat16"):
+            spread, whole = (
+                load_encoder(str(folder), preset=preset, device=device, dtype=dtype) for device in ("auto", "cpu")
+            )
+            assert np.array_equal(spread.encode(TEXTS), whole.encode(TEXTS)) and spread.spec == whole.spec, preset

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from stsbench.encoders.decoders.base import Preset, PresetOptions, PromptOptions
-from stsbench.encoders.decoders.prompts import BY_NAME
-from stsbench.encoders.decoders.reading import Prepend, Reading
+from stsbench.extensions.decoders.base import Preset, PresetOptions, PromptOptions
+from stsbench.extensions.decoders.prompts import BY_NAME
+from stsbench.extensions.decoders.reading import Prepend, PresetReading
 from stsbench.settings import setting
 
 
@@ -37,7 +37,7 @@ class TokenPrepending(Preset):
         "gemma2-9b": {"prompt": "pretended-cot", "exit": 6, "layer": -2},
     }
 
-    def reading(self) -> Reading:
+    def reading(self) -> PresetReading:
         asked = self.options
         prepend = Prepend(asked.start, asked.exit, asked.token, asked.seed)
-        return Reading(self.spelled, BY_NAME[asked.prompt], asked.clean_up, layer=asked.layer, prepend=prepend)
+        return PresetReading(self.spelled, BY_NAME[asked.prompt], asked.clean_up, layer=asked.layer, prepend=prepend)

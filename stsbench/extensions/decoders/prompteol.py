@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from stsbench.data.fetch.sources import training_text
-from stsbench.encoders.decoders.base import Preset, PresetOptions, PromptOptions
-from stsbench.encoders.decoders.prompts import PROMPTEOL
-from stsbench.encoders.decoders.reading import Demonstration, Reading
 from stsbench.errors import EncoderError
+from stsbench.extensions.decoders.base import Preset, PresetOptions, PromptOptions
+from stsbench.extensions.decoders.prompts import PROMPTEOL
+from stsbench.extensions.decoders.reading import Demonstration, PresetReading
 from stsbench.parsing import read_text
 from stsbench.settings import setting
 
@@ -39,12 +39,12 @@ class PromptEOL(Preset):
         "released": {}, "paper": {"template": PROMPTEOL.replace(" :", ":", 1), "clean_up": "none"},
     }
 
-    def reading(self) -> Reading:
+    def reading(self) -> PresetReading:
         asked = self.options
         if asked.template.count("{}") != 1:
             raise EncoderError(f"--preset {self.name}: template {asked.template!r} must hold {{}} exactly once")
         shots = [] if asked.demonstrations is None else read_demonstrations(_located(asked.demonstrations))
-        return Reading(
+        return PresetReading(
             self.spelled, (asked.template,), asked.clean_up, layer=asked.layer,
             shots="".join(f'{asked.template.replace("{}", sentence)}{word}".' for sentence, word in shots),
             demonstrations=tuple(Demonstration(word, _sha256(sentence)) for sentence, word in shots),

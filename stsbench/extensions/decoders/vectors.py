@@ -6,23 +6,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from stsbench.encoders.decoders.layers import check_layer, layer_count, layers_of, output_projection
-from stsbench.encoders.decoders.reading import Reading
-from stsbench.encoders.decoders.tokenise import Rows, tokeniser
 from stsbench.encoders.forward.batching import Groups
 from stsbench.encoders.forward.checkpoint import main_device
 from stsbench.encoders.forward.pooling import pool, views
+from stsbench.encoders.layers import check_layer, layer_count, list_of_layers
+from stsbench.encoders.prompt.reading import Pass, Reader
 from stsbench.errors import EncoderError
+from stsbench.extensions.decoders.reading import PresetReading
+from stsbench.extensions.decoders.tokenise import Rows, tokeniser
 
-Forward = Callable[[Tensor, Groups, tuple[int, ...]], list[Tensor]]
-Chunk = Callable[[Any, Sequence[str], Rows], NDArray[np.float32]]
+if TYPE_CHECKING:
+    from stsbench.encoders.prompt.reading import Compute, Forward
+
+_PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense")  # Llama's kin, OPT, GPT-2, GPT-NeoX
+_ATTENTION = ("attn", "attention")
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,11 @@ class Marks:
         return Marks(self.tails[part], prepended, taken)
 
 
-class Decoder:
-    """A causal model as one Reading has it."""
+class Decoder(Reader):
+    """A causal model as one PresetReading has it."""
 
     def __init__(
-        self, reading: Reading, model: Any, tokenizer: Any, name: str, limit: int | None, limit_name: str
+        self, reading: PresetReading, model: Any, tokenizer: Any, name: str, limit: int | None, limit_name: str
     ) -> None:
         """EncoderError, one line: the model has no such layer, or the limit leaves no token for a text."""
         self.reading, self.model, self.name = reading, model, name
@@ -57,29 +61,35 @@ class Decoder:
             raise EncoderError(f"{option} at={contrast.at}: {name} has {depth} layers, counted from 0")
         self.tokenisers = [tokeniser(tokenizer, reading, text, limit, limit_name) for text in reading.templates]
         self._other = None if contrast is None else tokeniser(tokenizer, reading, contrast.template, limit, limit_name)
-        self._layers = layers_of(model, name) if prepend or contrast else ()
+        self.passes = len(self.tokenisers) + (contrast is not None)
+        self._layers: Sequence[nn.Module] = ()
+        if prepend or contrast:
+            holder, key = list_of_layers(model, name, "the preset changes")
+            self._layers = list(getattr(holder, key))
         self._projection = None if contrast is None else output_projection(self._layers[contrast.at], name)
 
-    @property
-    def passes(self) -> int:
-        """How many texts the model reads for each one."""
-        return len(self.tokenisers) + (self._other is not None)
+    def __call__(self, texts: Sequence[str]) -> tuple[list[list[int]], NDArray[np.bool_]]:
+        """Return the token ids of n texts in the first template, and which were cut."""
+        rows = self.tokenisers[0](texts)
+        return rows.ids, rows.cut
 
-    def read(self, forward: Forward, texts: Sequence[str], chunk: Chunk) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """(n, d) vectors of n texts, and which of them were cut.
-
-        chunk: runs a function of (ids, groups, marks) over the batches of some Rows, and gives what it gives as rows (n, k).
-        """
+    def read(
+        self, forward: Forward, texts: Sequence[str], compute: Compute
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return (n, d) vectors of n texts, and which of them were cut."""
         cut = np.zeros(len(texts), dtype=np.bool_)
         total: Any = 0
-        taken = None if self._other is None else chunk(self._taking(forward), texts, self._other(texts))
+        taken = None
+        if self._other is not None:
+            rows = self._other(texts)
+            taken = compute(rows.ids, _Pass(rows, self._attended, forward))
         for tokenise in self.tokenisers:
             rows = tokenise(texts)
             cut |= rows.cut
-            total = total + chunk(self._reading(forward, taken), texts, rows)
+            total = total + compute(rows.ids, _Pass(rows, self._vectors, forward, taken))
         return np.asarray(total / np.float32(len(self.tokenisers)), dtype=np.float32), cut
 
-    def check_direction(self, forward: Forward, ids: Sequence[list[int]]) -> None:
+    def check(self, forward: Forward, ids: Sequence[list[int]]) -> None:
         """EncoderError for a model that is not causal, or that the switch to both directions does not reach.
 
         ids: of two texts that begin alike; the last state before they part tells. The very first may be a sink of attention,
@@ -104,12 +114,6 @@ class Decoder:
             raise EncoderError(f"{preset}: {self.name} is no causal model: a {kind} reads what follows, too")
         if not causal and not far:
             raise fixed
-
-    def _reading(self, forward: Forward, taken: NDArray[np.float32] | None) -> _Pass:
-        return _Pass(self._vectors, forward, taken)
-
-    def _taking(self, forward: Forward) -> _Pass:
-        return _Pass(self._attended, forward, None)
 
     def _vectors(self, forward: Forward, ids: Tensor, groups: Groups, marks: Marks) -> Tensor:
         """float32 (n, d) vectors of a batch."""
@@ -191,22 +195,23 @@ class _EnoughError(Exception):
 
 
 @dataclass(frozen=True)
-class _Pass:
-    """A function of a batch, and what of other texts it needs."""
+class _Pass(Pass):
+    """A function of a batch of some texts, and what of other texts it needs."""
 
+    rows: Rows
     run: Callable[[Forward, Tensor, Groups, Marks], Tensor]
     forward: Forward
-    taken: NDArray[np.float32] | None
+    taken: NDArray[np.float32] | None = None
 
     def __call__(self, ids: Tensor, groups: Groups, marks: Marks) -> Tensor:
         return self.run(self.forward, ids, groups, marks)
 
-    def marks(self, rows: Rows, order: NDArray[np.int64], put: Callable[[Tensor], Tensor]) -> Marks:
-        """Of the texts in `order`, where the model is. put: copies a tensor there."""
+    def marks(self, order: NDArray[np.int64], put: Callable[[Tensor], Tensor]) -> Marks:
+        """Return those of the texts in `order`."""
         prepended, taken = (
-            None if values is None else put(torch.from_numpy(values[order])) for values in (rows.prepended, self.taken)
+            None if values is None else put(torch.from_numpy(values[order])) for values in (self.rows.prepended, self.taken)
         )
-        return Marks(put(torch.from_numpy(rows.tails[order])), prepended, taken)
+        return Marks(put(torch.from_numpy(self.rows.tails[order])), prepended, taken)
 
 
 class _Batch:
@@ -255,3 +260,14 @@ def _pooled_tails(state: Tensor, groups: Groups, tails: Tensor, weighted: bool) 
         parts.append((group.float() * weights[..., None]).sum(1) / weights.sum(1, keepdim=True))
         done += texts
     return torch.cat(parts)
+
+
+def output_projection(layer: nn.Module, name: str) -> nn.Module:
+    """The projection of all heads' outputs in a layer's attention. EncoderError: none is found."""
+    part: nn.Module
+    for path, part in layer.named_modules():
+        parent, _, leaf = path.rpartition(".")
+        if leaf in _PROJECTIONS and any(word in parent for word in _ATTENTION):
+            return part
+    kind = type(layer).__name__
+    raise EncoderError(f"{name}: the attention of a {kind} has no output projection, which the preset changes")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stsbench.encoders.decoders.base import Preset, PresetOptions
-from stsbench.encoders.decoders.reading import Reading
+from stsbench.extensions.decoders.base import Preset, PresetOptions
+from stsbench.extensions.decoders.reading import PresetReading
 
 
 class WeightedMean(Preset):
@@ -16,5 +16,5 @@ class WeightedMean(Preset):
     source = "Muennighoff 2022 (SGPT), arXiv 2202.08904"
     Options: ClassVar[type[PresetOptions]] = PresetOptions
 
-    def reading(self) -> Reading:
-        return Reading(self.spelled, pooler="weighted_mean", layer=self.options.layer, own_ends=True)
+    def reading(self) -> PresetReading:
+        return PresetReading(self.spelled, pooler="weighted_mean", layer=self.options.layer, own_ends=True)

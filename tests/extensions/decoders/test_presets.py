@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from tiny_decoders import LAYERS, TEXTS, Naive, decoder_folder
+from tiny_decoders import TEXTS, Naive, decoder_folder
 
 from stsbench import load_encoder
 
@@ -45,7 +45,7 @@ def last(model, before, text, layer=-1, behind=BEHIND):
 
 
 def metaeol(model, text):
-    from stsbench.encoders.decoders.prompts import METAEOL
+    from stsbench.extensions.decoders.prompts import METAEOL
 
     assert len(METAEOL) == 8 and len({prompt.partition("{}")[2] for prompt in METAEOL}) == 7  # "means" stands twice
     return torch.stack([model.states(model.ids(prompt.replace("{}", cleaned(text))))[-1] for prompt in METAEOL]).mean(0)
@@ -239,15 +239,6 @@ def test_demonstrations_stand_before_the_template(naive, tmp_path, monkeypatch):
     assert other.spec.fingerprint() != encoder.spec.fingerprint()
 
 
-@pytest.mark.parametrize("family", ["llama", "opt"])
-@pytest.mark.parametrize("layer", range(-LAYERS - 1, LAYERS + 1))
-def test_the_layer_is_transformers_index_of_a_hidden_state(naive, family, layer):
-    folder, model = naive(family, "bos")
-    got = load_encoder(str(folder), pooler="mean", layer=layer, device="cpu").encode(TEXTS[0])
-    want = model.states(model.ids(TEXTS[0]), layer).mean(0).numpy()
-    assert np.abs(got - want).max() < CLOSE * max(1, np.abs(want).max())
-
-
 def test_a_long_text_loses_its_last_tokens_and_no_template_does(naive):
     folder, model = naive("opt", "both")
     text = " ".join(["The man plays the guitar."] * 9)
@@ -260,7 +251,7 @@ def test_a_long_text_loses_its_last_tokens_and_no_template_does(naive):
     assert np.abs(result.vectors[0] - model.states(kept)[-1].numpy()).max() < 1e-5
     for preset in ("echo", "echo:released"):
         short = load_encoder(str(folder), preset=preset, max_length=120, device="cpu").built
-        rows = short.decoder.tokenisers[0]([text, "Rain"])
+        rows = short.reader.tokenisers[0]([text, "Rain"])
         assert len(rows.ids[0]) in (119, 120) and rows.cut.tolist() == [True, False]
         tail, words = int(rows.tails[0]), model.pieces(text)
         kept = rows.ids[0][-tail:] if preset == "echo" else rows.ids[0][-tail:-1]

@@ -1,4 +1,4 @@
-"""Where in a transformers model the layers are, how some are left out, and where in one the output projection is."""
+"""Where in a transformers model the layers are, and how some are left out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from torch import nn
 
 from stsbench.errors import EncoderError
 
-_PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense")  # Llama's kin, OPT, GPT-2, GPT-NeoX
-_ATTENTION = ("attn", "attention")
 _BY_NUMBER = ("global_attn_every_n_layers", "scale_attn_by_inverse_layer_idx")  # settings: ModernBERT, GPT-2
 
 
@@ -25,12 +23,6 @@ def check_layer(layer: int, model: Any, name: str, option: str = "--layer") -> N
     if not -layers - 1 <= layer <= layers:
         known = f"so 0 (the embeddings) to {layers}, or -1 to -{layers + 1}"
         raise EncoderError(f"{option} {layer}: {name} has {layers} layers, {known}")
-
-
-def layers_of(model: nn.Module, name: str) -> list[nn.Module]:
-    """The layers in order. EncoderError: none are found."""
-    holder, key = _list_of(model, name, "the preset changes")
-    return list(getattr(holder, key))
 
 
 def keep_layers(model: Any, layers: Sequence[int], name: str, option: str) -> None:
@@ -50,7 +42,7 @@ def keep_layers(model: Any, layers: Sequence[int], name: str, option: str) -> No
     by_number += [key for key, value in lists.items() if any(kind != value[0] for kind in value)]
     if by_number:
         raise EncoderError(f"{option}: the layers of {name} differ by their number ({by_number[0]}): set it to null")
-    holder, key = _list_of(model, name, "backbone.layers chooses from")
+    holder, key = list_of_layers(model, name, "backbone.layers chooses from")
     kept = [getattr(holder, key)[layer] for layer in layers]
     setattr(holder, key, nn.ModuleList(kept))
     for number, layer in enumerate(kept):
@@ -62,22 +54,14 @@ def keep_layers(model: Any, layers: Sequence[int], name: str, option: str) -> No
         setattr(config, key, value[: len(kept)])
 
 
-def _list_of(model: nn.Module, name: str, use: str) -> tuple[nn.Module, str]:
-    """The module that holds the list of layers, and its attribute there. EncoderError: there is none."""
+def list_of_layers(model: nn.Module, name: str, use: str) -> tuple[nn.Module, str]:
+    """Return the module that holds the list of layers, and its attribute there.
+
+    use: of the list, for the EncoderError where there is none.
+    """
     count = layer_count(model)
     for path, part in model.named_modules():
         if isinstance(part, nn.ModuleList) and len(part) == count:
             parent, _, key = path.rpartition(".")
             return model.get_submodule(parent), key
     raise EncoderError(f"{name}: a {type(model).__name__} has no list of {count} layers, which {use}")
-
-
-def output_projection(layer: nn.Module, name: str) -> nn.Module:
-    """The projection of all heads' outputs in a layer's attention. EncoderError: none is found."""
-    part: nn.Module
-    for path, part in layer.named_modules():
-        parent, _, leaf = path.rpartition(".")
-        if leaf in _PROJECTIONS and any(word in parent for word in _ATTENTION):
-            return part
-    kind = type(layer).__name__
-    raise EncoderError(f"{name}: the attention of a {kind} has no output projection, which the preset changes")

@@ -1,7 +1,7 @@
-"""What a preset is: a name, forms with their settings, and the Reading that these make.
+"""What a preset is: a name, forms with their settings, and the PresetReading that these make.
 
 Whoever adds one derives from Preset, describes the settings by an Options, writes `reading` and a page NAME.md beside the
-module, and adds the class to PRESETS (encoders/decoders/load.py).
+module, and adds the class to PRESETS (load.py).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from stsbench.config import validate
-from stsbench.encoders.decoders.reading import LAST, Reading
+from stsbench.encoders.forward.pooling import LAST
 from stsbench.errors import EncoderError, StsbenchError
+from stsbench.extensions.decoders.reading import PresetReading
 from stsbench.registry import did_you_mean
 from stsbench.settings import setting
 
@@ -69,5 +70,5 @@ class Preset(ABC):
         return ",".join([f"{self.name}:{self.form}", *changed])
 
     @abstractmethod
-    def reading(self) -> Reading:
+    def reading(self) -> PresetReading:
         """How a text is read. EncoderError: a file that a setting names cannot be read."""

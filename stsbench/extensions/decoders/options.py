@@ -1,0 +1,33 @@
+"""The option of encoders by which vectors are read off a causal language model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
+
+from stsbench.options import option
+
+if TYPE_CHECKING:
+    from stsbench.encoders.options import EncoderOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderOptions:
+    """Which preset."""
+
+    preset: str | None = option(
+        None, "How vectors are read off a causal model: NAME, NAME:FORM or NAME:FORM,SETTING=VALUE,... "
+        "(`stsbench list encoders` names them). --layer takes the place of the preset's.", changing=True,
+    )
+
+
+if TYPE_CHECKING:
+
+    class Asked(EncoderOptions, DecoderOptions):
+        """EncoderOptions as they are while this extension is installed."""
+
+
+class DecoderArguments(TypedDict, total=False):
+    """The same as arguments of a function, for editors and type checkers; a test compares the two."""
+
+    preset: str | None
