@@ -4,13 +4,13 @@
 
     board = leaderboard.load()
 
-The functions are those of `stsbench leaderboard`, and load on first use.
+The functions are those of `stsbench leaderboard` and of the board's extensions, and load on first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
+if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and those of extensions
     from .api import add as add
     from .api import build as build
     from .api import import_mteb as import_mteb
@@ -21,29 +21,29 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .api import plot as plot
     from .api import serve as serve
     from .api import submit as submit
+    from .functions import *  # noqa: F403
     from .loaded_board import Board as Board
-    from .reproduce.api import papers as papers
-    from .reproduce.prompt_study import prompt_sensitivity as prompt_sensitivity
 
+_GROUP = "stsbench.board_functions"  # entry points: what extensions add
 _PUBLIC = {
     "Board": "loaded_board", "add": "api", "build": "api", "import_mteb": "api", "index": "api", "init": "api",
-    "load": "api",
-    "papers": "reproduce.api", "placement": "api", "plot": "api", "prompt_sensitivity": "reproduce.prompt_study",
-    "serve": "api", "submit": "api",
+    "load": "api", "placement": "api", "plot": "api", "serve": "api", "submit": "api",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    if name == "__all__" or not name.startswith("_"):
+        from stsbench.registry import names, resolve
+
+        extensions = names(_GROUP)
+        if name == "__all__":
+            return sorted([*_PUBLIC, *extensions])
+        if name in extensions:
+            return resolve(_GROUP, name)
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
-__all__ = [
-    "Board", "add", "build", "import_mteb", "index", "init", "load", "papers", "placement", "plot", "prompt_sensitivity",
-    "serve", "submit",
-]
-
-
 def __dir__() -> list[str]:
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+    return sorted([*__getattr__("__all__"), *(name for name in globals() if name.startswith("__"))])

@@ -16,7 +16,7 @@ from .options import BOARD, RECORDS, as_command
 FEW = 10  # files of a folder that a build names; of more it gives the number
 
 
-@click.group()
+@click.group(short_help="Build the leaderboard, add records to it, serve it.")
 def leaderboard() -> None:
     """Build the leaderboard from records and published rows, add records to it, look at it."""
 

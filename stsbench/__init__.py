@@ -23,8 +23,6 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.experiments.train import train as train
     from stsbench.extensions.functions import *  # noqa: F403
     from stsbench.installation.report import doctor as doctor
-    from stsbench.leaderboard.identify.api import identify as identify
-    from stsbench.leaderboard.reproduce.api import reproduce as reproduce
     from stsbench.plots.draw import plot as plot
     from stsbench.publish.mteb_adapter import to_mteb as to_mteb
     from stsbench.training.engine.callbacks import TrainingCallback as TrainingCallback
@@ -45,13 +43,11 @@ _PUBLIC = {
     "evaluate": "stsbench.evaluation.api",
     "export": "stsbench.training.export.programs",
     "fit": "stsbench.training.export.fitted",
-    "identify": "stsbench.leaderboard.identify.api",
     "load": "stsbench.experiments.load",
     "load_encoder": "stsbench.encoders.load",
     "load_recipe": "stsbench.training.recipes.by_name",
     "load_records": "stsbench.evaluation.run_file",
     "plot": "stsbench.plots.draw",
-    "reproduce": "stsbench.leaderboard.reproduce.api",
     "run_plan": "stsbench.experiments.plan",
     "score": "stsbench.evaluation.rescore",
     "sweep": "stsbench.experiments.sweep",

@@ -10,15 +10,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = sorted(path.parent for path in (ROOT / "stsbench/extensions").glob("*/__init__.py"))
+BOARD = ("identify", "reproduce")  # folders of leaderboard/ that the rest of it does not know
+FOLDERS = [*sorted(path.parent for path in (ROOT / "stsbench/extensions").glob("*/__init__.py")),
+           *(ROOT / "leaderboard" / name for name in BOARD)]
 POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
 CORE = [path for top in ("stsbench", "methods", "protocols", "leaderboard") for path in (ROOT / top).rglob("*.py")
-        if "extensions" not in path.relative_to(ROOT).parts]
+        if path.relative_to(ROOT).parts[1] != "extensions" and path != ROOT / "leaderboard/functions.py"
+        and path.relative_to(ROOT).parts[:2] not in {("leaderboard", name) for name in BOARD}]
 
 
-def registered(extension):
+def package(folder):
+    """The dotted name of an extension's folder, as it is installed."""
+    return f"stsbench.{'leaderboard' if folder.name in BOARD else 'extensions'}.{folder.name}"
+
+
+def registered(folder):
     """Group -> names of the entry points that an extension's folder is behind."""
-    module = f"stsbench.extensions.{extension}."
+    module = f"{package(folder)}."
     return {group: [name for name, value in points.items() if value.startswith(module)] for group, points in POINTS.items()}
 
 
@@ -35,17 +43,18 @@ def words(path):
 def test_an_extension_has_a_page_of_its_own_and_tests(folder):
     page = (folder / "README.md").read_text("utf-8")
     assert page.startswith("# ") and 30 < len(page.split()) < 400
-    assert [*(ROOT / "tests/extensions" / folder.name).glob("test_*.py")]
-    assert any(registered(folder.name).values()), "nothing finds it"
+    tests = "leaderboard" if folder.name in BOARD else "extensions"
+    assert [*(ROOT / "tests" / tests / folder.name).glob("test_*.py")]
+    assert any(registered(folder).values()), "nothing finds it"
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_the_core_names_no_extension(folder):
     """Neither its folder, nor the options, kinds, commands and functions that it registers."""
-    points = registered(folder.name)
+    points = registered(folder)
     own = {entry.name for name in points.get("stsbench.encoder_options", ())
            for entry in fields(_loaded("stsbench.encoder_options", name)) if "help" in entry.metadata}
-    own |= {f"stsbench.extensions.{folder.name}"}
+    own |= {package(folder)}
     own |= {name for group in ("stsbench.encoders", "stsbench.post", "stsbench.protocols") for name in points.get(group, ())}
     own -= {name for points in POINTS.values() for name, value in points.items() if ".extensions." not in value}  # its own
     own |= {f"--{name.replace('_', '-')}" for name in own}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .outcome import Identification
 
 
-@click.command()
+@click.command(short_help="Find the protocol that reproduces published numbers.")
 @click.argument("numbers", nargs=-1, required=True)
 @click.option("--model", "models", required=True, multiple=True, help="A run folder, a folder of run folders, or anything "
               "that `stsbench eval --model` takes, which is measured first; repeatable.")

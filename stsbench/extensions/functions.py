@@ -9,3 +9,5 @@ from stsbench.extensions.statistics.power import power as power
 from stsbench.extensions.statistics.seeds_needed import seeds_needed as seeds_needed
 from stsbench.extensions.stores.encode import encode as encode
 from stsbench.extensions.stores.neighbours import neighbours as neighbours
+from stsbench.leaderboard.identify.api import identify as identify
+from stsbench.leaderboard.reproduce.api import reproduce as reproduce

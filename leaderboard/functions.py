@@ -1,0 +1,4 @@
+"""What editors and type checkers see of what extensions add to `stsbench.leaderboard`. Nothing imports it at run time."""
+
+from stsbench.leaderboard.reproduce.api import papers as papers
+from stsbench.leaderboard.reproduce.prompt_study import prompt_sensitivity as prompt_sensitivity
