@@ -46,5 +46,3 @@ const LINK = /^(https?:\/\/[^\x00-\x20\x7f\\]+|[^\x00-\x20\x7f\\:]+)$/i;
 export function link(address, text) {
   return LINK.test(address) ? h("a", { href: address, rel: "noreferrer" }, text) : h("span", {}, text);
 }
-
-export const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -1,13 +1,12 @@
-// The first picture: a line a row with its score, the score's interval and the rank's; rows move when a switch is turned.
+// The first picture: a line a row with its score, the score's interval and the rank's.
 
-import { fixed, h, span, still } from "../dom.js";
+import { fixed, h, span } from "../dom.js";
 import { beside, comparable, directed, firsts, interval, tiers } from "../rows.js";
 import { scale } from "./scale.js";
 
 const SHOWN = 20; // rows before "show all"
 const OF_A_KIND = 12; // the same where rows stand by their supervision, or by tiers
 const OF_TIERS = 36; // of all tiers together
-const MOVE = { duration: 600, easing: "cubic-bezier(.3,0,.2,1)" };
 
 /** The ranking in an element. `open(row)` is called for a row that is clicked. */
 export class Ranking {
@@ -66,11 +65,10 @@ export class Ranking {
   }
 
   /** Show these rows of a tab, of `all` it has: in one list, by supervision or, where `names` (row id -> name) are there, by
-   * tiers. Rows that were there already move. */
+   * tiers. */
   show(tab, rows, index, whole, all, names = null) {
     this.last = [tab, rows, index, whole, all, names];
     this.index = index;
-    const before = still() ? new Map() : this.places();
     const kinds = {
       measured: rows.filter((row) => row.kind === "measured"),
       published: rows.filter((row) => row.kind === "published"),
@@ -145,7 +143,6 @@ export class Ranking {
       tab.group === "cost" ? "" : why,
     );
     this.none.hidden = rows.length > 0;
-    this.move(before);
   }
 
   drawAxis() {
@@ -163,25 +160,6 @@ export class Ranking {
     if (!item) this.items.set(key, (item = new Line((each) => this.open(each))));
     item.show(tab, row, this.index, leader, this.scale, this.ticks, able);
     return item.element;
-  }
-
-  places() {
-    return new Map(
-      [...this.items]
-        .filter(([, item]) => item.element.isConnected)
-        .map(([key, item]) => [key, item.element.getBoundingClientRect().top]),
-    );
-  }
-
-  /** From where each line stood to where it stands now. */
-  move(before) {
-    const moves = [...before]
-      .map(([key, top]) => [this.items.get(key).element, top])
-      .filter(([element]) => element.isConnected)
-      .map(([element, top]) => [element, top - element.getBoundingClientRect().top]);
-    for (const [element, by] of moves) {
-      if (Math.abs(by) > 1) element.animate([{ transform: `translateY(${by}px)` }, { transform: "none" }], MOVE);
-    }
   }
 }
 
@@ -292,7 +270,7 @@ function byTier(rows) {
   ];
 }
 
-/** Make these the children, in this order; those that stay are moved, not taken out, so that focus and motion last. */
+/** Make these the children, in this order; those that stay are moved, not taken out, so that focus lasts. */
 function arrange(parent, elements) {
   const kept = new Set(elements);
   for (const child of [...parent.children]) if (!kept.has(child)) child.remove();
