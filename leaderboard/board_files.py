@@ -12,19 +12,14 @@ from stsbench.leaderboard.page.backbone_table import backbone_table
 from stsbench.leaderboard.page.forest import forest
 from stsbench.leaderboard.page.picture import picture
 from stsbench.leaderboard.page.published_page import published_page
-from stsbench.leaderboard.page.second_hand_page import second_hand_page
 from stsbench.leaderboard.page.sensitivity_page import sensitivity_page
 from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_tables, short_table
-from stsbench.leaderboard.publications.load import load_publications
-from stsbench.leaderboard.publications.second_hand import FOLDER as SECOND_HAND
-from stsbench.leaderboard.publications.second_hand import load_second_hand
 from stsbench.leaderboard.ranks.board import Board
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.wording import counted
 
 FOREST = "leaderboard.svg"  # below docs/: the README's picture
-SECOND_HAND_PAGE = "second-hand.md"  # of docs/findings
 PUBLISHED_PAGE = "mteb-as-published.md"  # of docs/findings
 MINILM_PAGE = "methods-on-minilm.md"  # of docs/findings: prose with one table of the board
 SITE = "site"  # below the board's folder, ignored by git
@@ -54,8 +49,7 @@ def outputs(board: Board) -> dict[str, Content]:
 
 def kept(root: Path, board: Board) -> dict[Path, Content]:
     """Path -> content of what is made from the board and yet stands in git, because pages of the repository show it: the
-    README's table and picture, docs/findings/protocol-sensitivity, the table of MINILM_PAGE, SECOND_HAND_PAGE and
-    PUBLISHED_PAGE.
+    README's table and picture, docs/findings/protocol-sensitivity, the table of MINILM_PAGE and PUBLISHED_PAGE.
 
     Only of a board in a checkout whose README has a place for the table: a second board must not replace the first.
     """
@@ -66,10 +60,6 @@ def kept(root: Path, board: Board) -> dict[Path, Content]:
         return {}
     findings = home / "docs" / "findings"
     about = {findings / name: text for name, text in sensitivity_files(board).items()}
-    if (root / SECOND_HAND).is_dir():
-        shipped = root / "published"
-        publications = load_publications(shipped if shipped.is_dir() else None)
-        about[findings / SECOND_HAND_PAGE] = second_hand_page(load_second_hand(root), publications)
     if board.as_published:
         about[findings / PUBLISHED_PAGE] = published_page(board.as_published)
     if drawn := forest(board):
