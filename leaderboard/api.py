@@ -208,30 +208,28 @@ def placement(since: str, *, board: Folder | None = None, records: Folder | None
 
 
 def plot(
-    backbone: str, *, board: Folder | None = None, records: Folder | None = None, tab: str = "sts-spearman-all",
-    column: str = "Avg", against: tuple[str, str] | None = None, output: Folder | None = None,
+    backbone: str, against: tuple[str, str], *, board: Folder | None = None, records: Folder | None = None,
+    tab: str = "sts-spearman-all", column: str = "Avg", output: Folder | None = None,
 ) -> Axes:
-    """Matplotlib axes of the measured entries on one backbone: a point for each seed, a bar at their mean.
+    """Draw the measured entries on one backbone in the plane of two scores: a point for each seed, a number at their mean.
 
-    backbone: as the entries name it. board, records: as `load` takes them. tab: by its name in the page's address. against:
-    (tab, column) of a second score, which is then drawn upwards and the first across. output: a .png or .svg file to write,
-    both without a suffix. Raises StsbenchError where the board has none of these.
+    backbone: as the entries name it. against: (tab, column) of the score upwards; tab, column: of the one across; a tab by
+    its name in the page's address. board, records: as `load` takes them. output: a .png or .svg file to write, both without
+    a suffix. Returns matplotlib axes. Raises StsbenchError where the board has none of these.
 
     >>> from stsbench import leaderboard
-    >>> leaderboard.plot("BERT-base", board="board")
+    >>> leaderboard.plot("BERT-base", ("transfer-accuracy", "Avg"), board="board")
     Traceback (most recent call last):
     stsbench.errors.StsbenchError: board is not a board: it has neither measured/ nor published/; ...
     """
     from stsbench.display.style import save, style, targets
-    from stsbench.leaderboard.page import entries_picture, entries_plane
+    from stsbench.leaderboard.page.entries_plane import figure
 
     target = _path(output)
     if target:
         targets(target)  # a wrong suffix is an error before anything is read
     with style():
-        root, folder = find_board(_path(board)), _text(records)
-        drawing = (entries_picture.figure(root, backbone, tab, column, folder) if against is None
-                   else entries_plane.figure(root, backbone, against, tab, column, folder))
+        drawing = figure(find_board(_path(board)), backbone, against, tab, column, _text(records))
         if target:
             save(drawing, target)
     axes: Axes = drawing.axes[0]

@@ -80,8 +80,8 @@ def build(board: Path | None, records: str | None, only_check: bool, every: bool
 def index(board: Path | None, records: str) -> None:
     """Write records.sha256 into the board: the digest of every run file in another place.
 
-    Git then keeps which files count, and not the files. `build`, `placement`, `plot` and `add` take the same --records; a
-    file that differs from its digest is refused.
+    Git then keeps which files count, and not the files. `build`, `placement` and `add` take the same --records; a file that
+    differs from its digest is refused.
     """
     from stsbench.leaderboard.records.index import INDEX
     from stsbench.leaderboard.records.paths import find_board
@@ -90,34 +90,6 @@ def index(board: Path | None, records: str) -> None:
 
     files = write_index(records, board=board).files
     echo(f"{find_board(board) / INDEX}: {counted(len(files), 'file')}")
-
-
-@leaderboard.command(short_help="Draw the measured entries on one backbone.")
-@BOARD
-@RECORDS
-@click.option("--backbone", required=True, metavar="NAME", help="Of the entries with this backbone.")
-@click.option("--tab", default="sts-spearman-all", show_default=True, help="A tab, by its name in the page's address.")
-@click.option("--column", default="Avg", show_default=True)
-@click.option("--against", metavar="TAB[:COLUMN]",
-              help="A second score, drawn upwards, the first across: transfer-accuracy. COLUMN: Avg if not named.")
-@click.option("--output", metavar="FILE.png|.svg", type=click.Path(path_type=Path), default=Path("entries"),
-              help="Where to write; without a suffix, both .png and .svg. Default: entries.")
-def plot(
-    board: Path | None, records: str | None, backbone: str, tab: str, column: str, against: str | None, output: Path
-) -> None:
-    """Draw the measured entries on one backbone: a point for each seed, a bar at their mean.
-
-    With --against each has two scores, and its number stands at their means.
-    """
-    from stsbench.display.style import targets
-
-    from .api import plot as draw
-
-    name, _, of = (against or "").partition(":")
-    second = (name, of or "Avg") if against else None
-    draw(backbone, board=board, records=records, tab=tab, column=column, against=second, output=output)
-    for path in targets(output):
-        echo(str(path))
 
 
 @leaderboard.command(short_help="Show the built page to this machine.")

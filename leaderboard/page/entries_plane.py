@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 
 from stsbench.display.style import COLOURS, GREY, PAGE, new_figure
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.ranks.lines import AVERAGE
+from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE
+from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
+from stsbench.leaderboard.ranks.provenance import flags_of
 from stsbench.leaderboard.ranks.scored import scored_entries
+from stsbench.leaderboard.ranks.wording import slug
+from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.plots.labels import FAR, place_labels
+from stsbench.registry import did_you_mean
 
-from .entries_picture import TAB, entry_label, entry_scores, of_backbone
-
+TAB = "sts-spearman-all"
 LINE = 0.155  # inches that a name below the picture takes
 LONGEST = 44  # characters of a name
 
@@ -58,18 +62,41 @@ def figure(
     takes it. Raises StsbenchError where the board has no such backbone, or no entry on it was measured in both.
     """
     entries, lines = scored_entries(root, records)
-    chosen = of_backbone(entries, backbone, root)
+    chosen = _of_backbone(entries, backbone, root)
     rows = []
     for entry in chosen:
         across, up = (entry_scores(entry, lines, name, of) for name, of in ((tab, column), against))
         if both := [run for run in across if run in up]:
             scores = np.array([(across[run], up[run]) for run in both]).T
-            rows.append(_Entry(entry_label(entry), len(entry.runs), *scores))
+            rows.append(_Entry(_entry_label(entry), len(entry.runs), *scores))
     if not rows:
         raise StsbenchError(f"no run on {backbone} of {root} has both '{column}' of the tab '{tab}' and "
                             f"'{against[1]}' of the tab '{against[0]}'")
     rows.sort(key=lambda row: -row.mean[0])
     return _drawn(rows, (f"{column} ({tab})", f"{against[1]} ({against[0]})"), backbone)
+
+
+def _of_backbone(entries: Sequence[LoadedEntry], backbone: str, root: Path) -> list[LoadedEntry]:
+    """Those of a board's entries that have this backbone. Raises StsbenchError where none has."""
+    chosen = [entry for entry in entries if entry.entry.backbone == backbone]
+    if not chosen:
+        known = sorted({entry.entry.backbone for entry in entries})
+        raise StsbenchError(f"no entry of {root} has the backbone '{backbone}'{did_you_mean(backbone, known)}")
+    return chosen
+
+
+def _entry_label(entry: LoadedEntry) -> str:
+    """The method, and what a reader must know before comparing: the labels of STS, test texts seen, the best of many."""
+    labels = [FLAGS[flag][0] for flag in flags_of(entry) if flag in UNLIKE]
+    return entry.entry.method + (f" ({', '.join(labels)})" if labels else "")
+
+
+def entry_scores(
+    entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]], tab: str, column: str
+) -> dict[Path, float]:
+    """Run folder -> an entry's score in a column of a tab, in the tab's unit; {} where it was not measured so."""
+    return {run.folder: line.cells[column].value for run in entry.runs for line in lines[run.folder]
+            if slug(line) == tab and column in line.cells}
 
 
 def _drawn(rows: Sequence[_Entry], labels: tuple[str, str], backbone: str) -> Any:

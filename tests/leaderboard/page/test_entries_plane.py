@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 from board_runs import copied, read_once, runs  # noqa: F401  fixtures
-from click.testing import CliRunner
 
+from stsbench import leaderboard
 from stsbench.display.style import new_figure, save, style
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.command import leaderboard
 from stsbench.leaderboard.page import entries_plane
-from stsbench.leaderboard.page.entries_picture import figure
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
@@ -26,38 +24,11 @@ def root(runs, tmp_path):
     return tmp_path / "board"
 
 
-def test_points_bars_and_order_are_the_boards(root):
-    axes = figure(root, "none", TAB).axes[0]
-    labels = [label.get_text() for label in axes.get_yticklabels()]
-    names = [label.partition(" ")[0] for label in labels]
-    points = [line for line in axes.lines if line.get_marker() == "o"]
-    bars = [line for line in axes.lines if line.get_marker() != "o"]
-    board = {row.method: row.cells["Avg"].value for tab in gather(root).tabs if tab.id == TAB for row in tab.measured}
-    assert names == sorted(board, key=board.__getitem__) and len(names) == 3
-    assert [label for label in labels if " " in label] == ["words (transductive)"]
-    for name, point, bar in zip(names, points, bars, strict=True):
-        seeds = point.get_xdata()
-        assert len(set(seeds)) == (2 if name == "noisy" else 1)
-        np.testing.assert_allclose(np.mean(seeds), board[name])
-        np.testing.assert_allclose(bar.get_xdata(), board[name])
-    assert [note.get_text() for note in axes.texts] == [f"{board[name]:.2f}" for name in names]
-
-
 def test_what_is_not_there_is_said(root):
     with pytest.raises(StsbenchError, match=r"no entry of .* has the backbone 'nine'; did you mean none"):
-        figure(root, "nine", TAB)
-    with pytest.raises(StsbenchError, match=r"has the column 'Avg' of the tab 'sts-spearman-most'"):
-        figure(root, "none", "sts-spearman-most")
-
-
-def test_the_command_writes_both_files(root, tmp_path):
-    ran = CliRunner().invoke(leaderboard, ["plot", "--board", str(root), "--backbone", "none", "--tab", TAB,
-                                           "--output", str(tmp_path / "picture")])
-    assert ran.exit_code == 0, ran.output
-    assert {path.suffix for path in tmp_path.glob("picture.*")} == {".png", ".svg"}
-    ran = CliRunner().invoke(leaderboard, ["plot", "--board", str(root), "--backbone", "none", "--tab", TAB, "--against",
-                                           f"{TAB}:STS12", "--output", str(tmp_path / "plane.svg")])
-    assert ran.exit_code == 0 and (tmp_path / "plane.svg").stat().st_size > 1000, ran.output
+        entries_plane.figure(root, "nine", (TAB, "STS13"), TAB)
+    with pytest.raises(StsbenchError, match=r"has both 'Avg' of the tab 'sts-spearman-most'"):
+        entries_plane.figure(root, "none", (TAB, "STS13"), "sts-spearman-most")
 
 
 def test_the_plane_has_each_run_at_its_two_scores(root):
@@ -85,12 +56,12 @@ def test_a_name_with_dollar_signs_is_no_formula(runs, tmp_path):
     board = tmp_path / "board"
     for name, method in (("letters", r"$\frac{$ prices"), ("words", "$a$")):
         add(board, [runs[name]], name, Entry(method=method, backbone="$none$", setting="unsup"))
-    ran = CliRunner().invoke(leaderboard, ["plot", "--board", str(board), "--backbone", "$none$", "--tab", TAB,
-                                           "--output", str(tmp_path / "x.png")])
-    assert ran.exit_code == 0, ran.output
+    leaderboard.plot("$none$", (TAB, "STS12"), board=board, tab=TAB, output=tmp_path / "x.png")
     with style():
-        texts = [*(drawing := figure(board, "$none$", TAB)).axes[0].get_yticklabels(), drawing.axes[0].xaxis.label]
-        assert {text.get_text().partition(" on ")[0] for text in texts} == {r"$\frac{$ prices", "$a$", "Avg"}
+        drawing = entries_plane.figure(board, "$none$", (TAB, "STS12"), TAB)
+        save(drawing, tmp_path / "y.png")
+        texts = [*drawing.axes[1].texts, drawing.axes[0].title, drawing.axes[0].xaxis.label]
+        assert {r"$\frac{$ prices", "$a$"} == {text.get_text().rpartition("  ")[2] for text in texts[1:4:2]}
         assert not any(text.get_parse_math() for text in texts)
 
 
