@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and those of extensions
     from .api import add as add
     from .api import build as build
-    from .api import import_mteb as import_mteb
     from .api import index as index
     from .api import init as init
     from .api import load as load
@@ -26,7 +25,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
 
 _GROUP = "stsbench.board_functions"  # entry points: what extensions add
 _PUBLIC = {
-    "Board": "loaded_board", "add": "api", "build": "api", "import_mteb": "api", "index": "api", "init": "api",
+    "Board": "loaded_board", "add": "api", "build": "api", "index": "api", "init": "api",
     "load": "api", "placement": "api", "plot": "api", "serve": "api", "submit": "api",
 }
 

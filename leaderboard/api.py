@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stsbench.errors import StsbenchError, UsageError, warning_log
 from stsbench.files import one_at_a_time
-from stsbench.leaderboard.imports.mteb import Import, import_results
-from stsbench.leaderboard.imports.mteb_table import import_table
 from stsbench.leaderboard.ranks import results
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import Added, described
@@ -252,38 +250,6 @@ def index(records: Folder, *, board: Folder | None = None) -> Index:
     folder = find_board(_path(board))
     with one_at_a_time(folder):  # `add` writes runs, and then the index
         return write_index(folder, str(records))
-
-
-def import_mteb(
-    source: Folder, *, board: Folder | None = None, name: str | None = None, revision: str | None = None,
-    all_models: bool = False, commit: str | None = None, date: str | None = None,
-) -> Import:
-    """Put mteb's results of the STS tasks beside the published rows; they are not checked, and never ranked.
-
-    source: a result file or a folder of them, as mteb's cache lays them out, or a model such as
-    sentence-transformers/all-MiniLM-L6-v2, which is looked up in mteb's public results repository. name: whose they are,
-    where nothing else says. revision: which of several.
-
-    all_models: renew the table behind the page "MTEB, as published" instead; source is then a clone of the results
-    repository, or a table made of one, of which commit and date say where it comes from. Returns the files; what was left
-    out is a StsbenchWarning. Raises StsbenchError, naming the file, for what is not a result of mteb.
-
-    >>> from stsbench import leaderboard
-    >>> leaderboard.import_mteb("results.json", board="board")
-    Traceback (most recent call last):
-    stsbench.errors.StsbenchError: results.json is neither a file or folder nor the name of a model, such as org/model
-    """
-    log = warning_log()
-    if not all_models and (commit or date):
-        raise UsageError("--commit and --date go with --all-models")
-    if all_models:
-        if name or revision:
-            raise UsageError("--all-models takes every model at every revision: leave out --name and --revision")
-        return import_table(writable_board(_path(board)), Path(source), commit, date)
-    imported = import_results(writable_board(_path(board)), str(source), name, revision)
-    for line in imported.notes:
-        log(f"warning: {line}")
-    return imported
 
 
 def serve(board: Folder | None = None, *, port: int = 8000) -> server.Server:

@@ -11,19 +11,18 @@ from stsbench.files import atomic_write
 from stsbench.leaderboard.page.backbone_table import backbone_table
 from stsbench.leaderboard.page.forest import forest
 from stsbench.leaderboard.page.picture import picture
-from stsbench.leaderboard.page.published_page import published_page
 from stsbench.leaderboard.page.sensitivity_page import sensitivity_page
 from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_tables, short_table
 from stsbench.leaderboard.ranks.board import Board
 from stsbench.leaderboard.ranks.gather import gather
+from stsbench.leaderboard.ranks.section import sections
 from stsbench.wording import counted
 
 FOREST = "leaderboard.svg"  # below docs/: the README's picture
-PUBLISHED_PAGE = "mteb-as-published.md"  # of docs/findings
 MINILM_PAGE = "methods-on-minilm.md"  # of docs/findings: prose with one table of the board
 SITE = "site"  # below the board's folder, ignored by git
-SHARDS = ("tabs", "entries", "pairs", "published")  # the site's folders that hold files for each table and entry
+SHARDS = ("tabs", "entries", "pairs")  # the site's folders that hold files for each table and entry
 BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!-- end of leaderboard -->"
 Content = str | bytes
 
@@ -49,7 +48,7 @@ def outputs(board: Board) -> dict[str, Content]:
 
 def kept(root: Path, board: Board) -> dict[Path, Content]:
     """Path -> content of what is made from the board and yet stands in git, because pages of the repository show it: the
-    README's table and picture, docs/findings/protocol-sensitivity, the table of MINILM_PAGE and PUBLISHED_PAGE.
+    README's table and picture, docs/findings/protocol-sensitivity, the table of MINILM_PAGE, and pages of extensions.
 
     Only of a board in a checkout whose README has a place for the table: a second board must not replace the first.
     """
@@ -60,8 +59,8 @@ def kept(root: Path, board: Board) -> dict[Path, Content]:
         return {}
     findings = home / "docs" / "findings"
     about = {findings / name: text for name, text in sensitivity_files(board).items()}
-    if board.as_published:
-        about[findings / PUBLISHED_PAGE] = published_page(board.as_published)
+    for section, content in board.sections.items():
+        about |= {findings / name: text for name, text in sections()[section].findings(content).items()}
     if drawn := forest(board):
         about[home / "docs" / FOREST] = drawn
     if (page := findings / MINILM_PAGE).is_file():
@@ -132,7 +131,8 @@ def check(root: Path, records: str | None = None) -> None:
 
 def _left_over(made: Collection[Path], folder: Path) -> tuple[Path, ...]:
     """Shards in the board's site that it no longer has."""
-    shards = [path for name in SHARDS for path in sorted((folder / name).glob("*.js*"))]
+    names = (*SHARDS, *(name for section in sections().values() for name in section.folders))
+    shards = [path for name in names for path in sorted((folder / name).glob("*.js*"))]
     return tuple(path for path in shards if path not in made and path.suffix in (".js", ".json"))
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 import click
 
 from stsbench.cli.output.messages import echo
+from stsbench.registry import names, resolve
 from stsbench.wording import counted
 
-from .entry_commands import add, import_, placement, submit
+from .entry_commands import add, placement, submit
 from .options import BOARD, RECORDS, as_command
 
+GROUP = "stsbench.board_commands"  # entry points: what extensions add
 FEW = 10  # files of a folder that a build names; of more it gives the number
 
 
@@ -21,7 +23,7 @@ def leaderboard() -> None:
     """Build the leaderboard from records and published rows, add records to it, look at it."""
 
 
-for command in (add, submit, placement, import_):
+for command in (add, submit, placement, *(resolve(GROUP, name) for name in names(GROUP))):
     leaderboard.add_command(command)
 
 
@@ -64,8 +66,8 @@ def build(board: Path | None, records: str | None, only_check: bool, every: bool
     of_folder: dict[Path, list[str]] = {}
     for path in built.written:
         of_folder.setdefault(path.parent, []).append(str(path))
-    for folder, names in of_folder.items():
-        for line in names if len(names) <= FEW else [f"{folder}: {counted(len(names), 'file')}"]:
+    for folder, paths in of_folder.items():
+        for line in paths if len(paths) <= FEW else [f"{folder}: {counted(len(paths), 'file')}"]:
             echo(line)
     if not built.written:
         echo("up to date")

@@ -13,10 +13,6 @@ from stsbench.errors import StsbenchError
 from stsbench.parsing import MOST_YAML, read_text
 
 FOLDER = "imported"  # below the board's folder
-TASKS = {  # mteb's name of a task -> our column; mteb's SICK-R is all 9,927 pairs, not the 4,927 of the literature
-    "STS12": "STS12", "STS13": "STS13", "STS14": "STS14", "STS15": "STS15", "STS16": "STS16", "STSBenchmark": "STS-B",
-    "SICK-R": "SICK-R-MTEB",
-}
 Correlation = Annotated[float, Field(strict=True, ge=-1, le=1, allow_inf_nan=False)]
 Text = Annotated[str, Field(pattern=r"^[!-~]([ -~]*[!-~])?$", max_length=300)]
 

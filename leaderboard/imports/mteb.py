@@ -21,9 +21,10 @@ from pydantic import BaseModel, ValidationError
 from stsbench.data.fetch.download import download
 from stsbench.errors import DataError, StsbenchError
 from stsbench.files import create_whole, sha256_file
+from stsbench.leaderboard.mteb.results import TASKS
 from stsbench.parsing import read_json, read_json_object
 
-from .model import FOLDER, TASKS, Correlation, Imported, ImportedTask, as_yaml
+from .model import FOLDER, Correlation, Imported, ImportedTask, as_yaml
 
 META = "model_meta.json"
 MODEL = re.compile(r"[\w.-]+/[\w.-]+")

@@ -22,6 +22,10 @@ TABLE, SOURCE, SAME = "mteb_sts.tsv.gz", "source.yaml", "measured_here.yaml"
 ITEMS = {  # the seven tasks -> their pairs in MTEB; SICK-R is all pairs, not the 4,927 of SentEval's test
     "STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STSBenchmark": 1379, "SICK-R": 9927,
 }
+TASKS = {  # mteb's name of a task -> our column; mteb's SICK-R is all 9,927 pairs, not the 4,927 of the literature
+    "STS12": "STS12", "STS13": "STS13", "STS14": "STS14", "STS15": "STS15", "STS16": "STS16", "STSBenchmark": "STS-B",
+    "SICK-R": "SICK-R-MTEB",
+}
 TWIN = "STSBenchmarkMultilingualSTS", "en"  # the sentences of STSBenchmark's test again, under another name
 BY_LANGUAGE = ("STS17", "STS22.v2")
 COLUMNS = ("model", "revision", "task", "subset", "value", "mteb_version", "dataset_revision")

@@ -11,13 +11,13 @@ from typing import Any
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.board import Board, Cell, PromptSpread, Provenance, Row, Tab
+from stsbench.leaderboard.ranks.section import sections
 from stsbench.leaderboard.records.paths import BUNDLE
 from stsbench.metrics.inference.tasks import overstated
 
 from .checks import check, safe_link
 from .index_json import SCHEMA, index
 from .pair_shards import pair_files, pair_shards
-from .published_json import BY_LANGUAGE, FILE, language_shard, published_index, published_shard
 from .tables import comparable
 
 TIMED = ("sentences_per_second", "memory_mb")
@@ -30,16 +30,18 @@ def site(board: Board) -> dict[str, str]:
     Raises StsbenchError for a board that `check` refuses, or where the bundle is missing.
     """
     check(board)
-    known = index(board) | ({"as_published": published_index(board.as_published)} if board.as_published else {})
+    known = index(board)
+    for name, content in board.sections.items():
+        known |= sections()[name].index(content)
     files = {name: _bundled(name) for name in PAGE} | _both("index", known)
     files["index.html"] = _named(files["index.html"], board.name)
     for tab in board.tabs:
         files |= _both(f"tabs/{tab.id}", tab_shard(board, tab))
         for name, shard in pair_shards(tab).items():
             files |= _both(name, shard)
-    if board.as_published:
-        files |= _both(FILE, published_shard(board.as_published))
-        files |= _both(BY_LANGUAGE, language_shard(board.as_published))
+    for section, content in board.sections.items():
+        for name, data in sections()[section].files(content).items():
+            files |= _both(name, data)
     for key, rows in rows_of(board).items():
         files |= _both(f"entries/{key}", entry_shard(board.entries[key], rows))
     return files

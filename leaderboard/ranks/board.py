@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.evaluation.schema import Better
-from stsbench.leaderboard.mteb.standings import AsPublished
 from stsbench.metrics.inference.tasks import OverTasks, difference_over_tasks, mean_over_tasks
 
 Number = float | None
@@ -212,14 +211,14 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class Board:
-    """Everything the page and the tables show. name: the heading, "" for that of the public board; as_published: MTEB's
-    published results, which are in no tab."""
+    """Everything the page and the tables show. name: the heading, "" for that of the public board; sections: what extensions
+    show beside the tabs, by their names."""
 
     tabs: tuple[Tab, ...]
     entries: Mapping[str, Provenance]
     sensitivity: Sensitivity | None
     name: str = field(default="", kw_only=True)
-    as_published: AsPublished | None = field(default=None, kw_only=True)
+    sections: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
 
 UNLIKE = ("sts", "transductive", "best-of-n")  # flags that make a score another thing than its neighbours'

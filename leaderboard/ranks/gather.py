@@ -14,7 +14,6 @@ from stsbench.data.sets.language_names import SEVERAL
 from stsbench.evaluation.provenance import overlap_of
 from stsbench.evaluation.schema import Metric
 from stsbench.evaluation.tables import read_behind, small_parts_in_words
-from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.board_settings import read_settings
 from stsbench.leaderboard.records.entries import LoadedEntry
@@ -23,13 +22,12 @@ from stsbench.metrics.inference.tiers import tiers
 from stsbench.metrics.ranks import letters, rank_intervals
 
 from .board import FLAGS, Board, PairTests, Rank, Row, Tab
-from .imported_rows import with_imported
 from .lines import AVERAGE, ScoreLine
 from .prompts import MOST_UNSCORED, Behind, behind, choices, lines_behind, ranks_over, spread_over
 from .provenance import flags_of, provenance_of, uncommitted
-from .published_board import published_board
 from .published_tabs import published_rows, published_tabs
 from .scored import scored_entries
+from .section import sections
 from .seeds import merged
 from .sensitivity import Tested, sensitivity
 from .significance import Placed, tested
@@ -42,8 +40,8 @@ MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row m
 
 
 def gather(root: Path, records: str | None = None) -> Board:
-    """The board of the folder `root`: measured/, published/, imported/. records: where its runs lie, as `records_folder`
-    takes it. Raises StsbenchError naming the file at fault."""
+    """The board of the folder `root`: measured/, published/, and what extensions add. records: where its runs lie, as
+    `records_folder` takes it. Raises StsbenchError naming the file at fault."""
     entries, lines = scored_entries(root, records)
     name_user_sets(line for of_run in lines.values() for line in of_run)
     placed = [(entry, line, marks) for entry in entries
@@ -55,10 +53,13 @@ def gather(root: Path, records: str | None = None) -> Board:
     prompts = {entry.id: lines_behind(entry, lines) for entry in entries if entry.prompts}
     tabs = _tabs(_grouped(placed), tests, prompts)
     tabs = published_tabs(published_rows(tabs, publications), publications)
-    tabs = with_imported(tabs, load_imported(root / FOLDER))
+    for section in sections().values():
+        tabs = section.tabs(tabs, root)
+    contents = {name: content for name, section in sections().items()
+                if (content := section.content(root, placed)) is not None}
     provenances = {entry.id: provenance_of(entry, root.resolve().name) for entry in entries}
     return Board(tuple(tabs), provenances, sensitivity(tabs, tests), name=settings.title if settings else "",
-                 as_published=published_board(root, placed))
+                 sections=contents)
 
 
 def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:

@@ -16,11 +16,11 @@ from clirun import cli, place  # noqa: F401  fixtures
 from stsbench.data.fetch import download as download_module
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.imports import mteb
+from stsbench.leaderboard.imports.imported_rows import with_imported
 from stsbench.leaderboard.imports.model import load_imported
 from stsbench.leaderboard.imports.mteb import import_results
 from stsbench.leaderboard.page.tables import csv_table, markdown_tables
 from stsbench.leaderboard.ranks.board import FLAGS
-from stsbench.leaderboard.ranks.imported_rows import with_imported
 
 MODEL, REVISION = "example/encoder", "0123456789abcdef0123456789abcdef01234567"
 DATA = "b0fddb56ed78048fa8b90373c8a3cfc37b684831"

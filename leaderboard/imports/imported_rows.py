@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from stsbench.data.sets.catalog import entries
-from stsbench.leaderboard.imports.model import TASKS, Imported
+from stsbench.leaderboard.mteb.results import TASKS
+from stsbench.leaderboard.ranks.board import Cell, Row, Tab
+from stsbench.leaderboard.ranks.published_tabs import by_lead
 
-from .board import Cell, Row, Tab
-from .published_tabs import by_lead
+from .model import Imported
 
 METRICS = {  # a tab's id -> which of the scores it shows
     "sts-spearman-all": "cosine_spearman", "sts-pearson-all": "cosine_pearson", "mteb-cosine-spearman": "cosine_spearman",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stsbench.leaderboard.mteb.results import ITEMS
-from stsbench.leaderboard.mteb.rows import FLAGS
-from stsbench.leaderboard.mteb.standings import AsPublished
+from stsbench.leaderboard.page.markdown_text import pipes, plain_markdown
 
-from .markdown_text import pipes, plain_markdown
+from .results import ITEMS
+from .rows import FLAGS
+from .standings import AsPublished
 
 SHOWN = 20  # rows by the mean
 GENERATED = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from stsbench.leaderboard.mteb.results import ITEMS
-from stsbench.leaderboard.mteb.rows import FLAGS, PublishedRow
-from stsbench.leaderboard.mteb.standings import AsPublished, MeasuredHere, Standing
+from stsbench.leaderboard.page.index_json import SCHEMA
 
-from .index_json import SCHEMA
+from .results import ITEMS
+from .rows import FLAGS, PublishedRow
+from .standings import AsPublished, MeasuredHere, Standing
 
 ID, TITLE = "mteb-as-published", "MTEB, as published"
 DIGITS = 4  # of a score x 100: two more than are shown, as in other tables

@@ -13,9 +13,9 @@ from browser import requests
 from site_pages import browser, by_script, clean, comes_to, css, fragment, go, said, write_site  # noqa: F401  fixtures
 from synthetic_board import synthetic
 
+from stsbench.leaderboard.mteb.published_page import published_page
 from stsbench.leaderboard.mteb.results import ITEMS, load_published
 from stsbench.leaderboard.mteb.standings import AsPublished, MeasuredHere, as_published
-from stsbench.leaderboard.page.published_page import published_page
 from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.ranks.board import Board
 
@@ -31,7 +31,7 @@ def published() -> AsPublished:
 
 @pytest.fixture(scope="module")
 def whole(published: AsPublished) -> Board:
-    return dataclasses.replace(synthetic(9, 3), as_published=published)
+    return dataclasses.replace(synthetic(9, 3), sections={"mteb": published})
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from stsbench.leaderboard.imports.model import TASKS
-from stsbench.leaderboard.mteb.results import load_published
-from stsbench.leaderboard.mteb.standings import AsPublished, MeasuredHere, as_published
+from stsbench.leaderboard.ranks.lines import ScoreLine
+from stsbench.leaderboard.ranks.significance import Placed
+from stsbench.leaderboard.ranks.wording import slug
 
-from .lines import ScoreLine
-from .significance import Placed
-from .wording import slug
+from .results import TASKS, load_published
+from .standings import AsPublished, MeasuredHere, as_published
 
 TAB = "sts-spearman-all"  # mteb computes one correlation over all pairs of a task
 

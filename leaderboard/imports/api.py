@@ -1,0 +1,44 @@
+"""`import_mteb` for Python: other tools' results on a board."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stsbench.errors import UsageError, warning_log
+from stsbench.leaderboard.records.paths import writable_board
+
+from .mteb import Import, import_results
+from .mteb_table import import_table
+
+
+def import_mteb(
+    source: str | Path, *, board: str | Path | None = None, name: str | None = None, revision: str | None = None,
+    all_models: bool = False, commit: str | None = None, date: str | None = None,
+) -> Import:
+    """Put mteb's results of the STS tasks beside the published rows; they are not checked, and never ranked.
+
+    source: a result file or a folder of them, as mteb's cache lays them out, or a model such as
+    sentence-transformers/all-MiniLM-L6-v2, which is looked up in mteb's public results repository. name: whose they are,
+    where nothing else says. revision: which of several.
+
+    all_models: renew the table behind the page "MTEB, as published" instead; source is then a clone of the results
+    repository, or a table made of one, of which commit and date say where it comes from. Returns the files; what was left
+    out is a StsbenchWarning. Raises StsbenchError, naming the file, for what is not a result of mteb.
+
+    >>> from stsbench import leaderboard
+    >>> leaderboard.import_mteb("results.json", board="board")
+    Traceback (most recent call last):
+    stsbench.errors.StsbenchError: results.json is neither a file or folder nor the name of a model, such as org/model
+    """
+    log = warning_log()
+    if not all_models and (commit or date):
+        raise UsageError("--commit and --date go with --all-models")
+    if all_models and (name or revision):
+        raise UsageError("--all-models takes every model at every revision: leave out --name and --revision")
+    folder = writable_board(None if board is None else Path(board))
+    if all_models:
+        return import_table(folder, Path(source), commit, date)
+    imported = import_results(folder, str(source), name, revision)
+    for line in imported.notes:
+        log(f"warning: {line}")
+    return imported

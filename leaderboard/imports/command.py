@@ -1,0 +1,42 @@
+"""`stsbench leaderboard import`: other tools' results on a board."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from stsbench.cli.output.messages import echo
+from stsbench.leaderboard.options import BOARD, as_command
+
+
+@click.group("import")
+def import_() -> None:
+    """Put other tools' results beside the published rows. They are not checked, and never ranked."""
+
+
+@import_.command("mteb")
+@click.argument("source", metavar="MODEL|FILE")
+@BOARD
+@click.option("--name", metavar="ORG/MODEL", help="Whose results they are, where neither folder nor model_meta.json says.")
+@click.option("--revision", help="Which of several revisions of the model.")
+@click.option("--all-models", is_flag=True, help="Renew the table behind the page 'MTEB, as published': FILE is a clone of "
+              "the results repository, or a table made of one.")
+@click.option("--commit", metavar="SHA", help="With --all-models: the repository's commit, where FILE is no clone.")
+@click.option("--date", metavar="YEAR-MONTH-DAY", help="With --all-models: the day of that commit.")
+def import_mteb(source: str, **stated: Any) -> None:
+    """Import mteb's results of the STS tasks.
+
+    FILE is a result file or a folder of them, as mteb's cache lays them out. A MODEL such as
+    sentence-transformers/all-MiniLM-L6-v2 is looked up in mteb's public results repository.
+    """
+    from .api import import_mteb as import_results
+
+    with as_command():
+        imported = import_results(source, **stated)
+    for path in imported.written:
+        echo(str(path))
+    for path in imported.present:
+        echo(f"already there: {path}", err=True)
+    for line in imported.notes:
+        echo(f"note: {line}", err=True)
