@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-BOARD = ("identify", "imports", "mteb", "reproduce")  # folders of leaderboard/ that the rest of it does not know
+BOARD = ("identify", "imports", "mteb", "prompts", "reproduce")  # folders of leaderboard/ that the rest of it does not know
 FOLDERS = [*sorted(path.parent for path in (ROOT / "stsbench/extensions").glob("*/__init__.py")),
            *(ROOT / "leaderboard" / name for name in BOARD)]
+NAMED = ("stsbench.encoders", "stsbench.post", "stsbench.protocols")  # groups whose names users write
 POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
 CORE = [path for top in ("stsbench", "methods", "protocols", "leaderboard") for path in (ROOT / top).rglob("*.py")
         if path.relative_to(ROOT).parts[1] != "extensions" and path != ROOT / "leaderboard/functions.py"
@@ -55,7 +56,7 @@ def test_the_core_names_no_extension(folder):
     own = {entry.name for name in points.get("stsbench.encoder_options", ())
            for entry in fields(_loaded("stsbench.encoder_options", name)) if "help" in entry.metadata}
     own |= {package(folder)}
-    own |= {name for group in ("stsbench.encoders", "stsbench.post", "stsbench.protocols") for name in points.get(group, ())}
+    own |= {name for group in NAMED for name in points.get(group, ())}
     own -= {name for points in POINTS.values() for name, value in points.items() if ".extensions." not in value}  # its own
     own |= {f"--{name.replace('_', '-')}" for name in own}
     own |= {f"--{entry.name.replace('_', '-')}" for name in points.get("stsbench.studies", ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from stsbench.data.sets.language_names import SEVERAL
 from stsbench.evaluation.provenance import overlap_of
-from stsbench.evaluation.schema import Metric
 from stsbench.evaluation.tables import read_behind, small_parts_in_words
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.board_settings import read_settings
@@ -23,11 +22,11 @@ from stsbench.metrics.ranks import letters, rank_intervals
 
 from .board import FLAGS, Board, PairTests, Rank, Row, Tab
 from .lines import AVERAGE, ScoreLine
-from .prompts import MOST_UNSCORED, Behind, behind, choices, lines_behind, ranks_over, spread_over
+from .plan import MOST_UNSCORED, Plan, rounded
 from .provenance import flags_of, provenance_of, uncommitted
 from .published_tabs import published_rows, published_tabs
 from .scored import scored_entries
-from .section import sections
+from .section import RowExtra, sections
 from .seeds import merged
 from .sensitivity import Tested, sensitivity
 from .significance import Placed, tested
@@ -49,9 +48,10 @@ def gather(root: Path, records: str | None = None) -> Board:
     shipped, settings = root / "published", read_settings(root)
     shows = settings is None or settings.published
     publications = load_publications(shipped if shipped.is_dir() else None) if shows else []
-    tests: dict[str, Tested] = {}
-    prompts = {entry.id: lines_behind(entry, lines) for entry in entries if entry.prompts}
-    tabs = _tabs(_grouped(placed), tests, prompts)
+    plans = _plans(_grouped(placed))
+    tests = _tested([plan for plan in plans if plan.able])
+    extras = [section.rows(plans, entries, lines) for section in sections().values()]
+    tabs = _tabs(plans, tests, extras)
     tabs = published_tabs(published_rows(tabs, publications), publications)
     for section in sections().values():
         tabs = section.tabs(tabs, root)
@@ -99,30 +99,10 @@ def _repeats(members: Sequence[Placed], groups: Sequence[Sequence[Placed]]) -> b
     return any(others[0][1].key == whole and others[0][1].digests == first.digests for others in groups)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """A tab before its rows are tested. number: among tabs of one title; reasons: why each member has no rank, or "";
-    able: those that have one; over: each member behind its prompts."""
-
-    name: str
-    number: int
-    members: Sequence[Placed]
-    columns: tuple[str, ...]
-    lead: str
-    ranked_by: Metric
-    reasons: Sequence[str]
-    able: Sequence[int]
-    over: Sequence[Behind]
-
-
 def _tabs(
-    groups: Sequence[Sequence[Placed]], tests: dict[str, Tested], prompts: Mapping[str, Sequence[Placed]]
+    plans: Sequence[Plan], tests: Mapping[str, Tested], extras: Sequence[Mapping[tuple[str, int], RowExtra]]
 ) -> list[Tab]:
-    """The tabs; what the rows of each were tested by goes into `tests`, by the tab's id. prompts: entry -> its lines behind
-    prompts."""
-    plans = _plans(groups, prompts)
-    tests.update(_tested([plan for plan in plans if plan.able]))
-    over_prompts = _ranks_over_prompts(plans)
+    """The tabs. tests: what the rows of each were tested by; extras: what each extension adds to rows."""
     tabs: list[Tab] = []
     for plan in plans:
         members, columns, lead, able = plan.members, plan.columns, plan.lead, plan.able
@@ -131,15 +111,13 @@ def _tabs(
         if able:
             values = rounded([members[i][1].cells[lead].value for i in able])
             ranked = _ranks(values, tests[plan.name], plan.ranked_by.lower)
-            for at, (interval, chance) in enumerate(over_prompts.get(plan.name, ())):
-                ranked[at] = replace(ranked[at], prompts=interval, chance=chance)
             ranks = dict(zip(able, ranked, strict=True))
         tabs.append(Tab(
             id=plan.name, group=first.setting.protocol,
             title=title(first) + (f", data {plan.number}" if plan.number > 1 else ""), about=_about(members, lead, columns),
             metric=first.setting.metric, aggregation=first.setting.aggregation, columns=columns, lead=lead,
             digits=digits_of(first), finer=finer_columns(first), lower_is_better=plan.ranked_by.lower,
-            measured=_sorted(plan, ranks), published=(),
+            measured=_sorted(plan, ranks, extras), published=(),
             sample=first.sample, known=first.known, settings=json.loads(first.setting.settings),
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
             pairs=_pairs(tests[plan.name]) if len(able) > 1 else None,
@@ -150,17 +128,12 @@ def _tabs(
     return tabs
 
 
-def _form_of(plan: _Plan) -> str:
+def _form_of(plan: Plan) -> str:
     return form(plan.members[0][1]) + (f", data {plan.number}" if plan.number > 1 else "")
 
 
-def rounded(values: Sequence[float]) -> Values:
-    """To ten digits: two means of the same seeds in another order are one score, however small the metric's numbers are."""
-    return np.array([float(f"{value:.10g}") for value in values])
-
-
-def _plans(groups: Sequence[Sequence[Placed]], prompts: Mapping[str, Sequence[Placed]]) -> list[_Plan]:
-    plans: list[_Plan] = []
+def _plans(groups: Sequence[Sequence[Placed]]) -> list[Plan]:
+    plans: list[Plan] = []
     times: dict[str, int] = {}
     called: dict[tuple[str, str], int] = {}
     for members in groups:
@@ -181,8 +154,7 @@ def _plans(groups: Sequence[Sequence[Placed]], prompts: Mapping[str, Sequence[Pl
         for i in _unscored([(i, members[i][1].draws[lead]) for i, reason in enumerate(reasons) if not reason]):
             reasons[i] = "not ranked: too many resamples have no score"
         able = [i for i, reason in enumerate(reasons) if not reason]
-        over = [behind(member, prompts.get(member[0].id, ()), lead, i in able) for i, member in enumerate(members)]
-        plans.append(_Plan(name, number, members, columns, lead, ranked_by, reasons, able, over))
+        plans.append(Plan(name, number, members, columns, lead, ranked_by, reasons, able))
     return plans
 
 
@@ -232,26 +204,10 @@ def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
     return tuple(sorted(there, key=lambda name: order.index(name) if name in order else len(order)))
 
 
-def _tested(plans: Sequence[_Plan]) -> dict[str, Tested]:
+def _tested(plans: Sequence[Plan]) -> dict[str, Tested]:
     """Which of the rows that may be ranked differ significantly in the lead column: tab's id -> its rows and their test."""
     tests = tested({plan.name: ([plan.members[i] for i in plan.able], plan.lead, True) for plan in plans})
     return {plan.name: (tuple(plan.members[i][0].id for i in plan.able), tests[plan.name]) for plan in plans}
-
-
-def _ranks_over_prompts(plans: Sequence[_Plan]) -> dict[str, list[tuple[tuple[int, int], float]]]:
-    """`ranks_over` of the rows that may be ranked, in their order: tab's id -> one each, where prompts have a rank."""
-    drawn = {plan.name: choices([(plan.members[i], plan.over[i]) for i in plan.able]) for plan in plans}
-    lines = {plan.name: [line for some in drawn[plan.name] for line in some] for plan in plans if drawn[plan.name]}
-    if not lines:
-        return {}
-    by_name = {plan.name: plan for plan in plans}
-    tests = tested({name: (some, by_name[name].lead, False) for name, some in lines.items()})
-    made = {}
-    for name, some in lines.items():
-        plan = by_name[name]
-        values = -plan.ranked_by.sign * rounded([line.cells[plan.lead].value for _, line, _ in some])
-        made[name] = ranks_over(drawn[name], values, tests[name])
-    return made
 
 
 def _pairs(tested: Tested) -> PairTests | None:
@@ -272,7 +228,9 @@ def _ranks(values: Values, tested: Tested, lower: bool) -> list[Rank]:
     return [replace(rank, tier=tier) for rank, tier in zip(ranks, of_rows, strict=True)]
 
 
-def _sorted(plan: _Plan, ranks: Mapping[int, Rank]) -> tuple[Row, ...]:
+def _sorted(
+    plan: Plan, ranks: Mapping[int, Rank], extras: Sequence[Mapping[tuple[str, int], RowExtra]]
+) -> tuple[Row, ...]:
     """The rows, best first: those that may be ranked with their rank, then the others."""
     members, lead, sign = plan.members, plan.lead, plan.ranked_by.sign
 
@@ -280,7 +238,8 @@ def _sorted(plan: _Plan, ranks: Mapping[int, Rank]) -> tuple[Row, ...]:
         cell = members[i][1].cells.get(lead)
         return i not in ranks, cell is None, sign * cell.value if cell else 0.0, members[i][0].id
 
-    return tuple(_row(plan, i, ranks.get(i)) for i in sorted(range(len(members)), key=key))
+    return tuple(_row(plan, i, ranks.get(i), [of[plan.name, i] for of in extras if (plan.name, i) in of])
+                 for i in sorted(range(len(members)), key=key))
 
 
 def _why_unranked(entry: LoadedEntry, line: ScoreLine, lead: str, averaged: Sequence[str]) -> str:
@@ -296,8 +255,8 @@ def _why_unranked(entry: LoadedEntry, line: ScoreLine, lead: str, averaged: Sequ
     return ""
 
 
-def _row(plan: _Plan, at: int, rank: Rank | None) -> Row:
-    (loaded, line, marks), over = plan.members[at], plan.over[at]
+def _row(plan: Plan, at: int, rank: Rank | None, extras: Sequence[RowExtra]) -> Row:
+    loaded, line, marks = plan.members[at]
     entry = loaded.entry
     notes = [f"{count} texts of {column} were cut at the encoder's limit" for column, count in line.cut.items() if count]
     if line.protocol.metrics_across:
@@ -305,7 +264,7 @@ def _row(plan: _Plan, at: int, rank: Rank | None) -> Row:
     shown = [item.record for item in loaded.runs[0].records if item.record.protocol.name == line.protocol.name]
     notes += uncommitted(loaded)
     notes += [f"texts are read behind {how}" for how in dict.fromkeys(read_behind(shown).values())]
-    notes += [over.left_out] if over.left_out else []
+    notes += [note for extra in extras for note in extra.notes]
     overlap = overlap_of(item.record for run in loaded.runs for item in run.records
                          if item.record.protocol.name == line.protocol.name
                          and item.record.data.digest in line.digests.values())
@@ -314,10 +273,13 @@ def _row(plan: _Plan, at: int, rank: Rank | None) -> Row:
     if line.setting.aggregation in OF_PARTS:
         sizes = {f"{task} {part}": cell.n for (task, part), cell in line.subsets.items() if cell.n is not None}
         notes += filter(None, [small_parts_in_words(sizes)])
-    return Row(
+    row = Row(
         id=loaded.id, kind="measured", method=entry.method, backbone=entry.backbone, setting=entry.setting,
         cells={column: line.cells[column] for column in plan.columns if column in line.cells},
         flags=tuple(flag for flag in FLAGS if flag in flags), seeds=len(loaded.runs), best_of=entry.best_of, rank=rank,
         unranked=plan.reasons[at], marks=(*marks, *loaded.twins, *notes), source=loaded.id, link=str(entry.paper or ""),
-        card=entry.card, entry=loaded.id, subsets=dict(line.subsets), prompts=spread_over(over, plan.lead),
+        card=entry.card, entry=loaded.id, subsets=dict(line.subsets),
     )
+    for extra in extras:
+        row = replace(row, rank=row.rank and replace(row.rank, **extra.rank), **extra.row)
+    return row

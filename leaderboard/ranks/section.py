@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.registry import names, resolve
 
 from .board import Tab
+from .lines import ScoreLine
+from .plan import Plan
 from .significance import Placed
 
 GROUP = "stsbench.board_sections"
+
+
+@dataclass(frozen=True)
+class RowExtra:
+    """What an extension adds to a measured row: fields of its `Row` and of its `Rank`, and sentences among its marks."""
+
+    row: Mapping[str, Any] = field(default_factory=dict)
+    rank: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class Section:
@@ -22,6 +35,15 @@ class Section:
     """
 
     folders: tuple[str, ...] = ()
+
+    def rows(
+        self, plans: Sequence[Plan], entries: Sequence[LoadedEntry], lines: Mapping[Path, Sequence[ScoreLine]]
+    ) -> Mapping[tuple[str, int], RowExtra]:
+        """Return what is added to measured rows: (a plan's name, the position among its members) -> what.
+
+        lines: run folder -> its lines.
+        """
+        return {}
 
     def tabs(self, tabs: Sequence[Tab], root: Path) -> Sequence[Tab]:
         """Return the tabs of the board in the folder `root`, with rows of one's own beside the published ones."""

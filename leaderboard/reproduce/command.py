@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stsbench.cli.options import usage_errors
 from stsbench.cli.output.json_file import write_json
 from stsbench.cli.output.messages import echo
+from stsbench.registry import names, resolve
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from .table import Line
+
+STUDIES = "stsbench.reproduce_studies"  # entry points: a function of the authors' result files, None where none are given
 
 
 @click.command("reproduce", short_help="Print a paper's table, what was measured of it here, and each row's command.")
@@ -24,8 +28,8 @@ if TYPE_CHECKING:
 @click.option("--board", type=click.Path(path_type=Path), help="The board whose measured entries count (default: "
               "./leaderboard, where there is one).")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Data in SentEval's layout; the commands name it, too.")
-@click.option("--results", type=click.Path(path_type=Path, exists=True), help="For prompt-sensitivity: a clone of the "
-              "study's repository, or a CSV file of main_score, task, model, prompt and is_baseline.")
+@click.option("--results", type=click.Path(path_type=Path, exists=True), help="For a study "
+              f"({', '.join(names(STUDIES)) or 'none is installed'}): its result files, a clone of its authors' repository.")
 @click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
               show_default=True, help="latex, markdown: tables to paste; csv: a line each figure.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
@@ -38,17 +42,16 @@ def reproduce(
     PAPER:TABLE is a table, as simcse:5; PAPER lists a paper's tables; without it the papers are listed. A row counts as
     reproduced only by its very recipe or command, under the table's protocol and metric, on the catalog's data.
 
-    prompt-sensitivity, with --results, recomputes the figures and the claims of Kostiuk and Enevoldsen 2026 from their
-    result files. No model is run.
+    A study by its name, with --results, has its figures and claims recomputed from its authors' result files. No model is
+    run.
     """
     from .api import reproduce as reproduce_table
-    from .prompt_study import NAME
 
-    if table == NAME:
-        _study(results, form, json_target)
+    if table in names(STUDIES):
+        _study(table, results, form, json_target)
         return
     if results is not None:
-        raise click.UsageError(f"--results goes with {NAME}")
+        raise click.UsageError(f"--results goes with {' or '.join(names(STUDIES)) or 'a study, and none is installed'}")
     if table is None or ":" not in table:
         if json_target or form != "table":
             raise click.UsageError("--json and --format go with a table, PAPER:TABLE")
@@ -61,16 +64,12 @@ def reproduce(
         write_json(made.as_json(), json_target)
 
 
-def _study(results: Path | None, form: str, json_target: str | None) -> None:
-    """The study of prompt sensitivity, from its result files."""
+def _study(name: str, results: Path | None, form: str, json_target: str | None) -> None:
+    """A study, from its result files."""
     from stsbench.cli.output.grid import Column, print_columns, print_text
 
-    from .prompt_files import REPOSITORY
-    from .prompt_study import FOOT, prompt_sensitivity
-
-    if results is None:
-        raise click.UsageError(f"--results is missing: a clone of the study's repository (git clone {REPOSITORY})")
-    made = prompt_sensitivity(results)
+    with usage_errors():
+        made = resolve(STUDIES, name)(results)
     if json_target:
         write_json(made.as_json(), json_target)
     if json_target == "-":
@@ -83,7 +82,7 @@ def _study(results: Path | None, form: str, json_target: str | None) -> None:
         print_text(console, title)
         columns = zip(header, zip(*cells, strict=True), strict=True)
         print_columns(console, [Column(name, column, not at) for at, (name, column) in enumerate(columns)])
-    for line in (*map(str, made.claims), *made.study.notes(), FOOT):
+    for line in made.remarks():
         print_text(console, line)
 
 

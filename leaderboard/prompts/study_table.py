@@ -13,7 +13,7 @@ import numpy as np
 from stsbench.errors import StsbenchError
 from stsbench.parsing import read_text
 
-from .prompt_files import Study, StudyPrompt
+from .study_files import Study, StudyPrompt
 
 COLUMNS = ("main_score", "task", "model", "prompt", "is_baseline")
 MOST = 64 * 2**20  # bytes

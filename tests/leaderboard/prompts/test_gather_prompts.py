@@ -11,7 +11,7 @@ from board_runs import read_once  # noqa: F401  a fixture
 
 from stsbench.comparison.comparability import SeedPairs
 from stsbench.leaderboard.page.site import site
-from stsbench.leaderboard.ranks import prompts as prompts_module
+from stsbench.leaderboard.prompts import ranks as prompts_module
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.records.add import add

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stsbench.display.latex import PACKAGES, escaped, latex_table
 from stsbench.display.report import markdown_cell
 from stsbench.display.tabular import Tabular, arrow_table, csv_table, html_lines, html_table, text_table
+from stsbench.errors import UsageError
 from stsbench.metrics.prompts import (
     RankBounds,
     RankChances,
@@ -30,8 +31,8 @@ from stsbench.metrics.prompts import (
 )
 from stsbench.wording import counted, printable
 
-from .prompt_files import Study, read_study
-from .prompt_table import read_table
+from .study_files import REPOSITORY, Study, read_study
+from .study_table import read_table
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -120,15 +121,19 @@ class PromptStudy(Tabular):
         header = ["set", "model", "prompt", "rest", "Kendall's W"]
         yield "shares of the variance", [header, *map(self._split, self.study.tasks)]
 
+    def remarks(self) -> list[str]:
+        """Return what stands below the tables: claims, what was left out, what the columns mean."""
+        return [*map(str, self.claims), *self.study.notes(), FOOT]
+
     def __str__(self) -> str:
         """What `stsbench reproduce prompt-sensitivity` prints."""
         parts = [f"{title}\n{text_table(lines)}\n" for title, lines in self.tables()]
-        return printable("\n".join([*parts, *map(str, self.claims), *self.study.notes(), FOOT]))
+        return printable("\n".join([*parts, *self.remarks()]))
 
     def _repr_html_(self) -> str:
         """The same in a notebook."""
         tables = [html_table(title, lines) for title, lines in self.tables()]
-        return "".join([*tables, html_lines([*map(str, self.claims), *self.study.notes(), FOOT])])
+        return "".join([*tables, html_lines(self.remarks())])
 
     def to_arrow(self) -> Table:
         """A row for each set and model."""
@@ -185,6 +190,13 @@ https://github.com/centre-for-humanities-computing/instruction-sensitivity-evalu
     """
     path = Path(results)
     return PromptStudy(read_table(path) if path.is_file() else read_study(path))
+
+
+def recomputed(results: Path | None) -> PromptStudy:
+    """Return the study for `stsbench reproduce`. Raises UsageError without result files."""
+    if results is None:
+        raise UsageError(f"--results is missing: a clone of the study's repository (git clone {REPOSITORY})")
+    return prompt_sensitivity(results)
 
 
 _SCORES = ["model", "n", "default", "mean", "sd", "error", "min", "quartiles", "max", "below default"]

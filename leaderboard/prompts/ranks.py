@@ -9,17 +9,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.leaderboard.ranks.board import PromptSpread
+from stsbench.leaderboard.ranks.lines import ScoreLine
+from stsbench.leaderboard.ranks.plan import MOST_UNSCORED, Plan, rounded
+from stsbench.leaderboard.ranks.section import RowExtra, Section
+from stsbench.leaderboard.ranks.seeds import merged
+from stsbench.leaderboard.ranks.significance import Placed, tested
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry
 from stsbench.metrics.prompts import chances_of_first, rank_intervals_over_prompts, spread
 from stsbench.metrics.ranks import Significance
 from stsbench.wording import counted
-
-from .board import PromptSpread
-from .lines import ScoreLine
-from .seeds import merged
-from .significance import Placed
-
-MOST_UNSCORED = 0.05  # of the resamples, as for an interval
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,47 @@ class Behind:
 
     lines: tuple[Placed, ...]
     left_out: str = ""
+
+
+class PromptRows(Section):
+    """What rows of entries with prompts show: the spread of their scores, and, of two rows or more, ranks."""
+
+    def rows(
+        self, plans: Sequence[Plan], entries: Sequence[LoadedEntry], lines: Mapping[Path, Sequence[ScoreLine]]
+    ) -> Mapping[tuple[str, int], RowExtra]:
+        """Return scores and ranks over prompts, of the rows that have any."""
+        prompts = {entry.id: lines_behind(entry, lines) for entry in entries if entry.prompts}
+        if not prompts:
+            return {}
+        over = {plan.name: [behind(member, prompts.get(member[0].id, ()), plan.lead, i in plan.able)
+                            for i, member in enumerate(plan.members)] for plan in plans}
+        ranks = _ranks(plans, over)
+        extras = {}
+        for plan in plans:
+            ranked = dict(zip(plan.able, ranks.get(plan.name, ()), strict=False))
+            for i, row in enumerate(over[plan.name]):
+                rank = {"prompts": ranked[i][0], "chance": ranked[i][1]} if i in ranked else {}
+                extras[plan.name, i] = RowExtra({"prompts": spread_over(row, plan.lead)}, rank,
+                                                (row.left_out,) if row.left_out else ())
+        return extras
+
+
+def _ranks(
+    plans: Sequence[Plan], over: Mapping[str, Sequence[Behind]]
+) -> dict[str, list[tuple[tuple[int, int], float]]]:
+    """`ranks_over` of the rows that may be ranked, in their order: tab's id -> one each, where prompts have a rank."""
+    drawn = {plan.name: choices([(plan.members[i], over[plan.name][i]) for i in plan.able]) for plan in plans}
+    lines = {plan.name: [line for some in drawn[plan.name] for line in some] for plan in plans if drawn[plan.name]}
+    if not lines:
+        return {}
+    by_name = {plan.name: plan for plan in plans}
+    tests = tested({name: (some, by_name[name].lead, False) for name, some in lines.items()})
+    made = {}
+    for name, some in lines.items():
+        plan = by_name[name]
+        values = -plan.ranked_by.sign * rounded([line.cells[plan.lead].value for _, line, _ in some])
+        made[name] = ranks_over(drawn[name], values, tests[name])
+    return made
 
 
 def lines_behind(entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]]) -> list[Placed]:

@@ -12,7 +12,7 @@ from prompt_repository import MODELS, TASKS, prompt_texts, repository, result, r
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard import prompt_sensitivity
-from stsbench.leaderboard.reproduce.prompt_files import read_study
+from stsbench.leaderboard.prompts.study_files import read_study
 
 SCORES = {
     "STS14": [[0.51, 0.62, 0.55, 0.58, 0.60, 0.71], [0.64, 0.66, 0.61, 0.69, 0.70, 0.63],

@@ -1,0 +1,1 @@
+"""Rows behind other prompts, too: ranks over prompts, and the published study of prompt sensitivity."""
