@@ -14,7 +14,6 @@ from stsbench.data.fetch.lock import read_lock
 from stsbench.data.sets.readers import json_object
 from stsbench.errors import DataError, EncoderError, StsbenchError
 from stsbench.evaluation.records import parsed
-from stsbench.leaderboard.identify.numbers import read_numbers
 from stsbench.leaderboard.records.entries import read_entry
 from stsbench.parsing import DEEPEST, parse_json, read_json, read_json_object
 
@@ -105,8 +104,6 @@ def record_of(text):
 @pytest.mark.parametrize(("name", "content", "read"), [
     ("lock.json", DEEP_JSON, lambda path: read_lock(path.parent)),
     ("bundle", DEEP_JSON, lambda path: install_bundle(bundle_of(path.parent, DEEP_JSON), path.parent / "root")),
-    ("numbers.json", '{"STS12": ' + DEEP_JSON + "}", lambda path: read_numbers(str(path))),
-    ("numbers.yaml", BOMB, lambda path: read_numbers(str(path))),
     ("entry.yaml", DEEP_JSON, read_entry),
     ("record.json", DEEP_JSON, lambda path: record_of(path.read_text())),
     ("line.jsonl", DEEP_JSON, lambda path: json_object(path.read_text(), path, 1)),

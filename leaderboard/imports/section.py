@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from stsbench.leaderboard.ranks.board import Tab
@@ -15,6 +14,6 @@ from .model import FOLDER, load_imported
 class ImportedResults(Section):
     """What lies in imported/ of a board."""
 
-    def tabs(self, tabs: Sequence[Tab], root: Path) -> Sequence[Tab]:
+    def tabs(self, tabs: list[Tab], root: Path) -> list[Tab]:
         """Return the tabs with a row of each import."""
         return with_imported(tabs, load_imported(root / FOLDER))

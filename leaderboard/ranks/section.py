@@ -45,7 +45,7 @@ class Section:
         """
         return {}
 
-    def tabs(self, tabs: Sequence[Tab], root: Path) -> Sequence[Tab]:
+    def tabs(self, tabs: list[Tab], root: Path) -> list[Tab]:
         """Return the tabs of the board in the folder `root`, with rows of one's own beside the published ones."""
         return tabs
 

@@ -46,7 +46,7 @@ def test_errors(hostile, console, encoding, words, wanted):
 
 @pytest.mark.parametrize("words", [
     ["list", "methods"], ["list", "recipes"], ["show", "method", "simcse"], ["show", "protocol", "sts"],
-    ["show", "recipe", "simcse/unsup-bert-base"], ["reproduce"], ["--help"],
+    ["show", "recipe", "simcse/unsup-bert-base"], ["--help"],
 ])
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
 def test_lists(console, encoding, words):

@@ -1,15 +1,12 @@
 """mteb's result files: loadable by mteb where the data are MTEB's, refused with the reason everywhere else."""
 
-import gzip
-import hashlib
 import json
 import shutil
-import zlib
 from pathlib import Path
 
-import numpy as np
 import pytest
 from clirun import cli as cli
+from mteb_run import RAW, SIZE, hub_file, run, vectors  # noqa: F401  a fixture
 from run_edits import edit, put_beside
 
 import stsbench
@@ -21,43 +18,9 @@ from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.measure import measure
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records
-from stsbench.leaderboard.imports.model import load_imported
-from stsbench.leaderboard.imports.mteb import import_results
 from stsbench.protocols.mteb import MtebProtocol
 from stsbench.publish.mteb_adapter import undisturbed
 from stsbench.publish.mteb_results import export_mteb, hub_revision, why_not_mteb
-
-RAW = "raw/stsbenchmark-sts/test.jsonl.gz"
-SIZE = 1379  # what MTEB's STSBenchmark holds
-
-
-def vectors(texts):
-    return np.array([[(zlib.crc32(t.encode()) >> s) % 97 for s in (0, 5, 11, 17)] for t in texts], dtype=float) + 1
-
-
-vectors.fingerprint = "export-1"
-
-
-def hub_file(root, pairs=SIZE, lock=True):
-    """A data folder with an invented file where the Hub's STS-B would be, and the lock that its fetch would leave."""
-    lines = [{"sentence1": f"word {i}", "sentence2": f"other {i * 7 % 31}", "score": i % 11 / 2} for i in range(pairs)]
-    path = root / RAW
-    path.parent.mkdir(parents=True)
-    path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
-    if lock:
-        (root / "lock.json").write_text(json.dumps({RAW: hashlib.sha256(path.read_bytes()).hexdigest()}))
-    return root
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A run of mteb's STSBenchmark on data that are known to be the Hub's."""
-    folder = tmp_path_factory.mktemp("export")
-    data = hub_file(folder / "data")
-    options = {"protocols": ["mteb:STSBenchmark"], "text_version": "raw", "data_dir": data, "no_cache": True}
-    result = evaluate(vectors, output=folder / "run", **options)
-    assert not result.failures and result.rows[0].n == SIZE
-    return result.folder
 
 
 def test_the_command_and_the_function_write_the_same(run, tmp_path, cli):
@@ -94,17 +57,6 @@ def test_mteb_reads_what_is_written(run, tmp_path, monkeypatch):
         store = mteb.ResultCache(tmp_path / "out")
         done = mteb.evaluate(encoder, task, cache=store, co2_tracker=False, show_progress_bar=False)
         assert done.task_results[0].get_score() == result.get_score() and not encoder.texts
-
-
-def test_the_board_imports_what_mteb_writes(run, tmp_path):
-    export_mteb(run, tmp_path / "out")
-    [(_, record)] = load_records(run)
-    rows = {row.metric: row.value / 100 for row in record.scores}
-    import_results(tmp_path / "board", str(tmp_path / "out"))
-    ((task,),) = [imported.tasks for imported in load_imported(tmp_path / "board/imported")]
-    assert task.task == "STSBenchmark"
-    expected = (rows["cosine_spearman"], rows["cosine_pearson"])
-    assert (task.cosine_spearman, task.cosine_pearson) == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_folder_appears_whole_or_not_at_all(run, tmp_path, monkeypatch):

@@ -377,3 +377,15 @@ def test_a_number_beyond_any_percentage(sample):
 def test_one_setting_is_no_settings():
     assert further(1, 11) == "1 more setting is further off (--top 11 lists it)."
     assert further(2, 12) == "2 more settings are further off (--top 12 lists them)."
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("numbers.json", '{"STS12": ' + "[" * 200_000 + "]" * 200_000 + "}"),
+    ("numbers.yaml", "a0: &a0 [x, x]\n" + "".join(
+        f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 30))),
+])
+def test_a_file_beyond_the_limits_is_refused_at_once(tmp_path, name, content):
+    (tmp_path / name).write_text(content, "utf-8")
+    with pytest.raises(StsbenchError) as refused:
+        read_numbers(str(tmp_path / name))
+    assert "\n" not in str(refused.value)

@@ -12,15 +12,19 @@ from pathlib import Path
 import board_example
 import pytest
 from clirun import cli, place  # noqa: F401  fixtures
+from mteb_run import run  # noqa: F401  a fixture
+from terminal import screen
 
 from stsbench.data.fetch import download as download_module
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.imports import mteb
 from stsbench.leaderboard.imports.imported_rows import with_imported
 from stsbench.leaderboard.imports.model import load_imported
 from stsbench.leaderboard.imports.mteb import import_results
 from stsbench.leaderboard.page.tables import csv_table, markdown_tables
 from stsbench.leaderboard.ranks.board import FLAGS
+from stsbench.publish.mteb_results import export_mteb
 
 MODEL, REVISION = "example/encoder", "0123456789abcdef0123456789abcdef01234567"
 DATA = "b0fddb56ed78048fa8b90373c8a3cfc37b684831"
@@ -218,3 +222,21 @@ def test_the_command_says_what_it_did_and_needs_no_torch(cache, cli):
              "sys.exit('torch' in sys.modules or 'mteb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script, str(cache)], check=False).returncode == 0
     assert Path("b/imported").is_dir()
+
+
+def test_the_board_imports_what_mteb_writes(run, tmp_path):
+    export_mteb(run, tmp_path / "out")
+    [(_, record)] = load_records(run)
+    rows = {row.metric: row.value / 100 for row in record.scores}
+    import_results(tmp_path / "board", str(tmp_path / "out"))
+    ((task,),) = [imported.tasks for imported in load_imported(tmp_path / "board/imported")]
+    assert task.task == "STSBenchmark"
+    expected = (rows["cosine_spearman"], rows["cosine_pearson"])
+    assert (task.cosine_spearman, task.cosine_pearson) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("group", [["leaderboard"], ["leaderboard", "import"]])
+def test_the_line_of_each_command_is_whole(tmp_path, group):
+    code, lines = screen([*group, "--help"], 80, tmp_path)
+    commands = lines[lines.index("Commands:") + 1 :]
+    assert code == 0 and any(commands) and not any(line.endswith("...") for line in commands)

@@ -2,7 +2,10 @@
 
 import csv
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -12,6 +15,7 @@ from clirun import cli, fails, place  # noqa: F401 - fixtures
 from reproduced import ENTRIES, PUBLICATIONS, WITHOUT, YEARS, asked, copied, trained
 from run_edits import edit, rows_of
 from shipped_recipes import recipe
+from terminal import screen
 
 from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.reproduce import command
@@ -215,3 +219,17 @@ def test_latex_and_csv(cli, place):
     assert len(rows) == 16 and not any(row["published"] and row["measured"] for row in rows)
     assert next(row for row in rows if row["column"] == "STS-B")["published"] == "76.85"
     assert {row["n"] for row in rows if row["name"]} == {"1"}
+
+
+@pytest.mark.parametrize("words", [["reproduce"], ["reproduce", "simcse:5"]])
+def test_no_table_cuts_a_cell(tmp_path, words):
+    code, lines = screen(words, 80, tmp_path, lines=400)
+    assert code == 0 and any(line.startswith("┏") for line in lines)
+    assert not any("…" in line for line in lines)
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_a_console_without_unicode_gets_every_table(encoding):
+    done = subprocess.run([sys.executable, "-m", "stsbench", "reproduce", "simcse:5"], capture_output=True, timeout=60,
+                          env={**os.environ, "PYTHONIOENCODING": encoding})
+    assert done.returncode == 0 and "SimCSE" in done.stdout.decode(encoding), done.stderr
