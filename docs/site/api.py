@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import tomllib
 from pathlib import Path
 
 PACKAGES = {
@@ -31,14 +30,16 @@ def origins(package: str, root: Path) -> dict[str, str]:
     """Public name -> the dotted name of its definition, from the package's source: nothing is imported. The
     packages among them have pages of their own."""
     tree = _door(package, root)
-    where: dict[str, str] = {}
+    where = _imported(tree, package)
     public: list[str] = []
     packages: tuple[str, ...] = ()
-    modules: dict[str, str] = {}
+    if "*" in where:  # the functions that extensions add
+        module = where.pop("*").removesuffix(".*")
+        more = _imported(_source(module.split("."), ".py", root), module.rpartition(".")[0])
+        where |= more
+        public += more
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stsbench."):
-            where |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             if node.targets[0].id == "__all__":
                 public = ast.literal_eval(node.value)
             elif node.targets[0].id == "_PACKAGES":
@@ -47,21 +48,29 @@ def origins(package: str, root: Path) -> dict[str, str]:
                 modules = {name: str(module) for name, module in ast.literal_eval(node.value).items()}
                 full = {n: m if m.startswith("stsbench.") else f"{package}.{m}" for n, m in modules.items()}
                 where = {name: f"{module}.{name}" for name, module in full.items()} | where
-    if package == "stsbench":  # what extensions add is among its names
-        points = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
-        functions = points.get("stsbench.functions", {})
-        where |= {name: value.replace(":", ".") for name, value in functions.items()}
-        public = [*modules, *functions]
-    public = [name for name in public if name not in packages]
+                public += full
+    public = [name for name in dict.fromkeys(public) if name not in packages]
     if missing := [name for name in public if name not in where]:
         raise ValueError(f"{package}: where is {', '.join(missing)} defined?")
     return {name: where[name] for name in sorted(public, key=str.lower)}
 
 
+def _imported(tree: ast.Module, package: str) -> dict[str, str]:
+    """Name -> the dotted name of what a file of the package imports as it from stsbench; `*` too."""
+    nodes = [(node, f"{package}.{node.module}" if node.level else node.module or "") for node in ast.walk(tree)
+             if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name: f"{module}.{alias.name}" for node, module in nodes
+            if module.startswith("stsbench.") for alias in node.names}
+
+
 def _door(package: str, root: Path) -> ast.Module:
-    """A package's __init__.py; those of the outer folders stand beside stsbench/."""
-    parts = package.split(".")
-    inner, outer = root.joinpath(*parts, "__init__.py"), root.joinpath(*parts[1:], "__init__.py")
+    """A package's __init__.py."""
+    return _source(package.split("."), "/__init__.py", root)
+
+
+def _source(parts: list[str], end: str, root: Path) -> ast.Module:
+    """A file of stsbench; those of the outer folders stand beside stsbench/."""
+    inner, outer = (root / f"{'/'.join(names)}{end}" for names in (parts, parts[1:]))
     return ast.parse((inner if inner.is_file() else outer).read_text("utf-8"))
 
 
