@@ -1,0 +1,82 @@
+"""What an extension may add to a board: rows' fields and marks, tabs, fields and files of the page, pages of findings."""
+
+from dataclasses import replace
+
+import pytest
+from board_runs import read_once, runs  # noqa: F401  fixtures
+
+from stsbench import registry
+from stsbench.leaderboard import board_files
+from stsbench.leaderboard.page.site import site
+from stsbench.leaderboard.ranks import section
+from stsbench.leaderboard.ranks.board import PromptSpread
+from stsbench.leaderboard.ranks.gather import gather
+from stsbench.leaderboard.ranks.section import RowExtra, Section
+from stsbench.leaderboard.records.add import add
+from stsbench.leaderboard.records.entries import Entry
+
+
+class Everything(Section):
+    folders = ("more",)
+
+    def rows(self, plans, entries, lines):
+        assert {run.folder for entry in entries for run in entry.runs} <= lines.keys()
+        spread = PromptSpread(2, 50.0, 1.0, 49.0, 51.0)
+        extra = RowExtra({"prompts": spread}, {"chance": 0.5}, ("odd",))
+        return {(plan.name, i): extra for plan in plans for i in plan.able}
+
+    def tabs(self, tabs, root):
+        return [replace(tab, notes=(*tab.notes, root.name)) for tab in tabs]
+
+    def content(self, root, placed):
+        return len(placed)
+
+    def index(self, content):
+        return {"placed": content}
+
+    def files(self, content):
+        return {"more/numbers": {"placed": content}}
+
+    def findings(self, content):
+        return {"more.md": f"{content}\n"}
+
+
+@pytest.fixture
+def root(runs, tmp_path):
+    root = tmp_path / "leaderboard"
+    for name in ("letters", "words"):
+        add(root, [runs[name]], name, Entry(method=name, backbone="none", setting="unsup"))
+    return root
+
+
+@pytest.fixture(params=[{}, {"nothing": Section}, {"all": Everything}], ids=lambda known: "".join(known) or "none")
+def known(request, monkeypatch):
+    monkeypatch.setattr(section, "names", lambda group: sorted(request.param))
+    monkeypatch.setattr(section, "resolve", lambda group, name: request.param[name])
+    section.sections.cache_clear()
+    yield request.param
+    section.sections.cache_clear()
+
+
+def test_a_board_shows_what_sections_add_and_nothing_else(root, known):
+    (root.parent / "README.md").write_text(f"{board_files.BEGIN}\n{board_files.END}\n")
+    board, full = gather(root), "all" in known
+    files = site(board)
+    ranked = [row for tab in board.tabs for row in tab.measured if row.rank]
+    assert ranked and board.sections.keys() == ({"all"} if full else set())
+    assert all((row.rank.chance == 0.5 and row.prompts.n == 2 and "odd" in row.marks) == full for row in ranked)
+    assert all(("leaderboard" in tab.notes) == full for tab in board.tabs)
+    assert ("more/numbers.json" in files) == ("more/numbers.js" in files) == ('"placed":' in files["index.json"]) == full
+    assert (root.parent / "docs/findings/more.md" in board_files.kept(root, board)) == full
+
+
+def test_a_build_deletes_what_a_section_no_longer_has(root, known):
+    old = root / "site/more/old.json"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    board_files.build(root)
+    assert old.exists() != ("all" in known)
+
+
+def test_what_is_installed_is_made_once():
+    assert section.sections() is section.sections() and [*section.sections()] == registry.names(section.GROUP)
