@@ -1,5 +1,6 @@
 """mteb's result files as rows: read from a file, a folder, a server; refused with a line; shown with the published rows."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -11,13 +12,16 @@ from pathlib import Path
 
 import board_example
 import pytest
+from click.testing import CliRunner
 from clirun import cli, place  # noqa: F401  fixtures
 from mteb_run import run  # noqa: F401  a fixture
 from terminal import screen
 
+from stsbench import leaderboard
 from stsbench.data.fetch import download as download_module
-from stsbench.errors import StsbenchError
+from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.evaluation.run_file import load_records
+from stsbench.leaderboard.command import leaderboard as commands
 from stsbench.leaderboard.imports import mteb
 from stsbench.leaderboard.imports.imported_rows import with_imported
 from stsbench.leaderboard.imports.model import load_imported
@@ -240,3 +244,22 @@ def test_the_line_of_each_command_is_whole(tmp_path, group):
     code, lines = screen([*group, "--help"], 80, tmp_path)
     commands = lines[lines.index("Commands:") + 1 :]
     assert code == 0 and any(commands) and not any(line.endswith("...") for line in commands)
+
+
+def test_mteb_s_results_are_the_command_s(place, tmp_path):
+    folder = tmp_path / "org__model" / ("0" * 40)
+    folder.mkdir(parents=True)
+    scores = [{"cosine_spearman": 0.5, "cosine_pearson": 0.25, "hf_subset": "default"}]
+    for task, revision in (("STS12", "a" * 40), ("STS13", "main")):
+        text = {"dataset_revision": revision, "task_name": task, "mteb_version": "2.26.0", "scores": {"test": scores}}
+        (folder / f"{task}.json").write_text(str(text).replace("'", '"'))
+    ran = CliRunner().invoke(commands, ["import", "mteb", str(tmp_path / "org__model"), "--board", "one"])
+    with pytest.warns(StsbenchWarning, match=r"STS13.json left out"):
+        imported = leaderboard.import_mteb(tmp_path / "org__model", board="two")
+    written = [Path(board, "imported/org__model.yaml").read_bytes() for board in ("one", "two")]
+    assert ran.exit_code == 0 and written == [imported.written[0].read_bytes()] * 2
+    options = {option.name: option for option in commands.commands["import"].commands["mteb"].params}
+    parameters = inspect.signature(leaderboard.import_mteb).parameters
+    assert {name: None if option.required else option.to_info_dict()["default"] for name, option in options.items()} == {
+        name: None if parameter.default is inspect.Parameter.empty else parameter.default
+        for name, parameter in parameters.items()}

@@ -73,3 +73,8 @@ def test_what_names_no_table_or_folder_is_refused():
         stsbench.reproduce("simcse")
     with pytest.raises(StsbenchError, match="nowhere: there is no such folder"):
         stsbench.reproduce("simcse:5", runs="nowhere")
+
+
+def test_the_functions_are_found_in_their_packages():
+    assert "reproduce" in dir(stsbench) and "papers" in dir(stsbench.leaderboard)
+    assert papers().to_frame().shape == (len(PUBLICATIONS), 6)
