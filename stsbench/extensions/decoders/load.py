@@ -61,9 +61,9 @@ class Presets(ReadingOption):
     def reading(options: Asked) -> PresetReading:  # type: ignore[override]
         """Return what the preset of that name, form and settings does, in the layer that --layer names."""
         preset = options.preset or ""
-        prompts = None if options.prompts == "card" else options.prompts
-        decided = {"--prompt": options.prompt, "--prompt-name": options.prompt_name, "--template": options.template,
-                   f"--prompts {prompts}": prompts, "--pooler": options.pooler, "--full-stop": options.full_stop}
+        prompt = None if options.prompt == "card" else options.prompt
+        decided = {"--prompt": prompt, "--template": options.template, "--pooler": options.pooler,
+                   "--full-stop": options.full_stop}
         if option := next((option for option, value in decided.items() if value is not None), None):
             raise EncoderError(f"--preset {preset} decides what {option} does: leave {option} out")
         reading = load_preset(preset).reading()
