@@ -53,7 +53,7 @@ def main() -> None:
     from job_server import JobServer
     from plans import jobs_of, training, write
 
-    from stsbench.jobs.state import tries
+    from stsbench.extensions.jobs.state import tries
 
     tiny_models.build(Path("tiny"), pooler=False)
     Path("text.txt").write_text("\n".join(tiny_models.sentences(200, longest=9)) + "\n", "utf-8")
@@ -81,9 +81,9 @@ def run(jobs: list[Any], options: argparse.Namespace, start: Any, nodes: Nodes |
     """Run the jobs while some are killed; how often what was."""
     from plans import place
 
-    from stsbench.jobs.pool import LocalPool
-    from stsbench.jobs.ray_pool import RayPool
-    from stsbench.jobs.schedule import run_jobs
+    from stsbench.extensions.jobs.pool import LocalPool
+    from stsbench.extensions.jobs.ray_pool import RayPool
+    from stsbench.extensions.jobs.schedule import run_jobs
 
     here = place()
     if options.ray:

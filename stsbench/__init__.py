@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.evaluation.rescore import score as score
     from stsbench.evaluation.run_file import load_records as load_records
     from stsbench.experiments.load import load as load
-    from stsbench.experiments.plan import run_plan as run_plan
-    from stsbench.experiments.sweep import sweep as sweep
     from stsbench.experiments.train import train as train
     from stsbench.extensions.functions import *  # noqa: F403
     from stsbench.installation.report import doctor as doctor
@@ -48,9 +46,7 @@ _PUBLIC = {
     "load_recipe": "stsbench.training.recipes.by_name",
     "load_records": "stsbench.evaluation.run_file",
     "plot": "stsbench.plots.draw",
-    "run_plan": "stsbench.experiments.plan",
     "score": "stsbench.evaluation.rescore",
-    "sweep": "stsbench.experiments.sweep",
     "to_mteb": "stsbench.publish.mteb_adapter",
     "train": "stsbench.experiments.train",
 }

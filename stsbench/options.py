@@ -38,7 +38,7 @@ def option(
 def extensible(group: str) -> Callable[[type[T]], type[T]]:
     """Return a decorator that gives a frozen dataclass the fields of every dataclass among the entry points `group`.
 
-    An extension's options are so fields beside the core's, which does not name them.
+    An extension's options are so fields behind the core's, which does not name them.
     """
 
     def add(core: type[T]) -> type[T]:

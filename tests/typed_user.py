@@ -15,9 +15,9 @@ from stsbench.comparison.differences import ComparisonTable
 from stsbench.encoders.base import Encoder
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.result import Result
-from stsbench.experiments.plan import Jobs
 from stsbench.experiments.run import Run
-from stsbench.experiments.sweep import Trials
+from stsbench.extensions.jobs.plan import Jobs
+from stsbench.extensions.jobs.sweeps.trials import Trials
 from stsbench.extensions.stores.neighbours import Neighbours
 from stsbench.extensions.stores.vectors import VectorStore
 from stsbench.installation.report import Report

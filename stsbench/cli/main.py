@@ -26,8 +26,6 @@ _GROUP = "stsbench.commands"  # entry points: an extension's commands, each with
 _COMMANDS = {
     "eval": ("stsbench.cli.eval:evaluate", "Measure an encoder under one protocol, several, or all."),
     "train": ("stsbench.cli.train:train", "Train a method by a recipe; export and test the result."),
-    "run": ("stsbench.cli.jobs.run:run", "Run the trainings and evaluations of a plan file that are not done yet."),
-    "sweep": ("stsbench.cli.jobs.sweep:sweep", "Search a method's settings by development score; the best as a recipe."),
     "score": ("stsbench.cli.score:score", "Score a run again from its stored observations (imports no torch)."),
     "compare": ("stsbench.cli.compare:compare_", "Compare two runs: paired bootstrap, per task and on average."),
     "fit": ("stsbench.cli.fit:fit", "Fit a post-processing (whitening, ...) and write a model with it."),

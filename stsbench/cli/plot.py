@@ -32,9 +32,6 @@ def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple
     compared with that between dropout's views, the size of the prefix relative to the text, and the dev score. For runs
     of diffaug; seeds as a band.
 
-    sweep: development scores of the trials of one `stsbench sweep` over the values that were searched; a grid of two keys
-    as a map.
-
     token-loss: the loss of each token of a --text under the method trained by one run of `stsbench train` (sarcse:
     reconstruction), and that loss times the token's weight. The other pictures need neither model nor data.
     """

@@ -1,1 +1,1 @@
-"""Trainings, sweeps and plans as functions of Python, and the objects that they give: a run, trials, jobs."""
+"""Trainings and studies of prompts and smaller copies as functions of Python, and the objects that they give."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,12 +9,10 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.text.built import built_folder
-from stsbench.data.text.store import training_cache
 from stsbench.errors import StsbenchError
 from stsbench.training.api.options import Options
 from stsbench.training.recipes.methods import is_file_method, method_of
-from stsbench.training.recipes.recipe import Recipe, resolved_yaml
+from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.sections import OWN_PAIRS
 from stsbench.training.rows.in_memory import is_in_memory, named_rows, rows_file
 
@@ -112,15 +109,3 @@ def path_word(value: FilePath, option: str) -> str:
         return fspath(value)
     except TypeError:
         raise StsbenchError(f"{option}={value!r}: must be a path or a name, not of type {type(value).__name__}") from None
-
-
-def recipe_file(recipe: Recipe) -> str:
-    """A file with this recipe, in the cache, for processes that are told a path."""
-    text = resolved_yaml(recipe)
-    key = hashlib.sha256(text.encode()).hexdigest()[:16]
-    name = f"{recipe.name.replace('/', '-')}.yaml"
-
-    def build(folder: Path) -> None:
-        (folder / name).write_text(text, "utf-8")
-
-    return str(built_folder(training_cache() / "recipes", key, build) / name)

@@ -1,5 +1,7 @@
 """What editors and type checkers see of the functions that extensions add to `stsbench`. Nothing imports it at run time."""
 
+from stsbench.extensions.jobs.plan import run_plan as run_plan
+from stsbench.extensions.jobs.sweeps.trials import sweep as sweep
 from stsbench.extensions.parity.parity import parity as parity
 from stsbench.extensions.prompt_study.prompts import measure_prompts as measure_prompts
 from stsbench.extensions.smaller_copies.variants import measure_variants as measure_variants

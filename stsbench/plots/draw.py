@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from stsbench.errors import StsbenchError, UsageError
 from stsbench.files import as_path
-from stsbench.registry import did_you_mean
+from stsbench.registry import did_you_mean, names, resolve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 _MODULES = {
     "similarity": "stsbench.plots.similarity", "geometry": "stsbench.plots.plane", "spectrum": "stsbench.plots.spectrum",
     "training": "stsbench.plots.training", "divergence": "stsbench.plots.divergence",
-    "sweep": "stsbench.plots.sweep",
 }
 _TOKENS = "token-loss"  # of a trained method: the only one that loads a model
-PICTURES = (*_MODULES, _TOKENS)
+_GROUP = "stsbench.pictures"  # entry points: an extension's pictures, each a function that draws folders as `figure` does
+PICTURES = (*_MODULES, _TOKENS, *names(_GROUP))
 
 
 def plot(
@@ -32,7 +32,7 @@ def plot(
     """Draw a picture of one run or several, as `stsbench plot` does.
 
     picture: "similarity", "geometry" or "spectrum", of runs of `evaluate` under the protocol geometry (similarity also sts);
-    "training" or "divergence", of runs of `train`; "sweep", of one sweep; "token-loss", of one run of `train` on `texts`.
+    "training" or "divergence", of runs of `train`; "token-loss", of one run of `train` on `texts`; one of an extension.
     runs: a folder, what `evaluate` returned, or a list of such. output: a file, .png or .svg, or both without a suffix.
     method: FILE.py:CLASS, for token-loss of a run of such a method.
 
@@ -71,8 +71,10 @@ def drawn(picture: str, runs: Sequence[Path], texts: Sequence[str], method: str 
         from stsbench.plots import token_loss
 
         figure: Figure = token_loss.figure(runs[0], texts, method)
-    else:
+    elif picture in _MODULES:
         figure = import_module(_MODULES[picture]).figure(runs)
+    else:
+        figure = resolve(_GROUP, picture)(runs)
     return figure
 
 

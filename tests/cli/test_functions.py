@@ -112,16 +112,13 @@ def test_plot(cli, place, picture):
 
 
 def made_by_training(folder):
-    """What pictures of trainings are drawn from: numbers that diffaug logs, a sweep's trials."""
+    """What pictures of trainings are drawn from: numbers that diffaug logs."""
     lines = [{**line, "delta": 6.0, "delta_normalised": 0.5} if line["kind"] == "dev" else line
              for line in write_run(folder, (("prefix", 200), ("joint", 100)))]
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    trials = [{"number": i, "state": "complete", "values": {"rate": i}, "score": 70 + i, "seeds": {"42": 70 + i}, "runs": []}
-              for i in range(3)]
-    (folder / "trials.json").write_text(json.dumps({"study": "s", "command": [], "by": "sts-b dev", "trials": trials}))
 
 
-@pytest.mark.parametrize("picture", ["training", "divergence", "sweep", "token-loss"])
+@pytest.mark.parametrize("picture", ["training", "divergence", "token-loss"])
 def test_plot_of_a_training(cli, place, picture, monkeypatch):
     """Losses by token of a method that gives the length of each word."""
     of_words = lambda texts: [[(word, len(word), 1.0) for word in text.split()] for text in texts]  # noqa: E731

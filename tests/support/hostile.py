@@ -17,6 +17,11 @@ import training_runs
 MARKER = "RAN"  # code of a hostile folder writes a file of this name into the working folder
 CODE = f'open("{MARKER}", "w").write("x")\nclass M:\n    pass\ndef call(texts):\n    return [[1.0]] * len(texts)\n'
 OUTSIDE = "outside"  # beside the working folder: nothing there may be read
+SECRET = f"../{OUTSIDE}/secret"
+DEEP, HUGE = "[" * 100_000, 10**400
+BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 14))
+METHODS = ("m.py:M", "./m.py:M", "/proc/self/cwd/m.py:M", f"../{OUTSIDE}/m.py:M")
 ASKED = {"git", "uname"}  # programs that provenance asks, whatever it measures
 _STARTED = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "socket.connect")
 
@@ -106,3 +111,35 @@ def _hook(folder, ran, read, watching):
             ran.add(f"{event} {arguments!r}")
 
     return hook
+
+
+def written(name, content):
+    """A file."""
+
+    def spoil(work):
+        path = work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    return spoil
+
+
+def forbidden(folder):
+    """A folder beside the working folder that nobody may read."""
+    outside = folder / OUTSIDE
+    outside.mkdir()
+    for name, text in (("secret.yaml", "seed: 1\n"), ("secret.txt", "word 1 2\nother 3 4\n"), ("m.py", CODE)):
+        (outside / name).write_text(text, "utf-8")
+
+
+def check(work, spoil, commands):
+    """Spoil the folder; each command then runs nothing of it, reads nothing outside, and says what is wrong in one line."""
+    spoil(work)
+    for words in commands:
+        done = told(words.split(), work)
+        assert (done.ran, done.read) == ((), ()), (words, done)
+        assert done.seconds < 10 and done.mebibytes < 600, (words, done)
+        assert done.code in (0, 1, 2, 3) and not any("Traceback" in line for line in done.lines), (words, done)
+        if done.code == 1:
+            errors = [line for line in done.lines if line.startswith("stsbench: error: ")]
+            assert errors == [done.lines[-1]] and "--debug" not in errors[0] and len(errors[0]) < 1500, (words, done)

@@ -10,12 +10,12 @@ import tiny_models
 import yaml
 from job_server import HELD, JobServer
 
-from stsbench.jobs.attempt import Place
-from stsbench.jobs.expand import expand
-from stsbench.jobs.plan_file import read_plan
-from stsbench.jobs.pool import LocalPool
-from stsbench.jobs.schedule import run_jobs
-from stsbench.jobs.state import clock
+from stsbench.extensions.jobs.attempt import Place
+from stsbench.extensions.jobs.expand import expand
+from stsbench.extensions.jobs.plan_file import read_plan
+from stsbench.extensions.jobs.pool import LocalPool
+from stsbench.extensions.jobs.schedule import run_jobs
+from stsbench.extensions.jobs.state import clock
 
 SHORT = {"sample": True, "offline": True, "device": "cpu", "dtype": "float32", "seeds": [1]}
 

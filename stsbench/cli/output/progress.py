@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from stsbench.cli.output.messages import is_quiet, print_above
-from stsbench.encoders.base import Progress as Step
 from stsbench.wording import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, TaskID
+
+    from stsbench.encoders.base import Progress as Step
 
 
 class Bar:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from stsbench.data.fetch.sources import downloads_are_off, training_text
-from stsbench.data.sets.catalog import catalog
+from stsbench.data.fetch.sources import training_text
 from stsbench.data.text.sts_texts import NAMED
 from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import DataError, EncoderError, NotOnThisMachineError, StsbenchError
@@ -84,14 +83,6 @@ def training_file(
         raise DataError(f"the {name} {path} are not here: give your copy by --{section} FILE{hint}")
     log(f"{settings.file}: {file}")
     return file
-
-
-def lacks_file(name: str, where: SetPlace) -> bool:
-    """Whether training text of this name is nowhere: no file, no set's name, in no data folder, and not to be fetched."""
-    if Path(name).expanduser().is_file() or name in NAMED or is_set(name):
-        return False
-    here, _ = training_text(name, data_dir=where.data_dir, offline=True)
-    return here is None and (name not in catalog().training or downloads_are_off(where.offline))
 
 
 def _sections(recipe: Recipe, plan: MethodPlan, stages: Sequence[str]) -> Iterator[tuple[str, DataSettings]]:

@@ -14,10 +14,10 @@ from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.evaluation.schema import ITEM
-from stsbench.jobs.content import check_jobs
-from stsbench.jobs.expand import expand
-from stsbench.jobs.plan_file import made_plan
-from stsbench.jobs.state import is_done, missing_records
+from stsbench.extensions.jobs.content import check_jobs
+from stsbench.extensions.jobs.expand import expand
+from stsbench.extensions.jobs.plan_file import made_plan
+from stsbench.extensions.jobs.state import is_done, missing_records
 from stsbench.leaderboard.records.expected import expected
 
 MODEL, N, TIMES = "lexical:token-set", 24, 6

@@ -11,8 +11,6 @@ from training_runs import cache, one_thread, place, settings
 import stsbench
 from stsbench.data.fetch.sources import load
 from stsbench.errors import DataError, StsbenchError
-from stsbench.jobs.content import dev_digests
-from stsbench.jobs.plan_file import Defaults
 from stsbench.training.engine.selection import Selection
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs.api import resolve, train_runs
@@ -60,12 +58,6 @@ def test_the_folder_of_the_pairs_makes_no_other_training():
     assert one == other != third
 
 
-def test_a_sweep_knows_the_pairs_by_their_content(tmp_path):
-    one, again, other = (dev_digests(f"sts:{write(tmp_path / name, pairs)}", Defaults()) for name, pairs in
-                         (("a.tsv", PAIRS), ("b.tsv", PAIRS), ("c.tsv", PAIRS[1:])))
-    assert [*one.values()] == [*again.values()] != [*other.values()] and [*one] == [f"sts:{tmp_path / 'a.tsv'}"]
-
-
 @pytest.mark.parametrize("by", ["sts-b deb", "sts:", "sts: ", "pairs:"])
 def test_other_names_are_refused(by):
     with pytest.raises(StsbenchError, match=r"selection.by must be 'sts-b dev', .*'none', 'sts:FILE' or 'pairs:FILE', not "):
@@ -103,12 +95,6 @@ def test_one_file_by_labels_and_by_scores_is_another_training():
     one, other, scored = (trained_as(load_recipe("simcse", None, [f"selection.by={by}"]))["settings"]
                           for by in ("pairs:/a/dev.tsv", "pairs:dev.tsv", "sts:/a/dev.tsv"))
     assert one == other != scored
-
-
-def test_a_sweep_knows_labelled_pairs_by_their_content(tmp_path):
-    one, again, other = (dev_digests(f"pairs:{labelled(tmp_path / name, pairs)}", Defaults()) for name, pairs in
-                         (("a.tsv", MATCHES), ("b.tsv", MATCHES), ("c.tsv", MATCHES[1:])))
-    assert [*one.values()] == [*again.values()] != [*other.values()]
 
 
 @pytest.mark.parametrize("kind", ["pairs", "sts"])

@@ -5,7 +5,7 @@ import pytest
 from stsbench.errors import StsbenchError
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe
-from stsbench.training.rows.at_hand import check_at_hand, lacks_file
+from stsbench.training.rows.at_hand import check_at_hand
 from stsbench.training.rows.catalog_rows import SetPlace
 
 
@@ -35,15 +35,3 @@ def test_each_stage_may_have_data_of_its_own():
     plan = plan_of(recipe)
     with pytest.raises(StsbenchError, match=r"three\.csv.*two\.csv"):
         check_at_hand(recipe, plan, plan.stages, SetPlace(offline=True))
-
-
-def test_where_a_text_may_lie(tmp_path, monkeypatch):
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    offline = SetPlace(offline=True)
-    assert lacks_file("nli_for_simcse.csv", offline) and not lacks_file("nli_for_simcse.csv", SetPlace())
-    assert lacks_file("mine.txt", SetPlace()) and not lacks_file("stsb/train", offline)
-    (tmp_path / "data" / "train").mkdir(parents=True)
-    (tmp_path / "data" / "train" / "mine.txt").write_text("a\n")
-    assert not lacks_file("mine.txt", SetPlace(tmp_path / "data", offline=True))
-    monkeypatch.setenv("STSBENCH_DATA", str(tmp_path / "data"))
-    assert not lacks_file("mine.txt", offline)

@@ -1,1 +1,0 @@
-"""`stsbench run` and `stsbench sweep`: many trainings by one command."""

@@ -1,0 +1,107 @@
+"""`stsbench run`: the trainings and evaluations of a plan file."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stsbench.cli.output.messages import echo, tell, tell_stopped
+from stsbench.interrupt import exit_code
+
+if TYPE_CHECKING:
+    from stsbench.extensions.jobs.job import Job
+    from stsbench.extensions.jobs.plan_run import PlanJobs
+    from stsbench.extensions.jobs.state import Standing
+
+_STYLES = {"done": "green", "failed": "red", "stopped": "red", "running": "yellow"}
+
+
+@click.command("run", short_help="Run the trainings and evaluations of a plan file that are not done yet.")
+@click.argument("plan_file", metavar="PLAN.yaml", type=click.Path(path_type=Path))
+@click.option("--workers", type=click.IntRange(1), help="Jobs at once, each a process. Default: 1; with --ray as many as "
+              "Ray has places for.")
+@click.option("--ray", metavar="ADDRESS|local", help="Run the jobs as tasks of a Ray cluster, or of a Ray on this machine.")
+@click.option("--only", multiple=True, metavar="NAME", help="This group or job, and what it needs; repeatable.")
+@click.option("--status", is_flag=True, help="Print the table of what is where, and run nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the commands of the jobs that are not done, and run nothing.")
+@click.option("--output", type=click.Path(path_type=Path), help="Where run folders go. Default: the plan's output.")
+@click.option("--data-dir", help="Sets defaults.data_dir.")
+@click.option("--device", help="Of every job, whatever the plan says.")
+@click.option("--dtype", type=click.Choice(["float32", "bf16", "fp16"]), help="Of every training, whatever the plan says.")
+@click.option("--offline", is_flag=True, help="Never touch the network.")
+@click.option("--allow", multiple=True, metavar="FILE.py:CLASS|python:MODULE:CALLABLE",
+              help="Code that the plan names and that may be run; repeatable. Other code in a plan is refused.")
+@click.option("--add-to-board", "board", metavar="DIR", type=click.Path(path_type=Path),
+              help="Afterwards add what the plan's entries describe to this leaderboard folder.")
+def run(
+    plan_file: Path, workers: int | None, ray: str | None, only: tuple[str, ...], status: bool, dry_run: bool,
+    output: Path | None, board: Path | None, allow: tuple[str, ...], **options: Any,
+) -> int:
+    """Run the trainings and evaluations of PLAN.yaml that are not done yet, each once.
+
+    What is done is read from the run folders: the same command again does only what is missing. Several may run at once,
+    also on machines that share the folder. Paths in a plan are relative to the folder that the command is called in.
+    """
+    from stsbench.extensions.jobs.plan_run import plan_jobs
+
+    if status and dry_run:
+        raise click.UsageError("--status and --dry-run exclude each other")
+    overrides = {**options, "offline": options["offline"] or None}
+    asked = plan_jobs(plan_file, overrides=overrides, output=None if output is None else str(output), only=only, allow=allow)
+    if status:
+        print_jobs(asked.jobs, asked.standings(), asked.folder)
+        return 0
+    undone = asked.undone()
+    if dry_run:
+        for job in undone:
+            echo(job.line(asked.folder))
+        return 0
+    asked.check(undone)
+    code = _run_and_print(asked, workers, ray) if undone else _nothing(asked)
+    if board is not None:
+        code = 3 if asked.add_to_board(board, tell) else code
+    return code
+
+
+def _run_and_print(asked: PlanJobs, workers: int | None, ray: str | None) -> int:
+    """Run the jobs; the table on stdout; 0, or 3 where one failed."""
+    try:
+        ended = asked.run(workers, ray, tell)
+    except KeyboardInterrupt as error:
+        tell_stopped("stopped; the same command goes on")
+        return exit_code(error)
+    print_jobs(asked.jobs, ended, asked.folder)
+    return 3 if any(standing.where != "done" for standing in ended.values()) else 0
+
+
+def _nothing(asked: PlanJobs) -> int:
+    from stsbench.wording import counted
+
+    tell(f"{counted(len(asked.jobs), 'job')}, all done: nothing to run")
+    return 0
+
+
+def print_jobs(jobs: Sequence[Job], standings: Mapping[str, Standing], output: Path) -> None:
+    """Print a row a job on stdout, and how many stand where below."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from stsbench.cli.output.grid import plain
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("job", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    table.add_column("result", overflow="fold")
+    for job in jobs:
+        standing = standings[job.id]
+        table.add_row(plain(job.name), plain(standing.where, _STYLES.get(standing.where, "")), plain(standing.detail))
+    width = None if sys.stdout.isatty() else max(120, *(len(job.name) + len(standings[job.id].detail) + 20 for job in jobs))
+    console = Console(file=sys.stdout, width=width, highlight=False)
+    console.print(table)
+    counts = Counter(standing.where for standing in standings.values())
+    console.print(plain(f"{', '.join(f'{count} {where}' for where, count in counts.items())}; run folders in {output}"))

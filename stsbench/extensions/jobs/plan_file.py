@@ -1,0 +1,209 @@
+"""A plan file: trainings and evaluations in groups, what they share, and where their run folders go."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
+
+from stsbench.config import read_yaml, shown, validate
+from stsbench.encoders.options import CoreArguments, EncoderOptions
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.options import DataOptions, MeasureOptions
+from stsbench.registry import DEFAULT_PROTOCOL
+
+JOB = "job:"  # before the name of a group, or of one job of it, whose run is meant
+DATA_DIR = "{data_dir}"  # in paths: defaults.data_dir
+Dtype = Literal["float32", "bf16", "fp16"]
+
+
+def _several(value: Any) -> Any:
+    """One value is a list of one."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _json(value: Any) -> Any:
+    return json.dumps(value, sort_keys=True) if isinstance(value, dict) else value
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_several), Field(min_length=1)]
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_several), Field(min_length=1)]
+
+
+class Section(BaseModel):
+    """A part of a plan; an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Defaults(Section):
+    """What all jobs share, unless their group says otherwise."""
+
+    data_dir: str | None = None  # --data-dir of each job, and what {data_dir} in a path stands for
+    sample: bool = False  # --sample of each job
+    offline: bool = False
+    device: str | None = None
+    dtype: Dtype | None = None  # of trainings; an evaluation computes in float32 unless its group says otherwise
+    seeds: Seeds = (42,)  # of trainings
+    set: dict[str, Any] = {}  # --set of trainings
+
+
+class BoardEntry(Section):
+    """What `stsbench leaderboard add` is told of a group's runs: its options by the same names, `name` being --entry."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$")
+    method: str
+    backbone: str
+    setting: Literal["unsup", "semi", "sup"]
+    flags: tuple[str, ...] = ()
+    recipe: str | None = None
+    paper: str | None = None
+    note: str | None = None
+
+
+class TrainGroup(Section):
+    """Trainings: one for each method x recipe x backbone x seed. Keys are the options of `stsbench train`."""
+
+    method: Texts
+    recipe: Texts | None = None  # names or files; None: each method's default
+    backbone: Texts | None = None  # models, or job:NAME
+    data: str | None = None
+    labelled: str | None = None
+    stage: str | None = None
+    start_from: str | None = None  # --from: a run, or job:NAME
+    seeds: Seeds | None = None
+    max_steps: int | None = Field(default=None, ge=1)
+    set: dict[str, Any] = {}
+    default_set: bool = True  # false: without the `set` of the defaults
+    device: str | None = None
+    dtype: Dtype | None = None
+    entry: BoardEntry | None = None  # of the evaluations of these trainings in groups without an entry
+
+
+class EvalGroup(Section):
+    """Evaluations: one for each model x protocols. All other keys are options of `stsbench eval`, as they are declared."""
+
+    model: Texts  # models, or job:NAME for each training of a group
+    protocols: Texts = (DEFAULT_PROTOCOL,)  # one evaluation each; "sts,geometry" is one evaluation by both
+    set: dict[str, Any] = {}
+    device: str | None = None
+    entry: BoardEntry | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the group says of all other options, in the order of the command's words; None: nothing."""
+        return {key: getattr(self, key) for key in sorted(_OPTIONS, key=_position)}
+
+    @model_validator(mode="after")
+    def _names_protocols(self) -> EvalGroup:
+        if "all" in {name.strip() for listed in self.protocols for name in listed.split(",")}:
+            raise ValueError("'all' measures what data are at hand: name the protocols, so that it is known what is missing")
+        return self
+
+
+def _declared() -> dict[str, tuple[dataclasses.Field[Any], Any]]:
+    """Return key -> field and type of each option of an encoder and of measuring that a group may say for itself."""
+    entries: dict[str, tuple[dataclasses.Field[Any], Any]] = {}
+    for options in (EncoderOptions, MeasureOptions, DataOptions):
+        types = get_type_hints(options)
+        entries |= {_key(entry): (entry, types[entry.name])
+                    for entry in dataclasses.fields(options) if entry.name not in _ELSEWHERE}
+    return entries
+
+
+def _key(entry: dataclasses.Field[Any]) -> str:
+    """Return an option's name on the command line."""
+    return (entry.metadata["flag"] or entry.name).removeprefix("--").replace("-", "_")
+
+
+def _position(key: str) -> int:
+    """Return where a key stands among a command's words: options of extensions that change vectors, behind the template."""
+    entry, _ = _OPTIONS[key]
+    return _POSITIONS.get(key, -1 if entry.metadata["changing"] and key not in CoreArguments.__annotations__ else 0)
+
+
+def _type(entry: dataclasses.Field[Any], kind: Any) -> Any:
+    """Return the type of a key's value, as an option's is declared."""
+    kinds = [get_origin(part) or part for part in get_args(kind) or (kind,)]
+    if choices := entry.metadata["choices"]:
+        return Literal[tuple(choices)]
+    if Mapping in kinds:
+        return Annotated[str, BeforeValidator(_json), Field(pattern=r"^\{")]  # no file's content
+    if get_origin(kind) is Sequence or Sequence in kinds:
+        return Texts
+    if kind is bool:
+        return Literal[True]  # no command has a word for the contrary
+    return str if str in kinds else Annotated[kinds[0], Field(ge=entry.metadata["least"])]
+
+
+# Options that a group does not say: keys of its own, of the defaults, and of a plan that may be somebody else's.
+_ELSEWHERE = {"model", "protocols", "settings", "device", "offline", "data_dir", "sample", "strict_data", "strict",
+              "trust_remote_code"}
+# Of keys among a command's words, all others at 0. A job's id has them in this order, whatever is declared where.
+_POSITIONS = {"tasks": -3, "pooler": -2, "template": -2, "batch_tokens": 1, "attention": 1, "dtype": 2}
+_OPTIONS = _declared()
+_RENAMED: dict[str, list[str]] = {}  # key of an earlier version -> what is written now
+for _entry, _ in _OPTIONS.values():
+    for _old, _new in _entry.metadata["renamed"].items():
+        _RENAMED.setdefault(_old, []).append(_new.replace("=", ": "))
+_KEYS: dict[str, Any] = {key: (_type(*known) | None, None) for key, known in _OPTIONS.items()}
+EvalGroup = create_model("EvalGroup", __base__=EvalGroup, **_KEYS)  # type: ignore[misc]  # the class above with more keys
+
+
+class Plan(Section):
+    """Everything a plan file says. train, eval: name of a group -> the group."""
+
+    output: str  # where run folders go
+    defaults: Defaults = Defaults()
+    files: dict[str, str] = {}  # a file that jobs read and somebody has to make first -> the command that makes it
+    train: dict[str, TrainGroup] = {}
+    eval: dict[str, EvalGroup] = {}
+
+    @model_validator(mode="after")
+    def _names_are_of_folders(self) -> Plan:
+        for name in (*self.train, *self.eval):
+            if not re.fullmatch(r"\w[\w.-]{0,79}", name):
+                raise ValueError(f"a group's name, {shown(name)}, must be letters, digits, _ . -: run folders have it")
+        return self
+
+
+def read_plan(path: Path, overrides: dict[str, Any] | None = None, output: str | None = None) -> Plan:
+    """The plan in a YAML file. Raises StsbenchError, one line that names the file and the key.
+
+    overrides: data_dir, device, dtype, offline of the command line (None: not said); they count before groups and
+    defaults. output: where run folders go, before the file's.
+    """
+    return made_plan(read_yaml(path), str(path), overrides, output)
+
+
+def made_plan(raw: dict[str, Any], where: str, overrides: dict[str, Any] | None = None, output: str | None = None) -> Plan:
+    """The same of what a plan file holds. where: what errors begin with."""
+    _refuse_old_keys(raw.get("eval"), where)
+    plan = validate(Plan, raw if output is None else {**raw, "output": output}, where)
+    if not plan.train and not plan.eval:
+        raise StsbenchError(f"{where}: it names no job: write groups below train or eval")
+    if twice := sorted({*plan.train} & {*plan.eval}):
+        raise StsbenchError(f"{where}: eval.{twice[0]} has the name of a group of trainings: give it another one")
+    return _overridden(plan, {key: value for key, value in (overrides or {}).items() if value is not None})
+
+
+def _refuse_old_keys(groups: Any, where: str) -> None:
+    """Raise StsbenchError for a key of evaluations that an earlier version had. groups: what the file holds, unchecked."""
+    for name, group in groups.items() if isinstance(groups, dict) else ():
+        for key in _RENAMED.keys() & group if isinstance(group, dict) else ():
+            raise StsbenchError(f"{where}: eval.{name} has no key '{key}': write {' or '.join(_RENAMED[key])}")
+
+
+def _overridden(plan: Plan, chosen: dict[str, Any]) -> Plan:
+    """The plan with the command line's values in the place of those of defaults and groups."""
+    defaults = plan.defaults.model_copy(update={**chosen, **({"sample": False} if "data_dir" in chosen else {})})
+    options = {key: value for key, value in chosen.items() if key in ("device", "dtype")}
+    train = {name: group.model_copy(update=options) for name, group in plan.train.items()}
+    device = {key: value for key, value in options.items() if key == "device"}
+    evals = {name: group.model_copy(update=device) for name, group in plan.eval.items()}
+    return plan.model_copy(update={"defaults": defaults, "train": train, "eval": evals})

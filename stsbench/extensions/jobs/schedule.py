@@ -1,0 +1,171 @@
+"""What runs next: every job once, each after those that it needs, however many others work on the same plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from stsbench.extensions.jobs.attempt import Outcome
+from stsbench.extensions.jobs.job import Job
+from stsbench.extensions.jobs.pool import Pool
+from stsbench.extensions.jobs.state import Standing, Where, checkpoints, is_done, note_of, short, tries
+from stsbench.wording import counted
+
+TRIES = 5  # in a row of a job that is killed before it gets on, by one caller: what kills it may do so every time
+STARTS = 20  # in a row of a job whose worker or machine is lost before the job's process has started: not the job's fault
+POLL = 0.5  # seconds; between looks at a job that another worker has, ten times that at most
+LOOK = 1.0  # seconds between looks at running jobs, where somebody wants to look
+Log = Callable[[str], None]
+
+
+class Feed(Protocol):
+    """Who decides while jobs run which others there are: a sweep."""
+
+    def more(self) -> list[Job]:
+        """Further jobs, for a worker that has nothing to do; [] when there are none left."""
+        ...
+
+    def name(self, job: Job) -> str:
+        """What the lines about a job call it."""
+        ...
+
+    def ended(self, job: Job, standing: Standing) -> None:
+        """A job has ended, in whatever way."""
+        ...
+
+    def given_up(self) -> list[Job]:
+        """Running jobs to stop: those that were pruned (`state.prune`)."""
+        ...
+
+
+def run_jobs(
+    jobs: Sequence[Job], pool: Pool, output: Path, log: Log, feed: Feed | None = None
+) -> dict[str, Standing]:
+    """Job id -> done, failed (with its error), stopped or pruned, when there is nothing left to do.
+
+    jobs: each behind those that it needs; what a job needs and is not among them has to be done already.
+    """
+    try:
+        return _Schedule(jobs, pool, output, log, feed).run()
+    except BaseException:
+        pool.stop()
+        raise
+
+
+@dataclass
+class Losses:
+    """How often a job was lost in a row: tries, since it last wrote a checkpoint; starts, since its process last began."""
+
+    tries: int = 0
+    starts: int = 0
+    _checkpoints: frozenset[str] = frozenset()
+    _launched: int = 0
+
+    def count(self, checkpoints: frozenset[str], launched: int) -> None:
+        """Another loss. checkpoints: there are now; launched: processes of the job that were ever started."""
+        self.starts = 1 if launched > self._launched else self.starts + 1
+        if checkpoints != self._checkpoints:
+            self.tries = 0
+        self.tries += launched > self._launched
+        self._checkpoints, self._launched = checkpoints, launched
+
+
+class _Schedule:
+    """The jobs of one call, and where they stand."""
+
+    def __init__(self, jobs: Sequence[Job], pool: Pool, output: Path, log: Log, feed: Feed | None) -> None:
+        self.pool, self.output, self.log, self.feed = pool, output, log, feed
+        self.exhausted = feed is None  # the feed has no more jobs
+        self.jobs = {job.id: job for job in jobs}
+        self.ended: dict[str, Standing] = {}
+        self.losses: dict[str, Losses] = {}
+        self.running: set[str] = set()
+        self.again: dict[str, float] = {}  # id of a job that another worker has -> when to look again
+        self.pause: dict[str, float] = {}  # and for how long it was waited last
+
+    def run(self) -> dict[str, Standing]:
+        for job in self.jobs.values():
+            if is_done(job, self.output):
+                self.ended[job.id] = Standing("done")
+        if self.ended:
+            self.log(f"{counted(len(self.ended), 'job')} of {len(self.jobs)} done already")
+        elif self.jobs:
+            self.log(f"{counted(len(self.jobs), 'job')}, none done yet")
+        while len(self.ended) < len(self.jobs) or not self.exhausted:
+            self._stop_what_waits()
+            for job in self._next(self.pool.workers - len(self.running)):
+                self.running.add(job.id)
+                if job.id not in self.again and job.id not in self.losses:
+                    self.log(f"{self._name(job)}: started; what it prints is in {note_of(self.output, job, 'log')}")
+                self.pool.submit(job)
+            for job in self.feed.given_up() if self.feed else ():
+                self.pool.cancel(job)
+            if self.running:
+                for job, outcome in self.pool.wait(self._until_next_look()):
+                    self.running.discard(job.id)
+                    self._take(job, outcome)
+            elif len(self.ended) < len(self.jobs):
+                time.sleep(self._until_next_look())
+        return self.ended
+
+    def _next(self, free: int) -> list[Job]:
+        """What the free workers start now."""
+        ready = self._ready()
+        while len(ready) < free and self.feed is not None and not self.exhausted:
+            new = [job for job in self.feed.more() if job.id not in self.jobs]
+            self.exhausted = not new
+            self.jobs |= {job.id: job for job in new}
+            ready = self._ready()
+        return ready[:free]
+
+    def _ready(self) -> list[Job]:
+        now = time.monotonic()
+        return [
+            job for job in self.jobs.values()
+            if job.id not in self.ended and job.id not in self.running and self.again.get(job.id, 0) <= now
+            and all(self._is_done(id) for id in job.needs)
+        ]
+
+    def _is_done(self, id: str) -> bool:
+        return id not in self.jobs or (id in self.ended and self.ended[id].where == "done")
+
+    def _stop_what_waits(self) -> None:
+        for job in self.jobs.values():
+            bad = [id for id in job.needs if id in self.ended and self.ended[id].where != "done"]
+            if bad and job.id not in self.ended:
+                self._end(job, Standing("stopped", f"needs {short(bad[0])}"))
+
+    def _until_next_look(self) -> float:
+        waiting = [moment for id, moment in self.again.items() if id not in self.ended and id not in self.running]
+        longest = 60.0 if self.feed is None else LOOK
+        return max(0.05, min([longest, *(moment - time.monotonic() for moment in waiting)]))
+
+    def _take(self, job: Job, outcome: Outcome) -> None:
+        if outcome.how == "busy":
+            pause = self.pause[job.id] = min(2 * self.pause.get(job.id, POLL / 2), 10 * POLL)
+            self.again[job.id] = time.monotonic() + pause
+            return
+        if outcome.how == "lost":
+            losses = self.losses.setdefault(job.id, Losses())
+            losses.count(checkpoints(job, self.output), tries(job, self.output))
+            if losses.tries < TRIES and losses.starts < STARTS:
+                self.log(f"{self._name(job)}: {outcome.line} after {outcome.seconds:.0f} s, tried again")
+                return
+            times = f"at {TRIES} tries" if losses.tries >= TRIES else f"before its start, {STARTS} times"
+            outcome = Outcome("failed", f"{outcome.line} {times}", outcome.seconds)
+        where: Where = "done" if outcome.how == "done" else "pruned" if outcome.how == "pruned" else "failed"
+        took = f" in {outcome.seconds:.0f} s" if outcome.ran else ""
+        of = f" ({len(self.ended) + 1} of {len(self.jobs)})" if self.exhausted else ""  # how many a feed has is not known
+        self.log(f"{self._name(job)}: {outcome.line or outcome.how}{took}{of}")
+        self._end(job, Standing(where, outcome.line))
+
+    def _name(self, job: Job) -> str:
+        return self.feed.name(job) if self.feed is not None else job.name
+
+    def _end(self, job: Job, standing: Standing) -> None:
+        self.ended[job.id] = standing
+        if self.feed is not None:
+            self.feed.ended(job, standing)

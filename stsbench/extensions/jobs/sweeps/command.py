@@ -1,0 +1,105 @@
+"""`stsbench sweep`: a method's settings, searched by development score."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stsbench.cli.output.messages import tell, tell_stopped
+from stsbench.cli.output.progress import progress_bar
+from stsbench.interrupt import exit_code
+from stsbench.wording import counted
+
+if TYPE_CHECKING:
+    from stsbench.extensions.jobs.sweeps.sweep import TrialResult
+
+
+@click.command("sweep", short_help="Search a method's settings by development score; the best as a recipe.")
+@click.argument("method", metavar="METHOD|FILE.py:CLASS")
+@click.option("--space", metavar="FILE|NAME", help="What is searched: a YAML file, or a space that the method brings.")
+@click.option("--grid", multiple=True, metavar="KEY=VALUE,VALUE", help="What is searched: values of a setting; repeatable.")
+@click.option("--sampler", type=click.Choice(["grid", "random", "tpe"]),
+              help="Default: grid, or tpe where the space has ranges.")
+@click.option("--trials", type=click.IntRange(1), help="How many, for random and tpe.")
+@click.option("--seeds", type=click.IntRange(1, 1000), default=1, show_default=True,
+              help="Trainings of a trial, seeds counted up.")
+@click.option("--seed", type=click.IntRange(0), default=42, show_default=True, help="The first of them.")
+@click.option("--prune", is_flag=True, help="Give up trials whose first seed is below the median at that step.")
+@click.option("--storage", metavar="URL", help="Where optuna keeps the trials. Default: a file in --output, which all "
+              "workers share.")
+@click.option("--workers", type=click.IntRange(1), help="Trainings at once, each a process. Default: 1.")
+@click.option("--ray", metavar="ADDRESS|local", help="Train on a Ray cluster, or on a Ray on this machine.")
+@click.option("--output", type=click.Path(path_type=Path), help="Default: runs/sweep-METHOD-DIGEST, the same for the same "
+              "search.")
+@click.option("--recipe", help="As in `stsbench train`, like all that follow.")
+@click.option("--backbone")
+@click.option("--data")
+@click.option("--labelled")
+@click.option("--max-steps", type=click.IntRange(1))
+@click.option("--set", "sets", multiple=True, metavar="KEY.SUB=VALUE")
+@click.option("--device")
+@click.option("--dtype", type=click.Choice(["float32", "bf16", "fp16"]))
+@click.option("--data-dir")
+@click.option("--sample", is_flag=True)
+@click.option("--offline", is_flag=True)
+def sweep(
+    method: str, space: str | None, grid: tuple[str, ...], sampler: str | None, trials: int | None, seeds: int, seed: int,
+    prune: bool, storage: str | None, workers: int | None, ray: str | None, output: Path | None, **options: Any,
+) -> int:
+    """Train METHOD with many settings; the best by development score becomes a recipe.
+
+    A trial is one choice of values, trained with each seed; its score is the mean of the best development scores. Test
+    data are not read. The same command again goes on; several may run at once. OUTPUT/best.yaml is the recipe, and records
+    of what it trains say among how many trials it was chosen.
+    """
+    from stsbench.errors import UsageError
+    from stsbench.extensions.jobs.plan_run import make_pool, refuse_missing
+    from stsbench.extensions.jobs.sweeps.search import search_of
+    from stsbench.extensions.jobs.sweeps.sweep import BEST
+    from stsbench.extensions.jobs.sweeps.sweep import sweep as sweeping
+
+    try:
+        search = search_of(method, space, grid, sampler, trials, seeds, seed, prune, options)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
+    folder = output or Path("runs") / f"sweep-{search.name}"
+    search = replace(search, output=folder)
+    refuse_missing(search.samples(), "sweep", {}, search.defaults)
+    pool = make_pool(folder, workers, ray, [options["device"]], tell)
+    many = counted(search.space.points if search.trials is None else search.trials, "trial")
+    tell(f"{search.sampler} search in {folder}: {many}, {counted(seeds, 'seed')} each")
+    try:
+        with progress_bar() as bar:
+            results = sweeping(search, pool, storage, ["stsbench", *sys.argv[1:]], tell, bar.going_on if bar else None)
+    except KeyboardInterrupt as error:
+        tell_stopped("stopped; the same command goes on")
+        return exit_code(error)
+    print_trials(results)
+    tell(f"the best as a recipe: {folder / BEST}")
+    return 3 if any(result.trial.state == "fail" for result in results) else 0
+
+
+def print_trials(results: Sequence[TrialResult]) -> None:
+    """Print a row a trial on stdout, the best first."""
+    from rich.table import Table
+
+    from stsbench.cli.output.grid import console_of, plain
+    from stsbench.training.runs.report import spread
+    from stsbench.training.runs.seeds import shown_sd
+
+    keys = list(dict.fromkeys(key for result in results for key in result.trial.values))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("trial", *keys, next((result.by for result in results if result.by), "score"), "sd", "seeds", "state"):
+        table.add_column(plain(name), overflow="fold")
+    for result in results:
+        over = spread(result.scores) if result.scores else None
+        score, sd = (f"{over['mean']:.2f}", shown_sd(over, 2)) if over else ("-", "-")
+        values = [plain(str(result.trial.values.get(key, ""))) for key in keys]
+        state = plain(": ".join(filter(None, (result.trial.state, result.reason))))
+        table.add_row(str(result.trial.number), *values, score, sd, str(len(result.scores)), state)
+    console_of().print(table)

@@ -1,0 +1,203 @@
+"""The trials of a search: what is tried next, by optuna, with as many workers as there are."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from stsbench.errors import StsbenchError
+from stsbench.extensions.jobs.state import BESIDE, alone
+from stsbench.extensions.jobs.sweeps.space import Range, Space, Value
+from stsbench.files import lock_file
+from stsbench.parsing import parse_json
+
+Sampler = Literal["grid", "random", "tpe"]
+UNSCORED = "unscored"  # among the facts of a failed trial: it was trained, and has no development score
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One choice of values. state: as optuna names it; score: mean over seeds, None unless it is complete; facts: what the
+    storage knows beside it of one that has ended (`sweep.py` says what)."""
+
+    number: int
+    values: dict[str, Value]
+    state: str
+    score: float | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Study:
+    """The trials of one search, in a storage that several processes may share.
+
+    A trial is locked by who works on it. One whose worker has died is taken over by the next who asks.
+    """
+
+    def __init__(
+        self, name: str, space: Space, sampler: Sampler, trials: int | None, output: Path, *, storage: str | None, seed: int,
+        prune: bool, log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """storage: optuna's URL, None: a journal in the output folder; trials: how many, None: the whole grid.
+
+        Raises StsbenchError where optuna is not installed, or the storage cannot be opened.
+        """
+        self._optuna = optuna = _optuna()
+        self.space, self.sampler, self._output, self._prune = space, sampler, output, prune
+        self._trials, self._locks = trials, dict[int, ExitStack]()
+        (output / BESIDE).mkdir(parents=True, exist_ok=True)
+        location: Any = storage
+        journal = output / BESIDE / "study.journal"
+        if storage is None:
+            lock = optuna.storages.journal.JournalFileSymlinkLock(str(journal))
+            _mend(journal, lock, log)
+        try:
+            if storage is None:
+                location = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal), lock))
+            with alone(output):
+                self._study = optuna.create_study(
+                    storage=location, study_name=name, direction="maximize", load_if_exists=True,
+                    pruner=optuna.pruners.MedianPruner(n_startup_trials=4) if prune else optuna.pruners.NopPruner(),
+                )
+                before = self._study.get_trials(deepcopy=False)
+                self._kind = optuna.samplers.TPESampler if sampler == "tpe" else optuna.samplers.RandomSampler
+                self._seed = seed
+                # points of a grid that are tried again: of one without a score the training was fine, and would be so again
+                self._failed = {trial.number for trial in before
+                                if trial.state.name == "FAIL" and not trial.user_attrs.get(UNSCORED)}
+        except Exception as error:
+            if isinstance(error, StsbenchError):
+                raise
+            location = str(journal) if storage is None else f"--storage {storage}"
+            raise StsbenchError(f"{location}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+
+    def ask(self, most: int) -> list[Trial]:
+        """At most so many trials to work on, locked: those that somebody left unfinished, then new ones; [] at the end."""
+        states = self._optuna.trial.TrialState
+        asked: list[Trial] = []
+        with alone(self._output):
+            for frozen in self._study.get_trials(deepcopy=False, states=(states.RUNNING,)):
+                if len(asked) < most and frozen.number not in self._locks and self._lock(frozen.number):
+                    asked.append(self._suggested(self._optuna.trial.Trial(self._study, frozen._trial_id)))
+            while len(asked) < most and self._another():
+                trial = self._study.ask()
+                self._lock(trial.number)
+                asked.append(self._suggested(trial))
+        return asked
+
+    def report(self, trial: Trial, step: int, score: float) -> bool:
+        """Tell a trial's development score at a step; whether it is to be given up."""
+        if not self._prune:
+            return False
+        asked = self._live(trial)
+        asked.report(score, step)
+        return self.falls_behind(trial)
+
+    def falls_behind(self, trial: Trial) -> bool:
+        """Whether a trial is to be given up by what was last reported: others may have come to that step since."""
+        return self._prune and bool(self._live(trial).should_prune())
+
+    def tell(self, trial: Trial, score: float | None, pruned: bool = False, facts: Mapping[str, Any] | None = None) -> None:
+        """A trial has ended: with its score; given up; or without any, as a training failed. facts: to keep with it."""
+        states = self._optuna.trial.TrialState
+        state = states.PRUNED if pruned else states.FAIL if score is None else states.COMPLETE
+        live = self._live(trial)
+        if not self._study.get_trials(deepcopy=False)[trial.number].state.is_finished():  # from another folder, meanwhile
+            for name, value in (facts or {}).items():
+                live.set_user_attr(name, value)
+            self._study.tell(live, score if state == states.COMPLETE else None, state=state)
+        self._locks.pop(trial.number).close()
+
+    def trials(self) -> list[Trial]:
+        """Every trial that was begun, in order."""
+        frozen = self._study.get_trials(deepcopy=False)
+        return [
+            Trial(trial.number, dict(trial.params), trial.state.name.lower(),
+                  trial.value if trial.state.name == "COMPLETE" else None, dict(trial.user_attrs))
+            for trial in frozen if trial.state.name != "WAITING"
+        ]
+
+    def _live(self, trial: Trial) -> Any:
+        frozen = self._study.get_trials(deepcopy=False)[trial.number]
+        return self._optuna.trial.Trial(self._study, frozen._trial_id)
+
+    def _another(self) -> bool:
+        """Whether another trial is to be started; of a grid optuna is told its point. One that failed was started."""
+        states = self._optuna.trial.TrialState
+        everything = self._study.get_trials(deepcopy=False)
+        if self._trials is not None:
+            started: int = sum(trial.state != states.WAITING for trial in everything)
+            return started < self._trials
+        if any(trial.state == states.WAITING for trial in everything):
+            return True
+        tried = (trial for trial in everything if trial.number not in self._failed)
+        there = {_as_text(trial.params or trial.system_attrs.get("fixed_params", {})) for trial in tried}
+        point = next((values for values in self.space.grid() if _as_text(values) not in there), None)
+        if point is not None:
+            self._study.enqueue_trial(point)
+        return point is not None
+
+    def _suggested(self, trial: Any) -> Trial:
+        # by its number, which the storage gives once: workers that opened the study together draw different values
+        self._study.sampler = self._kind(seed=self._seed + trial.number)
+        values: dict[str, Value] = {}
+        for key, among in self.space.space.items():
+            if not isinstance(among, Range):
+                values[key] = trial.suggest_categorical(key, among)
+            elif isinstance(among.low, int) and isinstance(among.high, int):
+                values[key] = trial.suggest_int(key, among.low, among.high, log=among.log)
+            else:
+                values[key] = trial.suggest_float(key, among.low, among.high, log=among.log)
+        return Trial(trial.number, values, "running")
+
+    def _lock(self, number: int) -> bool:
+        stack = ExitStack()
+        stream = stack.enter_context((self._output / BESIDE / f"trial-{number}.lock").open("a"))
+        if lock_file(stream.fileno()) is False:
+            stack.close()
+            return False
+        self._locks[number] = stack
+        return True
+
+
+def _as_text(values: Mapping[str, Value]) -> str:
+    return json.dumps(values, sort_keys=True)
+
+
+def _mend(journal: Path, lock: Any, log: Callable[[str], None]) -> None:
+    """Drop a last line that was cut off, by a power cut or a full disk; what is written next would stand behind it.
+
+    lock: optuna's, of those who write. Raises StsbenchError for any other line that is not JSON.
+    """
+    if not journal.is_file():
+        return
+    lock.acquire()
+    try:
+        content = journal.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                parse_json(line.decode())
+            except ValueError as error:
+                raise StsbenchError(f"{journal}:{number}: not JSON: the file is damaged: put it back, or choose another "
+                                    "--output") from error
+        if whole != content:
+            os.truncate(journal, len(whole))
+            log(f"{journal}: its last line was cut off and is left out")
+    finally:
+        lock.release()
+
+
+def _optuna() -> ModuleType:
+    try:
+        import optuna
+    except ImportError as error:
+        raise StsbenchError("a sweep needs optuna: pip install 'stsbench[jobs]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    module: ModuleType = optuna
+    return module

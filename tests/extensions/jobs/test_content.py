@@ -1,0 +1,192 @@
+"""What trainings read under one name stays what it was: results of other text, weights or development data do not meet in
+one folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from clirun import SAMPLE, cli, fails
+from plans import here, jobs_of, training, write
+from test_sweep import run, search
+from test_sweep_kept import of_group
+
+from stsbench.errors import StsbenchError
+from stsbench.extensions.jobs.content import READ, check_jobs, check_read, dev_digests
+from stsbench.extensions.jobs.plan_file import Defaults
+from stsbench.extensions.jobs.plan_run import _lacks_file
+from stsbench.extensions.jobs.state import BESIDE
+from stsbench.extensions.jobs.sweeps.space import space_of_grid
+from stsbench.extensions.jobs.sweeps.study import Trial
+from stsbench.training.rows.catalog_rows import SetPlace
+
+__all__ = ["cli", "here"]
+GRID = ["training.learning_rate=1e-5,3e-5"]
+
+
+def never(*_):
+    raise AssertionError("a training was started")
+
+
+def begin(chosen):
+    check_read(chosen.output, chosen.read())
+
+
+@pytest.fixture
+def places(here, monkeypatch):
+    """Text in a data folder, and development data there."""
+    monkeypatch.setenv("STSBENCH_CACHE", "cache")
+    monkeypatch.delenv("STSBENCH_DATA", raising=False)
+    shutil.copytree(SAMPLE, "data")
+    Path("data/train").mkdir(exist_ok=True)
+    shutil.copy("text.txt", "data/train/some.txt")
+    return here
+
+
+def text():
+    Path("data/train/some.txt").write_text("One.\nTwo.\nThree.\nFour.\n", "utf-8")
+
+
+def backbone():
+    path = Path("tiny/model.safetensors")
+    path.write_bytes(path.read_bytes()[:-1] + b"\x07")
+
+
+def tokenizer():
+    path = Path("tiny/tokenizer.json")
+    path.write_text(path.read_text().replace('"[UNK]"', '"[NEW]"'), "utf-8")
+
+
+def dev():
+    path = next(Path("data").rglob("sts-dev.csv"))
+    path.write_text(path.read_text("utf-8").replace("a", "e"), "utf-8")
+
+
+def stage_text():
+    Path("more.txt").write_text("Other text.\n", "utf-8")
+
+
+def of_places():
+    chosen = search(space_of_grid(GRID), **{"stages.main.data.file": "more.txt"})
+    Path("more.txt").write_text("Text of a stage.\n", "utf-8")
+    return replace(of_group(chosen, data="some.txt"), defaults=Defaults(offline=True, data_dir="data"))
+
+
+@pytest.mark.parametrize(("change", "named"), [
+    (text, "some.txt"), (backbone, "tiny"), (tokenizer, "tiny"), (dev, "sts-b dev"), (stage_text, "more.txt"),
+])
+def test_a_sweep_is_of_one_text_backbone_and_dev_data(places, change, named):
+    chosen = of_places()
+    begin(chosen)
+    begin(of_places())  # the same again goes on
+    change()
+    with pytest.raises(StsbenchError, match=rf"^{named} is not what it was when jobs in out read it: put it back"):
+        run(of_places() if change is not stage_text else chosen, never)
+
+
+def test_what_a_first_trial_fetches_is_no_change(places):
+    path = Path("data/train/some.txt")
+    content = path.read_bytes()
+    path.unlink()
+    begin(of_places())
+    path.write_bytes(content)
+    begin(of_places())
+
+
+@pytest.mark.parametrize("by", ["sts-b dev", "avg_sts", "transfer dev"])
+def test_without_dev_data_no_trial_is_begun(places, by):
+    chosen = search(space_of_grid(GRID), **{"selection.by": by})
+    with pytest.raises(StsbenchError, match=r"no dev data, by which trials are compared: .*stsbench data fetch"):
+        run(replace(chosen, defaults=Defaults(offline=True)), never)
+    assert not Path("out").exists() or not [path for path in Path("out").iterdir() if path.name != ".jobs"]
+
+
+def test_a_plan_is_of_one_text_and_backbone(cli, here, monkeypatch):
+    """Refused where a training has begun, done or not; text of trainings that are still to come may change."""
+    monkeypatch.setenv("STSBENCH_CACHE", "cache")
+    for name in ("one.txt", "two.txt"):
+        shutil.copy("text.txt", name)
+    plan = write({"train": {"a": training(data="one.txt"), "b": training(data="two.txt", seeds=[1, 2])}})
+    jobs, defaults = jobs_of(plan), Defaults(offline=True)
+
+    def check():
+        check_jobs([*jobs.values()], Path("out"), defaults)
+
+    check()
+    jobs["a-1"].folder(Path("out")).mkdir()
+    Path("two.txt").write_text("To come.\n", "utf-8")
+    check()
+    jobs["b-1"].folder(Path("out")).mkdir()
+    check()
+    Path("two.txt").write_text("Another one.\n", "utf-8")
+    fails(cli("run", plan), "two.txt is not what it was when jobs in out read it")
+    check_jobs([jobs["a-1"]], Path("out"), defaults)  # which reads another
+    Path("two.txt").write_text("To come.\n", "utf-8")
+    check()
+    backbone()
+    fails(cli("run", plan), "tiny is not what it was")
+
+
+@pytest.mark.parametrize("changed", ["tiny/model.safetensors", "pairs.tsv", "corpus/qrels.tsv"])
+def test_evaluations_are_of_one_model_and_data(cli, here, changed):
+    Path("pairs.tsv").write_text("a\tb\t1\n", "utf-8")
+    Path("corpus").mkdir()
+    Path("corpus/qrels.tsv").write_text("q\td\t1\n", "utf-8")
+    plan = write({"eval": {"e": {"model": "tiny", "protocols": ["sts:pairs.tsv", "retrieval:corpus", "sts"]}}})
+    jobs = [*jobs_of(plan).values()]
+    check_jobs(jobs, Path("out"), Defaults())
+    for job in jobs:
+        job.folder(Path("out")).mkdir()
+    check_jobs(jobs, Path("out"), Defaults())
+    path = Path(changed)
+    path.write_bytes(path.read_bytes()[:-1] + b"7")
+    named = path if len(path.parts) == 1 else path.parent
+    with pytest.raises(StsbenchError, match=rf"^{named} is not what it was when jobs in out read it"):
+        check_jobs(jobs, Path("out"), Defaults())
+
+
+def test_callers_at_one_moment_lose_nothing_that_the_others_read(tmp_path):
+    """Each reads the file, adds its names and writes it."""
+    names = [f"text-{number}" for number in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda name: check_read(tmp_path, {name: "a digest"}), names))
+    assert json.loads((tmp_path / BESIDE / READ).read_text("utf-8")) == dict.fromkeys(names, "a digest")
+
+
+def test_how_often_a_checkpoint_is_written_makes_no_other_job_and_no_other_search(here):
+    chosen = search(space_of_grid(GRID))
+    often = replace(chosen, group=chosen.group.model_copy(update={"set": {**chosen.group.set, "checkpoint_minutes": 1}}))
+    assert often.identity == chosen.identity and often.name == chosen.name
+    trial = Trial(0, {"training.learning_rate": 1e-5}, "")
+    [one], [other] = chosen.jobs(trial), often.jobs(trial)
+    assert one.id == other.id and "checkpoint_minutes=1" in other.words and "checkpoint_minutes=1" not in one.words
+
+
+@pytest.mark.parametrize(("kind", "column", "rows"), [
+    ("sts", "score", ["a cat runs .\tthe cat runs .\t4.5", "the red park\ta blue park\t2.0", "a dog\tfood\t0.5"]),
+    ("pairs", "label", ["a cat runs .\tthe cat runs .\t1", "the red park\ta blue park\t0", "a dog\tfood\t1"]),
+])
+def test_own_pairs_are_known_by_their_content(tmp_path, kind, column, rows):
+    for name, lines in (("a.tsv", rows), ("b.tsv", rows), ("c.tsv", rows[1:])):
+        (tmp_path / name).write_text("\n".join([f"sentence1\tsentence2\t{column}", *lines, ""]), "utf-8")
+    one, again, other = (dev_digests(f"{kind}:{tmp_path / name}", Defaults()) for name in ("a.tsv", "b.tsv", "c.tsv"))
+    assert [*one.values()] == [*again.values()] != [*other.values()] and [*one] == [f"{kind}:{tmp_path / 'a.tsv'}"]
+
+
+def test_where_a_text_may_lie(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("STSBENCH_DATA", raising=False)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    offline = SetPlace(offline=True)
+    assert _lacks_file("nli_for_simcse.csv", offline) and not _lacks_file("nli_for_simcse.csv", SetPlace())
+    assert _lacks_file("mine.txt", SetPlace()) and not _lacks_file("stsb/train", offline)
+    (tmp_path / "data" / "train").mkdir(parents=True)
+    (tmp_path / "data" / "train" / "mine.txt").write_text("a\n")
+    assert not _lacks_file("mine.txt", SetPlace(tmp_path / "data", offline=True))
+    monkeypatch.setenv("STSBENCH_DATA", str(tmp_path / "data"))
+    assert not _lacks_file("mine.txt", offline)

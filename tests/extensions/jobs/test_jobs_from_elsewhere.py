@@ -1,0 +1,84 @@
+"""A plan, a space or a sweep's folder from elsewhere is data: nothing that it names is imported or run, nothing outside is
+read, nothing hangs or fills the memory, and an error is one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import tiny_models
+import yaml
+from hostile import BOMB, CODE, DEEP, HUGE, METHODS, SECRET, check, forbidden, written
+from training_runs import one_thread  # noqa: F401
+
+SWEEP = ("sweep simcse --sample --offline --device cpu --data text.txt --max-steps 1 --set selection.every=1 "
+         "--output s")
+SPACE = f"{SWEEP} --backbone tiny --space space.yaml"
+GRID = f"{SWEEP} --backbone tiny --grid training.learning_rate=1e-5,2e-5"
+PLAN = "run plan.yaml --dry-run"
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A model, a text and code."""
+    folder = tmp_path_factory.mktemp("base")
+    tiny_models.build(folder / "tiny", pooler=False)
+    (folder / "text.txt").write_text("\n".join(tiny_models.sentences(40, longest=9)) + "\n", "utf-8")
+    (folder / "m.py").write_text(CODE, "utf-8")
+    return folder
+
+
+@pytest.fixture
+def work(base, tmp_path, monkeypatch):
+    """A copy of these, beside a folder that nobody may read."""
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    forbidden(tmp_path)
+    return Path(shutil.copytree(base, tmp_path / "work"))
+
+
+def plan(**parts):
+    """A plan."""
+    return written("plan.yaml", yaml.safe_dump({"output": "o", **parts}))
+
+
+def space(**keys):
+    """A space; __ for the dot."""
+    return written("space.yaml", yaml.safe_dump({"space": {key.replace("__", "."): among for key, among in keys.items()}}))
+
+
+TRIALS = {"number": 0, "state": "complete", "values": {"a.b": 1}, "score": 1.0, "seeds": {"1": 1.0}, "runs": []}
+VARIANTS = {
+    # plans
+    **{f"plan method {name}": (plan(train={"t": {"method": name, "backbone": "tiny"}}), PLAN) for name in METHODS},
+    "plan callable": (plan(eval={"e": {"model": "python:m:call"}}), PLAN),
+    "plan callable by data_dir": (plan(eval={"e": {"model": "{data_dir}"}}, defaults={"data_dir": "python:m:call"}), PLAN),
+    "plan set": (plan(train={"t": {"method": "simcse", "set": {"method": "m.py:M"}}}), PLAN),
+    "plan of many": (plan(train={"t": {"method": ["simcse", "ct", "mlm"], "backbone": [f"m{n}" for n in range(30_000)],
+                                      "seeds": [*range(30_000)]}}), PLAN),
+    "plan group": (plan(train={"../../x": {"method": "simcse"}}), PLAN),
+    "plan seed": (plan(train={"t": {"method": "simcse", "seeds": [HUGE]}}), PLAN),
+    "plan bomb": (written("plan.yaml", BOMB), PLAN),
+    "plan deep": (written("plan.yaml", "a: " + DEEP), PLAN),
+    # sweeps
+    "grid of 1e12": (space(**{f"options__{name}": [*range(1000)] for name in "abcd"}), SPACE),
+    "range": (space(training__warmup={"low": 0, "high": HUGE}), SPACE),
+    "space method": (space(method=["m.py:M", "simcse"]), SPACE),
+    "space data": (space(data__file=[f"{SECRET}.none"]), SPACE),
+    "space bomb": (written("space.yaml", BOMB), SPACE),
+    "trials": (lambda work: None, f"{GRID} --sampler random --trials 1000000000"),
+    "seeds": (lambda work: None, f"{GRID} --seeds 1000000000"),
+    "journal": (written("s/.jobs/study.journal", '["x"]\n'), GRID),
+    "journal deep": (written("s/.jobs/study.journal", DEEP + "\n"), GRID),
+    "study deep": (written("s/.jobs/study.json", DEEP), GRID),
+    "trials.json": (written("s/trials.json", json.dumps({"by": "x", "trials": [{"values": 3}]})), "plot sweep s"),
+    "trials.json huge": (written("s/trials.json", json.dumps(
+        {"by": "x", "trials": [{**TRIALS, "values": {"a.b": HUGE}}, TRIALS]})), "plot sweep s"),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_a_plan_or_a_sweep_names_is_data(work, name):
+    spoil, *commands = VARIANTS[name]
+    check(work, spoil, commands)

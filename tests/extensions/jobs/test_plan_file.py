@@ -1,0 +1,214 @@
+"""A plan file: what it may say, and which jobs it stands for."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+from plans import SHORT, here, jobs_of, training, write  # noqa: F401
+
+from stsbench.encoders.options import EncoderOptions
+from stsbench.errors import StsbenchError
+from stsbench.extensions.jobs.expand import _without_later, expand, words_of
+from stsbench.extensions.jobs.plan_file import EvalGroup, read_plan
+from stsbench.registry import names
+from stsbench.training.recipes.recipes import load_recipe
+
+
+def said(plan, name="plan.yaml"):
+    with pytest.raises(StsbenchError) as error:
+        jobs_of(write(plan, name))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "plan, message",
+    [
+        ({"train": {"a": {"metod": "simcse"}}}, "plan.yaml: unknown key 'train.a.metod'; did you mean train.a.method?"),
+        ({"train": {"a": {"recipe": "x"}}}, "plan.yaml: needs a value for train.a.method"),
+        ({"train": {"a": {"method": "simcse", "max_steps": "9"}}}, "plan.yaml: train.a.max_steps must be"),
+        ({"train": {"a": {"method": "simcs"}}}, "plan.yaml: train.a: unknown method 'simcs'; did you mean simcse or"),
+        ({"train": {"a": training(set={"training.rate": 1})}}, "plan.yaml: train.a: --set: unknown key 'training.rate'"),
+        ({"train": {"a": training(backbone="job:b")}}, "plan.yaml: train.a.backbone: there is no training b"),
+        ({"train": {"a": training(backbone="job:a")}}, "plan.yaml: train.a: jobs run in a circle: a -> a"),
+        ({"train": {"a": training(data="{data_dir}/x.txt")}}, "{data_dir}/x.txt needs defaults.data_dir, or --data-dir"),
+        ({"eval": {"e": {"model": "minilm", "protocols": "all"}}}, "eval.e: 'all' measures what data are at hand"),
+        ({"eval": {"e": {"model": "minilm", "protocols": ["sts:al"]}}},
+         "plan.yaml: eval.e: unknown protocol 'sts:al' (nor is there a file al); did you mean sts:all"),
+        ({"eval": {"e": {"model": "minilm", "tasks": ["STS99"]}}}, "plan.yaml: eval.e: unknown task 'STS99'"),
+        ({"eval": {"e": {"model": "job:nobody"}}}, "plan.yaml: eval.e.model: there is no training nobody"),
+        ({"train": {"a": training(), "b": training()}}, "plan.yaml: a-1 and b-1 are one command: leave one out"),
+        ({"train": {"a": training(seeds=[1, 2]), "b": training(backbone="job:a", seeds=3)}},
+         "plan.yaml: train.b: a has no seed 3, but 1, 2"),
+        ({"defaults": {"seed": 1}, "train": {"a": training()}}, "unknown key 'defaults.seed'; did you mean defaults.seeds?"),
+        ({}, "plan.yaml: it names no job"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_key(here, plan, message):
+    assert message in said(plan)
+
+
+def test_methods_models_recipes_seeds_and_protocols_are_multiplied(here):
+    path = write({
+        "defaults": {**SHORT, "seeds": [1, 2]},
+        "train": {
+            "base": {"method": "mlm", "backbone": "tiny", "data": "text.txt", "seeds": 7},
+            "zoo": {"method": ["simcse", "ct"], "backbone": ["tiny", "job:base"], "data": "text.txt"},
+        },
+        "eval": {"e": {"model": ["job:zoo", "minilm"], "protocols": ["sts,geometry", "transfer"]}},
+    })
+    jobs = jobs_of(path)
+    models = ["tiny", "base"]
+    zoo = [f"zoo.{method}.{model}-{seed}" for method in ("simcse", "ct") for model in models for seed in (1, 2)]
+    kinds = ["sts-geometry", "transfer"]
+    evals = [f"e.{model}.{kind}" for model in [*zoo, "minilm"] for kind in kinds]
+    assert list(jobs) == ["base-7", *zoo, *evals]
+    assert all(jobs[name].needs == ((jobs["base-7"].id,) if "base" in name else ()) for name in zoo)
+    assert jobs["e.zoo.ct.base-2.transfer"].needs == (jobs["zoo.ct.base-2"].id,)
+    words = jobs["zoo.ct.base-2"].command(Path("out"))
+    assert words[:2] == ["train", "ct"] and words[words.index("--backbone") + 1] == f"out/{jobs['base-7'].id}"
+
+
+def test_a_seed_s_training_goes_on_from_that_of_its_seed(here):
+    jobs = jobs_of(write({"train": {
+        "one": training(method="diffaug", stage="1", seeds=[1, 2], recipe="bert-base-semi", set={}),
+        "two": training(method="diffaug", stage="2", start_from="job:one", seeds=[2], recipe="bert-base-semi", set={}),
+    }}))
+    assert jobs["two-2"].needs == (jobs["one-2"].id,)
+    assert f"--from out/{jobs['one-2'].id}" in jobs["two-2"].line(Path("out"))
+
+
+def digests(**more):
+    return {name: job.digest for name, job in jobs_of(write({
+        "train": {"a": training(**more), "b": training(backbone="job:a", max_steps=1)},
+        "eval": {"e": {"model": "job:b"}, "m": {"model": "minilm"}},
+    })).items()}
+
+
+def test_a_changed_recipe_makes_another_job_and_others_of_all_that_need_it(here):
+    recipe = {"name": "mine", "description": "first", "backbone": {"model": "tiny", "max_length": 20}}
+    Path("mine.yaml").write_text(yaml.safe_dump(recipe), "utf-8")
+    before = digests(recipe="mine.yaml")
+    assert digests(recipe="mine.yaml") == before
+    Path("mine.yaml").write_text(yaml.safe_dump({**recipe, "description": "said otherwise"}), "utf-8")
+    assert digests(recipe="mine.yaml") == before
+    Path("mine.yaml").write_text(yaml.safe_dump({**recipe, "training": {"learning_rate": 1e-4}}), "utf-8")
+    after = digests(recipe="mine.yaml")
+    assert {name for name in before if before[name] != after[name]} == {"a-1", "b-1", "e.b-1"}
+
+
+def test_where_results_lie_and_whether_the_network_is_used_change_no_digest(here):
+    path = write({"train": {"a": training(), "b": training(backbone="job:a")}})
+    jobs = expand(read_plan(path), "plan")
+    moved = expand(read_plan(path, {"offline": None}, "elsewhere"), "plan")
+    online = expand(read_plan(write({"defaults": {**SHORT, "offline": False}, "train": {
+        "a": training(), "b": training(backbone="job:a")}})), "plan")
+    assert [job.digest for job in jobs] == [job.digest for job in moved] == [job.digest for job in online]
+
+
+def test_the_command_line_counts_before_groups_and_defaults(here):
+    group = training(data="{data_dir}/t.txt", dtype="float32", device="cpu")
+    plan = {"train": {"a": group}, "eval": {"e": {"model": "job:a"}}}
+    chosen = {"device": "cuda", "dtype": "bf16", "data_dir": "D"}
+    train, evaluation = expand(read_plan(write(plan), chosen), "plan")
+    assert "--data D/t.txt" in train.line(Path("out")) and train.reads == ("D/t.txt",)
+    for words in ("--device cuda", "--dtype bf16", "--data-dir D"):
+        assert words in train.line(Path("out"))
+    assert "--device cuda" in evaluation.line(Path("out")) and "--dtype" not in evaluation.line(Path("out"))
+    assert "--sample" not in train.line(Path("out"))
+
+
+def test_recipes_without_later_sections_keep_their_digests():
+    values = _without_later(load_recipe("simcse").model_dump(mode="json"))
+    assert not {"matryoshka", "guide", "ranking"} & values.keys()
+    nested = load_recipe("simcse", None, ["matryoshka.dims=[32, 8]"])
+    assert "matryoshka" in _without_later(nested.model_dump(mode="json"))
+
+
+def test_every_option_of_an_encoder_is_a_key_with_the_declared_bounds(here):
+    """But for those that all jobs share, or that would run a stranger's code."""
+    shared = {"model", "device", "offline", "trust_remote_code"}
+    declared = {entry.name for entry in fields(EncoderOptions)} - shared
+    assert declared <= EvalGroup.model_fields.keys() and not {"trust_remote_code", "offline"} & EvalGroup.model_fields.keys()
+    for group, message in [
+        ({"max_length": 0}, "eval.e.max_length must be at least 1, not 0"), ({"layer": 1.5}, "eval.e.layer must be"),
+        ({"attention": "varlan"}, "eval.e.attention must be 'auto', 'varlen', 'padded' or 'eager', not 'varlan'"),
+        ({"prompts": "card"}, "plan.yaml: eval.e has no key 'prompts': write prompt: card|mteb|none"),
+        ({"simlarity": "dot"}, "unknown key 'eval.e.simlarity'; did you mean eval.e.similarity?"),
+        ({"task": "query"}, "plan.yaml: eval.e has no key 'task': write route or tasks"),
+        ({"trust_remote_code": True}, "unknown key 'eval.e.trust_remote_code'"),
+    ]:
+        assert message in said({"eval": {"e": {"model": "minilm", **group}}})
+
+
+# A line a group: what it says, and the digest that its job has had since there are plans.
+IDS = [
+    ('{"model": "minilm", "tasks": ["STS12", "STS-B"], "pooler": "mean", "template": "a {} b", "full_stop": false, '
+     '"max_length": 9, "normalize": false, "truncate_dim": 3, "prompt": "q: ", '
+     '"revision": "r", "post": "whitening", "fit_on": "target", "similarity": "dot", "resamples": 7, "text": "raw", '
+     '"without_overlap": ["stsb/dev", "sts12"], "batch_tokens": 5, "attention": "eager", "dtype": "bfloat16"}',
+     "9d037075c3"),
+    ('{"model": "minilm", "full_stop": true, "normalize": true, "set": {"sts.aggregations": ["mean"]}}', "fd8e105633"),
+    ('{"model": "lexical:token-set", "protocols": "sts:own.csv", "columns": "sentence1=a,sentence2=b,score=c"}',
+     "ce1eb14876"),
+]
+
+
+@pytest.mark.parametrize(("group", "digest"), IDS)
+def test_a_job_keeps_its_id(here, group, digest):
+    [job] = jobs_of(write({"defaults": {}, "eval": {"e": json.loads(group)}})).values()
+    assert job.id.endswith(digest)
+
+
+@pytest.mark.skipif("openai" not in names("stsbench.encoders"), reason="nothing asks a server here")
+def test_what_goes_to_a_server_is_in_a_plan_and_in_the_digest(here):
+    def job(**more):
+        [made] = jobs_of(write({"eval": {"e": {"model": "openai:x", "base_url": "http://127.0.0.1:1/v1", **more}}})).values()
+        return made
+
+    further = {"input_type": {"query": "query", "document": "passage", "text": "query"}}
+    made = job(extra_body=further, query_prompt="q: ", document_prompt="", truncate_dim=8)
+    words = dict(zip(made.words[1::2], made.words[2::2], strict=False))
+    assert json.loads(words["--extra-body"]) == further and words["--query-prompt"] == "q: "
+    assert words["--document-prompt"] == "" and words["--truncate-dim"] == "8" and words["--base-url"].startswith("http")
+    assert made.digest == job(extra_body=further, query_prompt="q: ", document_prompt="", truncate_dim=8).digest
+    assert len({made.digest, job().digest, job(extra_body=further).digest, job(extra_body={"a": 1}).digest}) == 4
+    assert "extra_body" in said({"eval": {"e": {"model": "openai:x", "extra_body": "fields.json"}}})
+    now = """plan.yaml: eval.e has no key 'dimensions': write extra_body: {"dimensions": N}"""
+    assert said({"eval": {"e": {"model": "openai:x", "dimensions": 8}}}) == now
+
+
+def test_values_of_set_are_read_back_as_they_were():
+    from stsbench.config import parse_yaml
+
+    values = {"a": 3e-05, "b": None, "c": True, "d": "sts-b dev", "e": "1e-5", "f": [1, 2], "g": "null", "h": "",
+              "i": "x: y", "j": 0.1}
+    words = words_of({"set": values})
+    assert words[::2] == ["--set"] * len(values)
+    assert {word.partition("=")[0]: parse_yaml(word.partition("=")[2], "") for word in words[1::2]} == values
+    assert shlex.join(words_of({"no": None, "on": True, "off": False, "n": 3, "list": ("a", "b")})) == (
+        "--on --no-off --n 3 --list a,b"
+    )
+
+
+def test_a_setting_may_name_another_training_a_teacher_say(here):
+    def plan(teacher, **more):
+        sets = {"options.teachers": [{"model": teacher}], **more}
+        ranked = training(method="rankcse", recipe="listnet-bert-base", set=sets)
+        return write({"defaults": {**SHORT, "seeds": [1, 2]}, "train": {"a": training(), "b": ranked}})
+
+    jobs = jobs_of(plan("job:a"))
+    for seed in (1, 2):
+        job, teacher = jobs[f"b-{seed}"], jobs[f"a-{seed}"]
+        assert job.needs == (teacher.id,) and job.backbone == "tiny"
+        assert f'options.teachers=[{{"model": "{Path("out") / teacher.id}"}}]' in job.command(Path("out"))
+    one = jobs_of(plan("job:a-1"))
+    assert {job.needs for name, job in one.items() if name[0] == "b"} == {(jobs["a-1"].id,)}
+    assert one["b-1"].digest == jobs["b-1"].digest != jobs["b-2"].digest
+    assert "train.b.set: there is no training c" in said({"train": {"b": training(set={"options.thesaurus": "job:c"})}})
+    other = jobs_of(plan("job:a", **{"training.learning_rate": 1e-3}))
+    assert other["b-1"].needs == jobs["b-1"].needs and other["b-1"].digest != jobs["b-1"].digest

@@ -1,0 +1,196 @@
+"""A plan of tiny trainings: each job once, whatever is killed and however many work on it; nothing twice."""
+
+from __future__ import annotations
+
+import fcntl
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from plans import Counting, alive, finished, here, jobs_of, place, run, start, training, write  # noqa: F401
+from run_edits import write_rows
+
+from stsbench.evaluation.run_file import load_records
+from stsbench.extensions.jobs import schedule
+from stsbench.extensions.jobs.attempt import attempt
+from stsbench.extensions.jobs.ray_pool import shares
+from stsbench.extensions.jobs.schedule import TRIES
+from stsbench.extensions.jobs.state import checkpoints, is_done, job_lock, note_of, standings
+
+DONE = ("done", "")
+
+
+def six():
+    """Three trainings, two of which another one starts from, and an evaluation of each."""
+    return jobs_of(write({
+        "train": {
+            "a": training(seeds=[1, 2]),
+            "b": training(backbone="job:a", seeds=[1], max_steps=1),
+        },
+        "eval": {"e": {"model": "job:b", "tasks": "STS-B", "resamples": 0}},
+    }))
+
+
+def test_every_job_once_though_one_is_killed_and_then_nothing(here, start):
+    jobs = six()
+    draw = random.Random(3)
+    victim, log = draw.randrange(3), []
+
+    def kill(counting, process):
+        if len(counting.started) == victim + 1:
+            threading.Timer(draw.uniform(0, 0.5), process.kill).start()
+
+    counting = Counting(start, kill)
+    assert run(jobs, counting, log) == dict.fromkeys(jobs, DONE)
+    killed = [line for line in log if "killed by SIGKILL" in line]
+    assert len(counting.started) == len(jobs) + len(killed)
+    assert finished() == {job.id: 1 for job in jobs.values() if job.kind == "train"}
+    again = Counting(start)
+    assert run(jobs, again) == dict.fromkeys(jobs, DONE)
+    assert again.started == []
+    folder = jobs["e.b-1"].folder(Path("out"))
+    assert len(load_records(folder)) == 1
+    write_rows(folder, [])  # the evaluation is not whole any more: it alone is repeated
+    assert run(jobs, again) == dict.fromkeys(jobs, DONE) and again.started == [jobs["e.b-1"].id]
+
+
+def test_a_training_that_is_killed_goes_on_as_often_as_it_gets_on(here, start, monkeypatch):
+    """Three kills, each after another checkpoint, where two in a row would end it."""
+    monkeypatch.setattr(schedule, "TRIES", 2)
+    jobs = jobs_of(write({"train": {"a": training(max_steps=24, set={
+        "selection.every": 1, "training.batch_size": 10, "training.epochs": 6})}}))
+    (job,) = jobs.values()
+    seen = set()
+
+    def kill(counting, process):
+        while len(counting.started) <= 3 and alive(process):
+            if there := checkpoints(job, Path("out")) - seen:
+                seen.update(there)
+                process.kill()
+                return
+            time.sleep(0.01)
+
+    counting = Counting(start, kill)
+    assert run(jobs, counting) == {"a-1": DONE}
+    words = note_of(Path("out"), job, "log").read_text("utf-8").split("\n")
+    commands = [line for line in words if line.startswith("$ ")]
+    assert len(counting.started) == len(commands) == 4
+    assert commands[1:] == [f"{commands[0]} --resume"] * 3
+    assert sum(line.startswith("resumed at step") for line in words) == 3
+    assert finished() == {job.id: 1}
+
+
+def test_losses_count_from_the_last_checkpoint_and_only_where_a_process_had_started():
+    losses, none, one = schedule.Losses(), frozenset(), frozenset({"0-1"})
+    counted = []
+    for there, launched in ((none, 0), (none, 1), (none, 1), (none, 2), (one, 3), (one, 4), (one, 4)):
+        losses.count(there, launched)
+        counted.append((losses.tries, losses.starts))
+    assert counted == [(0, 1), (1, 1), (1, 2), (2, 1), (1, 1), (2, 1), (2, 2)]
+
+
+def test_what_is_killed_every_time_is_given_up(here, start):
+    jobs = jobs_of(write({"train": {"a": training()}}))
+    counting = Counting(start, lambda _, process: process.kill())
+    assert run(jobs, counting) == {"a-1": ("failed", f"killed by SIGKILL at {TRIES} tries")}
+    assert len(counting.started) == TRIES
+
+
+def test_a_failing_job_stops_what_needs_it_and_nothing_else(here, start):
+    jobs = jobs_of(write({
+        "train": {
+            "bad": training(backbone="nobody/nothing"), "needs": training(backbone="job:bad"), "good": training(),
+        },
+        "eval": {"e": {"model": ["job:needs", "job:good"], "protocols": "geometry"}},
+    }))
+    ended = run(jobs, start)
+    assert {name: where for name, (where, _) in ended.items()} == {
+        "bad-1": "failed", "needs-1": "stopped", "good-1": "done", "e.needs-1": "stopped", "e.good-1": "done",
+    }
+    assert ended["bad-1"][1].startswith("--backbone nobody/nothing: no such folder")
+    assert ended["needs-1"][1] == "needs bad-1" and ended["e.needs-1"][1] == "needs needs-1"
+    seen = {job.name: standings(list(jobs.values()), Path("out"))[job.id] for job in jobs.values()}
+    assert {name: each.where for name, each in seen.items()} == {name: where for name, (where, _) in ended.items()}
+    assert seen["bad-1"].detail == ended["bad-1"][1] and seen["good-1"].detail.startswith("sts-b dev (sample) ")
+    counting = Counting(start)
+    run(jobs, counting)  # another call tries again what has failed
+    assert counting.started == [jobs["bad-1"].id]
+
+
+def test_two_calls_at_once_share_a_plan(here, start):
+    jobs = jobs_of(write({"train": {"a": training(seeds=list(range(5)))}}))
+    counting, logs = Counting(start), ([], [])
+    ended = []
+    calls = [threading.Thread(target=lambda log=log: ended.append(run(jobs, counting, log))) for log in logs]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join()
+    assert ended == [dict.fromkeys(jobs, DONE)] * 2
+    assert sorted(counting.started) == sorted(job.id for job in jobs.values())
+    assert all(" in " in "".join(log) for log in logs)  # both did some
+
+
+def test_a_job_s_process_keeps_the_lock_when_its_worker_is_gone(here, start):
+    (job,) = jobs_of(write({"train": {"a": training(max_steps=50)}})).values()
+    processes = []
+    with job_lock(Path("out"), job) as lock:
+        log = note_of(Path("out"), job, "log")
+        log.touch()
+        processes.append(start(job.command(Path("out")), log, lock, place()))
+    assert attempt(job, place(), start).how == "busy"  # the worker has let go of it
+    assert standings([job], Path("out"))[job.id].where == "running"
+    processes[0].kill()
+    processes[0].wait()
+    assert standings([job], Path("out"))[job.id].where in ("interrupted", "waiting")
+    with job_lock(Path("out"), job) as lock:
+        assert lock is not None and not is_done(job, Path("out"))
+
+
+def test_what_fails_elsewhere_is_not_tried_here(here, start):
+    """A call takes over what failed since it began; an older failure is tried again."""
+    (job,) = jobs_of(write({"train": {"a": training(backbone="nobody/nothing")}})).values()
+    counting, older = Counting(start), place()
+    assert attempt(job, older, counting).how == "failed"
+    assert attempt(job, older, counting).how == "failed" and len(counting.started) == 1
+    with note_of(Path("out"), job, "lock").open() as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        assert attempt(job, place(), counting).how == "busy"
+    assert attempt(job, place(), counting).how == "failed" and len(counting.started) == 2
+
+
+def test_a_worker_in_another_folder_leaves_the_result_where_the_plan_is(here, start, tmp_path_factory, monkeypatch):
+    """Ray's workers run where Ray was started."""
+    (job,) = jobs_of(write({"train": {"a": training()}})).values()
+    where = place()
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert attempt(job, where, start).how == "done"
+    assert not list(Path.cwd().iterdir()) and is_done(job, here / "out")
+    words = note_of(here / "out", job, "log").read_text("utf-8").splitlines()[0]
+    assert f"--output out/{job.id}" in words  # as one would type it
+
+
+@pytest.mark.parametrize(
+    "nodes, threads, gpu, share",
+    [
+        ([(8, 0)], 4, False, (4, 2)),
+        ([(4, 0), (2, 0)], 8, False, (4, 1)),  # eight are nowhere
+        ([(4, 0), (2, 0)], 2, False, (2, 3)),
+        ([(0, 0)], 2, False, (1, 0)),
+        ([(64, 0), (16, 8)], 64, True, (2, 8)),
+        ([(16, 8), (32, 4)], 4, True, (2, 12)),
+        ([(2, 4)], 4, True, (1, 2)),
+        ([(8, 0)], 4, True, (4, 0)),
+    ],
+)
+def test_ray_s_nodes_are_shared_out(nodes, threads, gpu, share):
+    assert shares(nodes, threads, gpu) == share
+
+
+@pytest.mark.parametrize("listed, names", [("", []), ("3", []), ("0,1", ["0", "1"]), ("0, 2 ,", ["0", "2"])])
+def test_several_devices_are_shared_out(listed, names):
+    from stsbench.extensions.jobs.pool import devices
+
+    assert devices(listed) == names

@@ -1,0 +1,156 @@
+"""`stsbench.sweep` and `stsbench.run_plan`: what the commands do by the same words, and the objects that they give."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import tiny_models
+import yaml
+from clirun import cli
+from plans import SHORT, here, start, training, write
+
+import stsbench
+from stsbench.errors import StsbenchError, StsbenchWarning
+from stsbench.extensions.jobs import plan_run
+from stsbench.extensions.jobs.command import run as run_command
+from stsbench.extensions.jobs.pool import LocalPool
+from stsbench.extensions.jobs.sweeps.command import sweep as sweep_command
+
+__all__ = ["cli", "here", "start"]
+GRID = {"training.learning_rate": [1e-5, 1e-2]}
+SETTINGS = {"selection.every": 1, "training.batch_size": 10}
+
+
+@pytest.fixture
+def quick(start, monkeypatch):
+    """Jobs start in a moment."""
+    monkeypatch.setattr(plan_run, "LocalPool", lambda workers, where: LocalPool(workers, where, start))
+
+
+def swept(**more):
+    pytest.importorskip("optuna")
+    options = {"grid": GRID, "backbone": "tiny", "data": "text.txt", "max_steps": 2, "settings": SETTINGS, "device": "cpu",
+               "dtype": "float32", "sample": True, "offline": True, "seed": 1, **more}
+    return stsbench.sweep("simcse", **options)
+
+
+def test_a_sweep_is_the_command_s(here, quick, cli, capsys):
+    found = swept(output="function")
+    assert capsys.readouterr() == ("", "")
+    sets = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
+    code, _, err = cli(
+        "sweep", "simcse", "--grid", "training.learning_rate=1e-5,1e-2", "--backbone", "tiny", "--data", "text.txt",
+        "--max-steps", 2, *sets, "--device", "cpu", "--dtype", "float32", "--sample", "--offline", "--seed", 1,
+        "--output", "command")
+    assert code == 0, err
+    stored = [json.loads(Path(folder, "trials.json").read_text("utf-8")) for folder in ("function", "command")]
+    assert stored[0]["trials"] == stored[1]["trials"] and stored[0]["study"] == stored[1]["study"]
+    best = [Path(folder, "best.yaml").read_text("utf-8").partition("\n")[2] for folder in ("function", "command")]
+    assert best[0] == best[1]
+    assert [row["score"] for row in found.rows] == [trial["score"] for trial in stored[1]["trials"]]
+    assert found.best.training.learning_rate == found.rows[0]["training.learning_rate"] and found.best.search.trials == 2
+    frame = found.to_frame()
+    assert list(frame.columns) == ["trial", "training.learning_rate", "score", "sd", "seeds", "state"] and len(frame) == 2
+    for row in found.rows:
+        assert f"{row['score']:.2f}" in str(found) and f"{row['score']:.2f}" in found._repr_html_()
+    assert repr(found).startswith(f"<Trials of simcse: 2, the best {found.rows[0]['score']:.2f} (training.learning_rate")
+    assert found.plot() and r"\begin{tabular}" in found.latex()
+
+
+def test_a_notebook_shows_what_is_worked_on(here, quick, monkeypatch, capsys):
+    monkeypatch.setattr("stsbench.notebook.in_notebook", lambda: True)
+    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)
+    swept(grid="training.learning_rate=1e-4", output="one")
+    out, err = capsys.readouterr()
+    assert out == "" and re.search(r"sweep, \d+:\d+, trial 0", err)
+    plan = {"output": "out", "eval": {"test": {"model": "lexical:token-set", "tasks": "STS-B", "resamples": 0}},
+            "defaults": {"sample": True}}
+    stsbench.run_plan(plan)
+    out, err = capsys.readouterr()
+    assert out == "" and re.search(r"run, \d+:\d+, test.*: started", err)
+
+
+def test_a_sweep_on_rows_in_memory_goes_on_where_it_was(here, quick):
+    texts = tiny_models.sentences(40, longest=9)
+    found = swept(data=texts, grid="training.learning_rate=1e-3")
+    assert found.rows[0]["state"] == "complete" and not str(found.folder).startswith("runs")
+    again = swept(data=texts, grid="training.learning_rate=1e-3", output=found.folder)
+    assert again.rows == found.rows and found.save("kept") == Path("kept")
+    with pytest.raises(StsbenchError, match="holds another search: data was"):
+        swept(data=texts[1:], grid="training.learning_rate=1e-3", output=again.folder)
+
+
+@pytest.mark.parametrize(("asked", "message"), [
+    ({"grid": ()}, "say what is searched"), ({"sampler": "grd"}, "--sampler 'grd': it is one of grid, random, tpe"),
+    ({"trials": 0}, "trials must be a whole number from 1 on"), ({"dtype": "fp8"}, "sweep: dtype must be 'float32'"),
+    ({"grid": {"training.max_steps": [1]}}, "--max-steps: training.max_steps is searched"),
+    ({"grid": {"training.learning_rate": [1, 1]}}, "grid: space.training.learning_rate must be a list of different values"),
+    ({"settings": GRID}, "--set training.learning_rate=[1e-05, 0.01]: training.learning_rate is searched"),
+])
+def test_a_sweep_that_cannot_be_is_one_line(here, asked, message):
+    with pytest.raises(StsbenchError) as error:
+        swept(**asked)
+    assert str(error.value).startswith(message)
+
+
+def test_a_plan_is_run_once(here, quick, cli, capsys):
+    plan = {"output": "out", "defaults": SHORT, "train": {"small": training()}, "eval": {"test": {
+        "model": ["lexical:token-set", "job:small"], "protocols": "sts", "tasks": "STS-B", "resamples": 0}}}
+    path = write({key: plan[key] for key in ("train", "eval")})
+    planned = stsbench.run_plan(plan, dry_run=True)
+    _, lines, _ = cli("run", path, "--dry-run")
+    assert [row["command"] for row in planned.rows] == lines.splitlines() and len(planned.rows) == 3
+    assert not Path("out").exists() and {row["state"] for row in planned.rows} == {"waiting"}
+    done = stsbench.run_plan(path)
+    assert capsys.readouterr() == ("", "")
+    assert repr(done) == "<Jobs: 3 done; run folders in out>" and not done.failures
+    for row in done.rows:
+        assert shlex.split(row["command"])[-1] == row["folder"] and Path(row["folder"]).is_dir()
+    _, shown, _ = cli("run", path, "--status")
+    for row in done.rows:
+        assert any(row["job"] in line and row["result"] in line for line in shown.splitlines())
+    assert stsbench.run_plan(plan, only="small").to_frame().job.tolist() == [done.rows[0]["job"]]
+    assert str(done).count("\n") == 3 and done._repr_html_().count("<tr>") == 4
+    assert stsbench.run_plan(plan, dry_run=True).rows == []
+
+
+def test_a_job_that_fails_is_a_warning(here, quick):
+    Path("text.txt").write_text("one\n", "utf-8")
+    with pytest.warns(StsbenchWarning, match="^failed: small-1: "):
+        done = stsbench.run_plan({"output": "out", "defaults": SHORT, "train": {"small": training()}})
+    assert list(done.failures) == ["small-1"] and "text.txt" in done.failures["small-1"]
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"status": True, "dry_run": True}, "--status .* exclude each other"),
+    ({"dtype": "fp8"}, "dtype must be one of float32"),
+    ({"only": "big"}, "--only big: the plan has no such group or job"), ({"workers": 0}, "workers must be a whole number"),
+])
+def test_a_plan_that_cannot_be_run_is_one_line(here, options, message):
+    with pytest.raises(StsbenchError, match=f"^{message}"):
+        stsbench.run_plan({"output": "out", "defaults": SHORT, "train": {"small": training()}}, **options)
+    with pytest.raises(StsbenchError, match=r"^the plan: unknown key 'trian'; did you mean train"):
+        stsbench.run_plan({"output": "out", "trian": {}})
+
+
+def test_a_plan_in_memory_and_in_a_file_have_the_same_jobs(here):
+    plan = {"output": "out", "defaults": SHORT, "train": {"small": training(seeds=[1, 2], recipe=("unsup-bert-base",))}}
+    Path("plan.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(plan))), "utf-8")
+    assert stsbench.run_plan(plan, status=True).rows == stsbench.run_plan("plan.yaml", status=True).rows
+
+
+@pytest.mark.parametrize(("command", "function", "names"), [
+    (run_command, stsbench.run_plan, {"plan_file": "plan"}), (sweep_command, stsbench.sweep, {"sets": "settings"}),
+])
+def test_every_option_of_the_command_is_a_keyword(command, function, names):
+    options = {names.get(option.name, option.name): option for option in command.params}
+    keywords = inspect.signature(function).parameters
+    assert set(options) == set(keywords) - {"dev"}
+    for name in set(options) - {"method", "plan"}:
+        default = options[name].default if isinstance(options[name].default, int | str | tuple) else None
+        assert (keywords[name].default or None) == (default or None), name
