@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.experiments.load import load as load
     from stsbench.experiments.train import train as train
     from stsbench.extensions.functions import *  # noqa: F403
-    from stsbench.installation.report import doctor as doctor
     from stsbench.plots.draw import plot as plot
     from stsbench.publish.mteb_adapter import to_mteb as to_mteb
     from stsbench.training.engine.callbacks import TrainingCallback as TrainingCallback
@@ -37,7 +36,6 @@ _PUBLIC = {
     "TrainingCallback": "stsbench.training.engine.callbacks",
     "as_sentence_transformers_loss": "stsbench.training.engine.sentence_transformers_loss",
     "compare": "stsbench.comparison.compare",
-    "doctor": "stsbench.installation.report",
     "evaluate": "stsbench.evaluation.api",
     "export": "stsbench.training.export.programs",
     "fit": "stsbench.training.export.fitted",

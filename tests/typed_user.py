@@ -16,11 +16,11 @@ from stsbench.encoders.base import Encoder
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.result import Result
 from stsbench.experiments.run import Run
+from stsbench.extensions.installation.report import Report
 from stsbench.extensions.jobs.plan import Jobs
 from stsbench.extensions.jobs.sweeps.trials import Trials
 from stsbench.extensions.stores.neighbours import Neighbours
 from stsbench.extensions.stores.vectors import VectorStore
-from stsbench.installation.report import Report
 from stsbench.leaderboard.loaded_board import Board
 from stsbench.training.recipes.recipe import Recipe
 

@@ -35,7 +35,6 @@ _COMMANDS = {
     "show": ("stsbench.cli.show:show", "Show one protocol, data set, method or recipe in full."),
     "data": ("stsbench.cli.data:data", "Fetch, verify, bundle data; find sentences shared by sets."),
     "cache": ("stsbench.cli.cache:cache", "Show or clear the embedding cache."),
-    "doctor": ("stsbench.cli.setup.doctor:doctor", "Say what is installed, which data are there, what can be measured."),
     "completion": ("stsbench.cli.setup.completion:completion", "Print the script for the tab key in bash, zsh or fish."),
 }
 

@@ -143,18 +143,6 @@ def test_what_plot_refuses(place, asked, reason):
         stsbench.plot(**{"picture": "similarity", "runs": "run", **asked})
 
 
-@pytest.mark.parametrize("data_dir", [None, "nowhere"])
-def test_doctor(cli, place, data_dir):
-    options = ["--data-dir", data_dir] if data_dir else []
-    code, out, err = cli("doctor", "--offline", *options)
-    report = stsbench.doctor(data_dir=data_dir, offline=True)
-    assert str(report) == (out + err).removesuffix("\n") and code == bool(report.problems) == bool(data_dir)
-    assert as_json(report.to_dict()) == json.loads(cli("doctor", "--offline", "--json", "-", *options)[1])
-    assert len(repr(report)) < 100
-    with pytest.raises(StsbenchError, match="data_dir=3: must be a path"):
-        stsbench.doctor(data_dir=3)
-
-
 def test_load_gives_what_evaluate_returned(place, measured):
     loaded = stsbench.load("run")
     assert loaded.folder == measured.folder == Path("run") and loaded.rows == measured.rows
@@ -179,9 +167,3 @@ def test_names_and_defaults_are_those_of_the_command():
     parameters = inspect.signature(stsbench.fit).parameters
     assert {key: parameters[key].default for key in expected} == expected
     assert all(parameters[key].kind is inspect.Parameter.KEYWORD_ONLY for key in expected)
-
-
-def test_doctor_is_the_function_after_its_room_was_imported():
-    import stsbench.installation.report
-
-    assert inspect.isfunction(stsbench.doctor)

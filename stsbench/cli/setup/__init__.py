@@ -1,1 +1,1 @@
-"""What a user has on the machine: completion in the shell, and `stsbench doctor`."""
+"""Completion in the shell."""

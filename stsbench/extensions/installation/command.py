@@ -10,7 +10,7 @@ from stsbench.cli.output.json_file import write_json
 from stsbench.cli.output.messages import echo
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="Say what is installed, which data are there, what can be measured.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder in SentEval's layout, as `eval` takes it.")
 @click.option("--offline", is_flag=True, help="Do not ask the Hub.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the report as JSON; - makes stdout pure JSON.")
@@ -21,7 +21,7 @@ def doctor(data_dir: Path | None, offline: bool, json_target: str | None) -> int
     Exit code 1 if something is broken: a package that is missing or too old, a folder that cannot be used, a plug-in that
     does not load. Data that are not there, and a Hub out of reach, break nothing.
     """
-    from stsbench.installation.report import doctor as report_on
+    from stsbench.extensions.installation.report import doctor as report_on
 
     report = report_on(data_dir=data_dir, offline=offline)
     if json_target:

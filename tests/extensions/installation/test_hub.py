@@ -8,7 +8,7 @@ from hubserver import serving
 
 from stsbench.data.fetch.fetch import hub_url
 from stsbench.data.sets.catalog import catalog
-from stsbench.installation.hub import ask_hub
+from stsbench.extensions.installation.hub import ask_hub
 
 
 def test_it_asks_for_what_data_fetch_downloads(monkeypatch, tmp_path):

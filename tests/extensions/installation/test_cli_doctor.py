@@ -1,13 +1,16 @@
 """`stsbench doctor`: what it says would be measured is what `eval` plans; its exit code says whether something is broken."""
 
+import inspect
 import json
 from pathlib import Path
 
 import pytest
 from clirun import SAMPLE, cli, damaged, place  # noqa: F401 - fixtures
 
+import stsbench
+from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import EvalOptions, _chosen
-from stsbench.installation import data
+from stsbench.extensions.installation import data
 
 
 def test_a_bare_machine_is_not_broken(cli):
@@ -47,3 +50,21 @@ def test_json_goes_to_a_file_too(cli):
     report = json.loads(Path("report.json").read_text("utf-8"))
     assert code == 0 and out.startswith(f"stsbench {report['stsbench']}, {report['system']}\n")
     assert report["problems"] == [] and report["hub"]["state"] == "not asked" and report["devices"]
+
+
+@pytest.mark.parametrize("data_dir", [None, "nowhere"])
+def test_the_function_says_what_the_command_prints(cli, place, data_dir):
+    options = ["--data-dir", data_dir] if data_dir else []
+    code, out, err = cli("doctor", "--offline", *options)
+    report = stsbench.doctor(data_dir=data_dir, offline=True)
+    assert str(report) == (out + err).removesuffix("\n") and code == bool(report.problems) == bool(data_dir)
+    assert json.loads(json.dumps(report.to_dict())) == json.loads(cli("doctor", "--offline", "--json", "-", *options)[1])
+    assert len(repr(report)) < 100
+    with pytest.raises(StsbenchError, match="data_dir=3: must be a path"):
+        stsbench.doctor(data_dir=3)
+
+
+def test_doctor_is_the_function_after_its_room_was_imported():
+    import stsbench.extensions.installation.report
+
+    assert inspect.isfunction(stsbench.doctor)

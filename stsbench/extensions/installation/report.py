@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.errors import EncoderError
+from stsbench.extensions.installation import data, hub, installed
 from stsbench.files import as_path
-from stsbench.installation import data, hub, installed
 from stsbench.wording import counted, sized
 
 
