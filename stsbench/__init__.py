@@ -23,9 +23,6 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.plots.draw import plot as plot
     from stsbench.publish.mteb_adapter import to_mteb as to_mteb
     from stsbench.training.engine.callbacks import TrainingCallback as TrainingCallback
-    from stsbench.training.engine.sentence_transformers_loss import (
-        as_sentence_transformers_loss as as_sentence_transformers_loss,
-    )
     from stsbench.training.export.fitted import fit as fit
     from stsbench.training.export.programs import export as export
     from stsbench.training.recipes.by_name import load_recipe as load_recipe
@@ -34,7 +31,6 @@ _GROUP = "stsbench.functions"  # entry points: what extensions add
 _PACKAGES = ("leaderboard", "methods")
 _PUBLIC = {
     "TrainingCallback": "stsbench.training.engine.callbacks",
-    "as_sentence_transformers_loss": "stsbench.training.engine.sentence_transformers_loss",
     "compare": "stsbench.comparison.compare",
     "evaluate": "stsbench.evaluation.api",
     "export": "stsbench.training.export.programs",

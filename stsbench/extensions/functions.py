@@ -5,6 +5,9 @@ from stsbench.extensions.jobs.plan import run_plan as run_plan
 from stsbench.extensions.jobs.sweeps.trials import sweep as sweep
 from stsbench.extensions.parity.parity import parity as parity
 from stsbench.extensions.prompt_study.prompts import measure_prompts as measure_prompts
+from stsbench.extensions.sentence_transformers_loss.loss import (
+    as_sentence_transformers_loss as as_sentence_transformers_loss,
+)
 from stsbench.extensions.smaller_copies.variants import measure_variants as measure_variants
 from stsbench.extensions.statistics.calibrate import calibrate as calibrate
 from stsbench.extensions.statistics.choose import choose as choose

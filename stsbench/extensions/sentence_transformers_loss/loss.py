@@ -9,12 +9,18 @@ from numbers import Integral
 from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from stsbench.encoders.forward.dropout import dropout_rates
 from stsbench.errors import StsbenchError, warning_log
+from stsbench.extensions.sentence_transformers_loss.backbone import (
+    SurroundedBatch,
+    backbone_of,
+    check_precision,
+    surroundings,
+)
+from stsbench.extensions.sentence_transformers_loss.columns import Columns, unpadded, whole_groups
 from stsbench.plugins import calling
 from stsbench.torch_random import Generators, drawing
 from stsbench.torch_state import fresh_torch
@@ -25,12 +31,6 @@ from stsbench.training.api.method import Method
 from stsbench.training.api.options import Options
 from stsbench.training.api.roles import PAIRS
 from stsbench.training.engine.selection import fixed_randomness
-from stsbench.training.engine.sentence_transformers_backbone import (
-    SurroundedBatch,
-    backbone_of,
-    check_precision,
-    surroundings,
-)
 from stsbench.training.engine.stage import stage_views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.method_plan import MethodPlan
@@ -191,13 +191,13 @@ class MethodLoss(nn.Module):
 
     def _batch(self, columns: Sequence[Mapping[str, Tensor]], labels: Tensor | None) -> Batch:
         method, plan = self.method, self.plan
-        tokens = [_unpadded(column) for column in columns]
+        tokens = [unpadded(column) for column in columns]
         names = self._names(len(tokens), labels)
         if labels is not None and (not isinstance(labels, Tensor) or labels.shape != (len(tokens[0]),)):
             got = f"shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
             raise StsbenchError(f"labels: {got} for a batch of {len(tokens[0])} rows: give a tensor with a number for each")
         self._check_labels(labels)
-        size = _whole_groups(len(tokens[0]), plan.needs.group_size, method.name)
+        size = whole_groups(len(tokens[0]), plan.needs.group_size, method.name)
         rows = Columns(names, [column[:size] for column in tokens], method.backbone.tokenizer, labels)
         key = plan.stream_of(self.stage)
         training = self.model.training
@@ -252,37 +252,6 @@ class MethodLoss(nn.Module):
                 "a method runs the model itself, and the trainer's processes would not hear of its gradients: train in one "
                 "process, or by stsbench.train in several"
             )
-
-
-class Columns:
-    """The rows of a batch, from its columns' tokens. Satisfies stsbench.training.api.batch.Examples."""
-
-    def __init__(
-        self, names: tuple[str, ...], columns: Sequence[list[np.ndarray]], tokenizer: Any, labels: Tensor | None
-    ) -> None:
-        """names: the role of each column, "" for one that is not used; columns: n token ids each; labels: n, or more."""
-        self.rows: Sequence[int] = range(len(columns[0]))
-        self.roles = tuple(name for name in names if name)
-        self._columns = dict(zip(names, columns, strict=True))
-        self._tokenizer, self._labels = tokenizer, labels
-
-    def ids(self, role: str) -> list[np.ndarray]:
-        """Token ids of a role's texts as the model's tokenizer made them."""
-        return self._columns[role]
-
-    def texts(self, role: str) -> list[str]:
-        """The texts of a role, as far as the tokens tell."""
-        around = self._tokenizer("", padding=False, truncation=False)["input_ids"]
-        inner = [_inside(ids.tolist(), around) for ids in self.ids(role)]
-        return [self._tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in inner]
-
-    def labels(self) -> list[int]:
-        """The label of each row."""
-        return [] if self._labels is None else [int(label) for label in self._labels[: len(self.rows)].tolist()]
-
-    def scores(self) -> list[float]:
-        """The score of each row."""
-        return [] if self._labels is None else [float(score) for score in self._labels[: len(self.rows)].tolist()]
 
 
 def _trainer() -> tuple[Any, str | None]:
@@ -387,31 +356,3 @@ def _precision(model: nn.Module, device: torch.device) -> AbstractContextManager
         return nullcontext()
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(AcceleratorState().mixed_precision)
     return nullcontext() if kind is None else torch.autocast(device.type, dtype=kind)
-
-
-def _unpadded(column: Mapping[str, Tensor]) -> list[np.ndarray]:
-    """The token ids of each text, padding at either side left out."""
-    ids, mask = column.get("input_ids"), column.get("attention_mask")
-    if ids is None or mask is None or ids.ndim != 2 or mask.shape != ids.shape:
-        raise StsbenchError("methods read texts as the trainer's collator pads them: a column has no such input_ids")
-    rows, real = ids.cpu().numpy(), mask.cpu().numpy().astype(bool)
-    return [row[kept] for row, kept in zip(rows, real, strict=True)]
-
-
-def _whole_groups(rows: int, size: int, name: str) -> int:
-    """How many of the rows make whole groups of `size`. Raises StsbenchError where none do."""
-    if rows < size:
-        raise StsbenchError(
-            f"{name} takes rows in groups of {size}, and a batch has {rows}: set per_device_train_batch_size to a multiple, "
-            "and dataloader_drop_last"
-        )
-    return rows - rows % size
-
-
-def _inside(ids: list[int], around: list[int]) -> list[int]:
-    """The ids without the special tokens that the tokenizer puts before and behind a text: `around`, of an empty one."""
-    for before in range(len(around) + 1):
-        end = len(ids) - (len(around) - before)
-        if ids[:before] == around[:before] and ids[end:] == around[before:]:
-            return ids[before:end]
-    return ids

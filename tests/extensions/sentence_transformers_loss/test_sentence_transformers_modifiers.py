@@ -20,7 +20,7 @@ from training_runs import one_thread
 
 from stsbench import as_sentence_transformers_loss, methods
 from stsbench.errors import StsbenchError, StsbenchWarning
-from stsbench.training.engine.sentence_transformers_backbone import surroundings
+from stsbench.extensions.sentence_transformers_loss.backbone import surroundings
 
 __all__ = ["loaded", "one_thread", "place"]
 SCORES, CLASSES = torch.tensor([0.5, 1, 2, 3, 4, 5, 2.5, 1.5]), torch.tensor([0, 1, 2, 0, 1, 2, 2, 1])

@@ -21,9 +21,9 @@ from transformers import TrainerCallback
 import stsbench
 from stsbench import as_sentence_transformers_loss, methods
 from stsbench.errors import StsbenchError, StsbenchWarning
-from stsbench.training.engine import sentence_transformers_loss
+from stsbench.extensions.sentence_transformers_loss import loss as loss_module
+from stsbench.extensions.sentence_transformers_loss.columns import Columns
 from stsbench.training.engine.loop import Loop
-from stsbench.training.engine.sentence_transformers_loss import Columns
 from stsbench.training.recipes.methods import method_of
 from stsbench.training.recipes.recipe import Recipe
 
@@ -268,7 +268,7 @@ def test_the_trainer_measures_saves_and_makes_the_loss_itself(place, tmp_path, m
 
 
 def test_the_docstring_s_example_runs():
-    results = doctest.testmod(sentence_transformers_loss)
+    results = doctest.testmod(loss_module)
     assert (results.failed, results.attempted) == (0, 2)
 
 

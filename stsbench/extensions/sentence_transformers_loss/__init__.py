@@ -1,0 +1,1 @@
+"""Methods as losses of sentence-transformers' trainer."""
