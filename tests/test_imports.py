@@ -23,8 +23,7 @@ CORE = (
     "data.text", "data.own", "encoders", "encoders.cache", "encoders.parallel", "encoders.post", "encoders.forward",
     "encoders.prompt", "encoders.transformer", "encoders.light", "evaluation", "publish", "training.losses",
     "training.modules", "training.api", "training.recipes", "training.rows", "training.engine", "training.export",
-    "training.runs", "plots", "comparison", "experiments", "cli.output", "cli.setup",
-    "cli",
+    "training.runs", "plots", "comparison", "experiments", "cli.output", "cli",
 )
 # Rooms of the board, which may import the core, too.
 BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.ranks", "leaderboard.page", "leaderboard")

@@ -5,13 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
 
 import click
-from click.shell_completion import CompletionItem
 
 from stsbench.cli.output.messages import at_words, be_quiet, echo, escape_unencodable
 from stsbench.errors import StsbenchError
@@ -19,7 +16,6 @@ from stsbench.interrupt import exit_code, stop_on_sigterm
 from stsbench.registry import did_you_mean, names, resolve
 from stsbench.wording import printable
 
-_COMPLETING = "_STSBENCH_COMPLETE"  # as in cli/setup/completion.py: set, by its script, for the call of a tab key
 _LONGEST = 500  # characters of an unforeseen error: some libraries' messages fill a screen
 _GROUP = "stsbench.commands"  # entry points: an extension's commands, each with its line as `short_help`
 # name -> (module, one line of help): the module is imported only when its command runs.
@@ -35,7 +31,7 @@ _COMMANDS = {
     "show": ("stsbench.cli.show:show", "Show one protocol, data set, method or recipe in full."),
     "data": ("stsbench.cli.data:data", "Fetch, verify, bundle data; find sentences shared by sets."),
     "cache": ("stsbench.cli.cache:cache", "Show or clear the embedding cache."),
-    "completion": ("stsbench.cli.setup.completion:completion", "Print the script for the tab key in bash, zsh or fish."),
+    "completion": ("stsbench.cli.completion:completion", "Print the script for the tab key in bash, zsh or fish."),
 }
 
 
@@ -44,14 +40,7 @@ class _Lazy(click.Group):
         return _names()
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _names():
-            return None
-        command = _command(name)
-        if ctx.resilient_parsing:  # a tab key asks
-            from stsbench.cli.setup.values import complete_values
-
-            complete_values(command)
-        return command
+        return _command(name) if name in _names() else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -62,12 +51,6 @@ class _Lazy(click.Group):
         if count := _processes_of_torchrun(name, args[1:]):
             ctx.default_map = {name: {"processes": count}}
         return super().resolve_command(ctx, args)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        # not the group's own, which imports every command for its line of help
-        lines = {name: line for name, (_, line) in _COMMANDS.items()}
-        named = [CompletionItem(name, help=lines.get(name)) for name in _names() if name.startswith(incomplete)]
-        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -125,8 +108,6 @@ def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with some tasks failed, 130 after
     Ctrl-C, 143 after SIGTERM.
     """
-    if _COMPLETING in os.environ:
-        _complete()
     arguments = [word for word in sys.argv[1:] if word not in ("--debug", "--quiet")]
     debug = "--debug" in sys.argv[1:]
     escape_unencodable()
@@ -176,18 +157,6 @@ def _readable(words: Sequence[str]) -> None:
         except UnicodeEncodeError:
             remedy = "type a text in UTF-8, rename a file or make a link to it"
             raise click.UsageError(f"{word!a} is not UTF-8: {remedy}") from None
-
-
-def _complete() -> NoReturn:
-    """Answer the shell's tab key. Whatever fails completes to nothing: a message would stand in the middle of a line."""
-    import stsbench.cli.setup.completion  # noqa: F401 - registers the answer for bash
-
-    warnings.simplefilter("ignore")
-    try:
-        cli.main([], prog_name="stsbench", complete_var=_COMPLETING)
-    except Exception:
-        sys.exit(1)
-    sys.exit(0)
 
 
 def _unforeseen(error: Exception) -> str:
