@@ -11,8 +11,6 @@ from tiny_decoders import decoder_folder
 from tiny_models import add_modules, build
 
 from stsbench import load_encoder
-from stsbench.cli.main import cli as root
-from stsbench.cli.setup.completion import VARIABLE, Bash
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.extensions.decoders.base import CleanUp
@@ -159,12 +157,6 @@ def test_the_command_line(cli, evaluate, folder):
     assert ", preset pretended-cot:released, layer -3" in cli("cache", "info")[1]
     spec = record()["encoder"]["spec"]
     assert spec["options"]["layer"] == -3 and spec["options"]["preset"] == "pretended-cot:released"
-
-
-@pytest.mark.parametrize("words", [["eval", "--preset", "meta"], ["show", "preset", "meta"]])
-def test_the_tab_key(words):
-    complete = Bash(root, {}, "stsbench", VARIABLE)
-    assert [item.value for item in complete.get_completions(words[:-1], words[-1])] == ["metaeol"]
 
 
 def test_no_folder_can_hold_one(folder, tmp_path):

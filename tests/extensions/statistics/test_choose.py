@@ -15,8 +15,6 @@ from sts_runs import head, pairs, sts_run
 
 import stsbench
 from stsbench import score
-from stsbench.cli.main import cli as root
-from stsbench.cli.setup.completion import VARIABLE, Bash
 from stsbench.comparison.costs import settings_of
 from stsbench.encoders.cost import Cost
 from stsbench.errors import ScoreError, StsbenchError
@@ -281,15 +279,6 @@ def test_the_command(runs, tmp_path, cli):
     assert cli(*words, "--plot", tmp_path / "p.pdf")[2].startswith("stsbench: error: unknown suffix")
     assert "--by COST" in cli("choose", "--help")[1]
     assert all(name in COSTS for name in AXES)
-
-
-@pytest.mark.parametrize(("line", "offered"), [
-    ("choose --by late", ["latency"]), ("choose ./ru", ["./ru"]), ("choose a b --protocol tra", ["transfer"]),
-    ("calibrate a --method iso", ["isotonic"]),
-])
-def test_a_tab_key_completes_values(line, offered):
-    *words, last = line.split()
-    assert [item.value for item in Bash(root, {}, "stsbench", VARIABLE).get_completions(words, last)] == offered
 
 
 def test_a_record_without_a_score_is_a_failure(runs, cli, monkeypatch):
