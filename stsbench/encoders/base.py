@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import wraps
-from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -23,6 +22,7 @@ from stsbench.encoders.interface import checked_texts as checked_texts
 from stsbench.encoders.options import CHANGING as CHANGING
 from stsbench.encoders.options import EncoderOptions as EncoderOptions
 from stsbench.encoders.roles import TextTask, stated
+from stsbench.encoders.traits import Traits as Traits
 from stsbench.errors import EncoderError
 from stsbench.plugins import check_written
 from stsbench.torch_state import fresh_torch
@@ -117,17 +117,8 @@ class Encoder(Interface, ABC):
     notes: tuple[str, ...] = ()  # what a user should know of a run, a line each; it may grow while texts are encoded
     dimension: int | None = None  # the width of the vectors, where it is known before any is computed
     engine: str = ""  # what runs the model, for people
-    attention: str = "auto"  # by which pass, as in EncoderOptions; its vectors are kept apart where the user chose one
-    similarity_fn_name: str = "cosine"  # what the model's author compares vectors by: also dot, euclidean, manhattan
-    # name -> text, among which that of a text is chosen by its role and its task (encoders/roles.py); none: one for all
-    prompts: Mapping[str, str] = MappingProxyType({})
-    default_prompt: str | None = None  # the one before texts that `prompts` has none for, where `spec` does not hold it
-    adapters: tuple[str, ...] = ()  # names of the adapters among which one is chosen by a text's task
-    default_route: str | None = None  # the way of texts without a role, where queries and documents take other ways
-    trained_on: tuple[str, ...] = ()  # the test data whose sentences it was trained on: its scores there are transductive
-    training_overlap: tuple[Mapping[str, Any], ...] = ()  # of its training texts: what they share with test sets
+    traits: Traits = Traits()  # what an encoder that is made of this one passes on
     equal_lengths: bool = False  # see `keep_lengths_apart`
-    libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
     processes: int = 1  # in which it computes
     # Whose clock and memory tell what it costs: that of this process, of several, of a server, or of nothing (looked up).
     computes_in: Literal["process", "processes", "server", "nothing"] = "process"
@@ -160,16 +151,13 @@ class Encoder(Interface, ABC):
         """Vectors of n distinct texts, in their order."""
 
     @property
-    def reads_by_task(self) -> bool:
-        """Whether texts are read by role and task: behind other prompts, or by other ways through the model."""
-        return bool(self.prompts or self.adapters or self.default_route)
-
-    @property
     def identity(self) -> EncoderSpec:
         """The spec by which records know it, whatever the task: `spec`, and all that is chosen among by a text's task."""
-        chosen = {"prompts": stated(self.prompts), "adapters": list(self.adapters), "default_route": self.default_route}
-        if not any(chosen.values()):
+        traits = self.traits
+        if not traits.by_task:
             return self.spec
+        route = traits.default_route
+        chosen = {"prompts": stated(traits.prompts), "adapters": list(traits.adapters), "default_route": route}
         return replace(self.spec, options={**self.spec.options, **{key: value for key, value in chosen.items() if value}})
 
     def spent_in_words(self) -> str:

@@ -14,6 +14,7 @@ from scipy.sparse import issparse
 
 from stsbench.encoders.roles import ROLES
 from stsbench.encoders.similarity import all_similarities, pair_similarities
+from stsbench.encoders.traits import Traits
 from stsbench.errors import EncoderError
 from stsbench.notebook import start_bar
 
@@ -71,11 +72,20 @@ class Interface:
 
     spec: Any
     dimension: int | None
-    prompts: Mapping[str, str]
-    similarity_fn_name: str
+    traits: Traits
     run: Any
     for_role: Any
     of_call: Any
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """As sentence-transformers calls them: name -> text."""
+        return self.traits.prompts
+
+    @property
+    def similarity_fn_name(self) -> str:
+        """As sentence-transformers calls it: what the model's author compares vectors by."""
+        return self.traits.similarity
 
     @overload
     def encode(

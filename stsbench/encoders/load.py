@@ -91,6 +91,19 @@ def load_encoder(
     return encoder
 
 
+def loaded_encoder(model: Any, options: EncoderOptions) -> Encoder:
+    """The encoder called `model`, loaded with these options; an encoder, a function or an object with `encode` as it is.
+
+    EncoderError: as `load_encoder`, and where options were set for what is loaded already.
+    """
+    if isinstance(model, str | os.PathLike):
+        return load_encoder(model, options)
+    for entry in fields(EncoderOptions):
+        if getattr(options, entry.name) != entry.default:
+            raise EncoderError(f"{entry.name} has no effect on an encoder that is already loaded: give it to load_encoder")
+    return load_encoder(model).identified()
+
+
 def kinds() -> list[str]:
     """The words that may stand before the colon, sorted: the built-in kinds and those of installed plug-ins."""
     return names(GROUP)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
+
+from stsbench.encoders.traits import Traits
 
 ROLES = ("query", "document")  # prompts of these names are known to every encoder; empty where none is stored
 # jina-embeddings-v3's adapters by mteb's types of task, as mteb's loader of that model names them
@@ -27,14 +29,6 @@ class TextTask:
     metadata: Any = field(default=None, compare=False, repr=False)
 
 
-class Prompted(Protocol):
-    """What an encoder's prompts are chosen by: see `Encoder`."""
-
-    prompts: Mapping[str, str]
-    default_prompt: str | None
-    adapters: tuple[str, ...]
-
-
 def prompt_name(prompts: Mapping[str, Any], task: TextTask, role: str | None) -> str | None:
     """The name of the prompt that mteb takes (2.26, models/abs_encoder.py, get_prompt_name); None where it takes none.
 
@@ -44,27 +38,27 @@ def prompt_name(prompts: Mapping[str, Any], task: TextTask, role: str | None) ->
     return next((name for name in [*names, *([role] if role else [])] if name in prompts), None)
 
 
-def reading(encoder: Prompted, task: TextTask, role: str | None) -> tuple[str | None, str | None]:
+def reading(traits: Traits, task: TextTask, role: str | None) -> tuple[str | None, str | None]:
     """How an encoder reads texts of a task in a role, "query", "document" or None: what `Encoder.for_role` is to be given.
 
     The second is None where the encoder has no prompt for them, so that its default prompt stays, if it has one.
     """
-    if encoder.adapters:
+    if traits.adapters:
         by_task = ADAPTERS.get(prompt_name(ADAPTERS, task, role) or "")
-        adapter = by_task if by_task in encoder.adapters else None
-        if adapter is not None and adapter in encoder.prompts:
-            return adapter, encoder.prompts[adapter]
-        return adapter, _chosen(encoder, task, role)
-    return role, _chosen(encoder, task, role)
+        adapter = by_task if by_task in traits.adapters else None
+        if adapter is not None and adapter in traits.prompts:
+            return adapter, traits.prompts[adapter]
+        return adapter, _chosen(traits, task, role)
+    return role, _chosen(traits, task, role)
 
 
-def _chosen(encoder: Prompted, task: TextTask, role: str | None) -> str | None:
-    if not encoder.prompts:
+def _chosen(traits: Traits, task: TextTask, role: str | None) -> str | None:
+    if not traits.prompts:
         return None
-    if (name := prompt_name(encoder.prompts, task, role)) is not None:
-        return encoder.prompts[name]
+    if (name := prompt_name(traits.prompts, task, role)) is not None:
+        return traits.prompts[name]
     # In sentence-transformers every model has a prompt of each role, if only an empty one: no default prompt then.
-    return encoder.default_prompt if role is None else ""
+    return traits.default_prompt if role is None else ""
 
 
 def reading_in_words(role: str, prompt: str, route: str | None) -> str:

@@ -38,7 +38,7 @@ def described_encoder(encoder: Encoder) -> str:
     if spec.template is not None:
         parts.append(f"template {spec.template}")
     elif encoder.engine and "prompt" not in spec.options and not read_otherwise(spec.options):
-        default = "default prompt" if encoder.prompts else "prompt"
+        default = "default prompt" if encoder.traits.prompts else "prompt"
         parts.append(f"no {default}" if spec.prefix is None else f"{default} {spec.prefix!r}")
     parts += [*described(spec.options), *described_reading(spec.options)]
     if spec.max_length is not None:
@@ -63,8 +63,8 @@ def announcement(encoder: Encoder, data: Sequence[DataSet], read: str = "") -> I
     if read:
         yield read
     yield from encoder.notes
-    if encoder.similarity_fn_name != "cosine":
-        declared = f"{encoder.spec.name} declares the similarity {encoder.similarity_fn_name}"
+    if encoder.traits.similarity != "cosine":
+        declared = f"{encoder.spec.name} declares the similarity {encoder.traits.similarity}"
         yield f"{declared}; a protocol compares by its own (--similarity)"
     sets = list({item.id: item for item in data}.values())
     text_versions = ", ".join(dict.fromkeys(item.text_version for item in sets))
@@ -81,7 +81,7 @@ def _counted(data: DataSet) -> str:
 def readings(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]]]) -> str:
     """Behind which prompt each protocol's texts are read, and by which way through the model; "" where all is one."""
     encoder = embed.encoder
-    if not encoder.reads_by_task:
+    if not encoder.traits.by_task:
         return ""
     parts = []
     for part, sets in chosen:
@@ -97,7 +97,7 @@ def readings(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]
 
 
 def _reading(role: str | None, embed: Embed, encoder: Encoder) -> str:
-    route = embed.spec.options.get("role") or (encoder.default_route if role is None else None)
+    route = embed.spec.options.get("role") or (encoder.traits.default_route if role is None else None)
     return reading_in_words(role or "text", embed.spec.prefix or "", route)
 
 

@@ -206,10 +206,11 @@ def _measure(
         extra["batches"] = EQUAL_LENGTHS
     if spent := embed.encoder.spent:
         extra["server"] = spent
-    if embed.encoder.trained_on:
-        extra["trained_on"] = list(embed.encoder.trained_on)
-    if embed.encoder.training_overlap:
-        extra["training_overlap"] = [dict(text) for text in embed.encoder.training_overlap]
+    traits = embed.encoder.traits
+    if traits.trained_on:
+        extra["trained_on"] = list(traits.trained_on)
+    if traits.training_overlap:
+        extra["training_overlap"] = [dict(text) for text in traits.training_overlap]
     measure(
         result, embed, part.protocol, sets, strict=options.strict, log=log, extra_provenance=extra, targets=targets,
         doing=doing,

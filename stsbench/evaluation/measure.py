@@ -219,9 +219,9 @@ def readings_of(embed: Embed) -> dict[str, dict[str, str]]:
     about = {
         "prompts": {role: spec.prefix or "" for role, spec in embed.read.items()},
         "routes": {role: way for role, spec in embed.read.items()
-                   if (way := spec.options.get("role") or embed.encoder.default_route)},
+                   if (way := spec.options.get("role") or embed.encoder.traits.default_route)},
     }
-    if not embed.encoder.prompts and not any(about["prompts"].values()):
+    if not embed.encoder.traits.prompts and not any(about["prompts"].values()):
         del about["prompts"]
     return {key: dict(sorted(value.items())) for key, value in about.items() if value}
 

@@ -120,7 +120,7 @@ class MtebEncoder:
 
     @property
     def _similar(self) -> str:
-        stored = self.embed.encoder.similarity_fn_name
+        stored = self.embed.encoder.traits.similarity
         if stored not in _SIMILARITIES:
             raise ScoreError(f"{self.embed.spec.name} declares the similarity {stored}, which mteb does not have")
         return stored

@@ -20,6 +20,7 @@ from stsbench.encoders.load import load_encoder
 from stsbench.encoders.parallel.encoder import in_processes
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
+from stsbench.encoders.traits import Traits
 from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.errors import EncoderError
 
@@ -156,13 +157,13 @@ def test_similarities_are_the_library_s(tmp_path, name):
 @pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
 def test_sparse_vectors_are_compared_though_the_vocabulary_has_grown(name):
     encoder = load_encoder("lexical:token-set")
-    encoder.similarity_fn_name = name
+    encoder.traits = Traits(similarity=name)
     first, second = encoder.encode(["a cat", "a dog runs"]), encoder.encode(["the cat in a park", "a dog runs"])
     assert issparse(first) and first.shape[1] < second.shape[1]
     wide = np.zeros((2, second.shape[1]), np.float32)
     wide[:, : first.shape[1]] = first.toarray()
     dense = load_encoder(lambda texts: wide)
-    dense.similarity_fn_name = name
+    dense.traits = Traits(similarity=name)
     expected = dense.similarity(wide, second.toarray())
     np.testing.assert_allclose(encoder.similarity(first, second), expected, atol=1e-6)
     np.testing.assert_allclose(encoder.similarity_pairwise(first, second), expected.diagonal(), atol=1e-6)

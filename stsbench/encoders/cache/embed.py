@@ -144,14 +144,14 @@ class Embed:
         """The vectors of texts in a role, or behind `prompt` (Encoder.for_role); this where that is all one."""
         if self.task is None or prompt is not None:
             return self._behind(role, prompt)
-        embed = self._behind(*reading(self.encoder, self.task, role))
+        embed = self._behind(*reading(self.encoder.traits, self.task, role))
         self.read[role or "text"] = embed.spec
         return self.whole if embed is self else embed  # which notes nothing of texts without a role
 
     def _read_for(self, task: TextTask, read: dict[str, EncoderSpec]) -> Embed:
         """A view of the same vectors: what is encoded for one task is there for all that are read in the same way."""
         of_task = self._of_task(task)
-        reader = copy.copy(of_task._behind(*reading(of_task.encoder, task, None), anew=True))
+        reader = copy.copy(of_task._behind(*reading(of_task.encoder.traits, task, None), anew=True))
         reader.task, reader.read, reader._root = task, read, self
         return reader
 

@@ -100,7 +100,7 @@ def _through(
                 "before, under the same fingerprint (stsbench cache clear removes stored ones)"
             )
         if start == 0:
-            cache.note(key, CacheNote(asdict(encoder.spec), versions(encoder.libraries), encoder.equal_lengths))
+            cache.note(key, CacheNote(asdict(encoder.spec), versions(encoder.traits.libraries), encoder.equal_lengths))
         good = np.isfinite(encoded.vectors).all(axis=1)
         kept = Encoded(encoded.vectors[good], encoded.truncated[good])
         cache.put(key, [text for text, fine in zip(chunk, good, strict=True) if fine], kept)

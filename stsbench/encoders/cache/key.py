@@ -28,12 +28,12 @@ def versions(libraries: Iterable[str]) -> dict[str, str]:
 
 
 def cache_key(encoder: Encoder) -> str:
-    """64 hex digits of the fingerprint, the versions of `encoder.libraries`, ENCODING, what the environment says of
+    """64 hex digits of the fingerprint, the versions of `Traits.libraries`, ENCODING, what the environment says of
     rounding, and a pass that the user asked for: whoever doubts one is not answered with its vectors. Raises nothing."""
     rounding = {name: os.environ[name] for name in _ROUNDING if os.environ.get(name)}
-    if encoder.attention != "auto":
-        rounding["attention"] = encoder.attention
-    about = json.dumps([encoder.spec.fingerprint(), versions(encoder.libraries), *([rounding] if rounding else [])],
+    if encoder.traits.attention != "auto":
+        rounding["attention"] = encoder.traits.attention
+    about = json.dumps([encoder.spec.fingerprint(), versions(encoder.traits.libraries), *([rounding] if rounding else [])],
                        sort_keys=True)
     return hashlib.sha256(about.encode()).hexdigest()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
-from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, parameters_of
+from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, Traits, parameters_of
 from stsbench.encoders.light.objects import Function, MtebTexts, Roles, is_mteb, library_roles, stored_prompts
 from stsbench.encoders.probe import Probe, probed
 from stsbench.errors import EncoderError
@@ -66,10 +66,11 @@ class CallableEncoder(Encoder):
             return cls(model, fingerprint=fingerprint)
         encoder = cls(encode, fingerprint=fingerprint, roles=library_roles(model))
         if encoder._roles is not None:  # a SentenceTransformer
-            encoder.prompts = stored_prompts(model)
-            encoder.default_prompt = encoder.prompts.get(getattr(model, "default_prompt_name", None) or "")
-            stated = getattr(model, "similarity_fn_name", None)
-            encoder.similarity_fn_name = stated if stated in SIMILARITIES else "cosine"
+            prompts, stated = stored_prompts(model), getattr(model, "similarity_fn_name", None)
+            encoder.traits = Traits(
+                similarity=stated if stated in SIMILARITIES else "cosine", prompts=prompts,
+                default_prompt=prompts.get(getattr(model, "default_prompt_name", None) or ""),
+            )
         return encoder
 
     @cached_property
@@ -102,8 +103,7 @@ class CallableEncoder(Encoder):
             return self
         other = CallableEncoder(fn, self._name, self._stated)
         other._role, other._prompt, other._device, other._roles = role, prompt, self._device, self._roles
-        other.similarity_fn_name = self.similarity_fn_name
-        other.prompts, other.default_prompt = self.prompts, self.default_prompt
+        other.traits = self.traits
         return other
 
     @property

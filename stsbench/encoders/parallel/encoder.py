@@ -6,60 +6,45 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 
-from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, TokenTable
+from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, Progress
 from stsbench.encoders.parallel.devices import chosen_devices
 from stsbench.encoders.parallel.pool import Workers
-from stsbench.encoders.roles import TextTask
+from stsbench.encoders.wrapper import Call, Wrapper
 from stsbench.errors import EncoderError
 
-if TYPE_CHECKING:
-    import torch
-
 _PART = 8192  # texts a job at most: bounds what is in a pipe
-
-
-_Call = tuple[str, tuple[Any, ...]]  # "for_role", "for_task" or "behind", with its arguments: how texts are to be read
 
 
 @dataclass(frozen=True)
 class _Part:
     rows: Any  # int64 (n,): where the texts stand among all
     texts: list[str]
-    reads: tuple[_Call, ...]
+    reads: tuple[Call, ...]
 
 
-class ParallelEncoder(Encoder):
-    """`encoder`, computed by `workers`. A text's vector moves by rounding alone: it stands in another batch."""
-
-    def __init__(self, encoder: Encoder, workers: Workers, reads: tuple[_Call, ...] = ()) -> None:
-        """EncoderError: the encoder is fitted on each set, so that no other process could know it."""
-        check_shareable(encoder)
-        self._encoder, self._workers, self._reads = encoder, workers, reads
-        self.spec, self.cacheable, self.notes = encoder.spec, encoder.cacheable, encoder.notes
-        self.dimension, self.engine, self.attention = encoder.dimension, encoder.engine, encoder.attention
-        self.similarity_fn_name = encoder.similarity_fn_name
-        self.prompts, self.trained_on = encoder.prompts, encoder.trained_on
-        self.training_overlap = encoder.training_overlap
-        self.default_prompt, self.adapters = encoder.default_prompt, encoder.adapters
-        self.default_route = encoder.default_route
-        self.equal_lengths, self.libraries, self.processes = encoder.equal_lengths, encoder.libraries, workers.count
+class ParallelEncoder(Wrapper):
+    """`base`, computed by `workers`. A text's vector moves by rounding alone: it stands in another batch."""
 
     computes_in = "processes"
 
-    @property
-    def reads_by_task(self) -> bool:
-        """Whether the encoder does."""
-        return self._encoder.reads_by_task
+    def __init__(self, base: Encoder, workers: Workers, reads: tuple[Call, ...] = ()) -> None:
+        """EncoderError: the encoder is fitted on each set, so that no other process could know it."""
+        check_shareable(base)
+        super().__init__(base)
+        self._workers, self._reads = workers, reads
+        self.cacheable, self.processes = base.cacheable, workers.count
 
-    @property
-    def identity(self) -> EncoderSpec:
-        """The encoder's."""
-        return self._encoder.identity
+    def ready(self) -> None:
+        """Load nothing here: the processes load it."""
+
+    def on(self, base: Encoder, call: Call) -> Encoder:
+        """Return another base in the same processes, which read texts by the same calls."""
+        return ParallelEncoder(base, self._workers, (*self._reads, call))
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Vectors of n distinct texts, dense. EncoderError: they are sparse, a text has none, or a process ended."""
@@ -80,45 +65,13 @@ class ParallelEncoder(Encoder):
                 self.keep_lengths_apart()
         return Encoded(vectors, truncated)
 
-    def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """The same model in the same processes, behind the prompt of a role or `prompt`."""
-        return self._reading("for_role", role, prompt)
-
-    def behind(self, prompt: str) -> Encoder:
-        """The same model in the same processes, behind one prompt."""
-        return self._reading("behind", prompt)
-
-    def for_task(self, task: TextTask) -> Encoder:
-        """The same model in the same processes, as it reads texts of a task."""
-        return self._reading("for_task", task)
-
-    def _reading(self, method: str, *arguments: Any) -> Encoder:
-        encoder = getattr(self._encoder, method)(*arguments)
-        if encoder is self._encoder:
-            return self
-        return ParallelEncoder(encoder, self._workers, (*self._reads, (method, arguments)))
-
-    @property
-    def device(self) -> torch.device:
-        """That of the encoder in this process, where a tensor is given back."""
-        return self._encoder.device
-
-    @property
-    def uses_torch(self) -> bool:
-        """Whether the encoder does."""
-        return self._encoder.uses_torch
-
     def counts(self, texts: Sequence[str]) -> Counts:
         """As one of the processes counts them: this one does not hold the model."""
         return next(iter(self._workers.run(_counted, [list(texts)])))
 
     def with_dropout(self, seed: int) -> Encoder:
-        """In this process."""
-        return self._encoder.with_dropout(seed)
-
-    def token_table(self, which: str) -> TokenTable:
-        """Read in this process."""
-        return self._encoder.token_table(which)
+        """Return it in this process."""
+        return self.base.with_dropout(seed)
 
 
 def encode_part(encoder: Encoder, part: _Part, progress: Progress) -> tuple[Any, Encoded, bool]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
 
-from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderSpec, Progress
+from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.encode import encode_cached
 from stsbench.encoders.fitted import STATE, named_source
@@ -17,15 +17,15 @@ from stsbench.encoders.post.base import VectorSource
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.source import EncodedTexts
 from stsbench.encoders.post.texts import FitTexts, ListedTexts
-from stsbench.encoders.roles import TextTask
+from stsbench.encoders.wrapper import Call, Wrapper
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.torch_state import fresh_torch
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 
-class PostProcessed(Encoder):
+class PostProcessed(Wrapper):
     """`base`, then `chain`. Without `fitted_on` the chain is not fitted yet: `fit` gives a copy that is, one for each set.
 
     Another k, other texts or another order of steps is another fingerprint. EncoderError: `base` cannot be post-processed.
@@ -38,12 +38,8 @@ class PostProcessed(Encoder):
             raise EncoderError(f"{base.spec.name} is post-processed already ({base.spec.post}): leave --post out")
         if base.fitted_per_set:
             raise EncoderError(f"{base.spec.name} is fitted on each set itself: --post does not apply")
-        self.base, self.chain = base, chain
-        self.fitted_per_set = fitted_on is None
-        self.similarity_fn_name, self.prompts = base.similarity_fn_name, base.prompts
-        self.default_prompt, self.adapters, self.default_route = base.default_prompt, base.adapters, base.default_route
-        self.libraries, self.equal_lengths, self.trained_on = base.libraries, base.equal_lengths, base.trained_on
-        self.training_overlap = base.training_overlap
+        super().__init__(base)
+        self.chain, self.fitted_per_set = chain, fitted_on is None
         self.dimension = None if base.dimension is None else _checked(chain, base.dimension)
         options = dict(base.spec.options) if fitted_on is None else {**base.spec.options, STATE: chain.digest()}
         self.spec = replace(base.spec, post=chain.spelled(), fitted_on=fitted_on, options=options)
@@ -53,11 +49,6 @@ class PostProcessed(Encoder):
         self.fitting: Callable[[Encoder], PostProcessed] | None = None  # of another base, on the same texts
 
     @property
-    def reads_by_task(self) -> bool:
-        """Whether the base does."""
-        return self.base.reads_by_task
-
-    @property
     def identity(self) -> EncoderSpec:
         """The base's, through the map."""
         named = self.base.identity
@@ -65,26 +56,6 @@ class PostProcessed(Encoder):
             return self.spec
         state = {STATE: self.spec.options[STATE]} if STATE in self.spec.options else {}
         return replace(named, post=self.spec.post, fitted_on=self.spec.fitted_on, options={**named.options, **state})
-
-    @property
-    def engine(self) -> str:  # type: ignore[override]
-        """What runs the base."""
-        return self.base.engine
-
-    @property
-    def spent(self) -> Mapping[str, Any]:
-        """The base's."""
-        return self.base.spent
-
-    def spent_in_words(self) -> str:
-        """The base's."""
-        return self.base.spent_in_words()
-
-    def ready(self) -> None:
-        """Load the base."""
-        self.base.ready()
-        self.equal_lengths = self.base.equal_lengths
-        self.notes = (*self.notes, *(line for line in self.base.notes if line not in self.notes))
 
     def use_cache(self, cache: Any) -> None:
         """Where the vectors of `base` are kept; None: nowhere."""
@@ -128,35 +99,8 @@ class PostProcessed(Encoder):
         base = self.base.as_timed(texts)
         return base if self.spec.fitted_on is None else PostProcessed(base, self.chain, self.spec.fitted_on)
 
-    @property
-    def computes_in(self) -> Any:  # type: ignore[override]
-        """Where the base does."""
-        return self.base.computes_in
-
-    @property
-    def uses_torch(self) -> bool:
-        """Whether the base does."""
-        return self.base.uses_torch
-
-    def counts(self, texts: Sequence[str]) -> Counts:
-        """The base's: the numbers of the map are not among them."""
-        return self.base.counts(texts)
-
-    def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """The base's texts in a role, through the same map (`anew` fits it once more)."""
-        return self._on(self.base.for_role(role, prompt))
-
-    def behind(self, prompt: str) -> Encoder:
-        """The base behind one prompt, through the same map (`anew` fits it once more)."""
-        return self._on(self.base.behind(prompt))
-
-    def for_task(self, task: TextTask) -> Encoder:
-        """The base's texts of a task, through the same map (`anew` fits it once more)."""
-        return self._on(self.base.for_task(task))
-
-    def _on(self, base: Encoder) -> Encoder:
-        if base is self.base:
-            return self
+    def on(self, base: Encoder, call: Call) -> Encoder:
+        """Return another base through the same map (`anew` fits it once more)."""
         other = PostProcessed(base, self.chain, self.spec.fitted_on)
         other._cache, other.fitting = self._cache, self.fitting
         return other
@@ -168,11 +112,6 @@ class PostProcessed(Encoder):
         other = self.fitting(self.base)
         other.fitting = self.fitting
         return other
-
-    @property
-    def device(self) -> torch.device:
-        """The base's."""
-        return self.base.device
 
     def _with(self, chain: Chain, fitted_on: str) -> PostProcessed:
         fitted = PostProcessed(self.base, chain, fitted_on)
@@ -186,7 +125,7 @@ class PostProcessed(Encoder):
             encoded = encode_cached(self.base, texts, self._cache, progress, tolerant=True)
         if issparse(encoded.vectors):
             raise EncoderError(f"{self.base.spec.name} gives sparse vectors, which cannot be post-processed")
-        self.equal_lengths, self.notes = self.base.equal_lengths, (*self.chain.notes, *self.base.notes)
+        self.take_notes()
         return encoded
 
 

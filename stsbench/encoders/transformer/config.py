@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stsbench.encoders.base import EncoderOptions, EncoderSpec
+from stsbench.encoders.base import EncoderOptions, EncoderSpec, Traits
 from stsbench.encoders.forward.checkpoint import check_code, code_not_run
 from stsbench.encoders.forward.identity import folder_digest, walk
 from stsbench.encoders.forward.pooling import LAST, STATES, check_pooler, padded_length
@@ -75,6 +75,15 @@ class EncoderConfig:
     post: Path | None = None  # the folder with the post-processing that the vectors go through
     trained_on: tuple[str, ...] = ()  # the test data whose sentences it was trained on
     training_overlap: tuple[Mapping[str, Any], ...] = ()  # what its training texts share with test sets
+
+    @property
+    def traits(self) -> Traits:
+        """What is known of this encoder beside its spec."""
+        return Traits(
+            similarity=self.similarity or "cosine", prompts=self.prompts, adapters=self.adapters,
+            default_route=self.default_route, trained_on=self.trained_on, training_overlap=self.training_overlap,
+            libraries=self.libraries,
+        )
 
     def spec(self, positions: int | None) -> EncoderSpec:
         """The record of this encoder. positions: of the model, None if it states none. EncoderError: max_length is above."""

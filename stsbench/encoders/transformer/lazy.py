@@ -55,13 +55,10 @@ class LazyEncoder(Encoder):
 
         Loaded at once where only the model can tell its positions, and where its layers are named.
         """
-        self.config, self.options, self.attention = config, options, options.attention
+        self.config, self.options = config, options
         self._loader = loader or _Loader(config, options)
         self._built: TransformerEncoder | None = None
-        self.notes, self.libraries = config.notes, config.libraries
-        self.similarity_fn_name = config.similarity or "cosine"
-        self.prompts, self.trained_on = config.prompts, config.trained_on
-        self.training_overlap = config.training_overlap
+        self.notes, self.traits = config.notes, replace(config.traits, attention=options.attention)
         self.dimension = min((size for size in (config.width, config.truncate_dim) if size and config.width), default=None)
         if config.positions is None or config.reading is not None or config.layer is not None:
             self._built = self._build()

@@ -63,11 +63,7 @@ class SentenceTransformerEncoder(Encoder):
         self._positions = None if inner is None else position_limit(inner, self.model.tokenizer)
         limit = self.model.max_seq_length if config.max_length is None else config.max_length
         config = replace(config, stored_length=limit if isinstance(limit, int) and limit < 1_000_000 else None)
-        self.notes, self.libraries = config.notes, config.libraries
-        self.similarity_fn_name = config.similarity or "cosine"
-        self.prompts, self.trained_on = config.prompts, config.trained_on
-        self.training_overlap = config.training_overlap
-        self.adapters, self.default_route = config.adapters, config.default_route
+        self.notes, self.traits = config.notes, config.traits
         self._set(config)
         if config.max_length is not None:
             self.model.max_seq_length = config.max_length
@@ -136,7 +132,7 @@ class SentenceTransformerEncoder(Encoder):
         """The same model behind one prompt."""
         other = copy.copy(self)
         other._set(self.config.behind(prompt))
-        other.prompts = other.config.prompts
+        other.traits = other.config.traits
         return other
 
     def counts(self, texts: Sequence[str]) -> Counts:

@@ -60,9 +60,7 @@ class TransformerEncoder(Encoder):
         self.name, self.notes = config.name, config.notes
         self.pooler, self.normalize = check_pooler(config.pooler, config.name), config.normalize
         self.truncate_dim, self.rescale = config.truncate_dim, config.rescale
-        self.libraries, self.prompts = config.libraries, config.prompts
-        self.similarity_fn_name = config.similarity or "cosine"
-        self.trained_on, self.training_overlap = config.trained_on, config.training_overlap
+        self.traits = replace(config.traits, attention=attention)
         self.spec = config.spec(position_limit(model, tokenizer))
         self.limit_name = config.limit_name
         self.model, self.dense, self.token_pooler = model, parts.dense, parts.token_pooler
@@ -74,7 +72,6 @@ class TransformerEncoder(Encoder):
         self.device = main_device(model)
         self.looks_ahead = self.device.type != "cpu"  # tokenises while it computes; a CPU's cores have no time to spare
         self.padded_length = padded_length(self.pooler)
-        self.attention = attention
         self.padded_because = self._foreseen(parts.prompt)
         check_token_types(tokenizer, self.name)
         self.dimension = min(self.width, config.truncate_dim or self.width)
@@ -190,7 +187,7 @@ class TransformerEncoder(Encoder):
             return f"the pooler {self.pooler} reads the states of padding"
         if prompt is not None and prompt.bottlenecks is not None:
             return "the prompt's adapters sit in the model's own pass"
-        return f"--attention {self.attention} says so" if self.attention in ("padded", "eager") else None
+        return f"--attention {self.traits.attention} says so" if self.traits.attention in ("padded", "eager") else None
 
     def _probe(self) -> None:
         rows: list[list[int]] = self.tokeniser(batch_effects.PROBES)[0]
@@ -202,7 +199,7 @@ class TransformerEncoder(Encoder):
 
             alone = PaddedForward(self.model, self.pad, self.bidirectional)
             self.padded_because = why_padded(PackedForward(self.model, self.bidirectional), alone, rows)
-        if self.padded_because and self.attention == "varlen":
+        if self.padded_because and self.traits.attention == "varlen":
             raise EncoderError(f"--attention varlen: {self.name} has no pass without padding, because {self.padded_because}")
         forward, budget, self.budget = self._forward(), self.budget, 1 << 30  # all in one batch
         if self.reader is not None:

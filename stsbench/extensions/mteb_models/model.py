@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stsbench.data.fetch.mteb_import import undisturbed
-from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, parameters_of
+from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, Traits, parameters_of
 from stsbench.encoders.forward import batch_effects
 from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.checkpoint import first_line, quiet
@@ -57,7 +57,7 @@ class MtebModel(Encoder):
             self.model, code = load_registered(registered, options)
         self.library, self.by_prompt = library_model(self.model), decides_by_prompt(self.model)
         self.engine = "" if self.library is None else f"mteb's {type(self.model).__name__}"
-        self.libraries = ("stsbench", *_LIBRARIES, "tokenizers")
+        self.traits = Traits(libraries=("stsbench", *_LIBRARIES, "tokenizers"), asks_task=True)
         self._code, self._dtype = sorted(code), dtype_of(self.model) or EncoderOptions.dtype
         self._parts = [] if self.library is None else list(self.library.modules())
         self._read(_PLAIN)
@@ -83,11 +83,6 @@ class MtebModel(Encoder):
 
         device = getattr(getattr(self.model, "model", None), "device", None)
         return device if isinstance(device, torch.device) else torch.device("cpu")
-
-    @property
-    def reads_by_task(self) -> bool:
-        """Always: mteb's loader decides."""
-        return True
 
     @property
     def identity(self) -> EncoderSpec:
@@ -229,4 +224,4 @@ class MtebModel(Encoder):
             self.keep_lengths_apart()
         declared = getattr(self.registered.meta.similarity_fn_name, "value", None)
         stated = getattr(self.library, "similarity_fn_name", None) if self.by_prompt else declared
-        self.similarity_fn_name = stated if stated in SIMILARITIES else "cosine"
+        self.traits = replace(self.traits, similarity=stated if stated in SIMILARITIES else "cosine")

@@ -40,7 +40,7 @@ class Hypothesis:
 def hypotheses(shop: Workshop | Sealed, width: int) -> list[Hypothesis]:
     """All that needs no look at B's vectors, but for their width."""
     if isinstance(shop, Sealed):
-        return [*_text("", shop.encoder.prompts), *_finished(width)]
+        return [*_text("", shop.encoder.traits.prompts), *_finished(width)]
     parts = shop.parts
     return [*_text(parts.prompt, parts.prompts), *_tokens(shop), *_weights(shop), *_vectors(shop), *_finished(width)]
 

@@ -208,7 +208,7 @@ def workshop(
 
 def _side(encoder: Encoder) -> Side:
     spec = encoder.identity
-    libraries = {name: text for name in (*_ALWAYS, *encoder.libraries) if (text := _version(name))}
+    libraries = {name: text for name in (*_ALWAYS, *encoder.traits.libraries) if (text := _version(name))}
     words = described_encoder(encoder).removeprefix("encoder ")
     return Side(spec.name, words, spec, encoder.dimension, encoder.engine, libraries, tuple(encoder.notes))
 

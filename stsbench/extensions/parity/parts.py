@@ -69,7 +69,7 @@ def _librarys(encoder: SentenceTransformerEncoder) -> Parts | None:
     """[Transformer, Pooling, others that read the pooled vector]."""
     modules, config = list(encoder.model), encoder.config
     kinds = [type(module).__name__ for module in modules]
-    if kinds[:2] != ["Transformer", "Pooling"] or config.role is not None or encoder.default_route is not None:
+    if kinds[:2] != ["Transformer", "Pooling"] or config.role is not None or encoder.traits.default_route is not None:
         return None
     mode = modules[1].pooling_mode
     modes = [mode] if isinstance(mode, str) else list(mode)

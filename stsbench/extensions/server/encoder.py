@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
+from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, Traits
 from stsbench.encoders.options import CHANGING, spelled
 from stsbench.encoders.probe import IDENTITY, NONE
 from stsbench.encoders.prompt.by_task import Prompts, served_card
@@ -61,7 +61,7 @@ class ServerEncoder(Encoder):
         self.dimension, self.engine = min(width, options.truncate_dim or width), f"the server at {address.url}"
         self.cacheable = self._identity.known
         prompts = self._chosen_prompts()
-        self.prompts, self._prompt = prompts.by_name, prompts.default
+        self.traits, self._prompt = Traits(prompts=prompts.by_name), prompts.default
         self.notes = tuple(self._noted(key))
         self.spec = self._spec()
 
@@ -79,7 +79,7 @@ class ServerEncoder(Encoder):
     def behind(self, prompt: str) -> Encoder:
         """The same model behind one prompt for all texts; fields still go by role."""
         other = copy.copy(self._reading(prompt, self._fields))
-        other.prompts = {}
+        other.traits = Traits()
         return other
 
     def _reading(self, prompt: str, fields: Mapping[str, Any]) -> ServerEncoder:

@@ -14,6 +14,7 @@ from scipy.sparse import issparse
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
 from stsbench.encoders.fitted import STATE, fitted_sets, named_source
+from stsbench.encoders.wrapper import Call
 from stsbench.errors import EncoderError
 from stsbench.extensions.smaller_copies.codes import BYTES, PRECISIONS, WHOLE, Ranges, codes, compared, size
 from stsbench.extensions.smaller_copies.held import Held, Vectors
@@ -179,7 +180,8 @@ class Variant(Held):
     def _fitted(self, ranges: Ranges, source: str) -> Variant:
         return Variant(self.base, self.form, self._vectors, ranges, source, self.rescaled)
 
-    def _made(self, base: Encoder) -> Variant:
+    def on(self, base: Encoder, call: Call) -> Variant:
+        """Return another base in the same form."""
         return Variant(base, self.form, self._vectors, self.ranges, self._fitted_on, self.rescaled)
 
     def _cut(self, vectors: Any) -> Floats:

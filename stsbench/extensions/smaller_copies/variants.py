@@ -13,7 +13,7 @@ from stsbench.comparison.shared import narrowed
 from stsbench.config import checked_options
 from stsbench.encoders.base import Encoder, EncoderOptions
 from stsbench.encoders.cache.cache import EmbeddingCache
-from stsbench.encoders.loaded import loaded_encoder
+from stsbench.encoders.load import loaded_encoder
 from stsbench.encoders.options import CacheOptions
 from stsbench.encoders.post.texts import read_texts
 from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, check_log, warning_log

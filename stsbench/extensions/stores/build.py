@@ -190,9 +190,9 @@ def _manifest(encoder: Encoder, texts: Texts, folder: Path, dtype: str, shard_ro
             raise StsbenchError(f"{folder} holds other things ({sorted(foreign)[0]}): choose a new folder for the vectors")
         new = Manifest.model_validate({
             "dtype": dtype, "shard_rows": shard_rows or SHARD_ROWS, "column": texts.column, "encoder": asdict(encoder.spec),
-            "fingerprint": encoder.spec.fingerprint(), "libraries": versions(encoder.libraries),
-            "similarity": None if encoder.similarity_fn_name == "cosine" else encoder.similarity_fn_name,
-            "trained_on": encoder.trained_on, "training_overlap": encoder.training_overlap,
+            "fingerprint": encoder.spec.fingerprint(), "libraries": versions(encoder.traits.libraries),
+            "similarity": None if encoder.traits.similarity == "cosine" else encoder.traits.similarity,
+            "trained_on": encoder.traits.trained_on, "training_overlap": encoder.traits.training_overlap,
         })
         write_manifest(folder, new)
         (folder / SHARDS).mkdir(exist_ok=True)

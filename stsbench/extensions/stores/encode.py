@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from stsbench.config import checked_options
 from stsbench.data.own.texts import STDIN, Texts, checked_texts
 from stsbench.encoders.base import Encoder, EncoderOptions
-from stsbench.encoders.loaded import loaded_encoder
+from stsbench.encoders.load import loaded_encoder
 from stsbench.encoders.options import ProcessOptions
 from stsbench.encoders.parallel.devices import chosen_devices
 from stsbench.encoders.parallel.pool import Workers

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
+from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress, Traits
 from stsbench.encoders.post.source import EncodedTexts
 from stsbench.errors import EncoderError
 from stsbench.extensions.stores.manifest import is_store
@@ -48,8 +48,10 @@ class StoreEncoder(Encoder):
             name=name or f"vectors:{folder}", kind="vectors", weights=store.digest, max_length=maker.max_length,
             options={"dtype": store.dtype},
         )
-        self.similarity_fn_name, self.trained_on = store.manifest.similarity or "cosine", store.manifest.trained_on
-        self.training_overlap = store.manifest.training_overlap
+        self.traits = Traits(
+            similarity=store.manifest.similarity or "cosine", trained_on=store.manifest.trained_on,
+            training_overlap=store.manifest.training_overlap,
+        )
         self.notes = (f"{folder}: vectors of {maker.name} (fingerprint {store.manifest.fingerprint[:12]}), {store.dtype}",)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:

@@ -15,7 +15,7 @@ from stsbench.display.tabular import OneTable, arrow_table
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
-from stsbench.encoders.loaded import loaded_encoder
+from stsbench.encoders.load import loaded_encoder
 from stsbench.encoders.options import CacheOptions
 from stsbench.errors import DataError, UsageError, warning_log
 from stsbench.extensions.stores.manifest import is_store

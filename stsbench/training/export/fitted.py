@@ -13,8 +13,7 @@ from stsbench.config import checked_options
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.fitted import shortened
-from stsbench.encoders.load import load_encoder
-from stsbench.encoders.loaded import loaded_encoder
+from stsbench.encoders.load import load_encoder, loaded_encoder
 from stsbench.encoders.options import CacheOptions, spelled
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
@@ -112,8 +111,8 @@ def fit_model(
         source = str(fitted.spec.fitted_on)
         export_model(
             _inference(base), building, card=_card(base, fitted.chain, source, count), max_length=base.spec.max_length,
-            normalize=base.spec.normalize, post=(fitted.chain, source), trained_on=base.trained_on,
-            training_overlap=base.training_overlap,
+            normalize=base.spec.normalize, post=(fitted.chain, source), trained_on=base.traits.trained_on,
+            training_overlap=base.traits.training_overlap,
         )
     for line in fitted.notes:
         log(line)

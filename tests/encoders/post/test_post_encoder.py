@@ -13,6 +13,7 @@ from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.post.source import EncodedTexts
 from stsbench.encoders.post.texts import ListedTexts, read_texts
+from stsbench.encoders.traits import Traits
 from stsbench.errors import EncoderError, StsbenchError
 
 TEXTS = [f"{'a' * (i % 7)} text {i * i}" for i in range(40)]
@@ -93,7 +94,7 @@ def test_batches_of_pairs_in_random_order_hold_the_same_vectors():
 
 def test_what_stays_the_bases():
     class Noted(Wide):
-        similarity_fn_name, notes, engine, dimension = "dot", ("know this",), "a library", 6
+        traits, notes, engine, dimension = Traits(similarity="dot"), ("know this",), "a library", 6
 
         def for_role(self, role, prompt=None):
             return self if role is None else Noted(EncoderSpec(name="toy", kind="callable", weights="1" * 64))

@@ -17,6 +17,7 @@ from stsbench.data.own.texts import Texts
 from stsbench.encoders import load_encoder
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.parallel.pool import Workers
+from stsbench.encoders.traits import Traits
 from stsbench.errors import DataError, EncoderError, StsbenchError
 from stsbench.extensions.stores.build import build_store
 from stsbench.extensions.stores.manifest import MANIFEST, read_manifest, shard_folder
@@ -68,7 +69,7 @@ def test_a_transformers_vectors_are_those_in_memory(tmp_path):
     encoder = load_encoder(str(model), pooler="mean", device="cpu")
     store = build(tmp_path / "in.txt", tmp_path / "store", encoder, shard_rows=2)
     assert store.rows(range(4)) == pytest.approx(encoder.encode(lines), abs=1e-6)
-    assert store.manifest.libraries.keys() - set(encoder.libraries) == {"stsbench's encoding"}
+    assert store.manifest.libraries.keys() - set(encoder.traits.libraries) == {"stsbench's encoding"}
 
 
 def test_equal_texts_of_a_shard_are_computed_once(tmp_path):
@@ -196,7 +197,7 @@ def test_another_encoder_or_setting_is_one_line(source, tmp_path, monkeypatch):
         build(source, tmp_path / "new", dtype="float8")
     assert not (tmp_path / "new").exists()
     versioned = Toy()
-    versioned.libraries = ("numpy",)
+    versioned.traits = Traits(libraries=("numpy",))
     build(source, tmp_path / "versioned", versioned)
     monkeypatch.setattr("stsbench.encoders.cache.key.version", lambda name: "0.1")
     with pytest.raises(EncoderError, match=r"made by other versions \(numpy .* -> 0.1\)"):

@@ -10,6 +10,7 @@ from run_edits import edit, rows_of, write_rows
 from scipy import stats
 
 from stsbench.comparison.compare import compare
+from stsbench.encoders.traits import Traits
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.measure import RESAMPLES, SEED
@@ -281,7 +282,7 @@ def test_a_cut_text_is_told_where_it_was_cut(board, tmp_path, monkeypatch, runs)
 
 def test_a_row_trained_on_sentences_of_a_set_it_is_tested_on_is_flagged(board, tmp_path, monkeypatch):
     class Trained(Letters):
-        trained_on = ("sts12", "sick-e")
+        traits = Traits(trained_on=("sts12", "sick-e"))
 
     entries = {}
     for seed, (name, tasks) in enumerate({"seen": ["STS12", "STS13"], "unseen": ["STS13"]}.items()):

@@ -109,11 +109,12 @@ def test_a_run_on_the_sentences_of_sts_says_so_wherever_it_is_read(tmp_path, mon
     assert any("transductive" in line for line in encoder.notes)
     settings = best / "config_sentence_transformers.json"  # another description of the same weights
     settings.write_text(json.dumps(json.loads(settings.read_text("utf-8")) | {"prompts": {"query": "q: "}}), "utf-8")
-    assert set(load_encoder(str(best)).trained_on) == set(encoder.trained_on)
+    assert set(load_encoder(str(best)).traits.trained_on) == set(encoder.traits.trained_on)
     text = make_text(tmp_path, 64)
     later = values | {"backbone.model": str(tmp_path / "run"), "data.file": str(text)}
     stsbench.train("consert", output=tmp_path / "later", settings=later, device="cpu", sample=True)
-    assert load_encoder(str(tmp_path / "later")).trained_on == encoder.trained_on  # what it started from had seen them
+    seen = load_encoder(str(tmp_path / "later")).traits.trained_on
+    assert seen == encoder.traits.trained_on  # what it started from had seen them
 
 
 def test_the_sentences_of_sts_are_no_labelled_rows(tmp_path):

@@ -80,7 +80,7 @@ def test_a_run_on_the_training_sentences_of_sts_b_says_what_they_are_tested_as(t
               "precision": "float32", "training.batch_size": 8, "data.sample": 40}
     summary = stsbench.train("mirror-bert", output=tmp_path / "run", settings=values, device="cpu", sample=True)
     assert summary["data"]["main"]["texts_of"] == ["sts12", "sts13", "sts14", "sts15", "sts16"]
-    assert load_encoder(str(tmp_path / "run")).trained_on == ("sts12", "sts13", "sts14", "sts15", "sts16")
+    assert load_encoder(str(tmp_path / "run")).traits.trained_on == ("sts12", "sts13", "sts14", "sts15", "sts16")
 
 
 def test_a_backbone_without_dropout_and_views_without_noise(tmp_path):

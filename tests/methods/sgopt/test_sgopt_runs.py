@@ -146,4 +146,4 @@ def test_the_sentences_of_stsb_are_seen_ones(tmp_path, monkeypatch):
     seen = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb"]
     assert summary["data"]["main"]["texts_of"] == seen
     assert json.loads((tmp_path / "run" / "best" / "stsbench.json").read_text("utf-8"))["trained_on"] == seen
-    assert list(load_encoder(str(tmp_path / "run")).trained_on) == seen
+    assert list(load_encoder(str(tmp_path / "run")).traits.trained_on) == seen

@@ -1,0 +1,52 @@
+"""Encoders made of another one: what is known of that one is behind each of them, also what nobody has thought of yet."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from known_encoder import Known, check_known
+
+from stsbench.encoders.parallel.encoder import ParallelEncoder
+from stsbench.encoders.parallel.pool import Here
+from stsbench.encoders.post.chain import Chain
+from stsbench.encoders.post.encoder import PostProcessed
+from stsbench.encoders.roles import TextTask
+from stsbench.encoders.wrapper import Wrapper
+
+ROOT = Path(__file__).resolve().parents[2] / "stsbench"
+
+
+class Shared(Here):
+    count = 2
+
+
+MADE = {
+    PostProcessed: lambda base: PostProcessed(base, Chain.parse("standardise")),
+    ParallelEncoder: lambda base: ParallelEncoder(base, Shared(base)),
+}
+
+
+def wrappers(kind=Wrapper):
+    return {kind for below in kind.__subclasses__() for kind in ({below} | wrappers(below))}
+
+
+def test_every_wrapper_of_the_core_is_tried():
+    for path in ROOT.rglob("*.py"):
+        if "wrapper import" in path.read_text("utf-8") and "extensions" not in path.parts:
+            import_module(".".join(("stsbench", *path.relative_to(ROOT).with_suffix("").parts)))
+    assert {kind for kind in wrappers() if kind.__module__.startswith("stsbench.") and "extensions" not in kind.__module__} \
+        == set(MADE)
+
+
+@pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("read", [
+    lambda made: made, lambda made: made.for_role("query"), lambda made: made.behind("x: "),
+    lambda made: made.for_task(TextTask("T", "STS")), lambda made: made.behind("x: ").for_role("query"),
+], ids=["as it is", "in a role", "behind a prompt", "of a task", "twice"])
+def test_whatever_is_known_of_the_base_is_behind_a_wrapper(kind, read):
+    base = Known()
+    made = read(MADE[kind](base))
+    assert isinstance(made, kind) and made.spec.prefix == read(base).spec.prefix
+    check_known(made, base)
