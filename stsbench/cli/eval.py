@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import options_of, usage_errors
+from stsbench.cli.options import Command, options_of, usage_errors
 from stsbench.cli.output.messages import echo
 from stsbench.cli.studies import asked_study, run_study, studies
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
@@ -19,7 +19,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import DataOptions, MeasureOptions, RecordOptions, words_of
 
 
-@click.command("eval")
+@click.command("eval", cls=Command)
 @options_of(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, *(study.options for study in studies()),
             DataOptions, RecordOptions)
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import options_of, usage_errors
+from stsbench.cli.options import Command, options_of, usage_errors
 from stsbench.encoders.options import CacheOptions, EncoderOptions
 
 
-@click.command("fit")
+@click.command("fit", cls=Command)
 @click.argument("post", metavar="NAME")
 @options_of(EncoderOptions, CacheOptions)
 @click.option("--data", type=click.Path(path_type=Path), help="Texts to fit on: .txt, a sentence a line, or "

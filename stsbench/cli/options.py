@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import Field, fields
@@ -20,13 +21,34 @@ def options_of(*groups: type) -> Callable[[Callable[..., Any]], Callable[..., An
         for group in reversed(groups):
             types = get_type_hints(group)
             for entry in reversed([entry for entry in fields(group) if "help" in entry.metadata]):
-                command = _option(entry, types[entry.name])(command)
+                command = _option(entry, types[entry.name], _section(group, entry.name))(command)
         return command
 
     return add
 
 
-def _option(entry: Field[Any], kind: Any) -> Callable[..., Any]:
+def _section(group: type, name: str) -> str:
+    """The heading in a command's help: the name of the dataclass that declares the field, as words."""
+    owner = next(kind for kind in reversed(group.__mro__) if name in vars(kind).get("__annotations__", {}))
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", owner.__name__).capitalize()
+
+
+class Command(click.Command):
+    """A command whose help lists options below the headings of what they are of."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each heading with its options; those of the command itself come first."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def _option(entry: Field[Any], kind: Any, section: str) -> Callable[..., Any]:
     """The option of a field with values of the type `kind`. A default other than None, False and nothing is shown."""
     known = entry.metadata
     more = {"help": known["help"] or None, "metavar": known["metavar"], "required": known["required"]}
@@ -51,7 +73,7 @@ def _option(entry: Field[Any], kind: Any) -> Callable[..., Any]:
     if default and isinstance(default, str | int | float):
         more |= {"default": default, "show_default": True}
     renamed = {_as_flag(old): _as_flag(new) for old, new in known["renamed"].items()}
-    return click.option(flag, entry.name, cls=type("Option", (Option,), {"renamed": renamed}), **more)
+    return click.option(flag, entry.name, cls=type("Option", (Option,), {"renamed": renamed, "section": section}), **more)
 
 
 def flag_of(entry: Field[Any]) -> str:
@@ -63,6 +85,7 @@ class Option(click.Option):
     """An option that knows the flags that it had in earlier versions."""
 
     renamed: Mapping[str, str] = {}  # old flag -> what is written now
+    section = "Options"  # the heading in a command's help
 
 
 def written_now(error: click.NoSuchOption) -> str | None:

@@ -95,3 +95,11 @@ def test_a_flag_of_an_earlier_version_is_an_error_that_names_the_new_one(cli, wo
     name = words[0].partition("=")[0].removeprefix("--").replace("-", "_")
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'; write "):
         load_encoder("lexical:token-set", **{name: "query"})
+
+
+def test_help_lists_options_below_what_they_are_of():
+    lines = CliRunner().invoke(evaluate, ["--help"]).output.splitlines()
+    headings = [line.removesuffix(":") for line in lines if line.endswith("ptions:") and not line.startswith(" ")]
+    core = ["Options", *(f"{of} options" for of in ("Encoder", "Cache", "Process", "Measure", "Data", "Record"))]
+    assert [heading for heading in headings if heading in core] == core
+    assert next(line for line in lines[lines.index("Cache options:") :] if "--" in line).split()[0] == "--cache"

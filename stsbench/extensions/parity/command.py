@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import options_of, usage_errors
+from stsbench.cli.options import Command, options_of, usage_errors
 from stsbench.extensions.parity.options import ParityOptions
 
 DIFFERING = 3  # the exit code of a comparison that was made, and found a difference
 
 
-@click.command("parity", short_help="Say whether B gives the vectors of A, and if not, why.")
+@click.command("parity", cls=Command, short_help="Say whether B gives the vectors of A, and if not, why.")
 @click.argument("a")
 @click.argument("b")
 @click.option("--a", "a_settings", multiple=True, metavar="OPTION=VALUE", help="An option of A, as `stsbench eval --help` "

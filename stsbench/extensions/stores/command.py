@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import options_of, usage_errors
+from stsbench.cli.options import Command, options_of, usage_errors
 from stsbench.cli.output.messages import echo, log
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.extensions.stores.options import NearestOptions, StoreOptions
 
 
-@click.command("encode", short_help="Encode any number of texts into a folder of vectors.")
+@click.command("encode", cls=Command, short_help="Encode any number of texts into a folder of vectors.")
 @options_of(EncoderOptions)
 @click.option("--input", "source", required=True, metavar="FILE|-", help="UTF-8, one text a line, or a table: "
               ".csv, .tsv, .jsonl, .parquet, a folder that datasets saved; - is standard input.")
@@ -58,7 +58,7 @@ def encode(
     log(f"{store.folder}: {shape}, {store.dtype}, {sized(store.manifest.bytes())} with texts")
 
 
-@click.command("neighbours", short_help="Find the lines of a text file nearest to a query.")
+@click.command("neighbours", cls=Command, short_help="Find the lines of a text file nearest to a query.")
 @options_of(EncoderOptions, CacheOptions)
 @click.option("--corpus", required=True, metavar="FILE|SET|DIR", help="UTF-8, one text per line, blank lines skipped, or "
               "a table (.csv, .tsv, .jsonl, .parquet); a "
