@@ -10,7 +10,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import wraps
 from typing import Any, Literal, cast
 
@@ -56,8 +56,8 @@ class EncoderSpec:
 
 def fingerprint_of(spec: Mapping[str, Any]) -> str:
     """The fingerprint of a spec that was written down as a mapping, as `EncoderSpec.fingerprint`."""
-    fields = {name: value for name, value in spec.items() if name != "name"}
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    known = {name: value for name, value in spec.items() if name != "name"}
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
 EQUAL_LENGTHS = "padding changes its vectors, so that each batch holds texts of equal length only"
@@ -131,6 +131,8 @@ class Encoder(Interface, ABC):
     def __init_subclass__(cls, **settings: Any) -> None:
         """Whoever calls what computes, of whatever kind: it does so as torch does at its start."""
         super().__init_subclass__(**settings)
+        if stray := sorted({entry.name for entry in fields(Traits)} & vars(cls).keys()):
+            raise TypeError(f"{cls.__name__}.{stray[0]} would have no effect: write traits = Traits({stray[0]}=...)")
         for name in ("run", "ready"):
             if name in vars(cls):
                 setattr(cls, name, _fresh(vars(cls)[name]))

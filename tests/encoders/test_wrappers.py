@@ -50,3 +50,9 @@ def test_whatever_is_known_of_the_base_is_behind_a_wrapper(kind, read):
     made = read(MADE[kind](base))
     assert isinstance(made, kind) and made.spec.prefix == read(base).spec.prefix
     check_known(made, base)
+
+
+def test_what_is_known_stands_in_the_traits():
+    with pytest.raises(TypeError, match=r"Stray.libraries would have no effect: write traits = Traits\(libraries=\.\.\.\)"):
+        class Stray(Known):
+            libraries = ("numpy",)

@@ -26,6 +26,7 @@ from markdown_it import MarkdownIt
 from run_edits import edit, put_beside, rows_of
 
 from stsbench.data.sets.catalog import entry
+from stsbench.encoders.traits import Traits
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import api
 from stsbench.evaluation.api import EvalOptions, evaluate
@@ -207,17 +208,20 @@ def test_an_encoder_fitted_on_the_test_texts_is_called_so(tmp_path):
 
 
 def test_test_texts_in_the_training_texts_are_counted(tmp_path):
+    overlap = {"text": "my_notes.txt", "digest": "0" * 64, "looked_for": ["exact", "normalised"],
+               "shared": {"sts12/test": {"texts": 40, "exact": 2, "normalised": 1, "rows": 4}},
+               "none": ["stsb/test"], "not_looked_for": [], "sample": True}
+
     class Trained(Letters):
-        training_overlap = ({"text": "my_notes.txt", "digest": "0" * 64, "looked_for": ["exact", "normalised"],
-                             "shared": {"sts12/test": {"texts": 40, "exact": 2, "normalised": 1, "rows": 4}},
-                             "none": ["stsb/test"], "not_looked_for": [], "sample": True},)
+        traits = Traits(training_overlap=(overlap,))
 
     done = evaluate(Trained(1, 0.1, "one"), output=tmp_path / "run", tasks=["STS12", "STS-B"], sample=True, resamples=0)
     page = card(score_again(done.folder))
     assert ("Encoders that never saw the test texts: this one was trained on my_notes.txt, which holds test texts: 3 of "
             "40 of sts12/test, as its training recorded (near duplicates were not looked for).") in page
     assert "known not to have seen" not in page
-    Trained.training_overlap = ({**Trained.training_overlap[0], "shared": {}, "none": [], "not_looked_for": ["sts12/test"]},)
+    unknown = {**overlap, "shared": {}, "none": [], "not_looked_for": ["sts12/test"]}
+    Trained.traits = Traits(training_overlap=(unknown,))
     done = evaluate(Trained(2, 0.1, "two"), output=tmp_path / "other", tasks=["STS12"], sample=True, resamples=0)
     page = card(score_again(done.folder))
     assert "Encoders that are known not to have seen the test texts: this one was trained on my_notes.txt, which was" in page

@@ -81,7 +81,7 @@ def test_it_is_what_the_command_counts(run, place):
 
 def test_the_encoder_and_its_records_say_it(run):
     folder, summary, lines = run
-    (about,) = stsbench.load_encoder(str(folder)).training_overlap
+    (about,) = stsbench.load_encoder(str(folder)).traits.training_overlap
     assert about == summary["overlap"]["main"]
     records = [record for _, record in load_records(folder / "eval")]
     assert records and all(record.provenance["training_overlap"] == [about] for record in records)
@@ -121,7 +121,7 @@ def test_sentences_within_documents_are_not_looked_for(place, tmp_path):
 def test_a_run_on_an_exported_encoder_says_what_that_one_was_trained_on(run, place, tmp_path):
     folder, summary, _ = run
     train(place, place / "text.txt", tmp_path / "later", **{"backbone.model": str(folder / "best")})
-    first, second = stsbench.load_encoder(str(tmp_path / "later")).training_overlap
+    first, second = stsbench.load_encoder(str(tmp_path / "later")).traits.training_overlap
     assert first == summary["overlap"]["main"] and second["text"] == "text.txt"
 
 

@@ -64,9 +64,9 @@ def test_the_end_of_a_stage_and_not_its_best(one, two):
 
 
 def test_the_texts_of_the_earlier_run_are_compared_with_test_sets_as_well(whole, one, two):
-    texts = stsbench.load_encoder(str(two)).training_overlap
+    texts = stsbench.load_encoder(str(two)).traits.training_overlap
     assert texts == (summary(one)["overlap"]["first"], summary(two)["overlap"]["second"])
-    assert texts == stsbench.load_encoder(str(whole)).training_overlap and all(text["none"] for text in texts)
+    assert texts == stsbench.load_encoder(str(whole)).traits.training_overlap and all(text["none"] for text in texts)
 
 
 def test_each_run_can_be_used(place, one, two):
