@@ -239,10 +239,10 @@ PLANTED = {
         ("leaderboard/records/one.py", "import stsbench.leaderboard.page.site")
     ],
     "leaderboard imports leaderboard.identify, an extension of the board": [
-        ("leaderboard/one.py", "from .identify.api import identify")
+        ("leaderboard/one.py", "from .identify.api import identify"), ("leaderboard/identify/api.py", "")
     ],
     "leaderboard.reproduce imports leaderboard.identify, an extension of the board": [
-        ("leaderboard/reproduce/one.py", "import stsbench.leaderboard.identify.api")
+        ("leaderboard/reproduce/one.py", "import stsbench.leaderboard.identify.api"), ("leaderboard/identify/api.py", "")
     ],
 }
 
