@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
+from stsbench.errors import StsbenchError
+from stsbench.plugins import where
 from stsbench.registry import did_you_mean, names, resolve
 
 P = ParamSpec("P")
@@ -35,14 +37,25 @@ def option(
     )
 
 
+def flag_of(entry: Field[Any]) -> str:
+    """Return the flag of a field that is an option."""
+    return str(entry.metadata["flag"] or f"--{entry.name.replace('_', '-')}")
+
+
 def extensible(group: str) -> Callable[[type[T]], type[T]]:
     """Return a decorator that gives a frozen dataclass the fields of every dataclass among the entry points `group`.
 
-    An extension's options are so fields behind the core's, which does not name them.
+    An extension's options are so fields behind the core's, which does not name them. The decorator raises StsbenchError for
+    a name that is taken: its default would take the place of another one's.
     """
 
     def add(core: type[T]) -> type[T]:
         more = [resolve(group, name) for name in names(group)]
+        taken: dict[str, type] = {}
+        for kind in (core, *more):
+            for entry in fields(kind):
+                if (other := taken.setdefault(entry.name, kind)) is not kind:
+                    raise StsbenchError(f"{where(kind)} has the option {entry.name} of {where(other)}: give it another name")
         about = {"__module__": core.__module__, "__qualname__": core.__qualname__, "__doc__": core.__doc__}
         return dataclass(frozen=True, kw_only=True)(type(core.__name__, (*reversed(more), core), about))
 

@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 import click
 
 from stsbench.errors import UsageError
+from stsbench.options import flag_of
 
 
 def options_of(*groups: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -74,11 +75,6 @@ def _option(entry: Field[Any], kind: Any, section: str) -> Callable[..., Any]:
         more |= {"default": default, "show_default": True}
     renamed = {_as_flag(old): _as_flag(new) for old, new in known["renamed"].items()}
     return click.option(flag, entry.name, cls=type("Option", (Option,), {"renamed": renamed, "section": section}), **more)
-
-
-def flag_of(entry: Field[Any]) -> str:
-    """Return a field's flag."""
-    return str(entry.metadata["flag"] or f"--{entry.name.replace('_', '-')}")
 
 
 class Option(click.Option):

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import click
 
-from stsbench.cli.options import flag_of
 from stsbench.cli.output.messages import echo, log
 from stsbench.encoders.options import EncoderOptions, ProcessOptions
+from stsbench.options import flag_of
 from stsbench.registry import names, resolve
 
 _GROUP = "stsbench.studies"  # entry points: objects of the class Study

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from stsbench.errors import EncoderError
-from stsbench.options import extensible, option
+from stsbench.options import extensible, flag_of, option
 
 ATTENTIONS = ("auto", "varlen", "padded", "eager")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -109,7 +109,7 @@ class EncoderOptions:
 
 def spelled(name: str) -> str:
     """Return an encoder's option as the command line has it."""
-    return EncoderOptions.__dataclass_fields__[name].metadata["flag"] or f"--{name.replace('_', '-')}"
+    return flag_of(EncoderOptions.__dataclass_fields__[name])
 
 
 CHANGING = tuple(entry.name for entry in fields(EncoderOptions) if entry.metadata["changing"])  # they change a vector

@@ -386,8 +386,8 @@ def evaluate(
     >>> [(row.task, row.metric, round(row.value, 2), row.n) for row in result.rows if row.aggregation == "all"]
     [('STS-B', 'spearman', 9.48, 42), ('STS-B', 'pearson', 8.38, 42)]
     """
-    named = {**locals(), **locals()["encoder"]}
-    del named["encoder"]
+    named = dict(locals())
+    named |= named.pop("encoder")
     log = warning_log()
     result = run(_options(named), log=log, progress=start_bar if in_notebook() else None)
     for line in result.failed_lines():

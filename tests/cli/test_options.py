@@ -16,8 +16,9 @@ from stsbench.cli.eval import evaluate
 from stsbench.cli.options import options_of
 from stsbench.cli.studies import studies
 from stsbench.encoders.load import load_encoder
+from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import EvalOptions
-from stsbench.options import option
+from stsbench.options import extensible, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,3 +104,14 @@ def test_help_lists_options_below_what_they_are_of():
     core = ["Options", *(f"{of} options" for of in ("Encoder", "Cache", "Process", "Measure", "Data", "Record"))]
     assert [heading for heading in headings if heading in core] == core
     assert next(line for line in lines[lines.index("Cache options:") :] if "--" in line).split()[0] == "--cache"
+
+
+def test_an_extension_cannot_take_the_name_of_another_option(monkeypatch):
+    @dataclass(frozen=True, kw_only=True)
+    class Taking:
+        size: int | None = option(7, "Another default.")
+
+    monkeypatch.setattr("stsbench.options.names", lambda group: ["one"])
+    monkeypatch.setattr("stsbench.options.resolve", lambda group, name: Taking)
+    with pytest.raises(StsbenchError, match=r"Taking .*has the option size of Options .*: give it another name"):
+        extensible("a group")(Options)

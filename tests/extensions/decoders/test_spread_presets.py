@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
-from tiny_decoders import TEXTS, decoder_folder
-from transformers import AutoModelForCausalLM
+from tiny_decoders import SPREAD, TEXTS, decoder_folder
 
 from stsbench import load_encoder
 from stsbench.encoders.forward.checkpoint import main_device
 from stsbench.encoders.transformer import parts
-from stsbench.errors import EncoderError
 
 PRESETS = ["prompteol", "token-prepending:exit=3,layer=-2", "contrastive:at=1,layer=-2", "llm2vec", "metaeol"]
-MAPS = {
-    "llama": {"embed_tokens": "cpu", "layers.0": "cpu", "layers.1": "disk", "layers.2": "cpu", "layers.3": "disk",
-              "norm": "cpu", "rotary_emb": "cpu"},
-    "opt": {"decoder.embed_tokens": "cpu", "decoder.embed_positions": "cpu", "decoder.final_layer_norm": "cpu",
-            "decoder.layers.0": "disk", "decoder.layers.1": "disk", "decoder.layers.2": "cpu", "decoder.layers.3": "disk"},
-}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("family", MAPS)
+@pytest.mark.parametrize("family", SPREAD)
 def test_layers_on_the_disk_give_the_same_vectors(tmp_path, monkeypatch, family, dtype):
     folder = decoder_folder(tmp_path / family, family)
-    monkeypatch.setattr(parts, "DEVICE_MAP", MAPS[family])
+    monkeypatch.setattr(parts, "DEVICE_MAP", SPREAD[family])
     for preset in PRESETS:
         whole = load_encoder(str(folder), preset=preset, device="cpu", dtype=dtype)
         spread = load_encoder(str(folder), preset=preset, device="auto", dtype=dtype)
@@ -36,32 +26,3 @@ def test_layers_on_the_disk_give_the_same_vectors(tmp_path, monkeypatch, family,
         assert {str(weight.device) for weight in model.parameters()} == {"cpu", "meta"}  # meta: on the disk
         assert main_device(model) == torch.device("cpu") and spread.spec == whole.spec
         assert np.array_equal(spread.encode(TEXTS), whole.encode(TEXTS)), preset
-
-
-def test_a_file_in_half_precision_is_read_as_asked_for(tmp_path, monkeypatch):
-    folder = decoder_folder(tmp_path / "llama", "llama")
-    AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float16).save_pretrained(folder)
-    monkeypatch.setattr(parts, "DEVICE_MAP", MAPS["llama"])
-    for dtype in ("float32", "bfloat16"):
-        spread, whole = (load_encoder(str(folder), pooler="mean", device=device, dtype=dtype) for device in ("auto", "cpu"))
-        assert np.array_equal(spread.encode(TEXTS), whole.encode(TEXTS)) and spread.spec == whole.spec
-
-
-def test_what_fits_is_not_spread(tmp_path):
-    folder = decoder_folder(tmp_path / "llama", "llama")
-    encoder = load_encoder(str(folder), preset="prompteol", device="auto")
-    assert np.abs(encoder.encode(TEXTS) - load_encoder(str(folder), preset="prompteol").encode(TEXTS)).max() < 1e-6
-    assert {weight.device.type for weight in encoder.built.model.parameters()} == {encoder.device.type}
-
-
-def test_inputs_go_to_the_first_device_that_computes():
-    spread = {"embed_tokens": "cpu", "layers.0": "cuda:1", "layers.1": "cuda:0", "norm": "disk"}
-    assert main_device(SimpleNamespace(hf_device_map=spread)) == torch.device("cuda:1")
-    assert main_device(SimpleNamespace(hf_device_map={"a": "disk", "b": "cpu"})) == torch.device("cpu")
-
-
-def test_an_adapter_is_refused(tmp_path):
-    folder = decoder_folder(tmp_path / "llama", "llama")
-    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "x"}', "utf-8")
-    with pytest.raises(EncoderError, match=r"--device auto: .* has an adapter"):
-        load_encoder(str(folder), preset="prompteol", device="auto").encode("Rain")
