@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import Field, fields
@@ -11,12 +12,19 @@ from typing import Any, get_type_hints
 
 import click
 
-from stsbench.errors import UsageError
+from stsbench.errors import StsbenchError, UsageError
 from stsbench.options import flag_of
+from stsbench.plugins import where
 
 
 def options_of(*groups: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add an option for each field of these dataclasses that `stsbench.options.option` made, in their order."""
+    """Add an option for each field of these dataclasses that `stsbench.options.option` made, in their order.
+
+    StsbenchError: two of them, one perhaps an extension's, have a field of one name.
+    """
+    count = Counter(entry.name for group in groups for entry in fields(group))
+    if twice := sorted(name for name, times in count.items() if times > 1):
+        raise StsbenchError(f"{' and '.join(map(where, groups))} have the option {twice[0]} twice: give one another name")
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for group in reversed(groups):

@@ -115,3 +115,5 @@ def test_an_extension_cannot_take_the_name_of_another_option(monkeypatch):
     monkeypatch.setattr("stsbench.options.resolve", lambda group, name: Taking)
     with pytest.raises(StsbenchError, match=r"Taking .*has the option size of Options .*: give it another name"):
         extensible("a group")(Options)
+    with pytest.raises(StsbenchError, match=r"Options .* and Taking .* have the option size twice"):
+        options_of(Options, Taking)
