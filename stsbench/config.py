@@ -260,7 +260,8 @@ def _in_words(model: type[BaseModel], error: Any, above: str) -> str:
     if kind == "requirement":  # a validator's phrase, such as "must be a list of different values"
         return f"{key} {error['msg']}, not {shown(value)}"
     if kind == "value_error":
-        return f"{key}: {' '.join(error['msg'].removeprefix('Value error, ').split())}".removeprefix(": ")
+        text = " ".join(error["msg"].removeprefix("Value error, ").split())
+        return f"{key}: {text}" if error["loc"] else f"{above}{text}"
     what = _WORDS.get(kind.partition("_")[0])
     return f"{key} must be {what}, not {shown(value)}" if what else f"{key}: {error['msg']}, not {shown(value)}"
 

@@ -8,9 +8,10 @@ from dataclasses import Field, dataclass, field, fields
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
-from stsbench.errors import StsbenchError
+from stsbench.errors import StsbenchError, UsageError
 from stsbench.plugins import where
 from stsbench.registry import did_you_mean, names, resolve
+from stsbench.rules import Condition, Rule, broken
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,18 +20,21 @@ T = TypeVar("T")
 def option(
     default: Any, help: str, *, flag: str | None = None, metavar: str | None = None, least: int | None = None,
     choices: Sequence[str] = (), required: bool = False, changing: bool = False, kinds: Sequence[str] = (),
-    renamed: Mapping[str, str] | None = None,
+    renamed: Mapping[str, str] | None = None, goes_with: Condition | Sequence[Condition] = (), needed: bool = False,
+    excludes: Mapping[str, Any] | Sequence[str] = (), why: str = "",
 ) -> Any:
     """Return a field that is an option of a command, too, which cli/options.py makes of it.
 
     default: a type such as dict stands for what it makes. flag: where it is not the field's name; metavar: of its value;
     least: of a number; choices: all values that it may have; required: on the command line. Of an encoder's options:
     changing: it changes vectors, so that kinds of encoders without it refuse it; kinds: the only ones that have it.
-    renamed: name in Python that an earlier version had -> what is written now.
+    renamed: name in Python that an earlier version had -> what is written now. goes_with, needed, excludes, why: as
+    `stsbench.rules.Rule` has them; `check` refuses what breaks them.
     """
     known = {
         "help": help, "flag": flag, "metavar": metavar, "least": least, "choices": choices, "required": required,
         "changing": changing, "kinds": tuple(kinds), "renamed": dict(renamed or {}),
+        "rule": Rule(goes_with, needed, excludes, why),
     }
     return field(default_factory=default, metadata=known) if isinstance(default, type) else field(
         default=default, metadata=known
@@ -40,6 +44,35 @@ def option(
 def flag_of(entry: Field[Any]) -> str:
     """Return the flag of a field that is an option."""
     return str(entry.metadata["flag"] or f"--{entry.name.replace('_', '-')}")
+
+
+def check(options: Any, error: type[StsbenchError] = UsageError) -> None:
+    """Raise `error`, one line, for the first option that is below its bound, none of its choices, or breaks a rule.
+
+    options: a dataclass with fields that `option` made. The line is the same whoever gave them: a command, a caller, a plan.
+    """
+    entries = {entry.name: entry for entry in fields(options) if "rule" in entry.metadata}
+    for name, entry in entries.items():
+        value, least, choices = getattr(options, name), entry.metadata["least"], entry.metadata["choices"]
+        if value is not None and least is not None and value < least:
+            raise error(f"{flag_of(entry)} must be at least {least}, not {value}")
+        if choices and value is not None and value not in choices:
+            raise error(f"{flag_of(entry)} {value} is unknown{did_you_mean(str(value), choices)}")
+
+    def flag(name: str, *values: Any) -> str:
+        plain = flag_of(entries[name])
+        if not values or values[0] is True:
+            return plain
+        return plain.replace("--", "--no-", 1) if values[0] is False else f"{plain} {values[0]}"
+
+    rules = {name: entry.metadata["rule"] for name, entry in entries.items()}
+    if line := broken(options, rules, {name: default_of(entry) for name, entry in entries.items()}, flag):
+        raise error(line)
+
+
+def default_of(entry: Field[Any]) -> Any:
+    """Return the default of a dataclass's field."""
+    return entry.default_factory() if callable(entry.default_factory) else entry.default
 
 
 def extensible(group: str) -> Callable[[type[T]], type[T]]:
@@ -80,7 +113,7 @@ def takes(*groups: type, without: Sequence[str] = ()) -> Callable[[Callable[P, T
         hints = {group: get_type_hints(group) for group in groups}
         more = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[group][name],
-                              default=entry.default_factory() if callable(entry.default_factory) else entry.default)
+                              default=default_of(entry))
             for name, (entry, group) in entries.items() if name not in signature.parameters
         ]
         known = {*entries, *(value.name for value in written)}

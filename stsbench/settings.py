@@ -1,51 +1,104 @@
-"""A setting with its default, meaning and source, as lists print it: of protocols, and of what processes vectors."""
+"""A setting with its default, meaning and source, and what it goes with: of protocols, methods, recipes and vectors' steps.
+
+    class NoiseOptions(Settings):
+        noise: Literal["none", "gaussian"] = setting("none", "added to the second view", "Doe et al. 2024, section 3")
+        scale: float = setting(0.1, "its standard deviation", "Doe et al. 2024, table 2", goes_with={"noise": "gaussian"})
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from stsbench.config import values_of
+from stsbench.rules import Condition, Rule, broken
 
 
-def setting(default: Any, meaning: str, source: str, *, by: str = "") -> Any:
-    """A field. default: `...` for a setting that must be given; source: the paper and section, or the code, it is from.
+class Settings(BaseModel):
+    """Settings in the order of their records; an unknown key, and one that breaks another's rule, is an error."""
 
-    by: the option or name that it is chosen by, where it cannot be changed alone: rows would carry another's name.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        if line := broken(self, *_rules(type(self))):
+            raise ValueError(line)
+        return self
+
+
+def setting(
+    default: Any, meaning: str, source: str = "", *, by: str = "", goes_with: Condition | Sequence[Condition] = (),
+    needed: bool = False, excludes: Mapping[str, Any] | Sequence[str] = (), why: str = "", **bounds: Any,
+) -> Any:
+    """Return a field.
+
+    default: `...` for a setting that must be given. source: the paper and section, or the code, it is from. by: the option
+    or name that it is chosen by, where it cannot be changed alone: rows would carry another's name. goes_with, needed,
+    excludes, why: as `Rule` has them. bounds: pydantic's, as gt=0.
     """
-    return Field(default, description=meaning, json_schema_extra={"source": source, "by": by})
+    rule = Rule(goes_with, needed, excludes, why)
+    extra: Any = {"source": source, "by": by} | ({"rule": rule} if rule != Rule() else {})
+    return Field(default, description=meaning, json_schema_extra=extra, **bounds)
 
 
 @dataclass(frozen=True)
 class Described:
-    """One setting in words. default: as JSON; values: its type, words and bounds."""
+    """One setting in words. default: as JSON; values: its type, words and bounds; goes_with: without which it has no effect,
+    "" where there is none."""
 
     name: str
     values: str
     default: str
     meaning: str
     source: str
+    goes_with: str
+
+    def __str__(self) -> str:
+        """The setting as an item of a list."""
+        facts = [self.meaning, f"It goes with {self.goes_with}" if self.goes_with else "",
+                 f"Source: {self.source}" if self.source else ""]
+        return f"- {self.name} = {self.default} ({self.values}): {'. '.join(filter(None, facts))}."
 
 
 def described(model: type[BaseModel], settings: Mapping[str, Any]) -> list[Described]:
-    """The fields of `model`, in order; `settings`: the values that stand as defaults, such as those of a variant."""
+    """Return the fields of `model`, in order; `settings`: the values that stand as defaults, such as those of a variant."""
+    rules, _ = _rules(model)
     return [
         Described(
             name, values_of(field), json.dumps(settings[name]), field.description or "",
-            _extra(field.json_schema_extra, "source"),
+            _extra(field.json_schema_extra, "source"), rules[name].words() if name in rules else "",
         )
         for name, field in model.model_fields.items()
     ]
 
 
+def defaults_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the defaults of `model` as JSON has them; those of settings that must be given are null."""
+    defaults = {name: None if field.is_required() else field.get_default(call_default_factory=True)
+                for name, field in model.model_fields.items()}
+    return {name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+            for name, value in defaults.items()}
+
+
 def chosen_by(model: type[BaseModel], name: str) -> str:
-    """What `setting` was told of a field as `by`; "" for one that can be changed alone, or is not there."""
+    """Return what `setting` was told of a field as `by`; "" for one that can be changed alone, or is not there."""
     field = model.model_fields.get(name)
     return "" if field is None else _extra(field.json_schema_extra, "by")
+
+
+@cache
+def _rules(model: type[BaseModel]) -> tuple[dict[str, Rule], dict[str, Any]]:
+    """The rules of a model's settings, and the defaults of all of them."""
+    fields = model.model_fields
+    extras: dict[str, Any] = {name: field.json_schema_extra for name, field in fields.items()}
+    rules = {name: extra["rule"] for name, extra in extras.items() if isinstance(extra, dict) and "rule" in extra}
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
+    return rules, defaults
 
 
 def _extra(extra: Any, key: str) -> str:

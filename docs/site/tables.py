@@ -54,9 +54,7 @@ def recipe_pages(root: Path) -> Pages:
                        for name, one in recipes])
         if chosen := options(method):
             text += "\n## Options\n\n`--set options.NAME=VALUE`, or `options` of a recipe.\n\n"
-            cells = [[code(one.name), code(json.dumps(one.default)), plain(one.values), plain(one.meaning)]
-                     for one in chosen]
-            text += table(["option", "default", "values", "meaning"], cells)
+            text += _settings(chosen)
         text += "\n## Files\n\nWhat a file does not say, the one that it `extends` says.\n"
         parts = sorted((folder / "recipes").glob("_*.yaml"))
         for path in [*parts, *((folder / "recipes" / f"{name}.yaml") for name, _ in recipes)]:
@@ -69,8 +67,9 @@ def recipe_pages(root: Path) -> Pages:
 
 
 def _settings(rows: Iterable[Any]) -> str:
-    cells = [[code(one.name), code(one.default), plain(one.values), plain(one.meaning), plain(one.source)] for one in rows]
-    return table(["setting", "default", "values", "meaning", "source"], cells)
+    cells = [[code(one.name), code(one.default), *map(plain, (one.values, one.meaning, one.goes_with, one.source))]
+             for one in rows]
+    return table(["setting", "default", "values", "meaning", "goes with", "source"], cells)
 
 
 def settings_page() -> str:

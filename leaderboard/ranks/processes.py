@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
-from stsbench.processes import without_main
-from stsbench.threads import threads_each
+from stsbench.processes import threads_each, without_main
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

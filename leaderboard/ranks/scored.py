@@ -15,7 +15,7 @@ from stsbench.leaderboard.records.draws import draw_many
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
 from stsbench.leaderboard.records.expected import decided
 from stsbench.leaderboard.records.index import records_folder
-from stsbench.threads import cores
+from stsbench.processes import cores
 
 from .lines import ScoreLine, lines_of_runs
 from .processes import across

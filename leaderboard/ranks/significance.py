@@ -11,7 +11,7 @@ from stsbench.evaluation.measure import SEED
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.ranks import Significance, significantly_different
-from stsbench.threads import cores
+from stsbench.processes import cores
 
 from .lines import ScoreLine
 from .processes import across

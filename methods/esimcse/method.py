@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.prompt.mlp_head import MLPHead, check_head
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
@@ -14,7 +14,6 @@ from stsbench.training.api.queue import NegativeQueue
 from stsbench.training.api.repetition import Repeater
 from stsbench.training.modules.backbone import Backbone
 
-from .checks import check_head
 from .options import ESimCSEOptions
 
 
@@ -28,7 +27,7 @@ class ESimCSE(Method):
     def __init__(self, backbone: Backbone, options: ESimCSEOptions) -> None:
         """Raises StsbenchError, one line, for options that do not go with the backbone."""
         super().__init__(backbone, options)
-        check_head(options, backbone.pooler)
+        check_head(options.head, backbone.pooler)
         std = getattr(backbone.model.config, "initializer_range", 0.02)
         self.head = MLPHead(backbone.width, std) if options.head != "none" else None
         self.queue: NegativeQueue | None = None

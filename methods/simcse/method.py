@@ -10,19 +10,20 @@ import numpy as np
 from torch import Tensor, nn
 
 from stsbench.data.text.following import followed
-from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.prompt.mlp_head import MLPHead, check_head
+from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.api.queue import NegativeQueue
+from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import LMHead, made_up
 
-from .checks import NEXT, check_head, check_options, roles_of
-from .options import SimCSEOptions
+from .options import NEXT, SimCSEOptions
 from .replacement import Replacer
 from .views import ViewMaker
 
@@ -35,10 +36,9 @@ class SimCSE(Method):
     options: SimCSEOptions
 
     def __init__(self, backbone: Backbone, options: SimCSEOptions) -> None:
-        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go together."""
+        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for a head on another pooler than cls."""
         super().__init__(backbone, options)
-        check_options(options)
-        check_head(options, backbone.pooler)
+        check_head(options.head, backbone.pooler)
         std = getattr(backbone.model.config, "initializer_range", 0.02)
         self.head = MLPHead(backbone.width, std) if options.head != "none" else None
         self.lm_head: LMHead | None = None
@@ -55,7 +55,6 @@ class SimCSE(Method):
     def needs(cls, options: SimCSEOptions) -> Needs:
         """Sentences, or pairs and hard negatives; as many following sentences as the positive is drawn from; dropout where
         the views are the sentence twice."""
-        check_options(options)
         follows = partial(followed, option=f"options.view {options.view}") if options.view in NEXT else None
         return Needs(
             partial(roles_of, options), usable=follows, reach=NEXT.get(options.view, 0),
@@ -146,6 +145,20 @@ class SimCSE(Method):
         assert isinstance(backbone, Backbone)
         first = _encode(self.backbone, self.head, ids[:n], batch.mask[:n])
         return [first, *_encode(backbone, head, ids[n:], batch.mask[n:]).split(n)]
+
+
+def roles_of(options: SimCSEOptions, available: tuple[str, ...], who: str) -> tuple[str, ...]:
+    """Return ("sentence",), or anchor, positive and the hard negatives that the data give.
+
+    Raises StsbenchError for other data, and for a weight of hard negatives where the data have none.
+    """
+    roles = pairs_or_sentence(available, who, options.view, unsupervised="unsup-bert-base", supervised="sup-bert-base")
+    if options.alpha != 1 and "negative" not in roles:
+        raise StsbenchError(
+            f"options.alpha weighs hard negatives, and {'plain sentences' if len(roles) == 1 else 'the data'} have none: "
+            "leave it at 1, or name negative in data.columns"
+        )
+    return roles
 
 
 def _second(backbone: Backbone, head: nn.Module | None) -> nn.ModuleList:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
+from stsbench.rules import POSITIVE, Where
+from stsbench.settings import setting
 from stsbench.training.api.options import Options, Queue, Repetition
+
+NEXT = {"next": 1, "next3": 3}  # view -> how many following sentences may be the positive
+_RATED = ("crop", "delete_words", "mlm")
+_PLAIN = Where(lambda options: options.view in ("dropout", "given") and not options.fixed_dropout_mask,
+               "view dropout or given, and two masks")
+View = Literal["dropout", "given", "crop", "delete_words", "delete_one_word", "synonym", "mlm", "next", "next3"]
 
 
 class SimCSEOptions(Options):
@@ -14,23 +20,45 @@ class SimCSEOptions(Options):
 
     default_recipe = "unsup-bert-base"
 
-    similarity: Literal["cosine", "dot"] = "cosine"  # dot: without temperature ("N/A" in Table D.1)
-    temperature: float = Field(default=0.05, gt=0)
-    head: Literal["mlp_train_only", "mlp", "none"] = "mlp_train_only"  # Table 6: dropped at test, kept, no MLP
-    alpha: float = Field(default=1.0, gt=0)  # Eq. 8: weight of an anchor's own hard negative; its logit gets ln(alpha)
-    mlm_weight: float = Field(default=0.0, ge=0)  # lambda of the auxiliary masked-LM loss (Table D.2); 0: none
-    mlm_probability: float = Field(default=0.15, gt=0, lt=1)
-    mlm_in_place: bool = False  # the released code until a0867f4: the contrastive pass, too, saw the masked input
-    encoders: Literal[1, 2] = 1  # 2: two encoders that start alike (Table 2); the first is tested
-    fixed_dropout_mask: bool = False  # Table 3, "Fixed 0.1": both views are one vector
-    # what the positive is: "given" by the data (pairs, triplets), else made of a plain sentence; Tables 1 and 2
-    view: Literal[
-        "dropout", "given", "crop", "delete_words", "delete_one_word", "synonym", "mlm", "next", "next3"
-    ] = "dropout"
-    rate: float | None = Field(default=None, gt=0, lt=1)  # share of words of crop, delete_words, mlm
-    augment_both: bool = False  # the augmentation on both views; by default on the positive only
-    thesaurus: str | None = None  # view synonym: a file, word TAB synonym TAB synonym ... a line
-    replacer: str | None = None  # view mlm: the masked LM that fills in; null: the backbone's own
-    # ESimCSE: sub-words or words repeated in every view but the first, with the views dropout and given; null: none
-    repeat: Repetition | None = None
-    queue: Queue | None = None  # ESimCSE: vectors of earlier batches as further negatives; null: none
+    similarity: Literal["cosine", "dot"] = setting("cosine", "dot: without temperature", 'Table D.1, "N/A"')
+    temperature: float = setting(0.05, "divides the similarity", "Table D.1", gt=0)
+    head: Literal["mlp_train_only", "mlp", "none"] = setting(
+        "mlp_train_only", "the MLP over the pooler cls: dropped at test, kept, or none", "Table 6",
+    )
+    alpha: float = setting(1.0, "weight of an anchor's own hard negative; its logit gets ln(alpha)", "Eq. 8", gt=0)
+    mlm_weight: float = setting(
+        0.0, "lambda of the auxiliary masked-LM loss; 0: none", "Table D.2", ge=0, excludes={"view": "mlm", "encoders": 2},
+        why="which words it reads, or which encoder it trains, is not published",
+    )
+    mlm_probability: float = setting(0.15, "share of the tokens that it masks", "", gt=0, lt=1)
+    mlm_in_place: bool = setting(
+        False, "the contrastive pass, too, sees the masked input", "the released code until a0867f4",
+        goes_with={"mlm_weight": POSITIVE},
+    )
+    encoders: Literal[1, 2] = setting(1, "2: two encoders that start alike; the first is tested", "Table 2")
+    fixed_dropout_mask: bool = setting(
+        False, "both views are one vector", 'Table 3, "Fixed 0.1"', goes_with={"view": "dropout", "encoders": 1},
+    )
+    view: View = setting(
+        "dropout", "what the positive is: given by the data (pairs, triplets), else made of a plain sentence",
+        "Tables 1 and 2",
+    )
+    rate: float | None = setting(None, "share of the words", "Table 1", gt=0, lt=1, goes_with={"view": _RATED}, needed=True)
+    augment_both: bool = setting(
+        False, "the augmentation on both views; by default on the positive only",
+        goes_with={"view": (*_RATED, "delete_one_word", "synonym")},
+    )
+    thesaurus: str | None = setting(
+        None, "a file, word TAB synonym TAB synonym ... a line", goes_with={"view": "synonym"}, needed=True,
+    )
+    replacer: str | None = setting(
+        None, "the masked LM that fills in; null: the backbone's own", goes_with={"view": "mlm"},
+    )
+    repeat: Repetition | None = setting(
+        None, "sub-words or words repeated in every view but the first; null: none", "ESimCSE (Wu et al. 2022)",
+        goes_with=_PLAIN,
+    )
+    queue: Queue | None = setting(
+        None, "vectors of earlier batches as further negatives; null: none", "ESimCSE (Wu et al. 2022)",
+        excludes={"encoders": 2}, why="which of them it follows is not published",
+    )

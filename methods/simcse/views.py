@@ -18,8 +18,7 @@ from stsbench.training.api.repetition import Repeater
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.masking import mask_tokens
 
-from .checks import NEXT
-from .options import SimCSEOptions
+from .options import NEXT, SimCSEOptions
 from .replacement import words_to_replace
 
 Change = Callable[..., list[str]]  # (words, rng=...) -> words

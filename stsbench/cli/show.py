@@ -180,19 +180,19 @@ def _show_protocol(name: str) -> None:
     settings = described(protocol.settings_model(protocol.settings), protocol.settings)
     echo(f"\nSettings (`--set {protocol.name}.NAME=VALUE`):\n" if settings else "\nNo settings.")
     for entry in settings:
-        echo(f"- {entry.name} = {entry.default} ({entry.values}): {entry.meaning}. Source: {entry.source}.")
+        echo(str(entry))
 
 
 def _show_post(name: str) -> None:
     from stsbench.encoders.post.load import card, load_post
-    from stsbench.settings import described
+    from stsbench.settings import defaults_of, described
 
     kind = load_post(name)
     echo(card(name))
-    defaults = {key: field.default for key, field in kind.Options.model_fields.items()}
+    defaults = defaults_of(kind.Options)
     echo(f"\nSettings (`--post {name}:SETTING=VALUE`):\n" if defaults else "\nNo settings.")
     for entry in described(kind.Options, defaults):
-        echo(f"- {entry.name} = {entry.default} ({entry.values}): {entry.meaning}. Source: {entry.source}.")
+        echo(str(entry))
 
 
 def _show_method(name: str) -> None:
@@ -204,6 +204,5 @@ def _show_method(name: str) -> None:
     echo(card(name).rstrip())
     echo(f"\n## Options and stages\n\nStages: {', '.join(facts.stages)}. Default recipe: {facts.default_recipe or 'none'}.")
     echo("A recipe's `options`, or `--set options.NAME=VALUE`:\n")
-    for option in options(name):
-        default = json.dumps(option.default)
-        echo(f"- {option.name} = {default} ({option.values})" + (f": {option.meaning}" if option.meaning else ""))
+    for entry in options(name):
+        echo(str(entry))

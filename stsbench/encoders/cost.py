@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.cost_texts import BLOCK, MOST, VERSION, cost_texts
-from stsbench.threads import cores
+from stsbench.processes import cores
 from stsbench.wording import counted, sized
 
 ROUNDS = 5

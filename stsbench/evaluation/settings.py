@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from stsbench.config import validate
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean
 from stsbench.settings import Described, described, setting
+from stsbench.settings import Settings as Base
 
 __all__ = [
     "LARGEST", "AnyOf", "Count", "Described", "Factor", "Fraction", "Settings", "SettingsModel", "SomeOf", "Text", "Whole",
@@ -28,10 +29,10 @@ LARGEST = 2**32 - 1  # the largest seed that numpy's older generators take
 T = TypeVar("T")
 
 
-class Settings(BaseModel):
+class Settings(Base):
     """The settings of one protocol, in the order of its records."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(validate_default=True)
 
 
 SettingsModel = type[Settings]

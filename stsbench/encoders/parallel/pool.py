@@ -19,8 +19,7 @@ from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.probe import Probe, equal_up_to_rounding, has_identity
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.processes import GUARD, without_main
-from stsbench.threads import cores, threads_each
+from stsbench.processes import GUARD, cores, threads_each, without_main
 
 J = TypeVar("J")
 R = TypeVar("R")

@@ -15,24 +15,25 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from stsbench.config import validate
 from stsbench.encoders.base import TokenTable
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean
+from stsbench.settings import Settings
 
 Vectors = NDArray[Any]  # (n, d), float32 or float64
 State = dict[str, NDArray[Any]]
 Map = tuple[NDArray[np.float64], NDArray[np.float64]]  # mean (d,), kernel (d, k)
 
 
-class PostOptions(BaseModel):
+class PostOptions(Settings):
     """The settings of one post-processing, each made by `stsbench.settings.setting`; they are part of the fingerprint."""
 
     # those that came after the first fits: at their defaults they are not spelled, and names and digests are as they were
     later: ClassVar[tuple[str, ...]] = ()
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(validate_default=True)
 
 
 class VectorSource(Protocol):

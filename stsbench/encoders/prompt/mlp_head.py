@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from stsbench.errors import StsbenchError
+
 
 class MLPHead(nn.Module):
     """tanh(W x + b), W of (d, d) from N(0, std^2), b = 0; never a checkpoint's own pooler.
@@ -22,3 +24,9 @@ class MLPHead(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         """(..., d) -> (..., d)."""
         return torch.tanh(self.dense(vectors))
+
+
+def check_head(head: str, pooler: str) -> None:
+    """Raise StsbenchError for an MLP, a method's options.head, on another vector than the first token's."""
+    if head != "none" and pooler != "cls":
+        raise StsbenchError(f"options.head {head} stands on the pooler cls, not on {pooler}: set options.head none")

@@ -10,23 +10,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from stsbench.config import validate
 from stsbench.encoders.forward.pooling import LAST
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.extensions.decoders.reading import PresetReading
 from stsbench.registry import did_you_mean
-from stsbench.settings import setting
+from stsbench.settings import Settings, setting
 
 _ELSEWHERE = ("layer", "demonstrations")
 CleanUp = Literal["none", "full_stop", "prompteol"]
 
 
-class PresetOptions(BaseModel):
+class PresetOptions(Settings):
     """The settings of one preset, each made by `stsbench.settings.setting`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(validate_default=True)
 
     layer: int = setting(LAST, "the hidden state that is read, as --layer: 0 the embeddings, -1 the last one, normed", "")
 

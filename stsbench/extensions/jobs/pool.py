@@ -11,7 +11,7 @@ from typing import Protocol
 from stsbench.errors import one_line
 from stsbench.extensions.jobs.attempt import Outcome, Place, Process, Start, attempt, start
 from stsbench.extensions.jobs.job import Job
-from stsbench.threads import cores
+from stsbench.processes import cores
 
 
 class Pool(Protocol):

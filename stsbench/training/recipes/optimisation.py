@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from stsbench.errors import StsbenchError
-from stsbench.training.api.options import spelled
+from stsbench.rules import recipe_value
 from stsbench.training.recipes.sections import TrainingSettings
 
 
@@ -46,13 +46,13 @@ def _check_schedule(settings: TrainingSettings) -> None:
             f"schedule piecewise needs as many milestones as rates, one at least: there are {len(steps)} and {len(rates)}"
         )
     if steps[0] < 1 or any(later <= step for step, later in pairwise(steps)):
-        raise StsbenchError(f"milestones {spelled(steps)} must be rising numbers of steps, from 1")
+        raise StsbenchError(f"milestones {recipe_value(steps)} must be rising numbers of steps, from 1")
     if min(rates) < 0:
-        raise StsbenchError(f"rates {spelled(rates)} must be 0 or above")
+        raise StsbenchError(f"rates {recipe_value(rates)} must be 0 or above")
     if 0 < settings.warmup < 1:
         raise StsbenchError(f"warmup {settings.warmup:g} is a share of all steps, and milestones are steps: give steps")
     if steps[0] < settings.warmup:
-        raise StsbenchError(f"milestones {spelled(steps)} begin within the warmup of {settings.warmup:g} steps")
+        raise StsbenchError(f"milestones {recipe_value(steps)} begin within the warmup of {settings.warmup:g} steps")
     _refuse(settings, ("schedule_of",), "the milestones of schedule piecewise are steps, whatever their number")
 
 
@@ -60,4 +60,4 @@ def _refuse(settings: TrainingSettings, names: Sequence[str], why: str) -> None:
     for name in names:
         value, default = getattr(settings, name), TrainingSettings.model_fields[name].default
         if value != default:
-            raise StsbenchError(f"{name} {spelled(value)} has no effect: {why}; leave it at {spelled(default)}")
+            raise StsbenchError(f"{name} {recipe_value(value)} has no effect: {why}; leave it at {recipe_value(default)}")

@@ -205,18 +205,6 @@ def test_the_batch_norm_projector_stores_by_its_running_statistics(folder):
     assert (stored - expected).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize(("kind", "options", "message"), [
-    (SimCSE, {"queue": queue(), "encoders": 2}, "options.queue must be null with options.encoders 2"),
-    (SimCSE, {"repeat": REPEAT, "view": "crop", "rate": 0.2}, r"options\.repeat acts on .* dropout and given, not on crop"),
-    (SimCSE, {"repeat": REPEAT, "fixed_dropout_mask": True}, "not on one vector of options.fixed_dropout_mask"),
-    (DiffCSE, {"queue": queue(), "contrastive": False}, "there is no contrastive term"),
-])
-def test_options_that_do_not_go_together(folder, kind, options, message):
-    with pytest.raises(StsbenchError, match=message) as caught:
-        kind.needs(kind.Options(**options))
-    assert "\n" not in str(caught.value)
-
-
 def test_a_head_stands_on_the_first_token_s_vector(folder):
     with pytest.raises(StsbenchError, match=r"^options\.head mlp_train_only stands on the pooler cls, not on mean"):
         esimcse(folder, pooler="mean")

@@ -24,7 +24,7 @@ from shipped_recipes import (
 )
 
 from stsbench import registry
-from stsbench.methods.simcse.checks import check_head
+from stsbench.encoders.prompt.mlp_head import check_head
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training.recipes import describe
 from stsbench.training.recipes.methods import GROUP, options_of
@@ -85,7 +85,7 @@ def test_what_is_read_without_torch_is_what_the_class_says(method):
 @pytest.mark.parametrize("name", recipe_names("simcse"))
 def test_the_head_of_a_simcse_recipe_fits_its_pooler(name):
     found = recipe(name)
-    check_head(SimCSEOptions(**found.options), found.backbone.pooler)
+    check_head(SimCSEOptions(**found.options).head, found.backbone.pooler)
 
 
 # Published scores ------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from simcse_oracle import (
     simcse,
 )
 
+from stsbench.config import validate
 from stsbench.errors import DataError, StsbenchError
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.options import SimCSEOptions
@@ -257,25 +258,28 @@ def test_roles(given, used):
     ({"view": "next"}, ("anchor", "positive"), "options.view next makes positives of plain sentences"),
     ({"view": "crop", "rate": 0.1}, ("anchor", "positive"), "options.view crop"),
     ({}, ("anchor", "positive"), "take a supervised recipe, e.g. sup-bert-base, or set options.view given"),
-    ({"view": "given", "fixed_dropout_mask": True}, ("anchor", "positive"), "set options.view dropout"),
+    ({"view": "given", "fixed_dropout_mask": True}, ("anchor", "positive"), "with view given and encoders 1"),
     ({"alpha": 2}, ("sentence",), "plain sentences have none"),
     ({"alpha": 2, "view": "given"}, ("anchor", "positive"), "the data have none"),
-    ({"view": "crop"}, ("sentence",), "needs options.rate"),
-    ({"view": "mlm"}, ("sentence",), "needs options.rate"),
-    ({"rate": 0.1}, ("sentence",), "options.rate acts on the views crop, delete_words, mlm"),
-    ({"view": "synonym"}, ("sentence",), "needs options.thesaurus"),
-    ({"thesaurus": "x"}, ("sentence",), "acts on the view synonym"),
-    ({"replacer": "x"}, ("sentence",), "acts on the view mlm"),
-    ({"augment_both": True}, ("sentence",), "options.augment_both acts on"),
-    ({"fixed_dropout_mask": True, "view": "delete_one_word"}, ("sentence",), "set options.view dropout"),
-    ({"fixed_dropout_mask": True, "encoders": 2}, ("sentence",), "options.encoders must be 1"),
-    ({"mlm_in_place": True}, ("sentence",), "set options.mlm_weight"),
-    ({"mlm_weight": 0.1, "view": "mlm", "rate": 0.1}, ("sentence",), "options.mlm_weight must be 0 with the view mlm"),
-    ({"mlm_weight": 0.1, "encoders": 2}, ("sentence",), "options.mlm_weight must be 0 with options.encoders 2"),
+    ({"view": "crop"}, ("sentence",), "options.view crop needs rate"),
+    ({"view": "mlm"}, ("sentence",), "options.view mlm needs rate"),
+    ({"rate": 0.1}, ("sentence",), "options.rate 0.1 has no effect with view dropout: it goes with view crop, delete_words "
+     "or mlm; leave it at null"),
+    ({"view": "synonym"}, ("sentence",), "options.view synonym needs thesaurus"),
+    ({"thesaurus": "x"}, ("sentence",), "it goes with view synonym"),
+    ({"replacer": "x"}, ("sentence",), "it goes with view mlm"),
+    ({"augment_both": True}, ("sentence",), "options.augment_both true has no effect with view dropout"),
+    ({"fixed_dropout_mask": True, "view": "delete_one_word"}, ("sentence",), "it goes with view dropout and encoders 1"),
+    ({"fixed_dropout_mask": True, "encoders": 2}, ("sentence",), "it goes with view dropout and encoders 1"),
+    ({"mlm_in_place": True}, ("sentence",), "it goes with mlm_weight above 0"),
+    ({"mlm_weight": 0.1, "view": "mlm", "rate": 0.1}, ("sentence",), "options.mlm_weight 0.1 and view mlm exclude each"),
+    ({"mlm_weight": 0.1, "encoders": 2}, ("sentence",), "options.mlm_weight 0.1 and encoders 2 exclude each other"),
+    ({"queue": {}, "encoders": 2}, ("sentence",), "encoders 2 exclude each other: which of them it follows is not publ"),
+    ({"repeat": {}, "view": "next"}, ("sentence",), "without view dropout or given, and two masks"),
 ])
 def test_what_does_not_go_together_is_refused_in_one_line(options, given, expected):
     with pytest.raises(StsbenchError) as caught:
-        MethodPlan(SimCSE, SimCSEOptions(**options)).roles(given)
+        MethodPlan(SimCSE, validate(SimCSEOptions, options, "recipe", "options.")).roles(given)
     assert expected in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -7,7 +7,6 @@ from recipe_runs import NLI, TRIPLES, session
 from shipped_recipes import LATER, METHODS, WAY_OF, S, U, changed, held, one_of_each, printed, recipe, rows_of
 from training_runs import one_thread
 
-from stsbench.methods.simcse.checks import check_options
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training.recipes.describe import card
@@ -62,7 +61,6 @@ def test_these_are_the_recipes_that_stand_beside_simcses_own():
 def test_the_options_of_a_recipe_go_together(name):
     found = recipe(name)
     options = SimCSEOptions(**found.options)
-    check_options(options)
     given = tuple(found.data.columns) or ("sentence",)
     assert MethodPlan(SimCSE, options).roles(given) == given
     papers = {"reproduced": "Chuang et al. 2022 (DiffCSE)", "batch": "Liu et al. 2024 (SARCSE)"}

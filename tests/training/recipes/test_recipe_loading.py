@@ -185,8 +185,9 @@ def plugin(tmp_path, monkeypatch):
         "class Triplet(Method):\n    Options = TripletOptions\n"
     )
     (package / "options.py").write_text(
-        "from stsbench.training.api.options import Options\n\n\n"
-        "class TripletOptions(Options):\n    default_recipe = 'small'\n    margin: float = 0.5  # of the triplet loss\n"
+        "from stsbench.settings import setting\nfrom stsbench.training.api.options import Options\n\n\n"
+        "class TripletOptions(Options):\n    default_recipe = 'small'\n"
+        "    margin: float = setting(0.5, 'of the triplet loss')\n"
     )
     (package / "recipes" / "small.yaml").write_text("backbone: {model: some/model}\noptions: {margin: 0.25}\n")
     facts = tmp_path / "someones_plugin-1.0.dist-info"
@@ -208,7 +209,7 @@ def test_a_plugins_recipes_are_found_alike(plugin):
     assert (got.name, got.method, got.options) == ("small", "triplet", {"margin": 0.25})
     one_line(lambda: load_recipe("triplet", None, ["options.margn=1"]), "did you mean options.margin?")
     [option] = describe.options("triplet")
-    assert (option.name, option.default, option.meaning) == ("margin", 0.5, "of the triplet loss")
+    assert (option.name, option.default, option.meaning) == ("margin", "0.5", "of the triplet loss")
     listed = CliRunner().invoke(list_, ["recipes", "--method", "triplet"])
     assert listed.exit_code == 0 and listed.output.split() == ["triplet/small", "some/model", "-"]
     one_line(lambda: describe.card("triplet"), "failed to load: RuntimeError('must not be loaded')")  # it has no card.md

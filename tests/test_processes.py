@@ -2,7 +2,7 @@
 
 import os
 
-from stsbench.threads import cores, threads_each
+from stsbench.processes import cores, threads_each
 
 
 def test_what_the_user_has_set_stays_unless_it_may_not(monkeypatch):
