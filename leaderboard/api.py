@@ -120,7 +120,7 @@ def build(
     True
     """
     if check and output:
-        raise UsageError("--check writes nothing: leave out --output")
+        raise UsageError("--check and --output exclude each other: it writes nothing")
     root = find_board(_path(board))
     if all:
         results.clear()

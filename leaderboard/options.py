@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from stsbench.errors import StsbenchWarning, UsageError
+from stsbench.errors import StsbenchWarning
 
 BOARD = click.option("--board", type=click.Path(path_type=Path), help="The board's folder (default: ./leaderboard).")
 RECORDS = click.option("--records", metavar="DIR|hf:OWNER/DATASET", help="Where the board's runs lie, if not in it: the "
@@ -43,13 +43,6 @@ def entry_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@contextmanager
-def as_command() -> Iterator[None]:
-    """A function of the board is called by its command: a UsageError is click's, and what the function warns of is what the
-    command prints of its result."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", StsbenchWarning)
-        try:
-            yield
-        except UsageError as error:
-            raise click.UsageError(str(error)) from error
+def as_command() -> AbstractContextManager[object]:
+    """Return the context in which a command calls a function of the board: it prints itself what the function warns of."""
+    return warnings.catch_warnings(action="ignore", category=StsbenchWarning)

@@ -6,13 +6,15 @@ import sys
 import warnings
 from collections.abc import Callable
 
+import click
+
 
 class StsbenchError(Exception):
     """Anything a user can put right. The command line prints it on one line and exits with 1."""
 
 
-class UsageError(StsbenchError):
-    """Options that exclude, or need, one another. The command line says how it is used and exits with 2."""
+class UsageError(StsbenchError, click.UsageError):
+    """Options that exclude, or need, one another. As click's error it lets a command say how it is used and exit with 2."""
 
 
 class StsbenchWarning(UserWarning):

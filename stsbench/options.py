@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 from stsbench.errors import StsbenchError, UsageError
@@ -17,23 +19,30 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class OptionGroup:
+    """The base of a dataclass of options: what its fields, those of all its parts, do not allow is a UsageError."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
 def option(
     default: Any, help: str, *, flag: str | None = None, metavar: str | None = None, least: int | None = None,
-    choices: Sequence[str] = (), required: bool = False, changing: bool = False, kinds: Sequence[str] = (),
-    renamed: Mapping[str, str] | None = None, goes_with: Condition | Sequence[Condition] = (), needed: bool = False,
-    excludes: Mapping[str, Any] | Sequence[str] = (), why: str = "",
+    choices: Sequence[str] = (), required: bool = False, rare: bool = False, changing: bool = False,
+    kinds: Sequence[str] = (), renamed: Mapping[str, str] | None = None, goes_with: Condition | Sequence[Condition] = (),
+    needed: bool = False, excludes: Mapping[str, Any] | Sequence[str] = (), why: str = "",
 ) -> Any:
     """Return a field that is an option of a command, too, which cli/options.py makes of it.
 
     default: a type such as dict stands for what it makes. flag: where it is not the field's name; metavar: of its value;
-    least: of a number; choices: all values that it may have; required: on the command line. Of an encoder's options:
-    changing: it changes vectors, so that kinds of encoders without it refuse it; kinds: the only ones that have it.
-    renamed: name in Python that an earlier version had -> what is written now. goes_with, needed, excludes, why: as
-    `stsbench.rules.Rule` has them; `check` refuses what breaks them.
+    least: of a number; choices: all values that it may have; required: on the command line; rare: --help-all alone lists
+    it. Of an encoder's options: changing: it changes vectors, so that kinds of encoders without it refuse it; kinds: the
+    only ones that have it. renamed: name in Python that an earlier version had -> what is written now. goes_with, needed,
+    excludes, why: as `stsbench.rules.Rule` has them; `check` refuses what breaks them.
     """
     known = {
         "help": help, "flag": flag, "metavar": metavar, "least": least, "choices": choices, "required": required,
-        "changing": changing, "kinds": tuple(kinds), "renamed": dict(renamed or {}),
+        "rare": rare, "changing": changing, "kinds": tuple(kinds), "renamed": dict(renamed or {}),
         "rule": Rule(goes_with, needed, excludes, why),
     }
     return field(default_factory=default, metadata=known) if isinstance(default, type) else field(
@@ -41,23 +50,34 @@ def option(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class SetOptions(OptionGroup):
+    """Where data sets are."""
+
+    data_dir: Path | None = option(None, "Folder in SentEval's layout.")
+    sample: bool = option(False, "The small data set inside the package.", excludes=("data_dir",))
+
+
 def flag_of(entry: Field[Any]) -> str:
     """Return the flag of a field that is an option."""
     return str(entry.metadata["flag"] or f"--{entry.name.replace('_', '-')}")
 
 
-def check(options: Any, error: type[StsbenchError] = UsageError) -> None:
-    """Raise `error`, one line, for the first option that is below its bound, none of its choices, or breaks a rule.
+def check(options: Any) -> None:
+    """Raise UsageError, one line, for the first option that is below its bound, none of its choices, or breaks a rule.
 
-    options: a dataclass with fields that `option` made. The line is the same whoever gave them: a command, a caller, a plan.
+    options: a dataclass with fields that `option` made; a rule on options that it does not have is not asked. The line is
+    the same whoever gave them: a command, a caller, a plan.
     """
     entries = {entry.name: entry for entry in fields(options) if "rule" in entry.metadata}
     for name, entry in entries.items():
         value, least, choices = getattr(options, name), entry.metadata["least"], entry.metadata["choices"]
         if value is not None and least is not None and value < least:
-            raise error(f"{flag_of(entry)} must be at least {least}, not {value}")
+            raise UsageError(f"{flag_of(entry)} must be at least {least}, not {value}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{flag_of(entry)} must be a finite number, not {value}")
         if choices and value is not None and value not in choices:
-            raise error(f"{flag_of(entry)} {value} is unknown{did_you_mean(str(value), choices)}")
+            raise UsageError(f"{flag_of(entry)} {value} is unknown{did_you_mean(str(value), choices)}")
 
     def flag(name: str, *values: Any) -> str:
         plain = flag_of(entries[name])
@@ -65,9 +85,9 @@ def check(options: Any, error: type[StsbenchError] = UsageError) -> None:
             return plain
         return plain.replace("--", "--no-", 1) if values[0] is False else f"{plain} {values[0]}"
 
-    rules = {name: entry.metadata["rule"] for name, entry in entries.items()}
+    rules = {name: entry.metadata["rule"].among(entries) for name, entry in entries.items()}
     if line := broken(options, rules, {name: default_of(entry) for name, entry in entries.items()}, flag):
-        raise error(line)
+        raise UsageError(line)
 
 
 def default_of(entry: Field[Any]) -> Any:
@@ -98,12 +118,15 @@ def extensible(group: str) -> Callable[[type[T]], type[T]]:
 def takes(*groups: type, without: Sequence[str] = ()) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Return a decorator that writes the options of these dataclasses into a function's signature, in the place of **named.
 
-    without: options that are not arguments. The function raises TypeError for an argument that is none of them, naming the
-    one that is meant.
+    without: options that are not arguments. The word of an option's flag stands for its name. The function raises TypeError
+    for an argument that is none of them, naming the one that is meant, and for one that is given by both words.
     """
     entries = {entry.name: (entry, group) for group in groups for entry in fields(group) if entry.name not in without}
     renamed: dict[str, list[str]] = {}
-    for entry, _ in entries.values():
+    words: dict[str, str] = {}
+    for name, (entry, _) in entries.items():
+        if "rule" in entry.metadata and (word := flag_of(entry).strip("-").replace("-", "_")) not in entries:
+            words[word] = name
         for old, new in entry.metadata.get("renamed", {}).items():
             renamed.setdefault(old, []).append(new)
 
@@ -120,6 +143,10 @@ def takes(*groups: type, without: Sequence[str] = ()) -> Callable[[Callable[P, T
 
         @wraps(function)
         def checked(*args: P.args, **named: P.kwargs) -> T:
+            for word in named.keys() & words.keys() - known:
+                if words[word] in named:
+                    raise TypeError(f"{function.__name__}() got {words[word]} twice, as {word}, too")
+                named[words[word]] = named.pop(word)
             for name in named.keys() - known:
                 why = f"; write {' or '.join(renamed[name])}" if name in renamed else did_you_mean(name, known)
                 raise TypeError(f"{function.__name__}() got an unexpected keyword argument '{name}'{why}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 
@@ -50,6 +50,12 @@ class Rule:
     def excluded(self) -> Mapping[str, Any]:
         """Option -> the values that it may not have."""
         return self.excludes if isinstance(self.excludes, Mapping) else dict.fromkeys(self.excludes, GIVEN)
+
+    def among(self, names: Collection[str]) -> Rule:
+        """Return what of the rule is of these options alone."""
+        asked = [part for part in self.conditions if isinstance(part, Where) or part.keys() <= set(names)]
+        excluded = {name: values for name, values in self.excluded.items() if name in names}
+        return replace(self, goes_with=asked, excludes=excluded)
 
     def words(self) -> str:
         """Return what the option goes with, "" where that is anything."""
@@ -105,7 +111,8 @@ def _broken(options: Any, rules: Mapping[str, Rule], defaults: Mapping[str, Any]
         for other, values in rule.excluded.items():
             opposite = getattr(options, other)
             if opposite != defaults[other] if values is GIVEN else _allows(values, opposite):
-                yield f"{spell(name, value)} and {spell(other, opposite)} exclude each other{why}"
+                both = (spell(name), spell(other)) if values is GIVEN else (spell(name, value), spell(other, opposite))
+                yield f"{' and '.join(both)} exclude each other{why}"
 
 
 def _unmet(condition: Condition, options: Any, spell: Spelling) -> str:

@@ -26,7 +26,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
-        if line := broken(self, *_rules(type(self))):
+        if line := broken(self, *rules_of(type(self))):
             raise ValueError(line)
         return self
 
@@ -67,7 +67,7 @@ class Described:
 
 def described(model: type[BaseModel], settings: Mapping[str, Any]) -> list[Described]:
     """Return the fields of `model`, in order; `settings`: the values that stand as defaults, such as those of a variant."""
-    rules, _ = _rules(model)
+    rules, _ = rules_of(model)
     return [
         Described(
             name, values_of(field), json.dumps(settings[name]), field.description or "",
@@ -92,8 +92,8 @@ def chosen_by(model: type[BaseModel], name: str) -> str:
 
 
 @cache
-def _rules(model: type[BaseModel]) -> tuple[dict[str, Rule], dict[str, Any]]:
-    """The rules of a model's settings, and the defaults of all of them."""
+def rules_of(model: type[BaseModel]) -> tuple[dict[str, Rule], dict[str, Any]]:
+    """Return the rules of a model's settings, and the defaults of all of them, each by its name."""
     fields = model.model_fields
     extras: dict[str, Any] = {name: field.json_schema_extra for name, field in fields.items()}
     rules = {name: extra["rule"] for name, extra in extras.items() if isinstance(extra, dict) and "rule" in extra}

@@ -1,15 +1,18 @@
 """What goes together is declared once: settings of models, and options of commands, refuse the rest in the same words."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import pytest
 
 from stsbench.config import validate
-from stsbench.errors import EncoderError, StsbenchError, UsageError
+from stsbench.errors import StsbenchError, UsageError
+from stsbench.evaluation.options import EvalOptions
 from stsbench.options import check, option
+from stsbench.registry import names
 from stsbench.rules import GIVEN, POSITIVE, Where
-from stsbench.settings import Settings, defaults_of, described, setting
+from stsbench.settings import Settings, defaults_of, described, rules_of, setting
+from stsbench.training.recipes.methods import options_of
 
 
 class Views(Settings):
@@ -30,7 +33,7 @@ class Views(Settings):
     ({"kind": "file", "path": "x", "weight": 1}, "weight 1 and kind file exclude each other"),
     ({"scale": 0.2}, "scale 0.2 has no effect with weight 0: it goes with weight above 0; leave it at 0.1"),
     ({"seeds": [1, 2]}, "seeds [1, 2] has no effect without a second term; leave it at []"),
-    ({"weight": 1, "seeds": [1], "single": True}, "single true and seeds [1] exclude each other: it draws nothing"),
+    ({"weight": 1, "seeds": [1], "single": True}, "single and seeds exclude each other: it draws nothing"),
     ({"last": 1}, "last 1 has no effect without single; leave it at null"),
     ({"last": 1, "single": True, "kind": "crop", "rate": 0.5},
      "last 1 has no effect with kind crop: it goes with kind dropout; leave it at null"),
@@ -72,13 +75,28 @@ class Asked:
     ({"kind": "gird"}, "--kind gird is unknown; did you mean grid?"),
     ({"trials": 0}, "--trials must be at least 1, not 0"),
     ({"trials": 3, "kind": "grid"}, "--trials 3 has no effect with --kind grid: it goes with --kind random; leave it out"),
-    ({"sample": True, "data_dir": "x"}, "--sample and --data-dir x exclude each other"),
+    ({"sample": True, "data_dir": "x"}, "--sample and --data-dir exclude each other"),
     ({"commit": "abc"}, "--commit abc has no effect without --all-models; leave it out"),
     ({"tied": False, "kind": "grid"}, "--no-tied and --kind grid exclude each other"),
 ])
 def test_an_option_that_breaks_a_rule_is_one_line(options, line):
-    for error in (UsageError, EncoderError):
-        with pytest.raises(error) as caught:
-            check(Asked(**options), error)
-        assert str(caught.value) == line
+    with pytest.raises(UsageError) as caught:
+        check(Asked(**options))
+    assert str(caught.value) == line
     check(Asked(commit="abc", every=True, trials=3, sample=True))
+
+
+def test_every_rule_names_options_that_there_are():
+    for name in names("stsbench.methods"):
+        options_of(name)
+    models = [Settings]
+    for model in models:
+        models += model.__subclasses__()
+    assert len(models) > 40
+    asked = [(model.__name__, {*model.model_fields}, rules_of(model)[0].values()) for model in models]
+    asked.append(("EvalOptions", {entry.name for entry in fields(EvalOptions)},
+                  [entry.metadata["rule"] for entry in fields(EvalOptions) if "rule" in entry.metadata]))
+    for owner, there, rules in asked:
+        for rule in rules:
+            named = {*rule.excluded, *(name for part in rule.conditions if not isinstance(part, Where) for name in part)}
+            assert named <= there, (owner, named - there)

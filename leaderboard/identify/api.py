@@ -9,11 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
+from stsbench.config import checked_options
 from stsbench.errors import StsbenchError, UsageError, warning_log
 from stsbench.evaluation.options import EvalOptions
 from stsbench.notebook import in_notebook, start_bar
+from stsbench.options import SetOptions
 
 from .model import source
 from .numbers import Numbers, read_numbers, refuse_impossible, resolved
@@ -58,7 +58,7 @@ def identify(
     poolers = () if pooler is None else (pooler,) if isinstance(pooler, str) else tuple(pooler)
     with tempfile.TemporaryDirectory() as temporary:
         return identified(
-            as_text(numbers), models, poolers, None if data_dir is None else Path(data_dir), sample,
+            as_text(numbers), models, poolers, checked_options(SetOptions, "identify", data_dir=data_dir, sample=sample),
             Path(temporary if output is None else output), log=heard, progress=start_bar if in_notebook() else None,
         )
 
@@ -83,19 +83,17 @@ def _figure(value: Figure, digits: int) -> str:
 
 
 def identified(
-    numbers: str, models: Sequence[Any], poolers: Sequence[str], data_dir: Path | None, sample: bool, output: Path, *,
-    log: Log, command: Sequence[str] = (), progress: StartProgress | None = None,
+    numbers: str, models: Sequence[Any], poolers: Sequence[str], where: SetOptions, output: Path, *, log: Log,
+    command: Sequence[str] = (), progress: StartProgress | None = None,
 ) -> Identification:
     """`identify`. output: the folder that gets the runs of models that are measured first; command: what their records say
     made them; `log` gets a line for each thing that a user must know."""
-    if sample and data_dir:
-        raise UsageError("--sample and --data-dir exclude each other")
     if not models:
         raise StsbenchError("identify needs a model, or runs of one")
     published = read_numbers(numbers)
     named = [_named(model) for model in models]
     runs = [run_folders(Path(model).expanduser()) if isinstance(model, str) else [] for model in named]
-    for value, option in ((poolers, "--pooler"), (data_dir, "--data-dir"), (sample, "--sample")):
+    for value, option in ((poolers, "--pooler"), (where.data_dir, "--data-dir"), (where.sample, "--sample")):
         if value and all(runs):
             raise UsageError(f"{option} does not apply to run folders: their observations are used as they are")
     if not all(runs):
@@ -110,7 +108,7 @@ def identified(
         name = named[at] if isinstance(named[at], str) else f"model-{at + 1}"
         folders += its or [
             _measured(name, published, log, progress, model=sources[at], output=output / _run_name(name), pooler=pooler,
-                      data_dir=data_dir, sample=sample, command=list(command))
+                      data_dir=where.data_dir, sample=where.sample, command=list(command))
             for pooler in poolers or (None,)
         ]
     observations = observed(dict.fromkeys(folder.resolve() for folder in folders), log)
@@ -146,11 +144,7 @@ def _measured(name: str, numbers: Numbers, log: Log, progress: StartProgress | N
     if "SICK-R" in tasks:
         tasks.add("SICK-R-MTEB")
     chosen = [name for name, protocol in protocols.items() if tasks & set(protocol.tasks())]
-    try:
-        asked = EvalOptions(protocols=chosen, tasks=sorted(tasks), **options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise StsbenchError(f"identify: {first['loc'][0]}: {first['msg']}") from error
+    asked = checked_options(EvalOptions, "identify", protocols=chosen, tasks=sorted(tasks), **options)
     result = run(asked, log=log, progress=progress)
     for task, reason in result.failures.items():
         log(f"failed: {task}: {reason}")

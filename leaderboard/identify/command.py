@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from stsbench.cli.options import options_of
 from stsbench.cli.output.json_file import write_json
 from stsbench.cli.output.messages import echo, log
-from stsbench.errors import StsbenchError, UsageError
+from stsbench.errors import StsbenchError
+from stsbench.options import SetOptions
 
 _WIDE = 120  # columns of a terminal that has room for a setting in words and its figures
 
@@ -24,13 +26,12 @@ if TYPE_CHECKING:
               "that `stsbench eval --model` takes, which is measured first; repeatable.")
 @click.option("--pooler", "poolers", multiple=True, help="For models that are measured first, as in `stsbench eval`; "
               "repeatable: each is a setting of its own.")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder in SentEval's layout.")
-@click.option("--sample", is_flag=True, help="The small data set inside the package.")
+@options_of(SetOptions)
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows of the table.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write every setting as JSON; - makes stdout pure JSON.")
 def identify(
-    numbers: tuple[str, ...], models: tuple[str, ...], poolers: tuple[str, ...], data_dir: Path | None, sample: bool,
-    top: int, json_target: str | None,
+    numbers: tuple[str, ...], models: tuple[str, ...], poolers: tuple[str, ...], top: int, json_target: str | None,
+    **where: Any,
 ) -> int:
     """Find the setting that reproduces published NUMBERS with a model's observations.
 
@@ -42,11 +43,8 @@ def identify(
     from .api import identified
     from .report import NOTHING, first, unchecked
 
-    try:
-        outcome = identified(" ".join(numbers), models, poolers, data_dir, sample, Path("runs"), log=log,
-                             command=["stsbench", *sys.argv[1:]])
-    except UsageError as error:
-        raise click.UsageError(str(error)) from error
+    outcome = identified(" ".join(numbers), models, poolers, SetOptions(**where), Path("runs"), log=log,
+                         command=["stsbench", *sys.argv[1:]])
     if not outcome.candidates:
         for line in first(unchecked(outcome.result, outcome.several), top):
             echo(line, err=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stsbench.errors import UsageError, warning_log
+from stsbench.errors import warning_log
 from stsbench.leaderboard.records.paths import writable_board
 
 from .mteb import Import, import_results
 from .mteb_table import import_table
+from .options import ImportOptions
 
 
 def import_mteb(
@@ -31,10 +32,7 @@ def import_mteb(
     stsbench.errors.StsbenchError: results.json is neither a file or folder nor the name of a model, such as org/model
     """
     log = warning_log()
-    if not all_models and (commit or date):
-        raise UsageError("--commit and --date go with --all-models")
-    if all_models and (name or revision):
-        raise UsageError("--all-models takes every model at every revision: leave out --name and --revision")
+    ImportOptions(name=name, revision=revision, all_models=all_models, commit=commit, date=date)
     folder = writable_board(None if board is None else Path(board))
     if all_models:
         return import_table(folder, Path(source), commit, date)

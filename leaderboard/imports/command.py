@@ -6,8 +6,11 @@ from typing import Any
 
 import click
 
+from stsbench.cli.options import options_of
 from stsbench.cli.output.messages import echo
 from stsbench.leaderboard.options import BOARD, as_command
+
+from .options import ImportOptions
 
 
 @click.group("import")
@@ -18,12 +21,7 @@ def import_() -> None:
 @import_.command("mteb")
 @click.argument("source", metavar="MODEL|FILE")
 @BOARD
-@click.option("--name", metavar="ORG/MODEL", help="Whose results they are, where neither folder nor model_meta.json says.")
-@click.option("--revision", help="Which of several revisions of the model.")
-@click.option("--all-models", is_flag=True, help="Renew the table behind the page 'MTEB, as published': FILE is a clone of "
-              "the results repository, or a table made of one.")
-@click.option("--commit", metavar="SHA", help="With --all-models: the repository's commit, where FILE is no clone.")
-@click.option("--date", metavar="YEAR-MONTH-DAY", help="With --all-models: the day of that commit.")
+@options_of(ImportOptions)
 def import_mteb(source: str, **stated: Any) -> None:
     """Import mteb's results of the STS tasks.
 

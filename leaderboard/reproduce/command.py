@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stsbench.cli.options import usage_errors
 from stsbench.cli.output.json_file import write_json
 from stsbench.cli.output.messages import echo
 from stsbench.registry import names, resolve
@@ -68,8 +67,7 @@ def _study(name: str, results: Path | None, form: str, json_target: str | None) 
     """A study, from its result files."""
     from stsbench.cli.output.grid import Column, print_columns, print_text
 
-    with usage_errors():
-        made = resolve(STUDIES, name)(results)
+    made = resolve(STUDIES, name)(results)
     if json_target:
         write_json(made.as_json(), json_target)
     if json_target == "-":

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import Command, options_of, usage_errors
+from stsbench.cli.options import Command, options_of
 from stsbench.cli.output.messages import echo
 from stsbench.cli.studies import asked_study, run_study, studies
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
@@ -39,10 +39,6 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
 
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"  # for the libraries that load from the Hub by themselves, such as mteb
-    if options["sample"] and options["data_dir"]:
-        raise click.UsageError("--sample and --data-dir exclude each other")
-    if options["sample"] and options["text_version"] == "raw":
-        raise click.UsageError("--sample is its own text version: leave --text out")
     for key, option in (("protocols", "--protocol"), ("tasks", "--tasks")):
         if words_of(options[key]) == ():
             raise click.UsageError(f"{option} names nothing")
@@ -59,7 +55,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
         folder = asked or output.with_name(f"{output.name}-{study.suffix}")
         return run_study(study, values, options, folder, form, json_target)
     chosen = EvalOptions(output=output, command=command, extra_provenance=_of_training(options), **options)
-    with usage_errors(), progress_bar() as progress:
+    with progress_bar() as progress:
         result = run(chosen, log=log, progress=progress, **({"doing": progress.doing} if progress else {}))
     print_failures(result)
     if not result.records:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import Command, options_of, usage_errors
+from stsbench.cli.options import Command, options_of
 from stsbench.encoders.options import CacheOptions, EncoderOptions
 
 
@@ -37,8 +37,7 @@ def fit(
     from stsbench.training.export.fitted import chain_with, fit_model
 
     warnings_as_lines()
-    with usage_errors():
-        cache = EmbeddingCache.of(CacheOptions(cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache))
-        chain = chain_with(post, settings)
+    cache = EmbeddingCache.of(CacheOptions(cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache))
+    chain = chain_with(post, settings)
     with progress_bar() as progress:
         fit_model(model, EncoderOptions(model=model, **how), chain, data, output, cache=cache, log=log, progress=progress)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import click
 
-from stsbench.errors import StsbenchError, UsageError
+from stsbench.errors import StsbenchError
 from stsbench.options import flag_of
 from stsbench.plugins import where
 
@@ -43,18 +42,34 @@ def _section(group: type, name: str) -> str:
 
 
 class Command(click.Command):
-    """A command whose help lists options below the headings of what they are of."""
+    """A command whose help lists options below the headings of what they are of, rare ones by --help-all alone."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.params.append(click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
+                                        help="Show this message with the rarer options, too."))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each heading with its options; those of the command itself come first."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
-            if (record := parameter.get_help_record(ctx)) is not None:
+            shown = ctx.meta.get(_ALL) or not getattr(parameter, "rare", False)
+            if shown and (record := parameter.get_help_record(ctx)) is not None:
                 sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
         for title, records in sections.items():
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+_ALL = "stsbench.help_all"
+
+
+def _show_all(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if asked:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
 
 
 def _option(entry: Field[Any], kind: Any, section: str) -> Callable[..., Any]:
@@ -69,7 +84,7 @@ def _option(entry: Field[Any], kind: Any, section: str) -> Callable[..., Any]:
     elif known["choices"]:
         more["type"] = click.Choice(known["choices"])
     elif known["least"] is not None:
-        more["type"] = click.IntRange(min=known["least"])
+        more["type"] = (click.FloatRange if kind in (float, float | None) else click.IntRange)(min=known["least"])
     elif kind == int | None:
         more["type"] = int
     elif kind == float | None:
@@ -82,7 +97,8 @@ def _option(entry: Field[Any], kind: Any, section: str) -> Callable[..., Any]:
     if default and isinstance(default, str | int | float):
         more |= {"default": default, "show_default": True}
     renamed = {_as_flag(old): _as_flag(new) for old, new in known["renamed"].items()}
-    return click.option(flag, entry.name, cls=type("Option", (Option,), {"renamed": renamed, "section": section}), **more)
+    about = {"renamed": renamed, "section": section, "rare": known["rare"]}
+    return click.option(flag, entry.name, cls=type("Option", (Option,), about), **more)
 
 
 class Option(click.Option):
@@ -90,6 +106,7 @@ class Option(click.Option):
 
     renamed: Mapping[str, str] = {}  # old flag -> what is written now
     section = "Options"  # the heading in a command's help
+    rare = False  # listed by --help-all alone
 
 
 def written_now(error: click.NoSuchOption) -> str | None:
@@ -104,12 +121,3 @@ def _as_flag(argument: str) -> str:
     """`extra_body={...}`, an argument of Python, as the command line has it."""
     name, equals, value = argument.partition("=")
     return f"--{name.replace('_', '-')}" + (f" '{value}'" if equals else "")
-
-
-@contextmanager
-def usage_errors() -> Iterator[None]:
-    """Say also how the command is used where a function refuses options that exclude, or need, one another."""
-    try:
-        yield
-    except UsageError as error:
-        raise click.UsageError(str(error)) from error

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from stsbench.cli.options import usage_errors
 from stsbench.cli.output.messages import echo
 from stsbench.plots.draw import PICTURES, drawn
 
@@ -38,7 +37,7 @@ def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple
     from stsbench.display.style import save, style
 
     output = output or Path(picture)
-    with style(), usage_errors():
+    with style():
         for path in save(drawn(picture, runs, texts, method, output), output):
             echo(str(path))
     return 0

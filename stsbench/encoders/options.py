@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import TypedDict
 
 from stsbench.errors import EncoderError
-from stsbench.options import extensible, flag_of, option
+from stsbench.options import OptionGroup, extensible, flag_of, option
+from stsbench.rules import Values
 
 ATTENTIONS = ("auto", "varlen", "padded", "eager")
 DTYPES = ("float32", "bfloat16", "float16")
 PROMPTS = ("none", "card", "mteb")
+STATED = Values(lambda prompt: prompt not in (None, "card"), "")  # of --prompt: not its default, by either name
 
 
 @extensible("stsbench.encoder_options")
 @dataclass(frozen=True, kw_only=True)
-class EncoderOptions:
+class EncoderOptions(OptionGroup):
     """Which encoder, how it reads a text and how it computes. None: what the model folder stores, else the default of its
     kind."""
 
@@ -31,14 +33,15 @@ class EncoderOptions:
     )
     template: str | None = option(
         None, "Text around each sentence, {} where it goes; [MASK] for the mask pooler.", changing=True,
+        excludes={"prompt": STATED},
     )
     layer: int | None = option(
         None, "Which hidden state is pooled: 0 the embeddings, 1 the first layer's, -1 the last layer's behind the final "
-        "norm, -2 the one before, without it. Default: -1.", changing=True,
+        "norm, -2 the one before, without it. Default: -1.", changing=True, rare=True,
     )
     full_stop: bool | None = option(
         None, "Put a full stop behind a text that ends in none of . ? \" ' (PromptBERT's evaluation). Default: what the "
-        "model folder stores, else not.", changing=True,
+        "model folder stores, else not.", changing=True, rare=True,
     )
     max_length: int | None = option(
         None, "Token limit; default: what the model folder stores, else its positions.", least=1, changing=True,
@@ -56,19 +59,22 @@ class EncoderOptions:
     )
     route: str | None = option(
         None, "The way through a Router, or the adapter, that every text takes; default: by the protocol.", metavar="NAME",
-        changing=True, renamed={"task": "route"},
+        changing=True, renamed={"task": "route"}, rare=True,
     )
-    revision: str | None = option(None, "Branch, tag or commit of a Hub id.", changing=True)
+    revision: str | None = option(
+        None, "Branch, tag or commit of a Hub id.", changing=True, excludes={"model": "minilm"},
+        why="it is one checkpoint, known by its digest", rare=True,
+    )
     trust_remote_code: bool = option(False, "Run Python code that lies in the model folder. Read it first.", changing=True)
     device: str | None = option(
         None, "cpu, cuda, cuda:1, mps; auto: a model too large for one device is spread over all, the CPU's memory and the "
         "disk. Default: cuda where there is one, else cpu.",
     )
     dtype: str = option("float32", "", choices=DTYPES, changing=True)
-    batch_tokens: int | None = option(None, "Tokens a batch.", least=1)
+    batch_tokens: int | None = option(None, "Tokens a batch.", least=1, rare=True)
     attention: str = option(
         "auto", "auto: without padding where each text then has the vector that it has alone, else padded. varlen: without "
-        "padding. eager: padded, by transformers' plain attention.", choices=ATTENTIONS,
+        "padding. eager: padded, by transformers' plain attention.", choices=ATTENTIONS, rare=True,
     )
     offline: bool = option(False, "Never touch the network.")
 
@@ -138,21 +144,22 @@ class CoreArguments(TypedDict, total=False):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CacheOptions:
+class CacheOptions(OptionGroup):
     """Where vectors are kept."""
 
-    cache_dir: Path | None = option(None, "Embedding cache folder.", flag="--cache")
-    cache_limit: float = option(20.0, "Embedding cache limit, GB.")
-    no_cache: bool = option(False, "Neither read nor write cached embeddings.")
+    cache_dir: Path | None = option(None, "Embedding cache folder.", flag="--cache", rare=True)
+    cache_limit: float = option(20.0, "Embedding cache limit, GB.", least=0, rare=True)
+    no_cache: bool = option(False, "Neither read nor write cached embeddings.", excludes=("cache_dir",), rare=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessOptions:
+class ProcessOptions(OptionGroup):
     """In how many processes an encoder computes."""
 
     devices: str | None = option(
         None, "Encode in one process for each of these devices.", metavar="cuda:0,cuda:1|all",
+        excludes=("processes", "device"), why="--devices names one device a process", rare=True,
     )
     processes: int | None = option(
-        None, "Encode in so many processes: the CUDA devices in turn, or shares of the CPU's cores.", least=1,
+        None, "Encode in so many processes: the CUDA devices in turn, or shares of the CPU's cores.", least=1, rare=True,
     )

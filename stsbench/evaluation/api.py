@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
-from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from stsbench.config import checked_options
@@ -30,12 +28,12 @@ from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.evaluation.result import Result, kept
 from stsbench.notebook import in_notebook, start_bar
 from stsbench.options import takes
-from stsbench.registry import DEFAULT_PROTOCOL, namesakes
+from stsbench.registry import namesakes
 from stsbench.torch_state import fresh_torch
 from stsbench.wording import counted, sized
 
 if TYPE_CHECKING:
-    from stsbench.extensions.arguments import EncoderArguments
+    from stsbench.extensions.arguments import EvaluateArguments
 
 _ENCODER = [entry.name for entry in fields(EncoderOptions)]
 StartProgress = Callable[[int], Progress]  # number of texts -> step function
@@ -237,11 +235,6 @@ def _peak_memory() -> str:
 
 def _check(options: EvalOptions) -> None:
     """EvalOptions that would be ignored without a word are refused."""
-    EmbeddingCache.of(options)
-    if options.sample and options.data_dir:
-        raise StsbenchError("--sample (sample=True) and --data-dir (data_dir) exclude each other")
-    if options.sample and options.text_version == "raw":
-        raise StsbenchError("the sample is its own text version: leave text_version='raw' out")
     if options.fingerprint is not None and isinstance(options.model, str | Encoder | tuple):
         raise EncoderError("fingerprint is for a function or an object with `encode`: other encoders have one of their own")
     if not isinstance(options.model, str):
@@ -351,32 +344,15 @@ def _encoder(options: EvalOptions) -> Iterator[Encoder]:
         yield load_encoder(options.model, fingerprint=options.fingerprint).identified()
 
 
-_SAME = {"protocol": "protocols", "text": "text_version", "cache": "cache_dir"}  # the command line's names
-AnyPath = str | Path
-
-
 @takes(EvalOptions, without=["command", "extra_provenance"])
-def evaluate(
-    model: Any, *, protocols: str | Sequence[str] = (DEFAULT_PROTOCOL,), protocol: str | Sequence[str] | None = None,
-    tasks: str | Sequence[str] | None = None, output: AnyPath | None = None,
-    fingerprint: str | None = None,
-    cache_dir: AnyPath | None = None, cache: AnyPath | None = None, cache_limit: float = 20.0, no_cache: bool = False,
-    devices: str | None = None, processes: int | None = None,
-    # what is measured, and how
-    post: str | None = None, fit_on: AnyPath | None = None, similarity: str | None = None, resamples: int | None = None,
-    columns: str | None = None, settings: Mapping[str, Any] = MappingProxyType({}),
-    # of which data
-    data_dir: AnyPath | None = None, text_version: str = "senteval", text: str | None = None, sample: bool = False,
-    without_overlap: str | Sequence[str] = (), strict_data: bool = False, strict: bool = False, cost: bool = False,
-    **encoder: Unpack[EncoderArguments],
-) -> Result:
+def evaluate(model: Any, **named: Unpack[EvaluateArguments]) -> Result:
     """Measure `model` as `stsbench eval` does, by the same options; what each does is told by `stsbench eval --help`.
 
     model: what stands after --model, or a Path; what `load_encoder` takes beside it: an encoder, a SentenceTransformer,
     the pair (model, tokenizer) of transformers, an encoder of mteb, a function from a list of texts to vectors; a Run.
-    protocols, tasks: names, or one text with commas; protocols also as protocol, text_version as text, cache_dir as cache.
-    output: a new run folder; without it the run is in a temporary one until the process ends. settings:
-    {"retrieval.ties": value}, as --set. fingerprint: what identifies a function, to be changed whenever its vectors change.
+    protocols, tasks: names, or one text with commas. output: a new run folder; without it the run is in a temporary one
+    until the process ends. settings: {"retrieval.ties": value}, as --set. fingerprint: what identifies a function, to be
+    changed whenever its vectors change. The command line's words serve, too: protocol, text, cache.
 
     Returns rows, records and failures. Nothing is printed; in a notebook there is a progress bar. What the command line
     prints as a warning, and each task that failed, is a StsbenchWarning. Raises StsbenchError, one line.
@@ -386,22 +362,9 @@ def evaluate(
     >>> [(row.task, row.metric, round(row.value, 2), row.n) for row in result.rows if row.aggregation == "all"]
     [('STS-B', 'spearman', 9.48, 42), ('STS-B', 'pearson', 8.38, 42)]
     """
-    named = dict(locals())
-    named |= named.pop("encoder")
     log = warning_log()
-    result = run(_options(named), log=log, progress=start_bar if in_notebook() else None)
+    options = checked_options(EvalOptions, "evaluate", model=model, **named)
+    result = run(options, log=log, progress=start_bar if in_notebook() else None)
     for line in result.failed_lines():
         log(f"warning: {line}")
     return result
-
-
-def _options(named: dict[str, Any]) -> EvalOptions:
-    """EvalOptions of what a user of Python wrote. StsbenchError, one line: a wrong value, or one thing under two names."""
-    defaults = {entry.name: entry.default for entry in fields(EvalOptions)}
-    for other, name in _SAME.items():
-        value = named.pop(other)
-        if value is not None:
-            if named[name] != defaults[name]:
-                raise StsbenchError(f"evaluate: {name} is given twice, as {other}, too")
-            named[name] = value
-    return checked_options(EvalOptions, "evaluate", **named)

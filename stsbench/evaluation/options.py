@@ -14,8 +14,9 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.files import temporary
-from stsbench.options import option
+from stsbench.options import OptionGroup, SetOptions, option
 from stsbench.registry import DEFAULT_PROTOCOL
+from stsbench.rules import GIVEN
 
 
 def words_of(value: Any) -> Any:
@@ -34,7 +35,7 @@ Names = Annotated[Sequence[str], BeforeValidator(words_of)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasureOptions:
+class MeasureOptions(OptionGroup):
     """What is measured, and how."""
 
     post: str | None = option(
@@ -44,7 +45,7 @@ class MeasureOptions:
     )
     fit_on: str | Path | None = option(
         None, "What --post is fitted on: each set's own texts, or a file of sentences (.txt) or NLI pairs (.csv, .tsv, "
-        ".jsonl).", metavar="target|FILE",
+        ".jsonl).", metavar="target|FILE", goes_with={"post": GIVEN},
     )
     protocols: Names = option(
         (DEFAULT_PROTOCOL,), "sts, regression, transfer, retrieval, geometry, mteb, a variant such as sts:wmean or "
@@ -67,29 +68,29 @@ class MeasureOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions:
+class DataOptions(SetOptions):
     """Of which data, and what of them is refused."""
 
-    data_dir: Path | None = option(None, "Folder in SentEval's layout.")
     text_version: str = option(
         "senteval", "SentEval's tokenised files or the Hub's raw text.", flag="--text", choices=("senteval", "raw"),
+        excludes={"sample": True}, why="it is its own text version",
     )
-    sample: bool = option(False, "The small data set inside the package.")
     without_overlap: Names = option(
-        (), "Score without pairs that share a sentence with these sets, e.g. stsb/dev.", metavar="ID,ID",
+        (), "Score without pairs that share a sentence with these sets, e.g. stsb/dev.", metavar="ID,ID", rare=True,
     )
-    strict_data: bool = option(False, "Refuse data whose digest differs from the catalog's.")
-    strict: bool = option(False, "Refuse texts over the model's limit instead of truncating them.")
+    strict_data: bool = option(False, "Refuse data whose digest differs from the catalog's.", rare=True)
+    strict: bool = option(False, "Refuse texts over the model's limit, which are cut else.", rare=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordOptions:
+class RecordOptions(OptionGroup):
     """Where the records go, and what else they say."""
 
     output: Path | None = option(None, "Run folder; default runs/<time>-<model>.")  # None in Python: see `folder`
     cost: bool = option(
         False, "Measure and record what the encoder costs, too: speed, memory, parameters, bytes a vector. It loads a model "
         "whose vectors are all cached, and takes some two seconds on a machine that should have nothing else to do.",
+        rare=True,
     )
     command: Sequence[str] = ()
     extra_provenance: Mapping[str, Any] = field(default_factory=dict)  # a training's seed
@@ -100,8 +101,8 @@ class RecordOptions:
         return temporary("run") if self.output is None else self.output
 
 
-class EvaluateArguments(TypedDict, total=False):
-    """What functions that call `evaluate` pass on to it, for editors and type checkers; a test compares the two."""
+class MeasureArguments(TypedDict, total=False):
+    """What functions that measure several forms take of EvalOptions, for editors and type checkers; a test compares them."""
 
     similarity: str | None
     columns: str | None
@@ -109,11 +110,13 @@ class EvaluateArguments(TypedDict, total=False):
     settings: Mapping[str, Any]
     data_dir: str | Path | None
     text_version: str
+    text: str
     sample: bool
     without_overlap: str | Sequence[str]
     strict_data: bool
     strict: bool
     cache_dir: str | Path | None
+    cache: str | Path | None
     cache_limit: float
     no_cache: bool
 

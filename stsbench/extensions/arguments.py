@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from stsbench.encoders.options import CoreArguments
+from stsbench.evaluation.options import MeasureArguments
 from stsbench.extensions.decoders.options import DecoderArguments
 from stsbench.extensions.server.options import ServerArguments
 
 
 class EncoderArguments(CoreArguments, DecoderArguments, ServerArguments, total=False):
     """Options of an encoder, as arguments of a function."""
+
+
+class EvaluateArguments(EncoderArguments, MeasureArguments, total=False):
+    """Options of `evaluate`, as its arguments."""
+
+    protocols: str | Sequence[str]
+    protocol: str | Sequence[str]
+    tasks: str | Sequence[str] | None
+    output: str | Path | None
+    fingerprint: str | None
+    devices: str | None
+    processes: int | None
+    post: str | None
+    fit_on: str | Path | None
+    cost: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,7 +19,7 @@ from stsbench.cli.studies import studies
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import EvalOptions
-from stsbench.options import extensible, option
+from stsbench.options import extensible, flag_of, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,7 @@ def test_eval_takes_what_its_options_are_and_no_other_default():
     made = {entry.name: entry for kind in (EvalOptions, *(study.options for study in studies())) for entry in fields(kind)
             if entry.name not in of_python}
     parameters = {parameter.name: parameter for parameter in evaluate.params}
-    assert set(parameters) - set(made) == {"json_target", "form"} and set(made) <= set(parameters)
+    assert set(parameters) - set(made) == {"json_target", "form", "help_all"} and set(made) <= set(parameters)
     shown = {name: parameters[name].default for name in made if getattr(parameters[name], "show_default", None)}
     assert shown.items() >= {
         "dtype": "float32", "attention": "auto", "cache_limit": 20.0, "protocols": "sts", "text_version": "senteval",
@@ -99,11 +100,24 @@ def test_a_flag_of_an_earlier_version_is_an_error_that_names_the_new_one(cli, wo
 
 
 def test_help_lists_options_below_what_they_are_of():
-    lines = CliRunner().invoke(evaluate, ["--help"]).output.splitlines()
+    lines = CliRunner().invoke(evaluate, ["--help-all"]).output.splitlines()
     headings = [line.removesuffix(":") for line in lines if line.endswith("ptions:") and not line.startswith(" ")]
     core = ["Options", *(f"{of} options" for of in ("Encoder", "Cache", "Process", "Measure", "Data", "Record"))]
     assert [heading for heading in headings if heading in core] == core
     assert next(line for line in lines[lines.index("Cache options:") :] if "--" in line).split()[0] == "--cache"
+
+
+def test_help_lists_what_many_need_and_help_all_the_rest():
+    def listed(word):
+        return re.findall(r"^  (?:-h, )?(--[\w-]+)", CliRunner().invoke(evaluate, [word]).output, re.MULTILINE)
+
+    of_extensions = {name for kind in EvalOptions.__mro__ if kind.__module__.startswith("stsbench.extensions")
+                     for name in vars(kind).get("__annotations__", {})}
+    flags = {entry.name: flag_of(entry) for entry in fields(EvalOptions) if "help" in entry.metadata}
+    core = {flag for name, flag in flags.items() if name not in of_extensions}
+    shown, everything = {*listed("--help")}, {*listed("--help-all")}
+    assert shown < everything and {*flags.values()} <= everything
+    assert len(shown & core) <= 23  # with --json and --format 25
 
 
 def test_an_extension_cannot_take_the_name_of_another_option(monkeypatch):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from stsbench.encoders.base import Encoded
 from stsbench.encoders.cache.shards import DamagedShardError, read_rows, shard_bytes, shard_shape, text_digest, write_shard
 from stsbench.encoders.options import CacheOptions
-from stsbench.errors import StsbenchError, UsageError
+from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write, cache_root
 
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -79,9 +79,7 @@ class EmbeddingCache:
 
     @classmethod
     def of(cls, options: CacheOptions) -> EmbeddingCache | None:
-        """The cache that a user asks for, None where there is to be none. UsageError: both are asked for."""
-        if options.cache_dir and options.no_cache:
-            raise UsageError("--cache and --no-cache exclude each other")
+        """The cache that a user asks for, None where there is to be none."""
         folder = options.cache_dir or cache_root() / "embeddings"
         return None if options.no_cache else cls(folder, int(options.cache_limit * 1e9))
 

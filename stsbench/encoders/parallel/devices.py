@@ -11,13 +11,10 @@ def chosen_devices(devices: str | None, processes: int | None, device: str | Non
     """A device for each process, None for the default one; [] where this process alone is to encode.
 
     devices: names between commas, or "all" for every CUDA device; processes: so many, on the CUDA devices in turn, else on
-    `device` (by default the CPU, whose cores they share). EncoderError: options that exclude each other, or no such devices.
+    `device` (by default the CPU, whose cores they share). EncoderError: no such devices.
     """
     if devices is None and processes is None:
         return []
-    if devices is not None and (processes is not None or device is not None):
-        other = "--processes" if processes is not None else "--device"
-        raise EncoderError(f"--devices and {other} exclude each other: --devices names one device a process")
     if devices is not None:
         names = _cuda() if devices.strip() == ALL else [name.strip() for name in devices.split(",") if name.strip()]
         if not names:
@@ -25,8 +22,6 @@ def chosen_devices(devices: str | None, processes: int | None, device: str | Non
                                                               "it names no device"))
         return list(names)
     assert processes is not None
-    if processes < 1:
-        raise EncoderError(f"--processes must be at least 1, not {processes}")
     if processes == 1:
         return []
     names = _cuda() if device is None else []

@@ -13,7 +13,7 @@ from stsbench.encoders.forward.identity import folder_digest, walk
 from stsbench.encoders.forward.pooling import LAST, STATES, check_pooler, padded_length
 from stsbench.encoders.forward.token_pooler_files import KINDS, stored_token_pooler
 from stsbench.encoders.model_folder import read_settings
-from stsbench.encoders.options import ATTENTIONS, CHANGING, DTYPES, spelled
+from stsbench.encoders.options import CHANGING, spelled
 from stsbench.encoders.prompt.by_task import prompts_of
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
@@ -169,10 +169,10 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     too: notes say so. A reading of an extension takes the place of both. EncoderError, one line, for whatever a user can put
     right.
     """
-    _check(name, options)
+    if options.pooler is not None:
+        check_pooler(options.pooler, name)
     reading = asked_reading(options)
-    if reading is not None:
-        options = replace(options, pooler=reading.pooler)
+    pooler = options.pooler if reading is None else reading.pooler
     code = options.trust_remote_code
     folder = find_minilm() if name == "minilm" else resolve(name, options.offline, options.revision, code)
     exported, declared = _declared(folder, name, options)
@@ -189,7 +189,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         notes = (*notes, f"{name} was {remark}")
     normalize, cut = declared.normalize and options.normalize is not False, options.truncate_dim or declared.truncate_dim
     config = EncoderConfig(
-        name, declared.transformer, options.pooler or declared.pooler, prompt=prompt, prompts=prompts,
+        name, declared.transformer, pooler or declared.pooler, prompt=prompt, prompts=prompts,
         normalize=normalize, rescale=options.normalize is True and (cut is not None or not normalize), truncate_dim=cut,
         max_length=options.max_length, stored_length=declared.max_length, dtype=options.dtype,
         reading=reading, layer=None if reading is not None or options.layer == LAST else options.layer,
@@ -225,23 +225,6 @@ def check_cut(name: str, options: EncoderOptions, width: int | None) -> None:
             f"--truncate-dim {options.truncate_dim} cuts nothing: the vectors of {name} have {width} numbers; leave it out"
         )
 
-
-def _check(name: str, options: EncoderOptions) -> None:
-    """EncoderError for options that are wrong whatever the model is: before anything is downloaded."""
-    if options.pooler is not None:
-        check_pooler(options.pooler, name)
-    if options.dtype not in DTYPES:
-        raise EncoderError(f"--dtype {options.dtype} is unknown (there are {', '.join(DTYPES)})")
-    if options.attention not in ATTENTIONS:
-        raise EncoderError(f"--attention {options.attention} is unknown (there are {', '.join(ATTENTIONS)})")
-    for option in ("batch_tokens", "truncate_dim"):
-        if (value := getattr(options, option)) is not None and value < 1:
-            raise EncoderError(f"--{option.replace('_', '-')} must be positive, not {value}")
-    if name == "minilm" and options.revision is not None:
-        raise EncoderError(f"--revision {options.revision}: minilm is one checkpoint, known by its digest")
-    texts = {"--prompt": None if options.prompt == "card" else options.prompt, "--template": options.template}
-    if len(several := [option for option, value in texts.items() if value is not None]) > 1:
-        raise EncoderError(f"{' and '.join(several)} exclude each other")
 
 
 def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exported | None, Declared]:

@@ -61,11 +61,6 @@ class Presets(ReadingOption):
     def reading(options: Asked) -> PresetReading:  # type: ignore[override]
         """Return what the preset of that name, form and settings does, in the layer that --layer names."""
         preset = options.preset or ""
-        prompt = None if options.prompt == "card" else options.prompt
-        decided = {"--prompt": prompt, "--template": options.template, "--pooler": options.pooler,
-                   "--full-stop": options.full_stop}
-        if option := next((option for option, value in decided.items() if value is not None), None):
-            raise EncoderError(f"--preset {preset} decides what {option} does: leave {option} out")
         reading = load_preset(preset).reading()
         return reading if options.layer is None else replace(reading, layer=options.layer)
 

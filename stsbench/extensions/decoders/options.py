@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from stsbench.options import option
+from stsbench.options import OptionGroup, option
+from stsbench.rules import GIVEN, Values
 
 if TYPE_CHECKING:
     from stsbench.encoders.options import EncoderOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderOptions:
+class DecoderOptions(OptionGroup):
     """Which preset."""
 
     preset: str | None = option(
         None, "How vectors are read off a causal model: NAME, NAME:FORM or NAME:FORM,SETTING=VALUE,... "
         "(`stsbench list encoders` names them). --layer takes the place of the preset's.", changing=True,
+        excludes={"prompt": Values(lambda prompt: prompt not in (None, "card"), ""), "template": GIVEN, "pooler": GIVEN,
+                  "full_stop": GIVEN}, why="the preset decides it",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import Command, options_of, usage_errors
+from stsbench.cli.options import Command, options_of
 from stsbench.extensions.parity.options import ParityOptions
 
 DIFFERING = 3  # the exit code of a comparison that was made, and found a difference
@@ -43,8 +43,7 @@ def parity_(
     from stsbench.extensions.parity.parity import parity
 
     of_a, of_b = _settings("--a", a_settings), _settings("--b", b_settings)
-    with usage_errors():
-        result = parity(a, b, texts=texts, a_options=of_a, b_options=of_b, **how)
+    result = parity(a, b, texts=texts, a_options=of_a, b_options=of_b, **how)
     if json_target != "-":
         echo(str(result))
     if json_target:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import UsageError
-from stsbench.options import option
+from stsbench.options import SetOptions, option
 
 _BOOLEANS = {"yes": True, "true": True, "no": False, "false": False}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParityOptions:
+class ParityOptions(SetOptions):
     """How two encoders are compared."""
 
     tolerance: str = option(
@@ -30,8 +29,6 @@ class ParityOptions:
     tasks: Sequence[str] | None = option(None, "As `stsbench eval --tasks`.")
     margin: float = option(0.1, "Scores that differ by no more, in points, are as good as equal.")
     resamples: int = option(5000, "Bootstrap samples of the scores' difference.", least=40)
-    data_dir: Path | None = option(None, "Folder in SentEval's layout.")
-    sample: bool = option(False, "The small data set inside the package.")
 
 
 def encoder_options(model: str, settings: Mapping[str, Any]) -> EncoderOptions:

@@ -20,7 +20,7 @@ from stsbench.encoders.base import Encoder
 from stsbench.encoders.options import CacheOptions
 from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, check_log, warning_log
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.options import DataOptions, EvaluateArguments, MeasureOptions
+from stsbench.evaluation.options import DataOptions, MeasureArguments, MeasureOptions
 from stsbench.evaluation.plan import metric_under
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.tables import firsts, main_rows
@@ -175,7 +175,7 @@ def measure_prompts(
     encoder: Encoder, prompts: Sequence[str] | Mapping[str, Sequence[str]],
     protocols: str | Sequence[str] = (DEFAULT_PROTOCOL,), *, tasks: str | Sequence[str] | None = None,
     neutral: str = NEUTRAL, output: str | Path | None = None, log: Callable[[str], None] | None = None,
-    post: str | None = None, fit_on: str | Path | None = None, **how: Unpack[EvaluateArguments],
+    post: str | None = None, fit_on: str | Path | None = None, **how: Unpack[MeasureArguments],
 ) -> PromptScores:
     """Measure an encoder behind every prompt, as it is, without any, and behind one that says nothing; it is loaded once.
 

@@ -300,16 +300,10 @@ class ServerEncoder(Encoder):
 
 
 def _check(name: str, options: Asked) -> None:
-    """EncoderError for an option that a server does not honour, and for those that exclude each other."""
+    """Raise EncoderError for an option that a server does not honour."""
     for option in _REFUSED:
         if getattr(options, option) != getattr(EncoderOptions, option):
             raise EncoderError(f"{spelled(option)} does not apply to {name}: its server decides it")
     if options.prompt_source == "mteb" or options.prompt_name is not None:
         raise EncoderError(f"--prompt {options.prompt} does not apply to {name}: a server gets texts as they are, behind "
                            "--prompt TEXT, --query-prompt, --document-prompt or --prompt card")
-    if options.prompt_source is not None:
-        for option in ("query_prompt", "document_prompt"):
-            if getattr(options, option) is not None:
-                raise EncoderError(f"{spelled(option)} and --prompt {options.prompt} exclude each other")
-    if options.price is not None and not 0 <= options.price < float("inf"):
-        raise EncoderError(f"--price {options.price:g}: it is money for a million tokens, 0 or more")

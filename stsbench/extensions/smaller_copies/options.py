@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stsbench.evaluation.options import Names
-from stsbench.options import option
+from stsbench.options import OptionGroup, option
 
 
 @dataclass(frozen=True, kw_only=True)
-class VariantOptions:
+class VariantOptions(OptionGroup):
     """Which smaller copies of the vectors are measured beside them (`stsbench.measure_variants`)."""
 
     quantise: Names = option(

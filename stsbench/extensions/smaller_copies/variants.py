@@ -18,7 +18,7 @@ from stsbench.encoders.options import CacheOptions
 from stsbench.encoders.post.texts import read_texts
 from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, check_log, warning_log
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.options import DataOptions, EvaluateArguments, MeasureOptions, words_of
+from stsbench.evaluation.options import DataOptions, MeasureArguments, MeasureOptions, words_of
 from stsbench.evaluation.plan import metric_under, plan
 from stsbench.evaluation.protocol import Drawn
 from stsbench.evaluation.records import ScoreRow
@@ -44,7 +44,7 @@ def measure_variants(
     model: Any, *, quantise: str | Sequence[str] = (), truncate_dims: str | Sequence[int | str] = (),
     calibration: str | Path = SHARED, clip: str | Sequence[float] | None = None,
     protocols: str | Sequence[str] = (DEFAULT_PROTOCOL,), tasks: str | Sequence[str] | None = None,
-    output: str | Path | None = None, log: Callable[[str], None] | None = None, **how: Unpack[EvaluateArguments],
+    output: str | Path | None = None, log: Callable[[str], None] | None = None, **how: Unpack[MeasureArguments],
 ) -> VariantScores:
     """Measure an encoder's vectors as they are, and each smaller copy: every width in every precision, and in float32. Texts
     are encoded once; every copy is an encoder with a fingerprint and a run of its own.

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import Command, options_of, usage_errors
+from stsbench.cli.options import Command, options_of
 from stsbench.cli.output.messages import echo, log
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.extensions.stores.options import NearestOptions, StoreOptions
@@ -23,10 +23,7 @@ from stsbench.extensions.stores.options import NearestOptions, StoreOptions
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="The folder; an unfinished one is "
               "continued.")
 @options_of(StoreOptions, ProcessOptions)
-def encode(
-    model: str, source: str, column: str | None, output: Path, store_dtype: str, shard_size: int | None, devices: str | None,
-    processes: int | None, **how: Any,
-) -> None:
+def encode(model: str, source: str, column: str | None, output: Path, **options: Any) -> None:
     """Encode any number of texts into a folder of vectors, in memory that does not grow.
 
     Row i holds line i + 1. The same command goes on after a kill, and compares what is complete. `--model vectors:DIR`,
@@ -36,20 +33,19 @@ def encode(
     from stsbench.encoders.load import load_encoder
     from stsbench.encoders.parallel.devices import chosen_devices
     from stsbench.evaluation.announce import described_encoder
-    from stsbench.extensions.stores.encode import encoded, remarks
+    from stsbench.extensions.stores.encode import EncodeOptions, encoded, remarks
     from stsbench.extensions.stores.pace import pace_shown
     from stsbench.wording import counted, sized
 
-    texts, options = Texts(source, column), EncoderOptions(model=model, **how)
-    storing = StoreOptions(store_dtype=store_dtype, shard_size=shard_size)
-    names = chosen_devices(devices, processes, options.device)
-    encoder = load_encoder(model, options)
+    texts, how = Texts(source, column), EncodeOptions(model=model, output=output, column=column, **options)
+    names = chosen_devices(how.devices, how.processes, how.device)
+    encoder = load_encoder(model, how)
     if not names:  # else other processes load it
         encoder.ready()
     for line in (described_encoder(encoder), *encoder.notes):
         log(line)
     with pace_shown() as progress:
-        store = encoded(encoder, options, texts, output, storing, names, log, progress)
+        store = encoded(encoder, how, texts, output, how, names, log, progress)
     for line in (*remarks(store), *texts.notes):
         log(line)
     if line := encoder.spent_in_words():
@@ -64,18 +60,11 @@ def encode(
               "a table (.csv, .tsv, .jsonl, .parquet); a "
               "data set whose sentences are searched, e.g. stsb/test (`stsbench list data`); or a folder that `stsbench "
               "encode` wrote, whose vectors are read.")
-@click.option("--column", metavar="NAME|N", help="Which column of the corpus holds the text, as for `stsbench encode`; "
-              "needed where lines hold tabs (Flickr30k's image.jpg#0<TAB>caption: 2).")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="For a SET: a folder in SentEval's layout.")
-@click.option("--sample", is_flag=True, help="For a SET: the small sample inside the package.")
 @click.option("--query", "queries", multiple=True, metavar="TEXT", help="Repeat for several queries.")
-@click.option("--query-file", type=click.Path(path_type=Path), metavar="FILE", help="More queries, one per line.")
 @options_of(NearestOptions)
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 def neighbours(
-    model: str, corpus: str, column: str | None, data_dir: Path | None, sample: bool, queries: Sequence[str],
-    query_file: Path | None, top: int, backend: str, json_target: str | None, cache_dir: Path | None, cache_limit: float,
-    no_cache: bool, **how: Any,
+    model: str, corpus: str, queries: Sequence[str], json_target: str | None, **options: Any,
 ) -> int:
     """Find the lines of a text file, or the sentences of a data set, nearest to a query, by cosine.
 
@@ -85,16 +74,15 @@ def neighbours(
     from stsbench.cli.output.json_file import write_json
     from stsbench.cli.output.progress import progress_bar
     from stsbench.encoders.load import load_encoder
-    from stsbench.extensions.stores.neighbours import corpus_of, distinct, nearest_texts
+    from stsbench.extensions.stores.neighbours import NeighboursOptions, corpus_of, distinct, nearest_texts
 
-    keeping = CacheOptions(cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache)
-    with usage_errors():
-        asked = distinct(queries, query_file, keeping)
-        searched = corpus_of(corpus, column, data_dir, sample, how["offline"], _tell)
-    encoder = load_encoder(model, **how)
+    how = NeighboursOptions(model=model, **options)
+    asked = distinct(queries, how.query_file)
+    searched = corpus_of(corpus, how, how.offline, _tell)
+    encoder = load_encoder(model, how)
     for note in encoder.notes:
         _tell(note)
-    nearest = nearest_texts(encoder, searched, asked, keeping, NearestOptions(top=top, backend=backend), _tell, progress_bar)
+    nearest = nearest_texts(encoder, searched, asked, how, how, _tell, progress_bar)
     if json_target:
         write_json(nearest.rows, json_target)
     if json_target != "-":

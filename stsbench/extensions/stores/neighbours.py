@@ -92,11 +92,6 @@ class Corpus:
 class NeighboursOptions(EncoderOptions, CacheOptions, NearestOptions):
     """All that `neighbours` takes besides the model, the corpus and the queries."""
 
-    query_file: Path | None = None
-    column: int | str | None = None
-    data_dir: Path | None = None
-    sample: bool = False
-
 
 @takes(NeighboursOptions, without=["model"])
 def neighbours(
@@ -128,17 +123,16 @@ def neighbours(
         sample=sample, cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache, **encoder,
     )
     texts = [queries] if isinstance(queries, str) else list(checked_texts(queries, "query"))
-    asked = distinct(texts, options.query_file, options)
-    searched = corpus_of(corpus, options.column, options.data_dir, options.sample, options.offline, log)
+    asked = distinct(texts, options.query_file)
+    searched = corpus_of(corpus, options, options.offline, log)
     return nearest_texts(
         loaded_encoder(model, options), searched, asked, options, options, lambda line: log(f"warning: {line}"),
         lambda: nullcontext(start_bar if in_notebook() else None),
     )
 
 
-def distinct(queries: Sequence[str], query_file: Path | None, keeping: CacheOptions) -> list[str]:
-    """The distinct queries, runs of white space one space. UsageError: there are none, or of the cache's options."""
-    EmbeddingCache.of(keeping)
+def distinct(queries: Sequence[str], query_file: Path | None) -> list[str]:
+    """The distinct queries, runs of white space one space. UsageError: there are none."""
     asked = [text for text in (" ".join(query.split()) for query in queries) if text]
     if query_file:
         asked += read_lines(query_file, None)
@@ -149,31 +143,28 @@ def distinct(queries: Sequence[str], query_file: Path | None, keeping: CacheOpti
 
 
 def corpus_of(
-    corpus: str | Path | VectorStore | Iterable[str], column: int | str | None, data_dir: Path | None, sample: bool,
-    offline: bool, log: Log,
+    corpus: str | Path | VectorStore | Iterable[str], how: NearestOptions, offline: bool, log: Log
 ) -> Corpus:
     """What `corpus` stands for. UsageError: options that do not apply to it; DataError: not readable, no text."""
     from stsbench.data.sets.catalog import entries
 
     if not isinstance(corpus, str | Path | VectorStore):
-        if column is not None:
-            raise UsageError(f"column={column!r} has no effect on texts that are given: it is of a file")
+        if how.column is not None:
+            raise UsageError(f"column={how.column!r} has no effect on texts that are given: it is of a file")
         return Corpus("texts", "line", _numbered(corpus))
     path = corpus.folder if isinstance(corpus, VectorStore) else Path(corpus)
     if is_store(path):
-        if column is not None or data_dir or sample:
+        if how.column is not None or how.data_dir or how.sample:
             name = path if isinstance(corpus, VectorStore) else corpus
             raise UsageError(f"--column, --data-dir and --sample do not apply to {name}, a folder of vectors")
         return Corpus(path.name, "line", store=path)
     if path.exists() or corpus not in {item.id for item in entries()}:
-        if data_dir or sample:
+        if how.data_dir or how.sample:
             raise UsageError(f"--data-dir and --sample need a data set as --corpus; {corpus} is not one")
-        return Corpus(path.name, "line", read_lines(path, column, log))
-    if column is not None:
+        return Corpus(path.name, "line", read_lines(path, how.column, log))
+    if how.column is not None:
         raise UsageError(f"--column needs a file as --corpus; {corpus} is a data set")
-    if data_dir and sample:
-        raise UsageError("--sample and --data-dir exclude each other")
-    return Corpus(str(corpus), "item", _read_set(str(corpus), data_dir, sample, offline, log))
+    return Corpus(str(corpus), "item", _read_set(str(corpus), how.data_dir, how.sample, offline, log))
 
 
 def nearest_texts(

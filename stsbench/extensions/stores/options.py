@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from stsbench.options import option
+from stsbench.options import OptionGroup, SetOptions, option
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreOptions:
+class StoreOptions(OptionGroup):
     """How vectors stand in a folder."""
 
     store_dtype: str = option(
@@ -18,8 +19,14 @@ class StoreOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NearestOptions:
-    """How many texts are looked for, and by what."""
+class NearestOptions(SetOptions):
+    """How many texts are looked for, in what, and by what."""
+
+    column: int | str | None = option(
+        None, "Which column of the corpus holds the text, as for `stsbench encode`; needed where lines hold tabs "
+        "(Flickr30k's image.jpg#0<TAB>caption: 2).", metavar="NAME|N",
+    )
+    query_file: Path | None = option(None, "More queries, one per line.", metavar="FILE")
 
     top: int = option(3, "Neighbours of each query.", least=1)
     backend: str = option("exact", "faiss needs faiss-cpu.", choices=("exact", "faiss"))

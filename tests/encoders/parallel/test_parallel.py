@@ -19,7 +19,8 @@ from stsbench.encoders.load import load_encoder
 from stsbench.encoders.parallel.devices import chosen_devices
 from stsbench.encoders.parallel.encoder import ParallelEncoder, in_processes
 from stsbench.encoders.parallel.pool import Workers
-from stsbench.errors import EncoderError, StsbenchError
+from stsbench.errors import EncoderError, StsbenchError, UsageError
+from stsbench.evaluation.api import evaluate
 
 MODULE = """
 import os
@@ -144,6 +145,16 @@ def test_what_one_process_has_to_compute():
         sparse.encode(["a b", "c"])
 
 
+@pytest.mark.parametrize(("options", "line"), [
+    ({"devices": "cpu", "processes": 2}, "--devices and --processes exclude each other: --devices names one device a"),
+    ({"devices": "cpu", "device": "cpu"}, "--devices and --device exclude each other"),
+    ({"processes": 0}, "--processes must be at least 1, not 0"),
+])
+def test_options_that_exclude_each_other(options, line):
+    with pytest.raises(UsageError, match=line):
+        evaluate("lexical:token-set", sample=True, **options)
+
+
 def test_devices(monkeypatch):
     import torch
 
@@ -153,8 +164,6 @@ def test_devices(monkeypatch):
     assert chosen_devices(None, 2, None) == [None, None] and chosen_devices(None, 2, "cpu") == ["cpu", "cpu"]
     for arguments, said in (
         (("all", None, None), "'all': there is no CUDA device"), ((" ,", None, None), "it names no device"),
-        (("cpu", 2, None), "--devices and --processes exclude"), (("cpu", None, "cpu"), "--devices and --device exclude"),
-        ((None, 0, None), "must be at least 1, not 0"),
     ):
         with pytest.raises(EncoderError, match=said):
             chosen_devices(*arguments)

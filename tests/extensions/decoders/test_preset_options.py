@@ -103,10 +103,10 @@ def test_rules_of_clean_up():
     ({"preset": "prompteol:layer=two"}, "--preset prompteol"), ({"preset": "prompteol:paper,released"}, "write NAME"),
     ({"preset": "prompteol:"}, "write NAME"), ({"preset": "prompteol:layer=1,layer=2"}, "each setting once"),
     ({"preset": "prompteol:template=A {} and {}"}, "must hold {} exactly once"),
-    ({"preset": "prompteol", "template": "{}"}, "--preset prompteol decides what --template does: leave --template out"),
-    ({"preset": "prompteol", "pooler": "mean"}, "leave --pooler out"),
-    ({"preset": "prompteol", "prompt": "query: "}, "leave --prompt out"),
-    ({"preset": "prompteol", "full_stop": True}, "leave --full-stop out"),
+    ({"preset": "prompteol", "template": "{}"}, "--preset and --template exclude each other: the preset decides it"),
+    ({"preset": "prompteol", "pooler": "mean"}, "--preset and --pooler exclude each other"),
+    ({"preset": "prompteol", "prompt": "query: "}, "--preset prompteol and --prompt query:  exclude each other"),
+    ({"preset": "prompteol", "full_stop": True}, "--preset and --full-stop exclude each other"),
     ({"preset": "prompteol", "layer": 5}, "layer 5: ... has 4 layers, so 0 (the embeddings) to 4, or -1 to -5"),
     ({"preset": "token-prepending"}, "released: layer 27: ... has 4 layers"),
     ({"preset": "contrastive:layer=1"}, "at=4: ... has 4 layers"),
@@ -115,7 +115,7 @@ def test_rules_of_clean_up():
     ({"preset": "prompteol:demonstrations=nowhere.tsv"}, "cannot read nowhere.tsv"),
 ])
 def test_what_cannot_be_meant_is_one_line(folder, options, reason):
-    with pytest.raises(EncoderError) as caught:
+    with pytest.raises(StsbenchError) as caught:
         load_encoder(str(folder), **options)
     assert all(part in str(caught.value) for part in reason.split(" ... ")) and "\n" not in str(caught.value)
 

@@ -15,7 +15,7 @@ from embedding_server import changed, closed, hashed, server, serving, status, w
 import stsbench
 from stsbench import load_encoder
 from stsbench.cli.main import main
-from stsbench.errors import EncoderError, StsbenchWarning
+from stsbench.errors import EncoderError, StsbenchWarning, UsageError
 from stsbench.extensions.server import client
 from stsbench.registry import names
 
@@ -221,11 +221,19 @@ def test_a_key_goes_unencrypted_to_this_machine_alone(server, secret, monkeypatc
     (("--max-length", "128"), "--max-length does not apply"), (("--dtype", "float16"), "--dtype does not apply"),
     (("--prompt", "name:query"), "--prompt name:query does not apply"), (("--route", "query"), "--route does not apply"),
     (("--device", "cuda"), "--device does not apply"), (("--attention", "padded"), "--attention does not apply"),
-    (("--prompt", "mteb"), "--prompt mteb does not apply"), (("--price", "-1"), "--price -1: it is money"),
+    (("--prompt", "mteb"), "--prompt mteb does not apply"),
     (("--processes", "2"), "leave --processes and --devices out"),
 ])
 def test_what_a_server_does_not_honour_is_refused(server, evaluate, options, line):
     fails(evaluate("openai:hash", "--base-url", server.url, *options), line)
+
+
+def test_a_price_is_a_number_from_0(server, evaluate):
+    code, _, err = evaluate("openai:hash", "--base-url", server.url, "--price", "-1")
+    assert code == 2 and "'--price': -1.0 is not in the range x>=0" in err
+    for price in (-1, float("inf")):
+        with pytest.raises(UsageError, match="--price must be"):
+            stsbench.evaluate("openai:hash", sample=True, base_url=server.url, price=price)
 
 
 @pytest.mark.parametrize(("option", "value"), [

@@ -14,7 +14,7 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import encode_cached
 from stsbench.encoders.cache.key import cache_key
 from stsbench.encoders.prompt.by_task import served_card
-from stsbench.errors import EncoderError
+from stsbench.errors import EncoderError, UsageError
 from stsbench.extensions.server.identity import BESIDE, TEXTS
 
 pytest.importorskip("openai")
@@ -145,7 +145,7 @@ def test_prompts_by_role(server, data):
     {"prompt": "none", "query_prompt": "a"}, {"prompt": "card", "document_prompt": "a"},
 ])
 def test_prompts_that_exclude_each_other(server, options):
-    with pytest.raises(EncoderError, match="exclude each other"):
+    with pytest.raises(UsageError, match="exclude each other"):
         loaded(server, "e5-small", **options)
 
 

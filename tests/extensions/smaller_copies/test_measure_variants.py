@@ -15,7 +15,7 @@ from stsbench.cli.eval import evaluate as command
 from stsbench.display.style import content_of
 from stsbench.encoders.options import CacheOptions
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.evaluation.options import DataOptions, EvaluateArguments, MeasureOptions
+from stsbench.evaluation.options import DataOptions, MeasureArguments, MeasureOptions
 from stsbench.extensions.smaller_copies import variants
 from stsbench.extensions.smaller_copies.held import Vectors
 from stsbench.extensions.smaller_copies.options import VariantOptions
@@ -190,7 +190,7 @@ def test_the_function_takes_what_the_command_takes():
         assert written[name].default == shared[name].default, name
     assert next(option for option in command.params if option.name == "calibration").default == "shared"
     passed = {entry.name for kind in (MeasureOptions, DataOptions, CacheOptions) for entry in fields(kind)}
-    assert {*EvaluateArguments.__annotations__} == passed - {"protocols", "tasks", "post", "fit_on"}
+    assert {*MeasureArguments.__annotations__} == passed - {"protocols", "tasks", "post", "fit_on"}
     with pytest.raises(TypeError, match=r"got an unexpected keyword argument 'dims'; write truncate_dims$"):
         measure_variants("minilm", dims=[8])
 

@@ -69,8 +69,8 @@ def test_encode_by_a_transformer_warns_of_cut_texts(cli, tiny, lines):
     ({"texts": ["a", 3]}, "text 2 is not a str but of type int"), ({"texts": ["a\ud800"]}, "half a surrogate pair"),
     ({"texts": 3}, "texts are a list of str"), ({"output": 3}, "encode: output=3: "), ({"column": -1}, "column=-1"),
     ({"texts": []}, "contains no text"), ({"texts": "a text"}, "cannot read a text"),
-    ({"store_dtype": "int4"}, "encode: store_dtype='int4': must be one of float32"),
-    ({"shard_size": 0}, "encode: shard_size=0: must be at least 1"), ({"max_length": "long"}, "encode: max_length='long': "),
+    ({"store_dtype": "int4"}, "--store-dtype int4 is unknown; did you mean int8?"),
+    ({"shard_size": 0}, "--shard-size must be at least 1, not 0"), ({"max_length": "long"}, "encode: max_length='long': "),
     ({"model": len, "pooler": "cls"}, "pooler has no effect on an encoder that is already loaded"),
     ({"model": len, "processes": 2}, "need a model that each process can load by its name"),
 ])
@@ -104,13 +104,13 @@ def test_neighbours_in_a_store(cli, lines):
 
 
 @pytest.mark.parametrize(("asked", "reason"), [
-    ({"queries": " "}, "the queries are empty"), ({"queries": ()}, "no query"), ({"top": 0}, "top=0: must be at least 1"),
+    ({"queries": " "}, "the queries are empty"), ({"queries": ()}, "no query"), ({"top": 0}, "--top must be at least 1"),
     ({"corpus": [" "]}, "the corpus contains no text"), ({"corpus": [1]}, "text 1 is not a str"),
     ({"corpus": 3}, "texts are a list"), ({"queries": 3}, "texts are a list"),
     ({"queries": ["a", 1]}, "query 2 is not a str"),
     ({"column": "second"}, "column='second' has no effect"), ({"corpus": "all.txt", "sample": True}, "all.txt is not one"),
     ({"query_file": 3}, "neighbours: query_file=3: "), ({"model": "lexcal:token-set"}, "did you mean 'lexical:'"),
-    ({"no_cache": True, "cache_dir": "c"}, "exclude each other"), ({"backend": "annoy"}, "must be one of exact, faiss"),
+    ({"no_cache": True, "cache_dir": "c"}, "exclude each other"), ({"backend": "annoy"}, "annoy is unknown; known"),
 ])
 def test_what_neighbours_refuses(place, asked, reason):
     with pytest.raises(StsbenchError, match=reason):
@@ -120,7 +120,7 @@ def test_what_neighbours_refuses(place, asked, reason):
 def test_a_corpus_and_queries_are_read_as_any_file_of_texts(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text('id;text\n1;"A cat; asleep"\n2;Dogs  | wolves\n')
-    assert list(read_lines(path, None)) == distinct([], path, CacheOptions()) == ["A cat; asleep", "Dogs | wolves"]
+    assert list(read_lines(path, None)) == distinct([], path) == ["A cat; asleep", "Dogs | wolves"]
     assert read_lines(path, "id") == {"1": [2], "2": [3]}
     with pytest.raises(StsbenchError, match="no column 'none'"):
         read_lines(path, "none")

@@ -115,7 +115,7 @@ def test_what_is_refused_is_refused_in_the_command_s_words(run, cli):
 
 
 def test_what_only_python_can_get_wrong_is_one_line():
-    for model, options, says in (([], {}, "needs a model"), ("lexical:tfidf", {"sample": "perhaps"}, "identify: sample: ")):
+    for model, options, says in (([], {}, "needs a model"), ("lexical:tfidf", {"sample": "perhaps"}, "identify: sample=")):
         with pytest.raises(StsbenchError, match=says) as error:
             stsbench.identify("STS-B=50", model, **options)
         assert "\n" not in str(error.value)

@@ -69,7 +69,7 @@ def test_a_table_needs_its_commit_and_is_renewed(cli, place, clone, tmp_path):
     (score,) = load_published(tmp_path / "board").scores
     assert (score.model, score.value) == ("a/b", "0.5")
     status, _, error = cli("leaderboard", "import", "mteb", path, "--all-models", "--revision", "x")
-    assert status == 2 and "leave out --name and --revision" in error
+    assert status == 2 and "exclude each other: it takes every model at every revision" in error
     for stated in (["--commit", "HEAD", "--date", "2026-08-20"], ["--commit", COMMIT, "--date", "yesterday"]):
         _, _, error = cli("leaderboard", "import", "mteb", path, "--all-models", "--board", tmp_path / "board", *stated)
         assert "40 hexadecimal digits" in error
