@@ -19,10 +19,9 @@ from stsbench.training.api.teachers import Teachers, compared
 from stsbench.training.losses.ranking import cosines, without_own
 from stsbench.training.modules.backbone import Backbone
 
-from .checks import check_options, projection_of
 from .objective import row_loss, vector_loss
 from .options import DistilOptions
-from .projections import PCA, LinearProjection
+from .projections import PCA, LinearProjection, projection_of
 
 _VECTORS, _SIMILARITIES = "teacher vectors", "teacher similarities"  # of Views.by_row
 
@@ -38,9 +37,8 @@ class Distil(Method):
     }
 
     def __init__(self, backbone: Backbone, options: DistilOptions) -> None:
-        """Raises StsbenchError, one line, for options that do not go together."""
+        """Start without the teachers, which are read when they are first asked."""
         super().__init__(backbone, options)
-        check_options(options)
         models = [(teacher.model, teacher.settings, teacher.weight) for teacher in options.teachers]
         self.teachers = Teachers(models, "options.teachers", getattr(backbone, "offline", False))
         compares = options.objective == "vectors"
@@ -53,8 +51,7 @@ class Distil(Method):
 
     @classmethod
     def needs(cls, options: DistilOptions) -> Needs:
-        """Sentences, which only similarities and ranks compare with others of the batch."""
-        check_options(options)
+        """Return sentences, which only similarities and ranks compare with others of the batch."""
         return Needs(negatives=options.objective != "vectors")
 
     def prepare(self, rows: Any) -> None:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from stsbench.training.losses.ranking import cosines, listmle, listnet, without_own
 from stsbench.training.losses.rows import check_positive, check_rows, nan_unless_finite
 
-from .checks import LOSSES
+from .options import LOSSES
 
 Objective = Literal["vectors", "similarities", "ranks"]
 Loss = Literal["mse", "cosine", "kl", "listmle", "listnet"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import model_validator
 
+from stsbench.settings import setting
 from stsbench.training.api.options import Options
-from stsbench.training.api.ranking_options import Teacher
+from stsbench.training.api.ranking_options import Teacher, refuse_code
+
+LOSSES = {"vectors": ("mse", "cosine"), "similarities": ("mse", "kl"), "ranks": ("listmle", "listnet")}  # by objective
+_VECTORS, _BY_PCA = {"objective": "vectors"}, {"projection": ("auto", "pca")}
 
 
 class DistilOptions(Options):
@@ -15,14 +19,43 @@ class DistilOptions(Options):
 
     default_recipe = "layers-4"
 
-    teachers: tuple[Teacher, ...] = ()
-    objective: Literal["vectors", "similarities", "ranks"] = "vectors"
-    # vectors: mse, cosine; similarities: mse, kl; ranks: listmle, listnet
-    loss: Literal["mse", "cosine", "kl", "listmle", "listnet"] = "mse"
-    # vectors only. pca: the teachers' to the student's width; linear: the student's to the teachers', trained, for the
-    # training alone; none: widths are equal; auto: pca where the teachers' are wider, none where they are equal
-    projection: Literal["auto", "pca", "linear", "none"] = "auto"
-    pca_texts: int = Field(default=40_000, ge=2)  # so many rows of the training text, drawn by the seed, are what PCA is of
-    center: bool = False  # PCA subtracts the mean; the example's code leaves it in
-    teacher_temperature: float = Field(default=0.05, gt=0)  # kl, listnet: divides the teachers' cosines
-    student_temperature: float = Field(default=0.05, gt=0)  # kl, listnet, listmle: divides the student's
+    teachers: tuple[Teacher, ...] = setting((), "the encoders that teach, each with the weight of its cosines; one at least")
+    objective: Literal["vectors", "similarities", "ranks"] = setting(
+        "vectors", "what is learnt: the vectors, the cosines between the texts of a batch, or their order",
+        "vectors: Reimers and Gurevych (2020); ranks: RankCSE (Liu et al. 2023)",
+    )
+    loss: Literal["mse", "cosine", "kl", "listmle", "listnet"] = setting(
+        "mse", "vectors: mse, cosine; similarities: mse, kl; ranks: listmle, listnet", "mse: Reimers and Gurevych (2020)",
+    )
+    projection: Literal["auto", "pca", "linear", "none"] = setting(
+        "auto", "pca: the teachers' to the student's width; linear: the student's to the teachers', trained, for the "
+        "training alone; none: widths are equal; auto: pca where the teachers' are wider, none where they are equal",
+        "pca: model_distillation.py; linear: EmbedDistillLoss(projection_dim)", goes_with=_VECTORS,
+    )
+    pca_texts: int = setting(
+        40_000, "so many rows of the training text, drawn by the seed, are what PCA is of", "model_distillation.py", ge=2,
+        goes_with=(_VECTORS, _BY_PCA),
+    )
+    center: bool = setting(
+        False, "PCA subtracts the mean; the example's code leaves it in", "true: scikit-learn's PCA",
+        goes_with=(_VECTORS, _BY_PCA),
+    )
+    teacher_temperature: float = setting(
+        0.05, "divides the teachers' cosines, of which listmle knows only the order", gt=0,
+        goes_with={"loss": ("kl", "listnet")},
+    )
+    student_temperature: float = setting(
+        0.05, "divides the student's cosines", gt=0, goes_with={"loss": ("kl", "listnet", "listmle")},
+    )
+
+    @model_validator(mode="after")
+    def _teachers_and_loss(self) -> Self:
+        refuse_code(self.teachers)
+        if not self.teachers:
+            raise ValueError("teachers is empty: name an encoder, [{model: NAME}]")
+        if len(self.teachers) == 1 and self.teachers[0].weight != 1:
+            raise ValueError("teachers: the weight of a single teacher has no effect: leave it at 1")
+        if self.loss not in (losses := LOSSES[self.objective]):
+            to = " or ".join(losses)
+            raise ValueError(f"loss {self.loss} does not go with objective {self.objective}: set it to {to}")
+        return self

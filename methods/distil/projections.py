@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from stsbench.errors import StsbenchError
 
+from .options import DistilOptions
+
 
 class _Sized(nn.Module):
     """Weights and buffers that have the stored shapes when they are read: the teachers' width is not known before."""
@@ -74,6 +76,23 @@ class LinearProjection(_Sized):
     def forward(self, vectors: Tensor) -> Tensor:
         """(n, d) -> (n, D)."""
         return nn.functional.linear(vectors.to(self.weight.dtype), self.weight, self.bias)
+
+
+def projection_of(options: DistilOptions, student: int, teachers: int) -> str:
+    """Return pca, linear or none, for vectors of these widths.
+
+    Raises StsbenchError, one line, where they do not go together.
+    """
+    kind = options.projection
+    if kind == "auto" and teachers >= student:
+        kind = "pca" if teachers > student else "none"
+    if kind == "linear" or (kind == "pca" and teachers >= student) or (kind == "none" and teachers == student):
+        return kind
+    advice = "pca or linear" if teachers > student else "linear"
+    raise StsbenchError(
+        f"options.projection {options.projection}: the teachers have {teachers} numbers and the student {student}; "
+        f"set it to {advice}"
+    )
 
 
 def principal_components(vectors: NDArray[Any], k: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -1,25 +1,16 @@
-"""Which of InfoCSE's options and backbones go together: whatever would have no effect is refused."""
+"""Which of InfoCSE's options and backbones go together."""
 
 from __future__ import annotations
 
 from stsbench.encoders.forward.padded import known_family
 from stsbench.errors import StsbenchError
-from stsbench.training.api.options import refuse_idle
 from stsbench.training.modules.backbone import Backbone
 
 from .options import InfoCSEOptions
 
-_OF_THE_RECONSTRUCTION = ("mlm_probability", "frozen_layers", "frozen_mode", "head_layers", "head_init")
-
-
-def check_options(options: InfoCSEOptions) -> None:
-    """Raises StsbenchError, one line, for options that have no effect."""
-    if options.mlm_weight == 0:
-        refuse_idle(options, _OF_THE_RECONSTRUCTION, "nothing is reconstructed with options.mlm_weight 0")
-
 
 def check_backbone(options: InfoCSEOptions, backbone: Backbone) -> None:
-    """Raises StsbenchError, one line, for a pooler or a model that the reconstruction cannot be built on."""
+    """Raise StsbenchError, one line, for a pooler or a model that the reconstruction cannot be built on."""
     if backbone.pooler != "cls":
         raise StsbenchError(f"infocse trains the pooler cls, not {backbone.pooler}: set backbone.pooler cls")
     if options.mlm_weight == 0:

@@ -17,7 +17,7 @@ from stsbench.training.modules.masking import mask_tokens
 from stsbench.training.modules.projector import BatchNormProjector
 
 from .auxiliary import Auxiliary
-from .checks import check_backbone, check_options
+from .checks import check_backbone
 from .options import InfoCSEOptions
 
 
@@ -29,9 +29,8 @@ class InfoCSE(Method):
     options: InfoCSEOptions
 
     def __init__(self, backbone: Backbone, options: InfoCSEOptions) -> None:
-        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go with it."""
+        """Take a backbone with its `folder` and `name`; raise StsbenchError, one line, where the options do not fit it."""
         super().__init__(backbone, options)
-        check_options(options)
         check_backbone(options, backbone)
         width, std = backbone.width, getattr(backbone.model.config, "initializer_range", 0.02)
         batchnorm = options.projector == "batchnorm"
@@ -41,8 +40,7 @@ class InfoCSE(Method):
 
     @classmethod
     def needs(cls, options: InfoCSEOptions) -> Needs:
-        """Sentences; dropout, as the views are the sentence twice."""
-        check_options(options)
+        """Return sentences; dropout, as the views are the sentence twice."""
         return Needs(dropout=True)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from stsbench.settings import setting
 from stsbench.training.api.options import Options
 
 
@@ -12,6 +13,7 @@ class ISBERTOptions(Options):
 
     default_recipe = "bert-base-nli"
 
-    # what the convolutions read behind a text's end in training: zeros, or the encoder's states there, as the authors' code,
-    # which pads a batch to one token more than its longest text
-    padding: Literal["zeros", "states"] = "zeros"
+    padding: Literal["zeros", "states"] = setting(
+        "zeros", "what the convolutions read behind a text's end in training: zeros, or the encoder's states there, as the "
+        "authors' code, which pads a batch to one token more than its longest text", "states: yanzhangnlp/IS-BERT@ea6622c",
+    )

@@ -15,7 +15,6 @@ from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
-from stsbench.training.api.options import refuse_idle
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.drophead import head_factors
@@ -33,15 +32,13 @@ class MirrorBERT(Method):
     options: MirrorBERTOptions
 
     def __init__(self, backbone: Backbone, options: MirrorBERTOptions) -> None:
-        """Raises StsbenchError, one line, for options that do not go together or not with the backbone."""
+        """Raise StsbenchError, one line, for options that do not go with the backbone."""
         super().__init__(backbone, options)
-        check_options(options)
         check_backbone(options, backbone)
 
     @classmethod
     def needs(cls, options: MirrorBERTOptions) -> Needs:
-        """Sentences, or pairs; dropout where no span is masked and no head dropped."""
-        check_options(options)
+        """Return sentences, or pairs; dropout where no span is masked and no head dropped."""
         return Needs(sentence_or_pair, dropout=not options.span_chars and not options.drophead)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
@@ -89,12 +86,6 @@ def sentence_or_pair(roles: tuple[str, ...], who: str) -> tuple[str, ...]:
     """("sentence",) or ("anchor", "positive"), whichever the data give."""
     paired = "anchor" in roles or "positive" in roles
     return pairs_or_sentence(roles, who, "given" if paired else "made")[:2]
-
-
-def check_options(options: MirrorBERTOptions) -> None:
-    """Raises StsbenchError, one line, for options that contradict one another."""
-    if not options.span_chars:
-        refuse_idle(options, ("min_chars", "first_occurrence", "literal_mask"), "options.span_chars 0 masks nothing")
 
 
 def check_backbone(options: MirrorBERTOptions, backbone: Backbone) -> None:

@@ -41,13 +41,8 @@ class MaskedLM(Method):
     guesses: Tensor  # (2,) correct guesses and guesses since the last `metrics`
 
     def __init__(self, backbone: Backbone, options: MaskedLMOptions) -> None:
-        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for shares beyond 1 or no mask token."""
+        """Take a backbone with its `folder` and `name`; raise StsbenchError, one line, for a head or no mask token."""
         super().__init__(backbone, options)
-        if options.masked + options.random > 1:
-            raise StsbenchError(
-                f"options.masked {options.masked:g} and options.random {options.random:g} are shares of the chosen tokens: "
-                "their sum may not exceed 1"
-            )
         if backbone.head is not None:
             raise StsbenchError(f"mlm trains no {backbone.head.kind.title}: set backbone.pooler to cls or mean")
         if backbone.tokenizer.mask_token_id is None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Self
 
+from pydantic import model_validator
+
+from stsbench.settings import setting
 from stsbench.training.api.options import Options
+
+_BERT = "Devlin et al. (2019), section 3.1"
 
 
 class MaskedLMOptions(Options):
@@ -12,7 +17,16 @@ class MaskedLMOptions(Options):
 
     default_recipe = "bert"
 
-    probability: float = Field(default=0.15, gt=0, lt=1)
-    masked: float = Field(default=0.8, ge=0, le=1)
-    random: float = Field(default=0.1, ge=0, le=1)
-    tied: bool = True  # a head made here shares the embeddings as its output layer
+    probability: float = setting(0.15, "of a token to be chosen, and guessed", _BERT, gt=0, lt=1)
+    masked: float = setting(0.8, "share of the chosen tokens that become [MASK]", _BERT, ge=0, le=1)
+    random: float = setting(0.1, "share of the chosen tokens that become a random one; the rest stay", _BERT, ge=0, le=1)
+    tied: bool = setting(True, "a head made here shares the embeddings as its output layer")
+
+    @model_validator(mode="after")
+    def _shares_of_one(self) -> Self:
+        if self.masked + self.random > 1:
+            raise ValueError(
+                f"masked {self.masked:g} and random {self.random:g} are shares of the chosen tokens: their sum may not "
+                "exceed 1"
+            )
+        return self

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.prompt.mlp_head import MLPHead, check_head
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.gathering import gather
@@ -20,7 +20,6 @@ from stsbench.training.losses.group import agreement, group_cross_entropy, group
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import backwards, shuffled, with_deletions, with_repetitions
 
-from .checks import check_head, check_options, peer_weights
 from .options import Augmentation, PCLOptions
 from .peer import Peer
 
@@ -35,10 +34,9 @@ class PCL(Method):
     options: PCLOptions
 
     def __init__(self, backbone: Backbone, options: PCLOptions) -> None:
-        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go together."""
+        """Take a backbone with its `folder` and `name`; raise StsbenchError, one line, for a head on a pooler but cls."""
         super().__init__(backbone, options)
-        check_options(options)
-        check_head(options, backbone.pooler)
+        check_head(options.head, backbone.pooler)
         std = getattr(backbone.model.config, "initializer_range", 0.02)
         self.head = MLPHead(backbone.width, std) if options.head != "none" else None
         self.peer = Peer(backbone, options.peer) if options.peer is not None else None
@@ -50,8 +48,7 @@ class PCL(Method):
 
     @classmethod
     def needs(cls, options: PCLOptions) -> Needs:
-        """Sentences, and dropout: the first two views are the sentence twice."""
-        check_options(options)
+        """Return sentences, and dropout: the first two views are the sentence twice."""
         return Needs(dropout=True)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
@@ -71,7 +68,7 @@ class PCL(Method):
             # a head that both networks share would take a gradient from a frozen peer's vectors
             views["q"] = (vectors.detach() if self.peer_frozen else vectors).split(n)
         weights = {"contrastive": ("z", options.contrastive_weight)}
-        if weight := peer_weights(options)["contrastive_peer_weight"]:
+        if weight := options.peer_weights["contrastive_peer_weight"]:
             weights["contrastive_peer"] = ("q", weight)
         terms = {}
         for term, (network, weight) in weights.items():
@@ -126,9 +123,8 @@ class PCL(Method):
     def _group_terms(self, views: dict[str, Sequence[Tensor]], batch: Batch) -> dict[str, Term]:
         """The terms over all views. views: of "z", the encoder, and "q", the peer, (n, d) vectors view by view."""
         options, mode, shares = self.options, self.gather_mode, batch.shares
-        of_peer = peer_weights(options)
         weights = {"group": options.group_weight}
-        weights |= {term: of_peer[f"{term}_weight"] for term in ("group_peer", "cross", "symmetric")}
+        weights |= {term: options.peer_weights[f"{term}_weight"] for term in ("group_peer", "cross", "symmetric")}
         weights = {term: weight for term, weight in weights.items() if weight}
         if not weights:
             return {}

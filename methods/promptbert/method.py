@@ -24,8 +24,8 @@ from stsbench.training.modules.denoising import check_length, template_vectors
 from stsbench.training.modules.lm_transform import load_transform
 from stsbench.training.modules.soft_prompt import SoftPrompt
 
-from .checks import TRANSFORMS, check_backbone, check_options
-from .options import PromptBERTOptions
+from .checks import check_backbone
+from .options import TRANSFORMS, PromptBERTOptions
 
 
 class PromptBERT(Method):
@@ -36,13 +36,12 @@ class PromptBERT(Method):
     options: PromptBERTOptions
 
     def __init__(self, backbone: Backbone, options: PromptBERTOptions) -> None:
-        """backbone: with the pooler mask, its `folder` and `name`.
+        """Take a backbone with the pooler mask, its `folder` and `name`.
 
-        Raises StsbenchError, one line: another pooler, options that do not go together, a template without one place for
-        the sentence and one mask or too long for the model, a head that the checkpoint does not have.
+        Raises StsbenchError, one line: another pooler, a template without one place for the sentence and one mask or too
+        long for the model, a head that the checkpoint does not have.
         """
         super().__init__(backbone, options)
-        check_options(options)
         check_backbone(options, backbone)
         self.first = _template(backbone, options, options.template, "options.template")
         self.second = self.first
@@ -57,8 +56,7 @@ class PromptBERT(Method):
 
     @classmethod
     def needs(cls, options: PromptBERTOptions) -> Needs:
-        """Sentences, or pairs and hard negatives; dropout where the sentence is twice in one template."""
-        check_options(options)
+        """Return sentences, or pairs and hard negatives; dropout where the sentence is twice in one template."""
         roles = partial(
             pairs_or_sentence, view=options.view, unsupervised="unsup-promptbert-base", supervised="sup-promptbert-base"
         )

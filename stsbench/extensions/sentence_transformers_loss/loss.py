@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from stsbench.config import validate
 from stsbench.encoders.forward.dropout import dropout_rates
 from stsbench.errors import StsbenchError, warning_log
 from stsbench.extensions.sentence_transformers_loss.backbone import (
@@ -79,7 +80,7 @@ def as_sentence_transformers_loss(
             raise StsbenchError(f"{what}={number!r}: give a whole number that is not negative")
     name, options = (method, None) if isinstance(method, str) else (method_of(method), method)
     kind = load_method(name)
-    plan = MethodPlan(kind, kind.Options() if options is None else options)
+    plan = MethodPlan(kind, validate(kind.Options, {}, name, "options.") if options is None else options)
     _check_plan(plan)
     with fresh_torch(gradients=True), drawing(Generators(seed)):
         backbone = backbone_of(model, log)

@@ -57,6 +57,7 @@ def test_models_that_no_method_trains(place, loaded):
             as_sentence_transformers_loss(method, model)
 
     refused("minilm", "^model is a str: give the SentenceTransformer that the trainer trains$")
+    refused(loaded(), "^distil: options.teachers is empty: name an encoder", "distil")
     refused(SentenceTransformer(modules=[loaded()[0]]), "^a method trains a model of Transformer and Pooling, and this one")
     refused(SentenceTransformer(modules=[*loaded(), Dense(32, 8)]), "this one is Transformer, Pooling, Dense$")
     refused(SentenceTransformer(modules=[loaded()[0], Dense(32, 8)]), "^methods do not train the module Dense: take ")

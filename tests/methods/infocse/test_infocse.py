@@ -9,6 +9,7 @@ from method_oracle import LIMIT, MemoryRows, batch_of, make, total
 from tiny_models import build
 
 from stsbench import methods
+from stsbench.config import validate
 from stsbench.errors import StsbenchError
 from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.infocse.method import InfoCSE
@@ -246,7 +247,7 @@ def test_the_first_term_as_a_function_of_vectors(folder):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"mlm_weight": 0, "mlm_probability": 0.3}, "options.mlm_probability 0.3 has no effect: .* leave it at 0.4"),
+    ({"mlm_weight": 0, "mlm_probability": 0.3}, "options.mlm_probability 0.3 has no effect with mlm_weight 0: .* at 0.4"),
     ({"mlm_weight": 0, "frozen_layers": 1}, "options.frozen_layers 1 has no effect"),
     ({"mlm_weight": 0, "frozen_mode": "train"}, "options.frozen_mode train has no effect"),
     ({"mlm_weight": 0, "head_layers": 1}, "options.head_layers 1 has no effect"),
@@ -254,7 +255,7 @@ def test_the_first_term_as_a_function_of_vectors(folder):
 ])
 def test_options_without_an_effect(options, message):
     with pytest.raises(StsbenchError, match=message) as caught:
-        InfoCSE.needs(InfoCSE.Options(**options))
+        validate(InfoCSE.Options, options, "recipe", "options.")
     assert "\n" not in str(caught.value)
 
 

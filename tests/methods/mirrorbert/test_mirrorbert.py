@@ -9,8 +9,9 @@ from mirrorbert_oracle import MASK, OTHERS, TEXTS, batch_for, folders, loss, mas
 from tiny_models import build
 from training_runs import one_thread
 
+from stsbench.config import validate
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.methods.mirrorbert.method import MirrorBERT, check_options, mask_span, mask_spans
+from stsbench.methods.mirrorbert.method import MirrorBERT, mask_span, mask_spans
 from stsbench.methods.mirrorbert.options import MirrorBERTOptions
 from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.recipes.method_plan import MethodPlan
@@ -165,13 +166,13 @@ def test_which_views_need_dropout(folders):
 
 
 @pytest.mark.parametrize(("options", "part"), [
-    ({"span_chars": 0, "first_occurrence": True}, "options.first_occurrence true has no effect"),
+    ({"span_chars": 0, "first_occurrence": True}, "options.first_occurrence true has no effect with span_chars 0: it goes"),
     ({"span_chars": 0, "literal_mask": True}, "options.literal_mask true has no effect"),
     ({"span_chars": 0, "min_chars": 10}, "options.min_chars 10 has no effect"),
 ])
 def test_options_without_effect_are_refused(options, part):
     with pytest.raises(StsbenchError, match=part):
-        check_options(MirrorBERTOptions(**options))
+        validate(MirrorBERTOptions, options, "recipe", "options.")
 
 
 def test_what_the_backbone_cannot_do_is_refused(folders, tmp_path):

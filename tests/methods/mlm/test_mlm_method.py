@@ -11,6 +11,7 @@ from method_oracle import MemoryRows, batch_of, logits, make, masked_lm_folder, 
 from tiny_models import build, sentences, tokenizer
 from transformers import AutoTokenizer
 
+from stsbench.config import validate
 from stsbench.errors import StsbenchError
 from stsbench.methods.mlm.method import MaskedLM
 from stsbench.methods.mlm.options import MaskedLMOptions
@@ -224,9 +225,9 @@ def test_roles(folder):
     assert len(method.views(rows, np.random.default_rng(0)).tokens) == 1
 
 
-def test_shares_beyond_one_and_a_missing_mask_token_are_one_line(folder, tmp_path):
-    with pytest.raises(StsbenchError, match="their sum may not exceed 1"):
-        make(MaskedLM, folder, {"masked": 0.8, "random": 0.3})
+def test_shares_beyond_one_and_a_missing_mask_token_are_one_line(tmp_path):
+    with pytest.raises(StsbenchError, match=r"^recipe: options\.masked 0\.8 and random 0\.3 .* their sum may not exceed 1$"):
+        validate(MaskedLMOptions, {"masked": 0.8, "random": 0.3}, "recipe", "options.")
     other = masked_lm_folder(tmp_path / "no-mask")
     tok = tokenizer("bert")
     tok.mask_token = None

@@ -11,8 +11,8 @@ from tiny_models import build
 from two_processes import check_same_as_one, passes_of_two, shares_of
 
 from stsbench import methods
+from stsbench.config import validate
 from stsbench.errors import StsbenchError
-from stsbench.methods.pcl.checks import check_options
 from stsbench.methods.pcl.method import PCL
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.training.losses.group import agreement, group_cross_entropy, group_scores
@@ -278,22 +278,22 @@ def test_only_the_encoder_is_tested(folders):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({**NO_PEER, "cross_weight": 2.0}, "options.cross_weight 2.0 has no effect: options.peer is null"),
-    ({**NO_PEER, "reduce": "row"}, "options.reduce row has no effect: options.peer is null"),
-    ({"reduce": "row", "cross_weight": 0, "symmetric_weight": 0}, "options.reduce row has no effect: cross_weight and"),
-    ({"group_positive": "bce", "group_weight": 0, "group_peer_weight": 0}, "options.group_positive bce has no effect"),
+    ({**NO_PEER, "cross_weight": 2.0}, "options.cross_weight 2 has no effect without peer; leave it at 1"),
+    ({**NO_PEER, "reduce": "row"}, "options.reduce row has no effect without peer"),
+    ({"reduce": "row", "cross_weight": 0, "symmetric_weight": 0}, "options.reduce row has no effect without cross_weight"),
+    ({"group_positive": "bce", "group_weight": 0, "group_peer_weight": 0}, "options.group_positive bce has no effect with"),
     ({**PLAIN, "augmentations": ["shuffle"]}, "options.augmentations has no effect"),
     ({"contrastive_peer_weight": 0, "group_peer_weight": 0, "cross_weight": 0, "symmetric_weight": 0},
      "options.peer has no effect"),
     ({"head": "none", "peer": {"head": "own"}}, "options.peer.head own has no effect"),
-    ({"peer": {"frozen": True}, "group_peer_weight": 0.5}, "options.group_peer_weight 0.5 has no effect: a frozen"),
+    ({"peer": {"frozen": True}, "group_peer_weight": 0.5}, "options.group_peer_weight 0.5 has no effect without a peer"),
     ({"peer": {"frozen": True}, "cross_weight": 0, "symmetric_weight": 0},
      "options.peer has no effect: cross_weight, symmetric_weight are 0"),
 ])
 def test_options_without_an_effect(options, message):
     with pytest.raises(StsbenchError) as caught:
-        check_options(PCL.Options(**options))
-    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+        validate(PCL.Options, options, "recipe", "options.")
+    assert str(caught.value).startswith(f"recipe: {message}") and "\n" not in str(caught.value)
 
 
 def test_a_head_stands_on_the_first_token_s_vector(folders):

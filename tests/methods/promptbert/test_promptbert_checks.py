@@ -6,6 +6,7 @@ from method_oracle import make
 from promptbert_oracle import FIRST, SECOND, folders, promptbert
 from training_runs import one_thread
 
+from stsbench.config import validate
 from stsbench.errors import StsbenchError
 from stsbench.methods.promptbert.method import PromptBERT
 from stsbench.methods.promptbert.options import PromptBERTOptions
@@ -17,25 +18,23 @@ NOT_DENOISED = {"denoise": False}
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"similarity": "dot", "temperature": 0.1}, r"^options\.temperature 0\.1 has no effect: .*dot has none"),
-    ({"denoise_gradient": False, **NOT_DENOISED}, r"^options\.denoise_gradient false .*: training does not"),
-    ({"denoise_second_shift": "first", **NOT_DENOISED}, r"^options\.denoise_second_shift first .*: training does"),
-    ({"denoise_gradient": False, "test_denoise": True, **NOT_DENOISED}, r"^options\.denoise_gradient false has no effect"),
-    ({"denoise_positions": "empty", **NOT_DENOISED}, r"^options\.denoise_positions empty .*: nothing is denoised"),
-    ({"denoise_start": "zero", **NOT_DENOISED}, r"^options\.denoise_start zero .*: nothing is denoised"),
-    ({"denoise_second_shift": "first", "denoise_positions": "empty"}, "empty moves nothing; leave it at own$"),
-    ({"denoise_second_shift": "first", "second_template": None}, "no second template; leave it at own$"),
-    ({"denoise_second_shift": "first", "second_template": FIRST["bert"], "template": FIRST["bert"]}, "no second template"),
-    ({"trained": "prompt", "head": "none"}, r"learns the words of one template: set options\.second_template null"),
-    ({"trained": "prompt", "second_template": None}, r"head mlp_train_only: OptiPrompt has .* transform_train_only or none"),
-    ({"trained": "prompt", "second_template": None, "head": "mlp"}, r"options\.head mlp: OptiPrompt has"),
+    ({"similarity": "dot", "temperature": 0.1}, r"options\.temperature 0\.1 has no effect with similarity dot"),
+    ({"denoise_gradient": False, **NOT_DENOISED}, r"options\.denoise_gradient false .* with denoise false"),
+    ({"denoise_second_shift": "first", **NOT_DENOISED}, r"options\.denoise_second_shift first .* denoise false"),
+    ({"denoise_gradient": False, "test_denoise": True, **NOT_DENOISED}, r"options\.denoise_gradient false .* with denoise"),
+    ({"denoise_positions": "empty", **NOT_DENOISED}, r"options\.denoise_positions empty .* without denoise or test_"),
+    ({"denoise_start": "zero", **NOT_DENOISED}, r"options\.denoise_start zero .* without denoise or test_den"),
+    ({"denoise_second_shift": "first", "denoise_positions": "empty"}, "with denoise_positions matched; leave it at own$"),
+    ({"denoise_second_shift": "first", "second_template": None}, "without a second template; leave it at own$"),
+    ({"denoise_second_shift": "first", "second_template": FIRST["bert"], "template": FIRST["bert"]}, "a second template; l"),
+    ({"trained": "prompt", "head": "none"}, r"prompt and second_template This .* exclude .* second_template null"),
+    ({"trained": "prompt", "second_template": None}, r"head mlp_train_only exclude .* transform_train_only or none"),
+    ({"trained": "prompt", "second_template": None, "head": "mlp"}, r"options\.trained prompt and head mlp exclude"),
 ])
-def test_options_at_odds(folders, options, message):
+def test_options_at_odds(options, message):
     with pytest.raises(StsbenchError, match=message) as caught:
-        make(PromptBERT, folders["bert"], options, pooler="mask")
+        validate(PromptBERTOptions, options, "recipe", "options.")
     assert "\n" not in str(caught.value)
-    with pytest.raises(StsbenchError, match=message):
-        MethodPlan(PromptBERT, PromptBERTOptions(**options)).roles(("sentence",))
 
 
 @pytest.mark.parametrize("options", [

@@ -92,7 +92,7 @@ def test_two_seeds_are_reported(whole, tmp_path):
 
 @pytest.mark.parametrize(("more", "message"), [
     ({"backbone.pooler": "cls"}, "promptbert trains the pooler mask, not cls: set backbone.pooler mask"),
-    ({"options.second_template": None, "options.denoise_second_shift": "first"}, "there is no second template"),
+    ({"options.second_template": None, "options.denoise_second_shift": "first"}, "without a second template"),
     ({"options.template": "a {}"}, "options.template"),
     ({"backbone.max_length": 64}, "--set backbone.max_length="),
 ])
