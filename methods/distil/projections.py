@@ -79,10 +79,7 @@ class LinearProjection(_Sized):
 
 
 def projection_of(options: DistilOptions, student: int, teachers: int) -> str:
-    """Return pca, linear or none, for vectors of these widths.
-
-    Raises StsbenchError, one line, where they do not go together.
-    """
+    """Return pca, linear or none for vectors of these widths. Raises StsbenchError, one line, where they do not fit."""
     kind = options.projection
     if kind == "auto" and teachers >= student:
         kind = "pca" if teachers > student else "none"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
+from stsbench.encoders.forward.padded import known_family
 from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.gathering import apply_to_all_rows, counted
@@ -17,7 +19,6 @@ from stsbench.training.modules.masking import mask_tokens
 from stsbench.training.modules.projector import BatchNormProjector
 
 from .auxiliary import Auxiliary
-from .checks import check_backbone
 from .options import InfoCSEOptions
 
 
@@ -95,3 +96,24 @@ class InfoCSE(Method):
             return apply_to_all_rows(self.projector, raw, shares, self.gather_mode)
         projected: Tensor = self.projector(raw)
         return projected
+
+
+def check_backbone(options: InfoCSEOptions, backbone: Backbone) -> None:
+    """Raise StsbenchError, one line, for a pooler or a model that the reconstruction cannot be built on."""
+    if backbone.pooler != "cls":
+        raise StsbenchError(f"infocse trains the pooler cls, not {backbone.pooler}: set backbone.pooler cls")
+    if options.mlm_weight == 0:
+        return
+    if not known_family(backbone.model):
+        raise StsbenchError(
+            f"infocse reconstructs with layers of BERT's or RoBERTa's kind, and {backbone.name} is a "
+            f"{type(backbone.model).__name__}: take such a backbone, or set options.mlm_weight 0"
+        )
+    layers = int(backbone.model.config.num_hidden_layers)
+    if options.frozen_layers > layers:
+        raise StsbenchError(
+            f"options.frozen_layers {options.frozen_layers} is more than the {layers} layers of {backbone.name}: "
+            f"--set options.frozen_layers={layers}"
+        )
+    if backbone.tokenizer.mask_token_id is None:
+        raise StsbenchError(f"options.mlm_weight needs a mask token, and the tokenizer of {backbone.name} has none")

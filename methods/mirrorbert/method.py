@@ -107,14 +107,11 @@ def check_backbone(options: MirrorBERTOptions, backbone: Backbone) -> None:
         raise StsbenchError(f"options.test_length {length} is more than the {limit} positions of {name}")
 
 
-LITERAL = "[MASK]"
-
-
 def mask_spans(
     texts: Sequence[str], options: MirrorBERTOptions, mask_token: str, rng: np.random.Generator
 ) -> list[str]:
     """The texts, each with a span masked; too short ones as they are. One number is drawn for each text, in their order."""
-    mask = LITERAL if options.literal_mask else mask_token
+    mask = "[MASK]" if options.literal_mask else mask_token
     return [mask_span(text, float(draw), options, mask) for text, draw in zip(texts, rng.random(len(texts)), strict=True)]
 
 

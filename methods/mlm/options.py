@@ -25,8 +25,6 @@ class MaskedLMOptions(Options):
     @model_validator(mode="after")
     def _shares_of_one(self) -> Self:
         if self.masked + self.random > 1:
-            raise ValueError(
-                f"masked {self.masked:g} and random {self.random:g} are shares of the chosen tokens: their sum may not "
-                "exceed 1"
-            )
+            shares = f"masked {self.masked:g} and random {self.random:g}"
+            raise ValueError(f"{shares} are shares of the chosen tokens: their sum may not exceed 1")
         return self

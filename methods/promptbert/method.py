@@ -20,11 +20,10 @@ from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.denoising import check_length, template_vectors
+from stsbench.training.modules.denoising import check_length, check_prompted, template_vectors
 from stsbench.training.modules.lm_transform import load_transform
 from stsbench.training.modules.soft_prompt import SoftPrompt
 
-from .checks import check_backbone
 from .options import TRANSFORMS, PromptBERTOptions
 
 
@@ -157,6 +156,14 @@ class PromptBERT(Method):
 
     def _inference(self, prompt: Prompt) -> Inference:
         return Inference(self.backbone.model, self.backbone.tokenizer, "mask", prompt=prompt)
+
+
+def check_backbone(options: PromptBERTOptions, backbone: Backbone) -> None:
+    """Raise StsbenchError, one line, for another pooler than mask, or an option without meaning for such a model."""
+    if backbone.pooler != "mask":
+        raise StsbenchError(f"promptbert trains the pooler mask, not {backbone.pooler}: set backbone.pooler mask")
+    if options.denoise or options.test_denoise or options.trained != "all":
+        check_prompted(backbone, options.denoise_start)
 
 
 def _template(backbone: Backbone, options: PromptBERTOptions, template: str, name: str) -> TokenTemplate:

@@ -24,8 +24,7 @@ from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import LMHead, made_up
 
 from .options import NEXT, SimCSEOptions
-from .replacement import Replacer
-from .views import ViewMaker
+from .views import Replacer, ViewMaker
 
 
 class SimCSE(Method):

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
-from stsbench.data.text.augment import crop, delete_one_word, delete_words, read_thesaurus, synonym
+from stsbench.data.text.augment import crop, delete_one_word, delete_words, read_thesaurus, share_of, synonym
 from stsbench.data.text.following import following
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Examples, Ragged, Views
 from stsbench.training.api.repetition import Repeater
 from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.generator import Generator
 from stsbench.training.modules.masking import mask_tokens
 
 from .options import NEXT, SimCSEOptions
-from .replacement import words_to_replace
 
 Change = Callable[..., list[str]]  # (words, rng=...) -> words
 
@@ -75,6 +77,45 @@ class ViewMaker:
 
     def _tokenised(self, texts: list[str]) -> Any:
         return self.tokenizer(texts, truncation=True, max_length=self.max_length, padding=False)
+
+
+class Replacer(Generator):
+    """The view "mlm" of Table 1: words replaced by what a frozen masked LM, in eval mode, predicts there."""
+
+    def __init__(self, backbone: Backbone, model: str | None) -> None:
+        """Read `model`, folder or Hub id of a masked LM of the backbone's vocabulary; None: the backbone's, as it starts.
+
+        Raises StsbenchError, one line, for another vocabulary, no mask token, or a model that stores no masked-LM head.
+        """
+        super().__init__(backbone, model, "eval", option="options.replacer")
+        tokenizer = self.backbone.tokenizer
+        if not getattr(tokenizer, "is_fast", False):
+            raise StsbenchError(f"options.view mlm needs a fast tokenizer, which knows words; {self.name} has none")
+        self.mask_id = tokenizer.mask_token_id
+        self.special = tokenizer.all_special_ids
+
+    def forward(self, ids: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """Return `ids` with the likeliest ordinary token where `labels` is not IGNORED, guessed at once; all are (n, L)."""
+        chosen = labels != IGNORED
+        return self.fill(ids.masked_fill(chosen, self.mask_id), mask, chosen, forbidden=self.special)
+
+
+def words_to_replace(
+    encoded: Any, rate: float, rng: np.random.Generator
+) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
+    """Return the token ids of n tokenised texts, and labels: the ids of share_of(words, rate) whole words, else IGNORED.
+
+    encoded: a fast tokenizer's output, whose words are those of its own splitting, punctuation marks among them.
+    """
+    ids, labels = [], []
+    for number, row in enumerate(encoded["input_ids"]):
+        words: Sequence[int | None] = encoded.word_ids(number)
+        known = sorted({word for word in words if word is not None})
+        drawn = set(rng.choice(known, share_of(len(known), rate), replace=False).tolist()) if known else set()
+        tokens = np.asarray(row, dtype=np.int64)
+        ids.append(tokens)
+        labels.append(np.where([word in drawn for word in words], tokens, IGNORED))
+    return ids, labels
 
 
 def _plain(rows: Examples, role: str, rng: np.random.Generator) -> Ragged:

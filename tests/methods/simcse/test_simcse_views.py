@@ -28,7 +28,7 @@ from stsbench.data.text.tokens import tokenised
 from stsbench.errors import DataError, StsbenchError
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.options import SimCSEOptions
-from stsbench.methods.simcse.replacement import words_to_replace
+from stsbench.methods.simcse.views import words_to_replace
 
 __all__ = ["folder", "headless"]
 
