@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from stsbench.settings import setting
 from stsbench.training.api.options import Options
-from stsbench.training.api.ranking_options import Teacher, refuse_code
+from stsbench.training.api.ranking_options import Teacher
 
 LOSSES = {"vectors": ("mse", "cosine"), "similarities": ("mse", "kl"), "ranks": ("listmle", "listnet")}  # by objective
 _VECTORS, _BY_PCA = {"objective": "vectors"}, {"projection": ("auto", "pca")}
@@ -50,7 +50,6 @@ class DistilOptions(Options):
 
     @model_validator(mode="after")
     def _teachers_and_loss(self) -> Self:
-        refuse_code(self.teachers)
         if not self.teachers:
             raise ValueError("teachers is empty: name an encoder, [{model: NAME}]")
         if len(self.teachers) == 1 and self.teachers[0].weight != 1:

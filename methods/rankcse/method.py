@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.prompt.mlp_head import MLPHead, check_head
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
@@ -16,7 +16,6 @@ from stsbench.training.api.ranking import Ranking
 from stsbench.training.api.roles import pairs_or_sentence, role_views
 from stsbench.training.modules.backbone import Backbone
 
-from .checks import check_head, check_options
 from .options import RankCSEOptions
 
 
@@ -29,17 +28,16 @@ class RankCSE(Method):
     sample_settings = {"options.teachers": [{"model": "minilm"}]}  # noqa: RUF012 - as of the base
 
     def __init__(self, backbone: Backbone, options: RankCSEOptions) -> None:
-        """Raises StsbenchError, one line, for options that do not go together."""
+        """Raise StsbenchError, one line, for an MLP on another pooler than cls."""
         super().__init__(backbone, options)
-        check_head(options, backbone.pooler)
+        check_head(options.head, backbone.pooler)
         self.ranking = Ranking(options, backbone)
         std = getattr(backbone.model.config, "initializer_range", 0.02)
         self.head = MLPHead(backbone.width, std) if options.head != "none" else None
 
     @classmethod
     def needs(cls, options: RankCSEOptions) -> Needs:
-        """Sentences, or pairs and hard negatives; dropout where the views are the sentence twice."""
-        check_options(options)
+        """Return sentences, or pairs and hard negatives; dropout where the views are the sentence twice."""
         roles = partial(pairs_or_sentence, view=options.view, unsupervised="listmle-bert-base")
         return Needs(roles, dropout=options.view == "dropout")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
+from stsbench.settings import setting
 from stsbench.training.api.ranking_options import RankingOptions
 
 
@@ -14,6 +13,8 @@ class RankCSEOptions(RankingOptions):
 
     default_recipe = "listmle-bert-base"
 
-    temperature: float = Field(default=0.05, gt=0)  # of the contrastive term
-    head: Literal["mlp_train_only", "mlp", "none"] = "mlp_train_only"  # as SimCSE's
-    view: Literal["dropout", "given"] = "dropout"  # the positive: the sentence again, or what the data give
+    temperature: float = setting(0.05, "of the contrastive term", "community README", gt=0)
+    head: Literal["mlp_train_only", "mlp", "none"] = setting(
+        "mlp_train_only", "as SimCSE's, the MLP over the pooler cls: dropped at test, kept, or none", "community README",
+    )
+    view: Literal["dropout", "given"] = setting("dropout", "the positive: the sentence again, or what the data give")

@@ -24,7 +24,7 @@ from stsbench.training.losses.reconstruction import reconstruction_loss, token_e
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.rows.batches import to_batch
 
-from .checks import check_options, check_pooler, rebuilds
+from .checks import check_pooler
 from .decoder import Decoder
 from .options import SARCSEOptions
 
@@ -43,12 +43,11 @@ class SARCSE(Method):
     tokens: Tensor  # () how many tokens these are of
 
     def __init__(self, backbone: Backbone, options: SARCSEOptions) -> None:
-        """backbone: with the pooler text_cnn. Raises StsbenchError, one line, for another, or for options at odds."""
+        """Make the decoder. backbone: with the pooler text_cnn; another raises StsbenchError, one line."""
         super().__init__(backbone, options)
-        check_options(options)
         check_pooler(backbone.pooler)
         self.decoder: Decoder | None = None
-        if rebuilds(options):
+        if options.rebuilds:
             assert isinstance(backbone.head, TextCNN)
             std = getattr(backbone.model.config, "initializer_range", 0.02)
             self.decoder = Decoder(backbone.head, options, backbone.max_length - 2, std)
@@ -62,8 +61,7 @@ class SARCSE(Method):
 
     @classmethod
     def needs(cls, options: SARCSEOptions) -> Needs:
-        """Sentences, or pairs and hard negatives; dropout where the data give no positive."""
-        check_options(options)
+        """Return sentences, or pairs and hard negatives; dropout where the data give no positive."""
         return Needs(partial(pairs_or_sentence, view=options.view), dropout=options.view == "dropout")
 
     def prepare(self, rows: Any) -> None:

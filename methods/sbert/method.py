@@ -13,7 +13,6 @@ from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
-from stsbench.training.api.options import refuse_idle
 from stsbench.training.modules.backbone import Backbone
 
 from .objective import regression_loss, triplet_loss
@@ -29,9 +28,8 @@ class SBERT(Method):
     options: SBERTOptions
 
     def __init__(self, backbone: Backbone, options: SBERTOptions) -> None:
-        """Raises StsbenchError, one line, for options that do not go together."""
+        """Make the classifier where there is a stage with labels; `prepare_labelled` gives it its shape."""
         super().__init__(backbone, options)
-        check_options(options)
         self.classifier: NLIClassifier | None = None
         if "nli" in STAGES[options.objective]:
             self.classifier = NLIClassifier(features=options.features, bias=options.bias, init=options.classifier_init)
@@ -97,18 +95,6 @@ class SBERT(Method):
 PAIRS = ("sentence1", "sentence2", "score")
 TRIPLET = ("anchor", "positive", "negative")
 STAGES = {"nli": ("nli",), "sts": ("sts",), "nli-sts": ("nli", "sts"), "triplet": ("triplet",)}  # objective -> stages
-# stage -> the options that only it has a use for
-_OF_STAGE = {"nli": ("features", "bias", "classifier_init"), "sts": ("scale", "similarity"), "triplet": ("margin",)}
-
-
-def check_options(options: SBERTOptions) -> None:
-    """Raises StsbenchError, one line, for options that the objective has no use for, and for a scale of no width."""
-    for stage, names in _OF_STAGE.items():
-        if stage not in STAGES[options.objective]:
-            refuse_idle(options, names, f"options.objective is {options.objective}")
-    low, high = options.scale
-    if low >= high:
-        raise StsbenchError(f"options.scale [{low:g}, {high:g}]: the least score comes first, then the greatest")
 
 
 def data_roles(options: SBERTOptions, available: tuple[str, ...], who: str) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.gathering import Gathering, gather
 from stsbench.training.api.method import Method
 from stsbench.training.api.needs import Needs
-from stsbench.training.api.options import refuse_idle
 from stsbench.training.modules.backbone import Backbone, pool_layers
 from stsbench.training.modules.projector import GELUProjector
 from stsbench.training.modules.reference import Reference
@@ -30,9 +29,8 @@ class SGOPT(Method):
     options: SGOPTOptions
 
     def __init__(self, backbone: Backbone, options: SGOPTOptions) -> None:
-        """Raises StsbenchError, one line, for options that do not go together or not with the backbone."""
+        """Raise StsbenchError, one line, for options that do not go with the backbone."""
         super().__init__(backbone, options)
-        check_options(options)
         self.layers = layers_of(options, backbone)
         std = float(getattr(backbone.model.config, "initializer_range", 0.02))
         self.projector = GELUProjector(backbone.width, options.projection_width, std)
@@ -42,8 +40,7 @@ class SGOPT(Method):
 
     @classmethod
     def needs(cls, options: SGOPTOptions) -> Needs:
-        """Sentences."""
-        check_options(options)
+        """Return what plain sentences need."""
         return Needs()
 
     def start_stage(self, stage: str) -> None:
@@ -92,17 +89,6 @@ class SGOPT(Method):
             vectors, one, options.temperature, shares, mode,
             with_vectors=options.objective == "opt1", skip_negative=options.skip_negative,
         )
-
-
-def check_options(options: SGOPTOptions) -> None:
-    """Raises StsbenchError, one line, for options that contradict one another."""
-    first, last = options.first_layer, options.last_layer
-    if last is not None and last < first:
-        raise StsbenchError(f"options.first_layer {first} is above options.last_layer {last}: no layer is left")
-    if options.guide == "trained":
-        refuse_idle(options, ("reference_dropout",), "with options.guide trained no copy is read")
-    if options.objective != "opt2":
-        refuse_idle(options, ("skip_negative",), f"it is of options.objective opt2, not of {options.objective}")
 
 
 def layers_of(options: SGOPTOptions, backbone: Backbone) -> tuple[int, ...]:

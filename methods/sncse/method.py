@@ -19,7 +19,7 @@ from stsbench.training.api.needs import Needs
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.denoising import check_length
 
-from .checks import check_options, check_pooler
+from .checks import check_pooler
 from .margin import bidirectional_margin
 from .negatives import Negatives, stop_rule
 from .options import SNCSEOptions
@@ -36,13 +36,12 @@ class SNCSE(Method):
     sample_settings = {"options.negation": "verbs"}  # noqa: RUF012 - as of the base
 
     def __init__(self, backbone: Backbone, options: SNCSEOptions) -> None:
-        """backbone: with the pooler mask, its `name`.
+        """Read the templates, and what the negations come from. backbone: with the pooler mask, its `name`.
 
-        Raises StsbenchError, one line: another pooler, options that do not go together, a template without one place for
-        the sentence and one mask or too long for backbone.max_length or the model, no parser or file for the negations.
+        Raises StsbenchError, one line: another pooler, a template without one place for the sentence and one mask or too
+        long for backbone.max_length or the model, no parser or file for the negations.
         """
         super().__init__(backbone, options)
-        check_options(options)
         check_pooler(backbone)
         self.first = self._template(options.template, "options.template")
         self.second = self.first
@@ -56,8 +55,7 @@ class SNCSE(Method):
 
     @classmethod
     def needs(cls, options: SNCSEOptions) -> Needs:
-        """Sentences; dropout where both views are one template's."""
-        check_options(options)
+        """Return what sentences need; dropout where both views are one template's."""
         return Needs(dropout=options.second_template in (None, options.template))
 
     def prepare(self, rows: Any) -> None:

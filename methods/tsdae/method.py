@@ -13,7 +13,6 @@ from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import made_up
 
-from .checks import check_options
 from .decoder import Decoder
 from .noise import damaged, damaged_ids
 from .options import TSDAEOptions
@@ -27,10 +26,9 @@ class TSDAE(Method):
     options: TSDAEOptions
 
     def __init__(self, backbone: Backbone, options: TSDAEOptions) -> None:
-        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for a pooler of its own weights or a model
-        that is no decoder in transformers."""
+        """Make the decoder. backbone: with its `folder` and `name`. Raises StsbenchError, one line, for a pooler of its own
+        weights or a model that is no decoder in transformers."""
         super().__init__(backbone, options)
-        check_options(options)
         if backbone.head is not None:
             raise StsbenchError(
                 f"tsdae's decoder reads a vector of the encoder's width, and {backbone.pooler} has its own: set "
@@ -40,8 +38,7 @@ class TSDAE(Method):
 
     @classmethod
     def needs(cls, options: TSDAEOptions) -> Needs:
-        """Sentences."""
-        check_options(options)
+        """Return what plain sentences need."""
         return Needs(negatives=False)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:

@@ -19,7 +19,7 @@ from stsbench.training.api.repetition import Repeater
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.group_whitening import GroupWhitening
 
-from .checks import check_options, check_width
+from .checks import check_width
 from .objective import reduced
 from .options import WhitenedCSEOptions
 
@@ -35,9 +35,8 @@ class WhitenedCSE(Method):
     sample_settings: ClassVar[Mapping[str, Any]] = {"options.eps": 1e-5}  # a feature of MiniLM's is constant
 
     def __init__(self, backbone: Backbone, options: WhitenedCSEOptions) -> None:
-        """Raises StsbenchError, one line, for options that do not go together or with the backbone."""
+        """Raise StsbenchError, one line, for options that do not go with the backbone."""
         super().__init__(backbone, options)
-        check_options(options)
         width = backbone.vector_width
         check_width(options, width, backbone.name)
         self.whitening: GroupWhitening | None = None
@@ -52,8 +51,8 @@ class WhitenedCSE(Method):
 
     @classmethod
     def needs(cls, options: WhitenedCSEOptions) -> Needs:
-        """Sentences; dropout where neither a permutation for each view nor repetition makes the views differ."""
-        check_options(options)
+        """Return what sentences need; dropout where neither a permutation for each view nor repetition makes the views
+        differ."""
         distorted = options.split == "per_view" and options.shuffle and options.groups > 1
         return Needs(dropout=options.repeat is None and not distorted)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.gathering import Gathering, gather
-from stsbench.training.api.ranking_options import RankingOptions, check_ranking
+from stsbench.training.api.ranking_options import RankingOptions
 from stsbench.training.api.teachers import Teachers, compared
 from stsbench.training.losses.ranking import consistency, cosines, listmle, listnet, without_own
 from stsbench.training.modules.backbone import Backbone
@@ -22,8 +22,7 @@ class Ranking:
     """What `RankingOptions` add to a method's views and to its terms."""
 
     def __init__(self, options: RankingOptions, backbone: Backbone, section: str = "options") -> None:
-        """section: where the options stand, for messages. Raises StsbenchError, one line, for some without an effect."""
-        check_ranking(options, section)
+        """Name the teachers, which are loaded when they are needed. section: where the options stand, for messages."""
         self.options, self.backbone, self.section = options, backbone, section
         models = [(teacher.model, teacher.settings, teacher.weight) for teacher in options.teachers]
         self.teachers = Teachers(models, f"{section}.teachers", getattr(backbone, "offline", False))

@@ -12,7 +12,7 @@ from stsbench.training.api.labelled import nli_roles
 from stsbench.training.api.method import Method
 from stsbench.training.api.needs import LabelledUse, Needs
 from stsbench.training.api.options import Options
-from stsbench.training.api.ranking_options import RankingOptions, check_ranking
+from stsbench.training.api.ranking_options import RankingOptions
 from stsbench.training.recipes.methods import load_method
 from stsbench.training.recipes.recipe import Recipe, SemiSettings
 from stsbench.training.recipes.wrappers import GuideSettings, MatryoshkaSettings, check_guide
@@ -98,10 +98,8 @@ def plan_of(recipe: Recipe) -> MethodPlan:
     )
     if recipe.guide is not None:
         check_guide(recipe.guide)
-    if recipe.ranking is not None:
-        if isinstance(plan.options, RankingOptions):
-            raise StsbenchError(f"ranking: the method {kind.name} ranks by its own options: set ranking to null")
-        check_ranking(recipe.ranking, "ranking")
+    if recipe.ranking is not None and isinstance(plan.options, RankingOptions):
+        raise StsbenchError(f"ranking: the method {kind.name} ranks by its own options: set ranking to null")
     sections = {"ranking": recipe.ranking, "guide": recipe.guide}
     for name in (name for name, section in sections.items() if section is not None):
         if all(plan.labelled(stage) == "only" for stage in plan.method_stages):

@@ -11,8 +11,10 @@ from method_runs import StopAt, Stopped, cached_place, recipe_of, train
 from shipped_recipes import one_line
 from simcse_oracle import PLAIN, QUADRUPLES, TRIPLETS, cls, folder, naive_info_nce, same
 
+from stsbench.config import validate
 from stsbench.encoders.load import load_encoder
 from stsbench.methods.rankcse.method import RankCSE
+from stsbench.methods.rankcse.options import RankCSEOptions
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.training.api.batch import Shares
 from stsbench.training.api.ranking_options import RankingOptions
@@ -138,19 +140,20 @@ def test_sentences_that_occur_twice_are_as_near_as_the_row_itself(folder):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({}, "options.teachers is empty"),
-    ({"gamma": 0, "teachers": [WORDS]}, "options.gamma is 0"),
-    ({"gamma": 0, "eps": 1e-7}, "options.eps 1e-07 has no effect"),
-    ({"teachers": [WORDS], "loss": "listnet", "eps": 1e-7}, "options.loss is not listmle"),
-    ({"teachers": [WORDS], "teacher_temperature": 0.1}, "listmle knows only the order"),
-    ({"teachers": [{**WORDS, "weight": 2}]}, "the weight of a single teacher has no effect"),
-    ({"teachers": [WORDS], "consistency": "none", "beta": 2}, "options.consistency is none"),
-    ({"teachers": [{"model": "python:os:listdir"}]}, "python:os:listdir would run code that a recipe names"),
+    ({}, "options.gamma 1 needs teachers: name an encoder, [{model: NAME}], or set gamma to 0"),
+    ({"gamma": 0, "teachers": [WORDS]}, "has no effect with gamma 0: it goes with gamma above 0; leave it at []"),
+    ({"gamma": 0, "eps": 1e-7}, "options.eps 1e-07 has no effect with gamma 0"),
+    ({"gamma": 0, "loss": "listnet"}, "options.loss listnet has no effect with gamma 0"),
+    ({"teachers": [WORDS], "loss": "listnet", "eps": 1e-7}, "options.eps 1e-07 has no effect with loss listnet"),
+    ({"teachers": [WORDS], "teacher_temperature": 0.1}, "has no effect with loss listmle: it goes with loss listnet"),
+    ({"teachers": [{**WORDS, "weight": 2}]}, "options.teachers: the weight of a single teacher has no effect"),
+    ({"teachers": [WORDS], "consistency": "none", "beta": 2}, "options.beta 2 has no effect with consistency none"),
+    ({"teachers": [{"model": "python:os:listdir"}]}, "options.teachers.0: python:os:listdir would run code that a recipe"),
     ({"teachers": [{**WORDS, "settings": {"trust_remote_code": True}}]}, "would run code that a recipe names"),
-    ({"teachers": [WORDS], "beta": 0}, "set options.consistency to none"),
+    ({"teachers": [WORDS], "beta": 0}, "set consistency to none"),
 ])
-def test_an_option_without_an_effect_is_refused(folder, options, message):
-    one_line(lambda: make(RankCSE, folder, options), message)
+def test_an_option_without_an_effect_is_refused(options, message):
+    one_line(lambda: validate(RankCSEOptions, options, "recipe", "options."), message)
 
 
 @pytest.mark.parametrize(("teacher", "message"), [
@@ -214,8 +217,9 @@ def test_what_the_section_ranking_refuses():
     section = "ranking.teachers=[{model: 'lexical:token-set'}]"
     assert plan("simcse", section)().ranking == RankingOptions(teachers=(WORDS,))
     one_line(plan("rankcse", section), "ranking: the method rankcse ranks by its own options")
-    one_line(plan("simcse", section, "ranking.loss=listnet", "ranking.eps=1e-7"), "ranking.loss is not listmle")
-    one_line(plan("simcse", "ranking.gamma=1"), "ranking.teachers is empty")
+    idle = plan("simcse", section, "ranking.loss=listnet", "ranking.eps=1e-7")
+    one_line(idle, "--set: ranking", "eps 1e-07 has no effect with loss listnet")
+    one_line(plan("simcse", "ranking.gamma=1"), "--set: ranking", "gamma 1 needs teachers: name an encoder")
 
 
 def test_a_method_that_contrasts_nothing_cannot_be_ranked(place, tmp_path):

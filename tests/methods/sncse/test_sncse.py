@@ -10,11 +10,13 @@ from method_oracle import LIMIT, MemoryRows, batch_of, make, total
 from shipped_recipes import one_line
 from transformers import AutoModel, AutoTokenizer
 
+from stsbench.config import validate
 from stsbench.encoders.prompt.template import with_full_stop
 from stsbench.errors import StsbenchError
 from stsbench.methods.promptbert.method import PromptBERT
 from stsbench.methods.sncse.margin import bidirectional_margin
 from stsbench.methods.sncse.method import SNCSE
+from stsbench.methods.sncse.options import SNCSEOptions
 
 FIRST = {"bert": "the {} means [MASK] .", "roberta": "the {} means <mask> ."}
 OF = {"bert": "a {} means [MASK] .", "roberta": "a {} means <mask> ."}
@@ -236,18 +238,24 @@ def test_the_template_counts_and_only_the_sentence_is_cut(folders, pairs):
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    ({"weight": 0, "alpha": 0.2}, "options.alpha 0.2 has no effect: options.weight is 0"),
-    ({"weight": 0, "negation": "verbs"}, "options.negation verbs has no effect: options.weight is 0"),
-    ({"alpha": 0.4}, "options.beta 0.3 is below options.alpha 0.4"),
-    ({"negation": "file"}, "options.negation file needs options.negations, a file of JSON lines [sentence, negation]"),
-    ({"negation": "verbs", "negations": "x"}, "options.negations x has no effect: options.negation is verbs"),
-    ({"negation": "verbs", "full_stop": "none", "lookup": "line"}, "options.lookup line has no effect: no full stop"),
-    ({"negation": "verbs", "test_template": FIRST["bert"]}, "options.test_template is options.template"),
-    ({"negation": "verbs", "template": "a {}"}, "options.template: 'a {}' must hold [MASK] or {mask} exactly once"),
+    ({"weight": 0, "alpha": 0.2}, "options.alpha 0.2 has no effect with weight 0: it goes with weight above 0"),
+    ({"weight": 0, "negation": "verbs"}, "options.negation verbs has no effect with weight 0"),
+    ({"weight": 0, "lookup": "line"}, "options.lookup line has no effect with weight 0"),
+    ({"alpha": 0.4}, "options.beta 0.3 is below alpha 0.4"),
+    ({"negation": "file"}, "options.negation file needs negations: a file of JSON lines [sentence, negation]"),
+    ({"negation": "verbs", "negations": "x"}, "options.negations x has no effect with negation verbs"),
+    ({"negation": "verbs", "full_stop": "none", "lookup": "line"}, "options.lookup line has no effect with full_stop none"),
+    ({"negation": "verbs", "test_template": FIRST["bert"]}, "options.test_template is template"),
 ])
-def test_options_that_do_not_go_together(folders, options, said):
+def test_options_that_do_not_go_together(options, said):
     chosen = {"template": FIRST["bert"], "second_template": OF["bert"], **options}
-    assert one_line(lambda: make(SNCSE, folders["bert"], chosen, pooler="mask")).startswith(said)
+    assert one_line(lambda: validate(SNCSEOptions, chosen, "recipe", "options.")).startswith(f"recipe: {said}")
+
+
+def test_a_template_without_a_mask_is_refused(folders):
+    chosen = {"template": "a {}", "second_template": OF["bert"], "negation": "verbs"}
+    assert one_line(lambda: make(SNCSE, folders["bert"], chosen, pooler="mask")).startswith(
+        "options.template: 'a {}' must hold [MASK] or {mask} exactly once")
 
 
 def test_another_pooler_is_refused(folders):

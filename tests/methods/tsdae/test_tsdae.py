@@ -13,6 +13,7 @@ from tiny_models import SHAPE, tokenizer
 from transformers import BertConfig, BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM, MPNetConfig, MPNetForMaskedLM
 from tsdae_oracle import TEXTS, features, folders, library_loss, rows_of, tsdae
 
+from stsbench.config import validate
 from stsbench.errors import StsbenchError
 from stsbench.methods.tsdae.method import TSDAE
 from stsbench.methods.tsdae.options import TSDAEOptions
@@ -238,15 +239,23 @@ def test_a_model_that_is_no_decoder_is_refused_by_one_line(tmp_path, kind, confi
     assert "\n" not in str(error.value)
 
 
-def test_options_without_an_effect_and_models_that_do_not_fit_are_refused(folders, tmp_path):
+@pytest.mark.parametrize(("options", "message"), [
+    ({"decoder": "x"}, "options.decoder x has no effect with tie true: it goes with tie false; leave it at null"),
+    ({"unit": "subword", "detokenise": "join"}, "options.detokenise join has no effect with unit subword: it goes with"),
+])
+def test_options_without_an_effect_are_refused(options, message):
+    with pytest.raises(StsbenchError) as error:
+        validate(TSDAEOptions, options, "recipe", "options.")
+    assert str(error.value).startswith(f"recipe: {message}") and "\n" not in str(error.value)
+
+
+def test_models_that_do_not_fit_are_refused(folders, tmp_path):
     def message(**options):
         with pytest.raises(StsbenchError) as error:
             make(TSDAE, folders["bert"], options)
         assert "\n" not in str(error.value)
         return str(error.value)
 
-    assert message(decoder="x").startswith("options.decoder x has no effect: by options.tie true")
-    assert message(unit="subword", detokenise="join").startswith("options.detokenise join has no effect: options.unit")
     tok = tokenizer("bert")
     wide = BertForMaskedLM(BertConfig(**{**SHAPE, "hidden_size": 64}, vocab_size=len(tok), max_position_embeddings=64))
     wide.save_pretrained(tmp_path / "wide")

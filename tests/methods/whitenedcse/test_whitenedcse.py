@@ -9,7 +9,9 @@ from two_processes import both_find, check_same_as_one, passes_of_two, shares_of
 from whitenedcse_oracle import TEXTS, Naive, batch_for, whitenedcse
 
 from stsbench import methods
+from stsbench.config import validate
 from stsbench.methods.whitenedcse.method import WhitenedCSE
+from stsbench.methods.whitenedcse.options import WhitenedCSEOptions
 from stsbench.training.losses.contrastive import info_nce
 from stsbench.training.modules.group_whitening import GroupWhitening
 
@@ -166,15 +168,21 @@ def test_elsewhere_a_process_whitens_its_rows_alone(folder, tmp_path, mode):
 # Refused -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_has_no_effect_or_does_not_fit_is_one_line(folder):
+@pytest.mark.parametrize(("options", "message"), [
+    ({"split": "none", "groups": 8}, "options.groups 8 has no effect with split none: it goes with split per_third"),
+    ({"split": "none", "shuffle": False}, "options.shuffle false has no effect with split none"),
+    ({"split": "none", "eps": 0.1}, "options.eps 0.1 has no effect with split none"),
+    ({"split": "none", "detach_matrix": False}, "options.detach_matrix false has no effect with split none"),
+    ({"groups": 1, "shuffle": False}, "options.shuffle false has no effect with groups 1: it goes with groups above 1"),
+    ({"views": 2, "reduce": "mean", **EPS}, "options.reduce mean has no effect with views 2: it goes with views above 2"),
+])
+def test_what_has_no_effect_is_one_line(options, message):
+    assert one_line(lambda: validate(WhitenedCSEOptions, options, "recipe", "options.")).startswith(f"recipe: {message}")
+
+
+def test_what_does_not_fit_the_width_is_one_line(folder):
     for options, *parts in (
-        ({"split": "none", "groups": 8}, "options.groups 8 has no effect", "whitens nothing"),
-        ({"split": "none", "shuffle": False}, "options.shuffle false has no effect"),
-        ({"split": "none", "eps": 0.1}, "options.eps 0.1 has no effect"),
-        ({"split": "none", "detach_matrix": False}, "options.detach_matrix false has no effect"),
-        ({"groups": 1, "shuffle": False}, "options.shuffle false has no effect", "in any order"),
         ({"groups": 32, "shuffle": False}, "options.shuffle false has no effect", "32 groups of one feature"),
-        ({"views": 2, "reduce": "mean", **EPS}, "options.reduce mean has no effect"),
         ({"groups": 5}, "options.groups 5 does not divide the 32 features", "a divisor of 32"),
         ({}, "options.groups 128 does not divide the 32 features"),
     ):
