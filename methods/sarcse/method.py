@@ -24,7 +24,6 @@ from stsbench.training.losses.reconstruction import reconstruction_loss, token_e
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.rows.batches import to_batch
 
-from .checks import check_pooler
 from .decoder import Decoder
 from .options import SARCSEOptions
 
@@ -163,3 +162,9 @@ class SARCSE(Method):
         both = torch.stack([errors / scale, weights.to(errors)]).masked_fill(~features.real, 0).sum((1, 2))
         self.sums += both.to(self.sums)
         self.tokens += features.real.sum()
+
+
+def check_pooler(pooler: str) -> None:
+    """Raise StsbenchError for another sentence encoder than SARCSE's."""
+    if pooler != "text_cnn":
+        raise StsbenchError(f"sarcse trains the pooler text_cnn, not {pooler}: set backbone.pooler text_cnn")

@@ -19,7 +19,6 @@ from stsbench.training.api.needs import Needs
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.denoising import check_length
 
-from .checks import check_pooler
 from .margin import bidirectional_margin
 from .negatives import Negatives, stop_rule
 from .options import SNCSEOptions
@@ -42,7 +41,8 @@ class SNCSE(Method):
         long for backbone.max_length or the model, no parser or file for the negations.
         """
         super().__init__(backbone, options)
-        check_pooler(backbone)
+        if backbone.pooler != "mask":
+            raise StsbenchError(f"sncse trains the pooler mask, not {backbone.pooler}: set backbone.pooler mask")
         self.first = self._template(options.template, "options.template")
         self.second = self.first
         if options.second_template not in (None, options.template):

@@ -5,21 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from stsbench.data.sets.readers import lines_of
 from stsbench.encoders.prompt.template import with_full_stop
-from stsbench.errors import DataError
+from stsbench.errors import DataError, StsbenchError
 from stsbench.files import sha256_file
 from stsbench.wording import counted
 
 from . import verbs
 from .options import SNCSEOptions
-from .parse import Parser, negated
 
 Reason = Literal["source", "unknown", "full stop"]
+MODEL = "en_core_web_sm"
+_TAKES_NOT = {"am", "is", "was", "were", "are", "can", "could", "will", "would", "shall", "should", "may", "must", "might"}
+_SUPPORT = {"VBP": "do", "VBZ": "does", "VBD": "did"}
 
 
 class Negatives:
@@ -132,3 +134,63 @@ def read_pairs(path: Path) -> dict[str, str]:
 
 def _share(part: int, total: int) -> str:
     return f"{part:,} ({100 * part / total:.1f} %)"
+
+
+class Token(NamedTuple):
+    """A word of a parse: its text, dependency label, fine-grained tag and lemma, as spaCy names them."""
+
+    text: str
+    dep: str
+    tag: str
+    lemma: str
+
+
+def negated(tokens: Sequence[Token]) -> str | None:
+    """Return the negation of a parsed sentence, its tokens joined by blanks; None where no rule fits: `Not` is put in front.
+
+    The released code's rule, by the first auxiliary or the root. The first that fits: the first token `not` (so written) is
+    left out; `not` is put behind the first auxiliary (aux, auxpass) if that is before the root; behind the root if it is a
+    form of be or a modal; `do not`, `does not` or `did not` and the lemma take the root's place, by its tag VBP, VBZ or VBD.
+    Source: Wang et al. (2022), SNCSE, generate_soft_negative_samples.py.
+
+    >>> parse = [("He", "nsubj", "PRP", "he"), ("left", "ROOT", "VBD", "leave"), (".", "punct", ".", ".")]
+    >>> negated([Token(*word) for word in parse])
+    'He did not leave .'
+    """
+    words = [token.text for token in tokens]
+    if "not" in words:
+        words.remove("not")
+        return " ".join(words)
+    at = next((i for i, token in enumerate(tokens) if token.dep in ("aux", "auxpass", "ROOT")), None)
+    if at is None:
+        return None
+    token = tokens[at]
+    if token.dep != "ROOT" or token.text.lower() in _TAKES_NOT:
+        words[at] = f"{token.text} not"
+    elif token.tag in _SUPPORT:
+        words[at] = f"{_SUPPORT[token.tag]} not {token.lemma}"
+    else:
+        return None
+    return " ".join(words)
+
+
+class Parser:
+    """spaCy's English model en_core_web_sm, if it is installed."""
+
+    def __init__(self) -> None:
+        """Load the model. Raises StsbenchError, one line, without spaCy or the model."""
+        try:
+            import spacy
+
+            self._model: Any = spacy.load(MODEL)
+        except (ImportError, OSError) as error:  # OSError: no such model
+            raise StsbenchError(
+                f"options.negation rule needs spaCy and its model {MODEL} (pip install spacy; python -m spacy download "
+                f"{MODEL}): set options.negation to verbs, a rule without a parser, or to file with options.negations"
+            ) from error
+        self.version = f"spaCy {spacy.__version__}, {MODEL} {self._model.meta['version']}"
+
+    def __call__(self, texts: Sequence[str]) -> Iterator[list[Token]]:
+        """Yield the parses of the texts, in their order."""
+        for parsed in self._model.pipe(texts):
+            yield [Token(str(token), token.dep_, token.tag_, token.lemma_) for token in parsed]

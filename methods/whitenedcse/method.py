@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.gathering import gather
@@ -19,7 +20,6 @@ from stsbench.training.api.repetition import Repeater
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.group_whitening import GroupWhitening
 
-from .checks import check_width
 from .objective import reduced
 from .options import WhitenedCSEOptions
 
@@ -114,3 +114,17 @@ class WhitenedCSE(Method):
         seeds = batch.by_row[_SEEDS].reshape(batch.views, -1)[: whitening.parts(batch.views), 0].tolist()
         drawn = [np.random.default_rng(seed).permutation(self.backbone.vector_width) for seed in seeds]
         return torch.from_numpy(np.stack(drawn)).to(batch.ids.device)
+
+
+def check_width(options: WhitenedCSEOptions, width: int, name: str) -> None:
+    """Raise StsbenchError, one line, where the groups do not divide the backbone's vectors. width: of these; name: its."""
+    if options.split == "none":
+        return
+    if width % options.groups:
+        raise StsbenchError(
+            f"options.groups {options.groups} does not divide the {width} features of {name}: set it to a divisor of {width}"
+        )
+    if options.groups == width and not options.shuffle:
+        raise StsbenchError(
+            f"options.shuffle false has no effect: {width} groups of one feature are the same in any order; leave it at true"
+        )

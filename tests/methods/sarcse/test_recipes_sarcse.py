@@ -3,7 +3,7 @@
 import pytest
 from shipped_recipes import BERT, ROBERTA, ROBERTA_LARGE, WAY_OF, changed, held, printed, recipe, rows_of, settings
 
-from stsbench.methods.sarcse.checks import check_pooler
+from stsbench.methods.sarcse.method import check_pooler
 from stsbench.methods.sarcse.options import SARCSEOptions
 from stsbench.training.recipes.describe import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
