@@ -18,7 +18,7 @@ from stsbench.training.api.roles import scored_pairs
 from stsbench.training.losses.graded_pairs import pair_angles, pair_cosines
 from stsbench.training.modules.backbone import Backbone
 
-from .checks import check_options, check_scores
+from .checks import check_scores
 from .options import AnglEOptions
 
 
@@ -36,7 +36,6 @@ class AnglE(Method):
     @classmethod
     def needs(cls, options: AnglEOptions) -> Needs:
         """Pairs with scores, labelled pairs alone, anchors with positives, or triplets."""
-        check_options(options)
         if options.format == "scored":
             return Needs(scored_pairs, wrong_score=partial(check_scores, options))
         if options.format == "labelled":

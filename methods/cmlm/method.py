@@ -39,9 +39,8 @@ class ConditionalMaskedLM(Method):
     guesses: Tensor  # (2,) correct guesses and guesses since the last `metrics`
 
     def __init__(self, backbone: Backbone, options: ConditionalMaskedLMOptions) -> None:
-        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for what cannot be meant."""
+        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for one that cannot be trained."""
         super().__init__(backbone, options)
-        check_options(options)
         check_backbone(backbone)
         config = backbone.model.config
         std, epsilon = getattr(config, "initializer_range", 0.02), getattr(config, "layer_norm_eps", 1e-12)
@@ -52,7 +51,6 @@ class ConditionalMaskedLM(Method):
     @classmethod
     def needs(cls, options: ConditionalMaskedLMOptions) -> Needs:
         """Sentences, and the next one of each where that is guessed."""
-        check_options(options)
         if options.sentence == "same":
             return Needs(negatives=False)
         return Needs(negatives=False, usable=partial(followed, option="options.sentence next"), reach=1)
@@ -123,19 +121,8 @@ class ConditionalMaskedLM(Method):
         return labels
 
 
-def check_options(options: ConditionalMaskedLMOptions) -> None:
-    """Raises StsbenchError, one line, for options that contradict one another."""
-    if options.masked + options.random > 1:
-        raise StsbenchError(
-            f"options.masked {options.masked:g} and options.random {options.random:g} are shares of the chosen tokens: "
-            "their sum may not exceed 1"
-        )
-    if options.both_directions and options.sentence == "same":
-        raise StsbenchError("options.both_directions is of a sentence and its next one: options.sentence must be next")
-
-
 def check_backbone(backbone: Backbone) -> None:
-    """Raises StsbenchError, one line, for a pooler of another width or a tokenizer without mask token."""
+    """Raise StsbenchError, one line, for a pooler of another width or a tokenizer without mask token."""
     if backbone.head is not None:
         raise StsbenchError("cmlm reads the sentence's vector as one more token: set backbone.pooler to mean, max or cls")
     if backbone.tokenizer.mask_token_id is None:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import model_validator
 
+from stsbench.settings import setting
 from stsbench.training.api.options import Options
 
 
 class ConditionalMaskedLMOptions(Options):
-    """Defaults: the paper's as far as they are known; no training code was released."""
+    """Defaults: the paper's as far as they are known; no training code was released, and what has no source is inferred."""
 
     default_recipe = "bert-base"
 
-    sentence: Literal["next", "same"] = "next"  # whose masked tokens are guessed; next needs data.contiguous
-    both_directions: bool = False  # the sentence is also guessed with the vector of the next one; the two terms are added
-    vectors: int = Field(default=15, ge=0)  # read before the masked sentence: the other's own, projections; 0: masked LM
-    probability: float = Field(default=0.15, gt=0, lt=1)  # of each ordinary token, to be chosen
-    masked: float = Field(default=0.8, ge=0, le=1)  # of the chosen tokens these become [MASK],
-    random: float = Field(default=0.1, ge=0, le=1)  # and these a random token; the rest stay
+    sentence: Literal["next", "same"] = setting(
+        "next", "whose masked tokens are guessed; next needs data.contiguous", "the paper's introduction: next",
+    )
+    both_directions: bool = setting(
+        False, "the sentence is also guessed with the vector of the next one; the two terms are added",
+        goes_with={"sentence": "next"},
+    )
+    vectors: int = setting(
+        15, "read before the masked sentence: the other's own vector and projections of it; 0: plain masked LM", ge=0,
+    )
+    probability: float = setting(0.15, "of each ordinary token, to be chosen", "BERT", gt=0, lt=1)
+    masked: float = setting(0.8, "share of the chosen tokens that become [MASK]", "BERT", ge=0, le=1)
+    random: float = setting(0.1, "share of them that become a random token; the rest stay", "BERT", ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _check_shares(self) -> Self:
+        if self.masked + self.random > 1:
+            raise ValueError(
+                f"masked {self.masked:g} and random {self.random:g} are shares of the chosen tokens: "
+                "their sum may not exceed 1"
+            )
+        return self

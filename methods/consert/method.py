@@ -20,7 +20,7 @@ from stsbench.training.modules.embedding_change import EmbeddingChange
 from stsbench.training.modules.soft_prompt import SoftPrompt
 
 from .augment import SLOTS, add_draws, changed
-from .checks import augmentations, check_backbone, check_options, shares, stages_of
+from .checks import augmentations, check_backbone, shares, stages_of
 from .options import ConSERTOptions
 
 _TINY = 1e-10  # added to the norm that the adversarial gradient is divided by, as in the released code
@@ -36,9 +36,8 @@ class ConSERT(Method):
     later_options = ("views", "rates", "weigh_unsup", "test_pooler")
 
     def __init__(self, backbone: Backbone, options: ConSERTOptions) -> None:
-        """Raises StsbenchError, one line, for options that do not go together or not with the backbone."""
+        """Raise StsbenchError, one line, for a backbone that the options do not go with."""
         super().__init__(backbone, options)
-        check_options(options)
         check_backbone(options, backbone)
         supervised = stages_of(options)[0] != "unsup"
         self.classifier = NLIClassifier(features=options.features, init="torch") if supervised else None

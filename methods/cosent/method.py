@@ -17,7 +17,6 @@ from stsbench.training.api.roles import scored_pairs
 from stsbench.training.losses.graded_pairs import pair_cosines
 from stsbench.training.modules.backbone import Backbone
 
-from .checks import check_options
 from .options import CoSENTOptions
 
 
@@ -35,7 +34,6 @@ class CoSENT(Method):
     @classmethod
     def needs(cls, options: CoSENTOptions) -> Needs:
         """Pairs with scores, or labelled pairs alone."""
-        check_options(options)
         if options.format == "scored":
             return Needs(scored_pairs, wrong_score=unordered)
         return Needs(

@@ -15,7 +15,6 @@ from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.gathering import Gathering
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
-from stsbench.training.api.options import refuse_idle
 from stsbench.training.modules.backbone import Backbone
 
 from .objective import loss, scaled_pair
@@ -33,9 +32,7 @@ class ContrastiveTension(Method):
     kept: Tensor  # () 1 or 2: the encoder that is tested
 
     def __init__(self, backbone: Backbone, options: ContrastiveTensionOptions) -> None:
-        """Raises StsbenchError, one line, for options that do not go together."""
         super().__init__(backbone, options)
-        check_options(options)
         self.first = copy.deepcopy(backbone, {id(backbone.tokenizer): backbone.tokenizer})
         self.log_scale: nn.Parameter | None = None
         if options.objective == "in-batch" and options.learned_scale:
@@ -48,7 +45,6 @@ class ContrastiveTension(Method):
     @classmethod
     def needs(cls, options: ContrastiveTensionOptions) -> Needs:
         """Groups of the sentences that make a positive pair and its negative ones."""
-        check_options(options)
         return Needs(group_size=group_size(options))
 
     def start_stage(self, stage: str) -> None:
@@ -104,18 +100,6 @@ class ContrastiveTension(Method):
     def _encoder(self, name: str) -> Inference:
         encoder: Any = self.first if name == "model1" else self.backbone
         return Inference(encoder.model, encoder.tokenizer, encoder.pooler, token_pooler=encoder.head)
-
-
-_OF_PAIRS = ("negatives", "k", "reduction")
-_OF_BATCHES = ("similarity", "scale", "learned_scale")
-
-
-def check_options(options: ContrastiveTensionOptions) -> None:
-    """Raises StsbenchError, one line, for options that contradict one another."""
-    if options.objective == "pairs":
-        refuse_idle(options, _OF_BATCHES, "it is of options.objective in-batch, not of pairs")
-    else:
-        refuse_idle(options, _OF_PAIRS, "it is of options.objective pairs, not of in-batch")
 
 
 Pairs = tuple[list[int], list[int], list[int]]

@@ -16,7 +16,6 @@ from stsbench.training.api.batch import IGNORED, Batch, Examples, Shares, Term, 
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Method
 from stsbench.training.api.needs import Needs
-from stsbench.training.api.options import refuse_idle
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import LMHead, made_up
@@ -41,10 +40,8 @@ class DeCLUTR(Method):
     options: DeCLUTROptions
 
     def __init__(self, backbone: Backbone, options: DeCLUTROptions) -> None:
-        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go together or not
-        with the backbone."""
+        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for one that does not fit the options."""
         super().__init__(backbone, options)
-        check_options(options)
         check_backbone(options, backbone)
         self.lm_head = None
         if options.mlm_weight:
@@ -54,7 +51,6 @@ class DeCLUTR(Method):
     @classmethod
     def needs(cls, options: DeCLUTROptions) -> Needs:
         """Whole documents, of which spans are read, that are long enough."""
-        check_options(options)
         short = f"documents of fewer than {least(options):,} word pieces, 2 x anchors x l_max"
         return Needs(whole_texts=True, usable=partial(long_enough, options), unusable=short)
 
@@ -158,20 +154,8 @@ def _ends(tokenizer: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     raise StsbenchError("declutr: the tokenizer reads none of its own words: choose another backbone")
 
 
-def check_options(options: DeCLUTROptions) -> None:
-    """Raises StsbenchError, one line, for options that contradict one another."""
-    if options.l_min >= options.l_max:
-        raise StsbenchError(f"options.l_min {options.l_min} is to be less than options.l_max {options.l_max}")
-    if options.contrastive_weight == options.mlm_weight == 0:
-        raise StsbenchError("options.contrastive_weight and options.mlm_weight are both 0: there is no loss")
-    if options.contrastive_weight == 0:
-        refuse_idle(options, ("positives", "sampling", "temperature"), "options.contrastive_weight 0 leaves no positives")
-    if options.mlm_weight == 0:
-        refuse_idle(options, ("mlm_probability",), "with options.mlm_weight 0 no token is masked")
-
-
 def check_backbone(options: DeCLUTROptions, backbone: Backbone) -> None:
-    """Raises StsbenchError, one line, for spans that the model would read in part, and for a model that cannot be masked."""
+    """Raise StsbenchError, one line, for spans that the model would read in part, and for a model that cannot be masked."""
     if options.l_max > backbone.max_length:
         raise StsbenchError(
             f"options.l_max {options.l_max} is more than backbone.max_length {backbone.max_length}, at which spans are cut: "

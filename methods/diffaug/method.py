@@ -21,7 +21,7 @@ from stsbench.training.api.roles import pairs_or_sentence, role_views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.denoising import template_vectors
 
-from .checks import check_backbone, check_length, check_options
+from .checks import check_backbone, check_length
 from .diagnostics import by_dropout, convergence, divergence
 from .modules import ViewModules, is_module
 from .options import DiffAugOptions
@@ -38,9 +38,8 @@ class DiffAug(Method):
     )
 
     def __init__(self, backbone: Backbone, options: DiffAugOptions) -> None:
-        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go together."""
+        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for one that does not fit the options."""
         super().__init__(backbone, options)
-        check_options(options)
         check_backbone(options, backbone)
         std = getattr(backbone.model.config, "initializer_range", 0.02)
         self.template = TokenTemplate(backbone.tokenizer, options.template, "options.template")

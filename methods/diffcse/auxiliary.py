@@ -17,8 +17,7 @@ from stsbench.training.modules.conditioned import Conditioned
 from stsbench.training.modules.generator import Generator
 from stsbench.training.modules.lm_head import LMHead
 
-from .checks import generates
-from .options import DiffCSEOptions
+from .options import DiffCSEOptions, generates
 
 
 @dataclass(frozen=True)

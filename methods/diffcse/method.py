@@ -23,7 +23,6 @@ from stsbench.training.modules.lm_head import made_up
 from stsbench.training.modules.projector import BatchNormProjector
 
 from .auxiliary import Auxiliary, Block, Changer
-from .checks import check_options
 from .options import DiffCSEOptions
 from .views import ViewMaker, blocks
 
@@ -38,9 +37,8 @@ class DiffCSE(Method):
     options: DiffCSEOptions
 
     def __init__(self, backbone: Backbone, options: DiffCSEOptions) -> None:
-        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go together."""
+        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for one that does not fit the options."""
         super().__init__(backbone, options)
-        check_options(options)
         self.auxiliary = Auxiliary(backbone, options) if options.rtd_weight > 0 else None
         self.projector = self._projector()
         self.changer = Changer(backbone, options) if self.auxiliary is not None or options.augmented_as else None
@@ -53,7 +51,6 @@ class DiffCSE(Method):
     @classmethod
     def needs(cls, options: DiffCSEOptions) -> Needs:
         """Sentences, or pairs and hard negatives; the next sentence where that is changed."""
-        check_options(options)
         alone = options.sentence == "same"
         return Needs(
             partial(pairs_or_sentence, view=options.view),

@@ -14,8 +14,7 @@ from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import delete_tokens, insert_masks
 from stsbench.training.modules.masking import mask_tokens
 
-from .checks import changes, detects
-from .options import DiffCSEOptions, Operator
+from .options import DiffCSEOptions, Operator, changes, detects
 
 _LABELS = " labels"
 

@@ -11,8 +11,7 @@ from shipped_recipes import one_line
 from simcse_oracle import folder
 from tiny_models import sentences
 
-from stsbench.errors import StsbenchError
-from stsbench.methods.cosent.checks import check_options
+from stsbench.config import validate
 from stsbench.methods.cosent.method import CoSENT
 from stsbench.methods.cosent.options import CoSENTOptions
 from stsbench.training.runs import run
@@ -77,10 +76,11 @@ def test_data_without_an_order_are_refused(place, tmp_path, changes, words):
 
 
 def test_options_without_an_effect_are_refused():
-    with pytest.raises(StsbenchError, match=r"has no effect: options\.format is scored"):
-        check_options(CoSENTOptions(label_scores={"a": 0, "b": 1}))
-    with pytest.raises(StsbenchError, match="two classes with different scores"):
-        check_options(CoSENTOptions(format="labelled", label_scores={"a": 1, "b": 1}))
+    for options, line in (
+        ({"label_scores": {"a": 0, "b": 1}}, "has no effect with format scored: it goes with format labelled; leave it"),
+        ({"format": "labelled", "label_scores": {"a": 1, "b": 1}}, "options.label_scores needs two classes with different"),
+    ):
+        one_line(lambda options=options: validate(CoSENTOptions, options, "recipe", "options."), line)
 
 
 def test_scores_of_sts_b_are_flagged_where_its_sentences_are_tested(place, tmp_path):

@@ -8,6 +8,7 @@ from method_oracle import _tokenizer, batch_of, masked_lm_folder, total
 from shipped_recipes import one_line
 from tiny_models import build
 
+from stsbench.config import validate
 from stsbench.methods.declutr.method import DeCLUTR
 from stsbench.methods.declutr.options import DeCLUTROptions
 from stsbench.methods.declutr.spans import RandomDraws, sample_spans
@@ -112,16 +113,20 @@ def test_without_mlm_nothing_is_masked_and_without_contrast_there_are_no_positiv
     assert first.shape == second.shape == (6, 32)
 
 
-@pytest.mark.parametrize(("options", "parts"), [
-    ({"l_min": 6}, ["l_min 6", "less than options.l_max 6"]),
-    ({"contrastive_weight": 0, "mlm_weight": 0}, ["both 0"]),
-    ({"contrastive_weight": 0, "positives": 1}, ["options.positives 1 has no effect"]),
-    ({"contrastive_weight": 0, "sampling": "adjacent"}, ["options.sampling adjacent has no effect"]),
-    ({"mlm_weight": 0, "mlm_probability": 0.4}, ["options.mlm_probability 0.4 has no effect"]),
-    ({"l_max": 11}, ["options.l_max 11", "backbone.max_length 10"]),
+@pytest.mark.parametrize(("options", "line"), [
+    ({"l_min": 6, "l_max": 6}, "l_min 6 is to be less than l_max 6"),
+    ({"contrastive_weight": 0, "mlm_weight": 0}, "contrastive_weight and mlm_weight are both 0: there is no loss"),
+    ({"contrastive_weight": 0, "positives": 1}, "positives 1 has no effect with contrastive_weight 0"),
+    ({"contrastive_weight": 0, "sampling": "adjacent"}, "sampling adjacent has no effect with contrastive_weight 0"),
+    ({"contrastive_weight": 0, "temperature": 0.1}, "temperature 0.1 has no effect with contrastive_weight 0"),
+    ({"mlm_weight": 0, "mlm_probability": 0.4}, "mlm_probability 0.4 has no effect with mlm_weight 0"),
 ])
-def test_options_that_do_not_go_together(folder, options, parts):
-    one_line(lambda: declutr(folder, **options), *parts)
+def test_options_that_do_not_go_together(options, line):
+    one_line(lambda: validate(DeCLUTROptions, options, "recipe", "options."), f"recipe: options.{line}")
+
+
+def test_spans_longer_than_what_the_model_reads_are_refused(folder):
+    one_line(lambda: declutr(folder, l_max=11), "options.l_max 11", "backbone.max_length 10")
 
 
 def test_a_model_without_a_head_is_said_to_get_one(folder, tmp_path):

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stsbench.config import validate
 from stsbench.errors import StsbenchError
-from stsbench.methods.diffcse.checks import changes, check_options, detects, generates
 from stsbench.methods.diffcse.method import DiffCSE
-from stsbench.methods.diffcse.options import DiffCSEOptions
+from stsbench.methods.diffcse.options import DiffCSEOptions, changes, detects, generates
 from stsbench.training.recipes.method_plan import MethodPlan
 
 ALL = ["replace", "insert", "delete"]
@@ -18,39 +18,44 @@ OFF = {"rtd_weight": 0}
 DELETE = {"operators": ["delete"]}
 INSERT = {"operators": ["insert"]}
 
+UNCHANGED = r"has no effect without rtd_weight above 0, or augmented_as; leave it at"
+
 REFUSED = [
-    ({"augmented_as": "positive"}, r"augmented_as positive .* set options\.rtd_weight 0, not 0\.005"),
-    ({"contrastive": False, **OFF}, r"contrastive false with options\.rtd_weight 0 leaves no term"),
-    ({"contrastive": False, **AS_NEGATIVE}, r"augmented_as negative .* options\.contrastive must be true"),
-    ({"contrastive": False, "detach": True}, r"detach true with options\.contrastive false leaves the encoder without"),
-    ({"contrastive": False, "condition": "raw"}, r"condition raw .* set options\.projector none"),
-    ({"contrastive": False, "temperature": 0.1}, r"temperature 0\.1 has no effect: .*contrastive false; leave it at 0\.05"),
-    ({"contrastive": False, "similarity": "dot"}, r"similarity dot has no effect: .*leave it at cosine"),
-    ({"contrastive": False, "queue": {"size": 9}}, r"queue \{size: 9, .* start: copy\} has no effect: .*at null"),
+    ({"augmented_as": "positive"}, r"augmented_as positive and rtd_weight 0\.005 exclude each other: .* set rtd_weight 0"),
+    ({"contrastive": False, **OFF}, r"contrastive false and rtd_weight 0 exclude each other: no term is left"),
+    ({"contrastive": False, **AS_NEGATIVE}, r"contrastive false and rtd_weight 0 exclude each other: no term is left"),
+    ({"contrastive": False, "augmented_as": "negative"}, r"augmented_as negative has no effect with contrastive false"),
+    ({"contrastive": False, "detach": True}, r"detach true and contrastive false .* left without a gradient"),
+    ({"contrastive": False, "condition": "raw"}, r"condition raw and contrastive false .*; set projector none"),
+    ({"contrastive": False, "temperature": 0.1}, r"temperature 0\.1 has no effect with contrastive false.*at 0\.05"),
+    ({"contrastive": False, "similarity": "dot"}, r"similarity dot has no effect with contrastive false.*at cosine"),
+    ({"contrastive": False, "queue": {"size": 9}}, r"queue \{size: 9, .* start: copy\} has no effect with .*at null"),
+    ({"similarity": "dot", "temperature": 0.1}, r"temperature 0\.1 has no effect with similarity dot"),
     ({"operators": []}, r"operators takes one or more of replace, insert, delete, each once, not \[\]"),
     ({"operators": ["delete", "delete"]}, r"operators takes .* not \[delete, delete\]"),
-    ({**CONDITIONAL, **INSERT}, r"task conditional_mlm .* must be \[replace\], not \[insert\]"),
-    ({**CORRECTIVE, "operators": ALL}, r"task corrective_lm .* must be \[replace\], not \[replace, insert, delete\]"),
-    ({"masked": 0.8, "random": 0.3}, r"masked 0\.8 and options\.random 0\.3 are shares"),
-    ({"sentence": "next", "view": "given"}, r"sentence next needs text .* options\.view given"),
-    ({"sentence": "same+next", **AS_NEGATIVE}, r"augmented_as negative .* options\.sentence same\+next must be same"),
-    ({"operators": ["insert", "delete"], **AS_NEGATIVE}, r"adds one view, .* set options\.combine choice"),
-    ({"combine": "choice"}, r"combine choice has no effect: options\.operators has only replace; leave it at sum"),
-    ({"projector": "none", "condition": "raw"}, r"condition raw has no effect: .*projector none; leave it at projected"),
-    ({**CORRECTIVE, "rtd_mean": "attended"}, r"rtd_mean attended has no effect: options\.task corrective_lm"),
-    ({**CONDITIONAL, "rtd_mean": "attended"}, r"rtd_mean attended has no effect: options\.task conditional_mlm"),
-    ({"edit_ratio": 0.3}, r"edit_ratio 0\.3 has no effect: it belongs to insert and delete"),
-    *[({**INSERT, **one}, rf"{next(iter(one))} \S+ has no effect: it belongs to the operator replace")
+    ({**CONDITIONAL, **INSERT}, r"task conditional_mlm and operators \[insert\] exclude .* must be \[replace\]"),
+    ({**CORRECTIVE, "operators": ALL}, r"task corrective_lm and operators \[replace, insert, delete\] exclude each other"),
+    ({"masked": 0.8, "random": 0.3}, r"masked 0\.8 and random 0\.3 are shares"),
+    ({"sentence": "next", "view": "given"}, r"sentence next and view given exclude each other"),
+    ({"sentence": "same+next", **AS_NEGATIVE}, r"sentence same\+next has no effect with rtd_weight 0"),
+    ({"operators": ["insert", "delete"], **AS_NEGATIVE}, r"augmented_as negative adds one view, .* set combine choice"),
+    ({"combine": "choice"}, r"combine choice has no effect with operators \[replace\].*leave it at sum"),
+    ({"projector": "none", "condition": "raw"}, r"condition raw has no effect with projector none.*leave it at projected"),
+    ({**CORRECTIVE, "rtd_mean": "attended"}, r"rtd_mean attended has no effect: task corrective_lm"),
+    ({**CONDITIONAL, "rtd_mean": "attended"}, r"rtd_mean attended has no effect with task conditional_mlm"),
+    ({"edit_ratio": 0.3}, r"edit_ratio 0\.3 has no effect with operators \[replace\]: .* with insert or delete"),
+    *[({**INSERT, **one}, rf"{next(iter(one))} \S+ has no effect with operators \[insert\]: it goes with .* with replace")
       for one in ({"mask_ratio": 0.15}, {"masked": 0.7}, {"random": 0.0}, {"replace": "masked"})],
-    *[({**base, **one}, rf"{next(iter(one))} \S+ has no effect: .*leave it at")
-      for base in (CONDITIONAL, DELETE, OFF)
+    *[({**base, **one}, rf"{next(iter(one))} \S+ has no effect {why}")
+      for base, why in ((CONDITIONAL, "with task cond"), (DELETE, r"with operators \[delete\]"), (OFF, "without rtd_weight"))
       for one in ({"generator": "a/model"}, {"generator_mode": "eval"}, {"replacement": "sampling"}, {"replace": "masked"})],
-    *[({**OFF, **one}, rf"{next(iter(one))} .* has no effect: no changed sentence is made with options\.rtd_weight 0")
+    *[({**OFF, **one}, rf"{next(iter(one))} .* {UNCHANGED}") for one in (
+        INSERT, {"mask_ratio": 0.15}, {"masked": 0.7}, {"random": 0.0})],
+    ({**OFF, "edit_ratio": 0.3}, r"edit_ratio 0\.3 has no effect"),
+    *[({**base, **one}, rf"{next(iter(one))} \S+ has no effect with rtd_weight 0: it goes with rtd_weight above 0")
+      for base in (OFF, AS_NEGATIVE)
       for one in ({"task": "corrective_lm"}, {"condition": "raw"}, {"detach": True}, {"rtd_mean": "attended"},
-                  {"sentence": "next"}, INSERT, {"mask_ratio": 0.15}, {"masked": 0.7}, {"random": 0.0},
-                  {"edit_ratio": 0.3})],
-    *[({**AS_NEGATIVE, **one}, rf"{next(iter(one))} \S+ has no effect: there is no discriminator")
-      for one in ({"task": "corrective_lm"}, {"condition": "raw"}, {"detach": True}, {"rtd_mean": "attended"})],
+                  {"sentence": "next"})],
 ]
 
 ACCEPTED = [
@@ -78,16 +83,14 @@ ACCEPTED = [
 
 @pytest.mark.parametrize(("options", "message"), REFUSED)
 def test_what_has_no_meaning_is_refused(options, message):
-    with pytest.raises(StsbenchError, match=message) as caught:
-        check_options(DiffCSEOptions(**options))
+    with pytest.raises(StsbenchError, match=rf"^recipe: options\.{message}") as caught:
+        validate(DiffCSEOptions, options, "recipe", "options.")
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 250
-    with pytest.raises(StsbenchError, match=message):
-        MethodPlan(DiffCSE, DiffCSEOptions(**options)).roles(("sentence",))
 
 
 @pytest.mark.parametrize("options", ACCEPTED)
 def test_what_acts_is_accepted(options):
-    check_options(DiffCSEOptions(**options))
+    validate(DiffCSEOptions, options, "recipe", "options.")
 
 
 CHOICES = {
@@ -115,11 +118,10 @@ def test_accepted_options_leave_nothing_idle(data):
     """Of a few options away from their defaults, those accepted each have somebody who reads them."""
     names = data.draw(st.lists(st.sampled_from(sorted(CHOICES)), max_size=5, unique=True))
     changed = {name: data.draw(st.sampled_from(CHOICES[name][1:])) for name in names}
-    options = DiffCSEOptions(**changed)
     try:
-        check_options(options)
+        options = validate(DiffCSEOptions, changed, "recipe", "options.")
     except StsbenchError as error:
-        assert changed and any(f"options.{name}" in str(error) for name in changed)
+        assert changed and any(name in str(error) for name in changed)
         return
     rtd, views = options.rtd_weight > 0, options.rtd_weight > 0 or options.augmented_as is not None
     words = views and options.task != "conditional_mlm" and set(options.operators) != {"delete"}

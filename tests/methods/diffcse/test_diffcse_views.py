@@ -78,8 +78,8 @@ def is_copy_of(tokenizer, operator, copy, original, labels):
 def test_blocks_of_changed_copies(folder, backbone, operators, sentence, seed, ratio):
     every = MemoryRows(folder, SIX, documents=[0] * 6)
     rows = every.at([3, 0, 2, 4])
-    views = make(backbone, rows, seed, operators=operators, sentence=sentence, edit_ratio=ratio, mask_ratio=ratio)
-    again = make(backbone, rows, seed, operators=operators, sentence=sentence, edit_ratio=ratio, mask_ratio=ratio)
+    ratios = {"mask_ratio" if operator == "replace" else "edit_ratio": ratio for operator in operators}
+    views, again = (make(backbone, rows, seed, operators=operators, sentence=sentence, **ratios) for _ in range(2))
     assert list(map(lists, views.tokens)) == list(map(lists, again.tokens))
     plain = tokens(folder, [TEXTS[row] for row in (3, 0, 2, 4)])
     ahead = tokens(folder, [TEXTS[row] for row in (4, 1, 3, 5)])
@@ -172,7 +172,8 @@ def test_given_pairs(folder, backbone, roles):
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_one_changed_copy_as_a_further_view(folder, backbone, operator, augmented_as):
     rows = MemoryRows(folder, SIX)
-    views = make(backbone, rows, rtd_weight=0, augmented_as=augmented_as, operators=[operator], edit_ratio=0.3)
+    ratio = {} if operator == "replace" else {"edit_ratio": 0.3}
+    views = make(backbone, rows, rtd_weight=0, augmented_as=augmented_as, operators=[operator], **ratio)
     plain = tokens(folder, SIX["sentence"])
     assert list(map(lists, views.tokens[:2])) == [plain, plain] and len(views.tokens) == 3
     assert blocks(views.extra) == [(operator, "same")] and not views.one_length

@@ -3,9 +3,8 @@
 import pytest
 from shipped_recipes import BERT, BERT_LARGE, ROBERTA, WAY_OF, changed, held, printed, recipe, rows_of, settings
 
-from stsbench.methods.diffcse.checks import generates
 from stsbench.methods.diffcse.method import DiffCSE
-from stsbench.methods.diffcse.options import DiffCSEOptions
+from stsbench.methods.diffcse.options import DiffCSEOptions, generates
 from stsbench.training.recipes.describe import card
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
