@@ -31,8 +31,10 @@ class DiffCSE(Method):
     """L = L_contrast + lambda L_RTD (Eq. 1 to 3), and the ablations of Tables 3 to 8."""
 
     name = "diffcse"
-    # no masked LM is in the package
-    sample_settings: ClassVar[Mapping[str, Any]] = {"options.generator": None, "options.operators": ["delete"]}
+    # no masked LM is in the package: what reads its words or masks stands as it does without them
+    sample_settings: ClassVar[Mapping[str, Any]] = {
+        "options.generator": None, "options.operators": ["delete"], "options.mask_ratio": 0.3, "options.task": "rtd",
+    }
     Options = DiffCSEOptions
     options: DiffCSEOptions
 
