@@ -6,19 +6,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast, contrast_labelled, rank_pairs
-from stsbench.training.api.labelled import LabelScores, nli_roles
+from stsbench.training.api.labelled import LabelScores, nli_roles, unordered
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.api.roles import scored_pairs
 from stsbench.training.losses.graded_pairs import pair_angles, pair_cosines
 from stsbench.training.modules.backbone import Backbone
 
-from .checks import check_scores
 from .options import AnglEOptions
 
 
@@ -137,6 +137,24 @@ TRIPLET = ("anchor", "positive", "negative")
 def weighted(term: Term, weight: float) -> Term:
     """The term with a weight."""
     return Term(term.value, term.count, weight)
+
+
+def check_scores(options: AnglEOptions, scores: NDArray[np.float64]) -> tuple[int, str] | None:
+    """Return what `Needs.wrong_score` returns of scores without an order, or graded ones beside in-batch negatives."""
+    if options.ibn_weight:
+        graded = np.flatnonzero((scores != 0) & (scores != 1))
+        if len(graded):
+            return int(graded[0]), _graded(float(scores[graded[0]]))
+        if options.cosine_weight == options.angle_weight == 0:
+            return None  # nothing is ranked
+    return unordered(scores)
+
+
+def _graded(score: float) -> str:
+    return (
+        f"the score {score:g}, and in-batch negatives (options.ibn_weight) take 0 and 1 alone: set options.ibn_weight 0, or "
+        "make the scores 0 and 1"
+    )
 
 
 def contrasted_roles(wanted: tuple[str, ...], form: str, available: tuple[str, ...], who: str) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ class AnglEOptions(Options):
 
     @model_validator(mode="after")
     def _check_loss(self) -> Self:
-        """A term has a weight, and the scores of the classes an order, which in-batch negatives can use."""
+        """Raise ValueError for no loss at all, and for scores without an order or of no use to in-batch negatives."""
         if not (_IN_BATCH.holds(self) or self.cosine_weight or self.angle_weight):
             raise ValueError("angle_weight and all other weights are 0, and there is no loss: set one of them")
         scores = set(self.label_scores.values())

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stsbench.encoders.forward.padded import check_family
 from stsbench.encoders.forward.pooling import STATES
+from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles, nli_views
@@ -20,9 +22,9 @@ from stsbench.training.modules.embedding_change import EmbeddingChange
 from stsbench.training.modules.soft_prompt import SoftPrompt
 
 from .augment import SLOTS, add_draws, changed
-from .checks import augmentations, check_backbone, shares, stages_of
-from .options import ConSERTOptions
+from .options import ConSERTOptions, augmentations, shares, stages_of
 
+_POOLERS = ("mean", "cls", "max", "last2", "first_last:embeddings", "first_last:layer1")
 _TINY = 1e-10  # added to the norm that the adversarial gradient is divided by, as in the released code
 
 
@@ -135,3 +137,12 @@ class ConSERT(Method):
         noise = self.options.adversarial_norm * gradient / (norms + _TINY * batch.shares.total)
         other = SoftPrompt(change=EmbeddingChange(added=noise, replacement=embedded))
         return plain, backbone.pooled(ids, mask, other), nli
+
+
+def check_backbone(options: ConSERTOptions, backbone: Backbone) -> None:
+    """Raise StsbenchError, one line, for a pooler that is trained otherwise, and for a model whose embeddings cannot be
+    changed."""
+    if backbone.pooler not in _POOLERS:
+        raise StsbenchError(f"consert trains the poolers {', '.join(_POOLERS)}: set backbone.pooler, not {backbone.pooler}")
+    if any(view != "none" for stage in stages_of(options) if stage != "sup" for view in augmentations(options, stage)):
+        check_family(backbone.model)

@@ -84,3 +84,18 @@ class ConSERTOptions(Options):
                 f"joint_views {', '.join(self.joint_views)}: adversarial is the second view, of an unchanged first"
             )
         return self
+
+
+def stages_of(options: ConSERTOptions) -> tuple[str, ...]:
+    """Return the stages that options.setting trains."""
+    return tuple(options.setting.split("-"))
+
+
+def augmentations(options: ConSERTOptions, stage: str) -> tuple[str, str]:
+    """Return what is done to the two views of a stage, unsup or joint."""
+    return options.views if stage == "unsup" else options.joint_views
+
+
+def shares(options: ConSERTOptions, stage: str) -> tuple[float | None, float | None]:
+    """Return the rates of the two views of a stage, unsup or joint."""
+    return options.rates if stage == "unsup" else options.joint_rates

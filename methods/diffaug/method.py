@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stsbench.encoders.forward.checkpoint import position_limit
 from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate
+from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.labelled import NLIClassifier, nli_roles
@@ -19,11 +21,9 @@ from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.api.roles import pairs_or_sentence, role_views
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.denoising import template_vectors
+from stsbench.training.modules.denoising import check_prompted, template_vectors
 
-from .checks import check_backbone, check_length
-from .diagnostics import by_dropout, convergence, divergence
-from .modules import ViewModules, is_module
+from .modules import ViewModules, by_dropout, convergence, divergence, is_module
 from .options import DiffAugOptions
 
 
@@ -149,7 +149,8 @@ class DiffAug(Method):
         trained = sum(weight.numel() for name, weight in self.named_parameters() if is_module(name))
         prefix, model = self.modules_of_views.prefix, sum(weight.numel() for weight in self.backbone.model.parameters())
         if prefix is None:
-            return [f"{self.options.module}: {trained:,} weights beside the model's {model - trained * self._inside():,}"]
+            model -= trained * (self.options.module == "lora")  # whose weights count among the backbone's own
+            return [f"{self.options.module}: {trained:,} weights beside the model's {model:,}"]
         share = f"{prefix.effective / model:.1%} of the model's {model:,}"
         return [f"prefix: {trained:,} weights in training, {prefix.effective:,} at test ({share})"]
 
@@ -211,7 +212,21 @@ class DiffAug(Method):
         vectors = torch.cat(parts)
         return torch.empty_like(vectors).index_copy(0, torch.cat(rows), vectors)
 
-    def _inside(self) -> int:
-        """1 where the modules' weights count among the backbone's own."""
-        return int(self.options.module == "lora")
+def check_backbone(options: DiffAugOptions, backbone: Backbone) -> None:
+    """Raise StsbenchError, one line, for another pooler than mask, and for an option without meaning for the model."""
+    if backbone.pooler != "mask":
+        raise StsbenchError(f"diffaug reads the template's mask: set backbone.pooler=mask, not {backbone.pooler}")
+    check_prompted(backbone, options.denoise_start)
 
+
+def check_length(options: DiffAugOptions, template: TokenTemplate, backbone: Backbone) -> None:
+    """Raise StsbenchError where prefix, template and the longest sentence are more than the model has positions for."""
+    limit = position_limit(backbone.model, backbone.tokenizer)
+    sets = 1 if options.views == "same" else 2
+    prefix = sets * options.prefix_length if options.module == "prefix" else 0
+    longest = backbone.max_length - 2 + template.length + prefix + options.denoise_offset
+    if limit is not None and longest > limit:
+        raise StsbenchError(
+            f"backbone.max_length {backbone.max_length}, template and a prefix of {prefix} need {longest} positions, "
+            f"and {backbone.name} has {limit}: lower backbone.max_length or options.prefix_length"
+        )

@@ -22,9 +22,8 @@ from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import made_up
 from stsbench.training.modules.projector import BatchNormProjector
 
-from .auxiliary import Auxiliary, Block, Changer
+from .auxiliary import Auxiliary, Block, Changer, ViewMaker, blocks
 from .options import DiffCSEOptions
-from .views import ViewMaker, blocks
 
 
 class DiffCSE(Method):
@@ -66,7 +65,7 @@ class DiffCSE(Method):
             self.queue.restart(self.backbone)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentences, then changed copies of them, block by block (views.py)."""
+        """The sentences, then changed copies of them, block by block (`ViewMaker`)."""
         return self.make_views(rows, rng)
 
     def forward(self, batch: Batch) -> dict[str, Term]:

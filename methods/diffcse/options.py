@@ -93,7 +93,7 @@ class DiffCSEOptions(Options):
     )
     edit_ratio: float = setting(
         0.15, "of insert and delete, per token", "Table 4", gt=0, lt=1,
-        goes_with={"operators": Values(lambda operators: {"insert", "delete"} & {*operators}, "with insert or delete")},
+        goes_with={"operators": Values(lambda operators: operators != ("replace",), "with insert or delete")},
     )
     generator: str | None = setting(
         None, "folder or Hub id of the masked LM with the encoder's vocabulary; null: the encoder's own", "Table 6",
@@ -133,7 +133,7 @@ class DiffCSEOptions(Options):
 
     @model_validator(mode="after")
     def _check_change(self) -> Self:
-        """What is changed, and how, has one meaning."""
+        """Raise ValueError for a change of sentences that has no meaning, or several."""
         operators = f"[{', '.join(self.operators)}]"
         if not self.operators or len(set(self.operators)) < len(self.operators):
             raise ValueError(f"operators takes one or more of replace, insert, delete, each once, not {operators}")

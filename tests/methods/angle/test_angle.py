@@ -15,8 +15,7 @@ from two_processes import both_find, same_gradients, second_pass
 from stsbench.config import validate
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
-from stsbench.methods.angle.checks import check_scores
-from stsbench.methods.angle.method import AnglE
+from stsbench.methods.angle.method import AnglE, check_scores
 from stsbench.methods.angle.options import AnglEOptions
 from stsbench.training.api.batch import Shares
 from stsbench.training.api.contrasting import rank_pairs

@@ -11,8 +11,8 @@ from method_oracle import LIMIT, MemoryRows, tokens
 from tiny_models import build, sentences
 
 from stsbench.errors import StsbenchError
+from stsbench.methods.diffcse.auxiliary import ViewMaker, blocks
 from stsbench.methods.diffcse.options import DiffCSEOptions
-from stsbench.methods.diffcse.views import ViewMaker, blocks
 from stsbench.training.api.batch import Shares
 from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.rows.batches import to_batch
