@@ -30,7 +30,7 @@ NESTED = {"MR": ("rt-polarity.neg", "rt-polarity.pos"), "CR": ("custrev.neg", "c
 
 def vectors(task: str, downstream: Path, model: str) -> tuple[Any, Any, int]:
     """Features float32 (n, d), classes int64 (n,), and how many of the n are the training split, which comes first."""
-    from stsbench.data.sets.labelled import Items, read_class, read_mrpc, read_trec
+    from stsbench.data.sets.readers import Items, read_class, read_mrpc, read_trec
     from stsbench.encoders.cache.cache import EmbeddingCache
     from stsbench.encoders.cache.embed import Embed
     from stsbench.encoders.load import load_encoder

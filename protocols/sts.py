@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.own.scored_pairs import read_scored_pairs
-from stsbench.data.sets.languages import LANGUAGES
+from stsbench.data.sets.catalog import LANGUAGES
 from stsbench.data.sets.scripts import letters
 from stsbench.data.sets.sets import DataSet, PairSet, numbered
 from stsbench.encoders.cache.embed import Embed

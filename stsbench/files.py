@@ -250,3 +250,13 @@ def machine() -> str:
     """This machine's name in the characters of file names, for what it alone may delete: on some network drives locks hold
     on one machine only."""
     return re.sub(r"[^A-Za-z0-9-]", "-", platform.node())
+
+
+def data_root() -> Path:
+    """The data folder inside the user cache."""
+    return cache_root() / "data"
+
+
+def training_cache() -> Path:
+    """Where training data is kept unless said otherwise."""
+    return cache_root() / "training"

@@ -1,11 +1,15 @@
-"""What the Hugging Face Hub's client raises, as one line each."""
+"""The Hugging Face Hub: where it is, whether it may be asked, and what its client raises, as one line each."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from stsbench.errors import StsbenchError
+
+_OFFLINE: ContextVar[bool] = ContextVar("offline", default=False)
 
 
 @contextmanager
@@ -41,3 +45,23 @@ def hub_errors(
     except Exception as error:  # its other failures come from several libraries: HTTP, sockets, files
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise error_class(f"cannot fetch {name} from the Hub: {reason}") from error
+
+
+@contextmanager
+def no_downloads(offline: bool) -> Iterator[None]:
+    """A block in which nothing is fetched if `offline`: for readers that are not told, such as a protocol's own."""
+    token = _OFFLINE.set(offline or _OFFLINE.get())
+    try:
+        yield
+    finally:
+        _OFFLINE.reset(token)
+
+
+def downloads_are_off(offline: bool) -> bool:
+    """Whether nothing may be fetched: --offline, a block of `no_downloads`, or the Hub client's $HF_HUB_OFFLINE."""
+    return offline or _OFFLINE.get() or os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+
+
+def hub_endpoint() -> str:
+    """The Hub's address; $HF_ENDPOINT replaces https://huggingface.co, as in huggingface_hub."""
+    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")

@@ -9,8 +9,7 @@ import yaml
 
 from stsbench import parsing
 from stsbench.config import parse_yaml, read_yaml
-from stsbench.data.fetch.bundle import MANIFEST, install_bundle
-from stsbench.data.fetch.lock import read_lock
+from stsbench.data.fetch.install import MANIFEST, install_bundle, read_lock
 from stsbench.data.sets.readers import json_object
 from stsbench.errors import DataError, EncoderError, StsbenchError
 from stsbench.evaluation.records import parsed

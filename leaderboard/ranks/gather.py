@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets.language_names import SEVERAL
+from stsbench.data.sets.catalog import SEVERAL
 from stsbench.evaluation.provenance import overlap_of
 from stsbench.evaluation.tables import read_behind, small_parts_in_words
 from stsbench.leaderboard.publications.load import load_publications

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.comparison.comparability import Measured, Setting
-from stsbench.data.sets.language_names import AVERAGED, SEVERAL, language_of
+from stsbench.data.sets.catalog import AVERAGED, SEVERAL, language_of
 from stsbench.data.sets.sets import path_name
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import RESAMPLES, SEED, averages_within, bounded, drawn_with

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from stsbench.data.sets.language_names import AVERAGED
+from stsbench.data.sets.catalog import AVERAGED
 from stsbench.evaluation.protocol import kinds
 from stsbench.evaluation.schema import Better
 from stsbench.leaderboard.publications.model import PRINTED, Heading, Publication, PublishedRow, PublishedTable

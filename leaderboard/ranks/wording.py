@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from stsbench.data.sets.language_names import SEVERAL
+from stsbench.data.sets.catalog import SEVERAL
 from stsbench.data.sets.sets import path_name
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Protocol, load_protocol

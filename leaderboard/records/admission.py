@@ -10,8 +10,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain, groupby
 from pathlib import Path
 
-from stsbench.data.sets.catalog import catalog
-from stsbench.data.sets.languages import BY_ID
+from stsbench.data.sets.catalog import BY_ID, catalog
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.provenance import why_not_repeatable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from stsbench.data.fetch.sources import NAMED
 from stsbench.data.sets.catalog import entries
-from stsbench.data.text.sts_texts import NAMED
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.model import Heading, PublishedRow
 from stsbench.training.recipes.recipe import Recipe

@@ -51,17 +51,17 @@ def fetch(
     SETS may also be training texts (wiki1m_for_simcse.txt, nli_for_simcse.csv) and sets in other languages (STS17, JSTS,
     ATEC, ...), at the revision that mteb pins.
     """
-    from stsbench.data.fetch import wanted
-    from stsbench.data.fetch.bundle import install_bundle
-    from stsbench.data.fetch.sources import data_root
+    from stsbench.data.fetch import download
+    from stsbench.data.fetch.install import install_bundle
     from stsbench.data.sets.catalog import catalog
+    from stsbench.files import data_root
 
     if bundle_file is not None:
         _tell(install_bundle(bundle_file, data_root(), strict=strict))
         return
-    what = wanted.wanted(sets, training=training, raw=raw)
+    what = download.wanted(sets, training=training, raw=raw)
     with _progress("senteval.tar" if what.archive else "files") as step:
-        reports = wanted.fetch(what, data_root(), force=force, strict=strict, progress=step)
+        reports = download.fetch(what, data_root(), force=force, strict=strict, progress=step)
     for report in reports:
         _tell(report)
     if not what.training and (what.archive or what.raw):
@@ -74,7 +74,7 @@ def fetch(
 @_json
 def verify(sets: tuple[str, ...], data_dir: Path | None, json_to: str | None) -> None:
     """Compare the files of a data folder with the catalog; fails if any differs (or if a named set is missing)."""
-    from stsbench.data.fetch.verify import verify as states_of
+    from stsbench.data.fetch.sources import verify as states_of
     from stsbench.data.sets.catalog import entries, entry
 
     for name in sets:
@@ -104,7 +104,7 @@ def verify(sets: tuple[str, ...], data_dir: Path | None, json_to: str | None) ->
 @_data_dir
 def bundle(target: Path, data_dir: Path | None) -> None:
     """Write the known data files to TARGET (.tar or .tar.gz), for `data fetch --from` on a machine without network."""
-    from stsbench.data.fetch.bundle import write_bundle
+    from stsbench.data.fetch.install import write_bundle
 
     names = write_bundle(_root(data_dir), target)
     echo(f"{target}: {counted(len(names), 'file')}, {sized(target.stat().st_size)}")
@@ -135,7 +135,7 @@ def overlap(
     if ":" not in target and (Path(target).is_file() or Path(target).suffix == ".txt" or is_table(Path(target))):
         _of_file(Path(target), others, near or None, data_dir, sample, offline, json_to)
         return
-    from stsbench.data.sets.overlap import overlap as measure
+    from stsbench.data.own.overlap import overlap as measure
 
     listed = _DEFAULT_OTHERS if others is None else others
     names = [name for name in dict.fromkeys(part.strip() for part in listed.split(",")) if name and name != target]
@@ -169,7 +169,7 @@ def _of_file(
     """What a training file shares with test sets, as a table, with the lines of some."""
     from dataclasses import asdict
 
-    from stsbench.data.own.leakage import available_tests, leakage
+    from stsbench.data.own.overlap import available_tests, leakage
 
     if not file.exists():
         raise DataError(f"{file}: there is no such file")
@@ -216,7 +216,7 @@ def _loaded(names: Iterable[str], data_dir: Path | None, sample: bool, offline: 
 
 
 def _root(data_dir: Path | None) -> Path:
-    from stsbench.data.fetch.sources import data_root
+    from stsbench.files import data_root
 
     configured = os.environ.get("STSBENCH_DATA")
     root = data_dir or (Path(configured) if configured else data_root())

@@ -72,8 +72,7 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
 
         _columns([(name, load_post(name).source) for name in post_names()])
     elif what == "data":
-        from stsbench.data.sets.catalog import entries
-        from stsbench.data.sets.languages import LANGUAGES
+        from stsbench.data.sets.catalog import LANGUAGES, entries
 
         for entry in entries():
             echo(f"{entry.id:20} {entry.text_version:9} {entry.total:6} {entry.licence}")

@@ -9,7 +9,6 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from stsbench.config import checked_options
-from stsbench.data.fetch.sources import no_downloads
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.base import CHANGING, EQUAL_LENGTHS, Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
@@ -26,6 +25,7 @@ from stsbench.evaluation.options import EvalOptions as EvalOptions
 from stsbench.evaluation.plan import Planned, named_settings, namesakes_of, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.evaluation.result import Result, kept
+from stsbench.hub import no_downloads
 from stsbench.notebook import in_notebook, start_bar
 from stsbench.options import takes
 from stsbench.registry import namesakes
@@ -280,10 +280,10 @@ def _load_sets(planned: list[Planned], options: EvalOptions) -> tuple[dict[str, 
 
 def _load(id: str, options: EvalOptions) -> DataSet:
     from stsbench.data.fetch.sources import load
-    from stsbench.data.sets.languages import BY_ID
+    from stsbench.data.sets.catalog import BY_ID
 
     if id in BY_ID:
-        from stsbench.data.fetch.mteb_pairs import load_pairs
+        from stsbench.data.fetch.mteb import load_pairs
 
         if options.sample:
             raise MissingDataError(f"the sample holds nothing of {BY_ID[id].task}: leave --sample out")
@@ -296,7 +296,7 @@ def _load(id: str, options: EvalOptions) -> DataSet:
 
 def _without_overlap(chosen: Chosen, options: EvalOptions, log: Callable[[str], None]) -> Chosen:
     """The pairs that share no sentence with the named sets, for the protocols that know of this."""
-    from stsbench.data.sets.overlap import overlapping_pairs
+    from stsbench.data.own.overlap import overlapping_pairs
 
     others = {}
     for id in options.without_overlap:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from stsbench.data.sets.languages import BY_ID
+from stsbench.data.sets.catalog import BY_ID
 from stsbench.data.sets.sets import FROM_MTEB
 from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.encoders.prompt.prompt import described

@@ -11,8 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.sets.catalog import entries, entry
-from stsbench.data.sets.languages import BY_ID
+from stsbench.data.sets.catalog import BY_ID, entries, entry
 from stsbench.data.sets.sets import FROM_MTEB
 from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.evaluation.plan import metric_of

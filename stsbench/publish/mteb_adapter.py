@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from stsbench.data.fetch.mteb_import import undisturbed as undisturbed
+from stsbench.data.fetch.mteb import undisturbed as undisturbed
 from stsbench.encoders.base import Encoder, EncoderSpec
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder

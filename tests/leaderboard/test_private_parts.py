@@ -11,9 +11,8 @@ pytest.importorskip("mteb")
 from mteb_folders import ITEMS, write
 
 from stsbench import leaderboard
-from stsbench.data.fetch.mteb_import import undisturbed
-from stsbench.data.sets.language_names import AVERAGED, NAMES, SEVERAL, language_of
-from stsbench.data.sets.languages import LANGUAGES
+from stsbench.data.fetch.mteb import undisturbed
+from stsbench.data.sets.catalog import AVERAGED, LANGUAGES, NAMES, SEVERAL, language_of
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import presets
 from stsbench.evaluation.run_file import load_records

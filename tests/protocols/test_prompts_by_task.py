@@ -11,7 +11,7 @@ import pytest
 from model_folder_kinds import static
 from model_folders import WIDTH, declare, dense, normalize, pooling, tokenizer, transformer
 
-from stsbench.data.fetch.mteb_import import undisturbed
+from stsbench.data.fetch.mteb import undisturbed
 from stsbench.data.fetch.sources import load
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.cache.embed import Embed

@@ -11,7 +11,7 @@ from model_folders import declare, dense, normalize, pooling, transformer  # noq
 from registered_models import PROMPTS, retrieval_task, scored_pairs, scores_of_mteb, similarity_task  # noqa: E402
 
 from stsbench import load_encoder, to_mteb  # noqa: E402
-from stsbench.data.fetch.mteb_import import undisturbed  # noqa: E402
+from stsbench.data.fetch.mteb import undisturbed  # noqa: E402
 
 FOLDERS = {  # folder -> how it is built, options, and whether sentence-transformers reads it so, too
     "a transformers folder": (lambda folder: tiny_models.build(folder), {"pooler": "mean"}),

@@ -87,7 +87,7 @@ def know_the_sample(monkeypatch: pytest.MonkeyPatch) -> Catalog:
             item = catalog_module.Entry(**{**vars(item), "files": files})
         found[key] = item
     changed = Catalog(real.archive, found, {}, {})
-    for module in ("fetch.install", "fetch.fetch", "fetch.wanted", "sets.catalog"):  # imported before it is changed
+    for module in ("fetch.install", "fetch.download", "sets.catalog"):  # imported before it is changed
         monkeypatch.setattr(f"stsbench.data.{module}.catalog", lambda: changed)
     return changed
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.data.sets.languages import LANGUAGES, MtebPairs
+from stsbench.data.sets.catalog import LANGUAGES, MtebPairs
 
 WORDS = {  # scripts with and without spaces between words, from the right, with vowel signs, wider than others
     "latin": ["cat", "dog", "house", "river", "runs", "sleeps", "green", "small", "old", "day"],

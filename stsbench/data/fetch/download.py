@@ -1,22 +1,40 @@
-"""One file over HTTP: resumable, size-limited, and under its final name only when it is complete."""
+"""Downloads: one file over HTTP, resumable and bounded, and what `stsbench data fetch` names into a data folder."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import re
+import shutil
 import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from stsbench.data.fetch.install import FetchReport, alone, expected, extract, install, read_lock, workplace
+from stsbench.data.fetch.mteb import revision_of
+from stsbench.data.sets.catalog import LANGUAGES, Entry, HubFile, MtebPairs, TrainingText, catalog, entries, entry, is_copied
 from stsbench.errors import DataError
+from stsbench.files import sha256_file
+from stsbench.hub import hub_endpoint
+from stsbench.parsing import MOST_JSON, parse_json, read_text
 
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all (None: not announced)
 _BLOCK = 1 << 20
+WAYS = (
+    "give the data by --data-dir DIR (a folder with SentEval's downstream/), "
+    "by $STSBENCH_DATA or the user cache (`stsbench data fetch`; without network `stsbench data fetch --from BUNDLE`), "
+    "or use --sample"
+)
+ARCHIVE_LIMIT = 512 << 20  # the archive was 90 MB when the catalog was written
+RAW_LIMIT = 64 << 20
+TRAINING_LIMIT = 512 << 20  # a million sentences are some 120 MB
+LISTING = "listing.json"
+LISTING_LIMIT = 8 << 20
 
 
 class NoConnectionError(DataError):
@@ -150,3 +168,167 @@ def _resumable(part: Path, url: str) -> str:
         return str(state["validator"]) if state["url"] == url else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""
+
+
+def hub_url(source: HubFile) -> str:
+    """Where a Hub file lies."""
+    return f"{hub_endpoint()}/datasets/{source.repo}/resolve/{source.revision}/{source.file}"
+
+
+def fetch_archive(
+    root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0, progress: Progress | None = None
+) -> FetchReport:
+    """Download, unpack and compare SentEval's text; nothing is downloaded where every file is present and known.
+
+    Raises DataError: no connection, a truncated or escaping archive, nothing known in it, with `strict` any difference.
+    """
+    known, source = catalog().files, catalog().archive
+    archive = root / source.file
+    with alone(root):
+        if not force and all((root / name).is_file() and sha256_file(root / name) == known[name] for name in known):
+            return FetchReport(root, ())
+        download(hub_url(source), archive, limit=ARCHIVE_LIMIT, pause=pause, progress=progress)
+        try:
+            with workplace(root) as folder:
+                return install(extract(archive, folder), root, source=hub_url(source), strict=strict)
+        finally:
+            archive.unlink(missing_ok=True)  # only the unpacked files are needed; a bad archive must not be used again
+
+
+def fetch_raw(
+    item: Entry, root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0,
+    progress: Progress | None = None,
+) -> FetchReport:
+    """Download the one file of a raw text. Its digest goes into lock.json at the first fetch and is compared later.
+
+    Raises DataError as `fetch_archive`; with `strict` a file that changed since the first fetch is refused.
+    """
+    if item.hub is None:
+        raise DataError(f"{item.id} ({item.text_version} text) is not a single file on the Hub")
+    (name,) = item.files
+    return _fetch_file(item.hub, name, root, RAW_LIMIT, force, strict, pause, progress)
+
+
+def fetch_training(
+    text: TrainingText, root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0,
+    progress: Progress | None = None,
+) -> FetchReport:
+    """Download a training text; digests and errors as for `fetch_raw`."""
+    return _fetch_file(text.hub, text.path, root, TRAINING_LIMIT, force, strict, pause, progress)
+
+
+def _fetch_file(
+    source: HubFile, name: str, root: Path, limit: int, force: bool, strict: bool, pause: float, progress: Progress | None
+) -> FetchReport:
+    target = root / name
+    with alone(root), workplace(root) as folder:
+        if not force and target.is_file() and sha256_file(target) == expected(root)[name]:
+            return FetchReport(root, ())
+        # The .part stays beside the target, so a broken download is resumed; only the finished file moves through here.
+        arrived = target.with_name(target.name + ".new")
+        download(hub_url(source), arrived, limit=limit, pause=pause, progress=progress)
+        inside = folder / "0"
+        arrived.replace(inside)
+        if strict and expected(root)[name] not in ("", sha256_file(inside)):
+            raise DataError(f"{hub_url(source)} changed since its first fetch (see {root / 'lock.json'}; refused: --strict)")
+        report = install({name: inside}, root, source=hub_url(source))
+        return FetchReport(root, report.installed, report.changed)
+
+
+def fetch_repository(
+    repository: str, revision: str, root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0,
+    progress: Progress | None = None,
+) -> FetchReport:
+    """Download the files of a repository of `LANGUAGES` into `root`/OWNER/NAME, where `eval` looks for them.
+
+    revision: the full commit; files whose name begins with a dot are left out. All files are there or none: what a broken
+    download has received waits in a folder of its own, and the next call goes on with it. Raises DataError as
+    `fetch_archive`; with `strict` for a file that changed since the first fetch.
+    """
+    if not re.fullmatch(r"[0-9a-f]{40}", revision):
+        raise DataError(f"{repository}: the revision {revision!r} is not a full commit: this version of mteb pins none")
+    waiting = root / f".fetch-{repository.replace('/', '--')}-{revision[:12]}"
+    with alone(root):
+        listing = waiting / LISTING
+        url = f"{hub_endpoint()}/api/datasets/{repository}/revision/{revision}"
+        if not listing.is_file():
+            download(url, listing, limit=LISTING_LIMIT, pause=pause)
+        names = _names(listing, repository, url)
+        locked = read_lock(root)
+        there = all((root / name).is_file() and sha256_file(root / name) == locked.get(name) for name in names.values())
+        if there and not force:
+            shutil.rmtree(waiting, ignore_errors=True)
+            return FetchReport(root, ())
+        for file in names:
+            arrived = waiting / "files" / file
+            if not arrived.is_file():
+                source = HubFile(repository, revision, file)
+                download(hub_url(source), arrived, limit=TRAINING_LIMIT, pause=pause, progress=progress)
+        arrived_files = {name: waiting / "files" / file for file, name in names.items()}
+        known = expected(root)
+        changed = [name for name, path in arrived_files.items() if known.get(name, "") not in ("", sha256_file(path))]
+        if strict and changed:
+            raise DataError(f"{changed[0]} changed since its first fetch (see {root / 'lock.json'}; refused: --strict)")
+        report = install(arrived_files, root, source=url)
+        shutil.rmtree(waiting, ignore_errors=True)
+        return FetchReport(root, report.installed, report.changed)
+
+
+def _names(listing: Path, repository: str, url: str) -> dict[str, str]:
+    """File in the repository -> its name below a data folder."""
+    try:
+        files = [str(item["rfilename"]) for item in parse_json(read_text(listing, MOST_JSON))["siblings"]]
+    except (OSError, ValueError, KeyError, TypeError, DataError) as error:
+        listing.unlink(missing_ok=True)
+        raise DataError(f"{url} does not list the repository's files: is it a Hub?") from error
+    parts = {file: file.split("/") for file in files}
+    if wrong := [file for file, its in parts.items() if not all(its) or ".." in its or "\\" in file]:
+        listing.unlink(missing_ok=True)
+        raise DataError(f"{url}: a file is called {wrong[0]!r}, which leaves its folder: refused")
+    names = {file: name for file in files if is_copied(name := f"{repository}/{file}")}
+    if not names:
+        listing.unlink(missing_ok=True)
+        raise DataError(f"{url} lists no file of {repository}")
+    return names
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be fetched: SentEval's archive as a whole, raw sets, training texts, sets in other languages."""
+
+    archive: bool
+    raw: list[Entry]
+    training: list[TrainingText]
+    languages: list[MtebPairs] = field(default_factory=list)
+
+
+def wanted(sets: Sequence[str] = (), *, training: bool = False, raw: bool = False) -> Wanted:
+    """What `stsbench data fetch` fetches: of the sets or training texts that are named, else all that the options say.
+
+    DataError for a name that there is not, though the archive always comes as a whole.
+    """
+    known = catalog().training
+    texts = list(known.values()) if training else [known[name] for name in sets if name in known]
+    of_task = {name: item for item in LANGUAGES for name in (item.task, item.id)}
+    languages = [of_task[name] for name in sets if name in of_task]
+    others = [name for name in sets if name not in known and name not in of_task]
+    if not raw:
+        for name in others:
+            entry(name)
+    raw_sets = ([entry(name, "raw") for name in others] if sets else list(entries("raw"))) if raw else []
+    return Wanted((bool(others) and not raw) if sets else not training, raw_sets, texts, list(dict.fromkeys(languages)))
+
+
+def fetch(
+    what: Wanted, root: Path, *, force: bool = False, strict: bool = False, progress: Progress | None = None
+) -> list[FetchReport]:
+    """Download all of it into the data folder `root`. Raises DataError as `fetch_archive`."""
+    try:
+        reports = [fetch_archive(root, force=force, strict=strict, progress=progress)] if what.archive else []
+        reports += [fetch_raw(item, root, force=force, strict=strict, progress=progress) for item in what.raw]
+        reports += [fetch_training(text, root, force=force, strict=strict, progress=progress) for text in what.training]
+        reports += [fetch_repository(item.repository, revision_of(item), root, force=force, strict=strict, progress=progress)
+                    for item in what.languages]
+    except NoConnectionError as error:
+        raise DataError(f"{error}; {WAYS}") from error
+    return reports

@@ -1,22 +1,159 @@
-"""Moving the known files of an unpacked archive into a data folder, after comparing each with the catalog."""
+"""Files that come into a data folder: unpacked, compared with the catalog and with lock.json, or carried in a bundle.
+
+An archive is not trusted: only regular files are created, under names of our own, within bounds of memory.
+lock.json keeps digests of files that nobody could list beforehand, written at their first fetch ("trust on first use").
+"""
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
+import json
+import lzma
 import shutil
+import tarfile
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO, Any, cast
 
-from stsbench.data.fetch.lock import read_lock, remember
-from stsbench.data.sets.catalog import catalog, entries
-from stsbench.data.sets.languages import copied_files, is_copied
+from stsbench.data.sets.catalog import catalog, copied_files, entries, is_copied
 from stsbench.errors import DataError
-from stsbench.files import lock_file, sha256_file
+from stsbench.files import atomic_write, lock_file, sha256_file
+from stsbench.parsing import MOST_JSON, parse_json, read_text
 
+MAX_BYTES = 1 << 30
+MAX_MEMBERS = 20_000
+_BLOCK = 128 << 10  # bytes copied at a time
+_LONGEST_READ = 2 * _BLOCK  # tarfile reads a header as a whole: a longer one is never a file's name
+_MOST_HEADERS = 64 << 20  # bytes of all headers together, which tarfile keeps in memory
+_OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+NAME = "lock.json"
 _WORKPLACE = ".unpack-"
+MANIFEST = "manifest.json"
+
+
+def extract(archive: Path, into: Path, *, max_bytes: int = MAX_BYTES, max_members: int = MAX_MEMBERS) -> dict[str, Path]:
+    """Unpack the regular files of a tar file, compressed or not, into the empty folder `into`: name -> where it is now.
+
+    The files are numbered there: an archive's own folders are never made. Raises DataError at the first absolute or `..`
+    path, link, device or repeated name, when more than `max_bytes` or `max_members` would come out, for headers beyond any
+    name, and for a truncated archive. The caller throws `into` away then.
+    """
+    files: dict[str, Path] = {}
+    members, total = 0, 0
+    try:
+        with _opened(archive) as (tar, stream):
+            while (member := tar.next()) is not None:
+                tar.members = []  # type: ignore[attr-defined]  # or tarfile keeps every one of them
+                members += 1
+                total += member.size
+                if members > max_members or total > max_bytes or member.size < 0:
+                    raise DataError(f"{archive} holds more than {max_members} members or {max_bytes} bytes: refused")
+                if stream.position - total > _MOST_HEADERS:
+                    raise DataError(f"{archive}: its headers alone take more than {_MOST_HEADERS} bytes: refused")
+                name = _safe_name(archive, member)
+                if not name or member.isdir():
+                    continue
+                if name in files:
+                    raise DataError(f"{archive} holds {name!r} twice: refused")
+                files[name] = into / str(len(files))
+                _write(tar, member, files[name], archive)
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, UnicodeError) as error:
+        raise DataError(f"{archive} is truncated or not a tar file: {error}") from error
+    except OSError as error:
+        raise DataError(f"cannot unpack {archive}: {error.strerror or error}") from error
+    if not files:
+        raise DataError(f"{archive} contains no files")
+    return files
+
+
+class _Bounded:
+    """The bytes of a tar file for tarfile, which reads a header of any length at once: too long a read is refused."""
+
+    def __init__(self, stream: IO[bytes], archive: Path) -> None:
+        self._stream, self._archive, self.position = stream, archive, 0
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= _LONGEST_READ:
+            raise DataError(f"{self._archive}: a header of {size:,} bytes: refused")
+        block = self._stream.read(size)
+        self.position += len(block)
+        return block
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self.position = self._stream.seek(offset, whence)
+        return self.position
+
+    def tell(self) -> int:
+        return self.position
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[tuple[tarfile.TarFile, _Bounded]]:
+    with ExitStack() as stack:
+        file = stack.enter_context(archive.open("rb"))
+        start = file.read(max(map(len, _OPENERS)))
+        file.seek(0)
+        opener = next((opener for magic, opener in _OPENERS.items() if start.startswith(magic)), None)
+        stream = _Bounded(stack.enter_context(opener(file)) if opener else file, archive)
+        yield stack.enter_context(tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:")), stream
+
+
+def _safe_name(archive: Path, member: tarfile.TarInfo) -> str:
+    path = PurePosixPath(member.name)
+    windows = PureWindowsPath(member.name)  # `C:\x` and `a\..\b` are harmless names here but not everywhere
+    if path.is_absolute() or windows.drive or windows.root or ".." in (*path.parts, *windows.parts):
+        raise DataError(f"{archive}: member {member.name!r} would be written outside the folder: refused")
+    if not (member.isreg() or member.isdir()) or member.issparse():
+        raise DataError(f"{archive}: member {member.name!r} is a link or a special file: refused")
+    return "" if path == PurePosixPath(".") else str(path)
+
+
+def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, archive: Path) -> None:
+    source = tar.extractfile(member)
+    if source is None:
+        raise DataError(f"{archive}: member {member.name!r} cannot be read")
+    with source, target.open("xb") as stream:
+        written = _copy(source, stream)
+    if written != member.size:
+        raise DataError(f"{archive} is truncated in {member.name!r}: {written} of {member.size} bytes")
+
+
+def _copy(source: IO[bytes], stream: IO[bytes]) -> int:
+    written = 0
+    while block := source.read(_BLOCK):
+        stream.write(block)
+        written += len(block)
+    return written
+
+
+def read_lock(root: Path) -> dict[str, str]:
+    """Path below `root` -> sha256; empty when there is no lock. Raises DataError when it cannot be understood."""
+    path = root / NAME
+    try:
+        digests = parse_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot read {path}: {error}; delete it to trust the files as they are now") from error
+    if not isinstance(digests, dict) or not all(isinstance(value, str) for value in digests.values()):
+        raise DataError(f"{path}: expected an object of file names and sha256 digests")
+    return digests
+
+
+def remember(root: Path, digests: dict[str, str]) -> None:
+    """Add digests of files seen for the first time; one that is already locked is never overwritten."""
+    locked = read_lock(root)
+    if digests.keys() - locked.keys():
+        with atomic_write(root / NAME) as stream:
+            json.dump(dict(sorted((digests | locked).items())), stream, indent=1)
+            stream.write("\n")
 
 
 @dataclass(frozen=True)
@@ -110,3 +247,71 @@ def _known_names(names: Collection[str], known: dict[str, str]) -> dict[str, str
                     hits[name] = inside
         best = max(best, hits, key=len)
     return best
+
+
+def path_in(root: Path, name: str) -> Path:
+    """Where a catalog file lies: below `root`, which may also be the `downstream` folder itself."""
+    inside = root / name.removeprefix("downstream/")
+    return inside if not (root / "downstream").is_dir() and inside.exists() else root / name
+
+
+def write_bundle(root: Path, target: Path) -> list[str]:
+    """Pack every known file below `root` with a manifest of sha256 digests; returns the names packed.
+
+    `.gz` or `.tgz` at the end of the name compresses. The same files give the same bytes. Raises DataError when `root`
+    contains none of them.
+    """
+    files = {name: path for name in sorted(expected(root)) if (path := path_in(root, name)).is_file()}
+    if not files:
+        raise DataError(f"{root} contains none of the benchmark's files: nothing to bundle")
+    digests = {name: sha256_file(path) for name, path in files.items()}
+    manifest = json.dumps({"stsbench_bundle": 1, "files": digests}, indent=1).encode()
+    with atomic_write(target, "wb") as stream:
+        if target.suffix in (".gz", ".tgz"):
+            import gzip
+
+            with gzip.GzipFile(filename="", fileobj=stream, mode="wb", mtime=0) as packed:
+                _pack(packed, manifest, files)
+        else:
+            _pack(stream, manifest, files)
+    return list(files)
+
+
+def install_bundle(bundle: Path, root: Path, *, strict: bool = False) -> FetchReport:
+    """Unpack a bundle into the data folder `root`, through the same checks as a download.
+
+    Raises DataError when it is not a bundle, is damaged (a file is not what its manifest says), or, with `strict`, when a
+    file differs from the catalog.
+    """
+    if not bundle.is_file():
+        raise DataError(f"{bundle} does not exist")
+    with alone(root), workplace(root) as folder:
+        files = extract(bundle, folder)
+        for name, digest in _manifest(bundle, files).items():
+            if name not in files or sha256_file(files[name]) != digest:
+                raise DataError(f"{bundle} is damaged: {name} is not the file its manifest lists")
+        del files[MANIFEST]
+        return install(files, root, source=str(bundle), strict=strict)
+
+
+def _pack(stream: object, manifest: bytes, files: dict[str, Path]) -> None:
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
+        _add(tar, MANIFEST, manifest)
+        for name, path in files.items():
+            _add(tar, name, path.read_bytes())
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)  # time 0, owner 0: nothing of this machine goes into the bundle
+    member.size = len(data)
+    tar.addfile(member, io.BytesIO(data))
+
+
+def _manifest(bundle: Path, files: Mapping[str, Path]) -> dict[str, str]:
+    try:
+        manifest = parse_json(read_text(files[MANIFEST], MOST_JSON))
+        if manifest["stsbench_bundle"] != 1:
+            raise DataError(f"{bundle} was written by another version of stsbench (format {manifest['stsbench_bundle']})")
+        return dict(manifest["files"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{bundle} is not a stsbench bundle: it has no readable {MANIFEST}") from error

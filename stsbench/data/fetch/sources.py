@@ -1,33 +1,28 @@
-"""Finding a set: --data-dir, then $STSBENCH_DATA, then the user cache, then a download; or the packaged sample."""
+"""Finding data: --data-dir, then $STSBENCH_DATA, then the user cache, then a download; or the packaged sample."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from stsbench.data.fetch.lock import read_lock
-from stsbench.data.sets import labelled, readers
-from stsbench.data.sets.catalog import Entry, catalog, entry
+from stsbench.data.fetch.install import path_in, read_lock
+from stsbench.data.sets import readers
+from stsbench.data.sets.catalog import Entry, catalog, entries, entry
+from stsbench.data.sets.readers import lines_of, pair_of, read_sick, read_stsb
 from stsbench.data.sets.sets import LabelledSet, PairSet
 from stsbench.errors import DataError, MissingDataError
-from stsbench.files import cache_root, sha256_file
-
-WAYS = (
-    "give the data by --data-dir DIR (a folder with SentEval's downstream/), "
-    "by $STSBENCH_DATA or the user cache (`stsbench data fetch`; without network `stsbench data fetch --from BUNDLE`), "
-    "or use --sample"
-)
+from stsbench.files import atomic_write, data_root, sha256_file, training_cache
+from stsbench.hub import downloads_are_off
 
 # Kinds of labelled texts -> reader of one file; "classes" is read file by file, one per class.
-LABELLED: dict[str, Callable[[Path, str], labelled.Items]] = {
-    "sst": labelled.read_sst, "trec": labelled.read_trec, "mrpc": labelled.read_mrpc,
-    "sick-e": labelled.read_sick_entailment,
+LABELLED: dict[str, Callable[[Path, str], readers.Items]] = {
+    "sst": readers.read_sst, "trec": readers.read_trec, "mrpc": readers.read_mrpc,
+    "sick-e": readers.read_sick_entailment,
 }
 
 
@@ -107,8 +102,7 @@ def training_text(name: str, *, data_dir: Path | None = None, offline: bool = Fa
     if text is None:
         return None, ""
     if not downloads_are_off(offline):
-        from stsbench.data.fetch.download import NoConnectionError
-        from stsbench.data.fetch.fetch import fetch_training
+        from stsbench.data.fetch.download import NoConnectionError, fetch_training
 
         try:
             fetch_training(text, data_root())
@@ -117,17 +111,6 @@ def training_text(name: str, *, data_dir: Path | None = None, offline: bool = Fa
             pass
     looked = f"nor are they in train/ of {' or '.join(map(str, folders))}"
     return None, f", or fetch the published file by `stsbench data fetch {name}` ({looked})"
-
-
-def data_root() -> Path:
-    """The data folder inside the user cache."""
-    return cache_root() / "data"
-
-
-def path_in(root: Path, name: str) -> Path:
-    """Where a catalog file lies: below `root`, which may also be the `downstream` folder itself."""
-    inside = root / name.removeprefix("downstream/")
-    return inside if not (root / "downstream").is_dir() and inside.exists() else root / name
 
 
 def missing(item: Entry, root: Path) -> list[str]:
@@ -179,11 +162,11 @@ def _pairs(item: Entry, path: Path, subset: str) -> readers.PairRows:
 
 
 def _labelled(item: Entry, files: Iterable[tuple[Path, str]], text_version: str) -> LabelledSet:
-    items = labelled.Items()
+    items = readers.Items()
     for number, (path, split) in enumerate(files):
         # SentEval gives the first of two class files label 1: positive texts, and SUBJ's objective ones.
         classes = item.kind == "classes"
-        items.extend(labelled.read_class(path, 1 - number) if classes else LABELLED[item.kind](path, split))
+        items.extend(readers.read_class(path, 1 - number) if classes else LABELLED[item.kind](path, split))
     return LabelledSet(
         id=item.id, task=item.task, text_version=text_version, first=tuple(items.first), second=tuple(items.second),
         labels=np.array(items.labels, dtype=np.int64), splits=tuple(items.splits),
@@ -208,26 +191,8 @@ def _miscounted(item: Entry, data: PairSet | LabelledSet) -> list[str]:
     ]
 
 
-_OFFLINE: ContextVar[bool] = ContextVar("offline", default=False)
-
-
-@contextmanager
-def no_downloads(offline: bool) -> Iterator[None]:
-    """A block in which nothing is fetched if `offline`: for readers that are not told, such as a protocol's own."""
-    token = _OFFLINE.set(offline or _OFFLINE.get())
-    try:
-        yield
-    finally:
-        _OFFLINE.reset(token)
-
-
-def downloads_are_off(offline: bool) -> bool:
-    """Whether nothing may be fetched: --offline, a block of `no_downloads`, or the Hub client's $HF_HUB_OFFLINE."""
-    return offline or _OFFLINE.get() or os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
-
-
 def _fetched(item: Entry, offline: bool, folders: list[str]) -> Location:
-    from stsbench.data.fetch import fetch
+    from stsbench.data.fetch.download import WAYS, fetch_archive, fetch_raw
 
     looked = f"{item.id} ({item.text_version} text) is not in {' or '.join(folders)}"
     if downloads_are_off(offline):
@@ -235,10 +200,128 @@ def _fetched(item: Entry, offline: bool, folders: list[str]) -> Location:
     root = data_root()
     try:
         if item.hub:
-            fetch.fetch_raw(item, root)
+            fetch_raw(item, root)
         else:
-            fetch.fetch_archive(root)
+            fetch_archive(root)
     except DataError as error:
         raise MissingDataError(f"{looked} and cannot be fetched: {error}; {WAYS}") from error
     _complete(item, root, "the fetched archive")
     return Location(root, "user cache")
+
+
+@dataclass(frozen=True)
+class SetState:
+    """One set in one folder. `state`: "ok", "changed" (files differ), "unreadable", "missing" (not all files there)."""
+
+    id: str
+    text_version: str
+    state: str
+    pairs: int | None  # items as read (pairs, or labelled texts); None for a set that is missing or unreadable
+    digest: str
+    notes: tuple[str, ...] = ()
+
+
+def verify(root: Path, ids: Sequence[str] = ()) -> list[SetState]:
+    """The state of every catalog set (or of `ids`, in every text version) below `root`. Wrong data raise nothing."""
+    return [_state(item, root) for item in entries() if not ids or item.id in ids]
+
+
+def _state(item: Entry, root: Path) -> SetState:
+    absent = missing(item, root)
+    if absent:
+        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        return SetState(item.id, item.text_version, "missing", None, "", (f"{root / absent[0]}{more}",))
+    differing = tuple(check(item, root))
+    try:
+        data = read(item, root)
+    except DataError as error:
+        return SetState(item.id, item.text_version, "unreadable", None, "", (str(error),))
+    digest = data.digest
+    if item.digest and digest != item.digest and not differing:
+        differing = (f"{item.id} reads with digest {digest[:12]}…, the catalog says {item.digest[:12]}…",)
+    return SetState(item.id, item.text_version, "changed" if differing else "ok", len(data), digest, differing)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A training text made of sets of the catalog. tested: the data whose test sentences are among its own."""
+
+    sets: tuple[str, ...]
+    tested: tuple[str, ...]
+
+
+_YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
+_STSB = ("stsb/train", "stsb/dev", "stsb/test")
+NAMED = {  # in the place of a file's name
+    "sts-texts": Collection(
+        (*(f"{year}/test" for year in _YEARS), *_STSB, "sick-r/train", "sick-r/trial", "sick-r/test"),
+        (*_YEARS, "stsb", "sick-r", "sick-e"),
+    ),
+    # STS-B's pairs are drawn from those of the years: 9 to 62 % of the distinct sentences of STS12 to STS16 are among them
+    "stsb-texts": Collection(_STSB, (*_YEARS, "stsb")),
+    "stsb-train-texts": Collection(_STSB[:1], _YEARS),  # 35, 40, 52, 15 and 3 % of the years' sentences are among them
+}
+# A training split of the catalog -> what else is tested on its sentences. MTEB's SICK-R has the pairs of all splits.
+TESTED_BY_SPLIT = {"stsb/train": NAMED["stsb-train-texts"].tested, "sick-r/train": ("sick-r/mteb",)}
+
+
+@dataclass(frozen=True)
+class STSTexts:
+    """A file with a sentence a line. counts: of sentences, by the data's name, sts12 ... sick-r; warnings: on the files."""
+
+    path: Path
+    counts: dict[str, int]
+    warnings: tuple[str, ...] = ()
+
+
+def sts_texts(
+    data_dir: Path | None = None, *, name: str = "sts-texts", sample: bool = False, offline: bool = False
+) -> STSTexts:
+    """Both sentences of every pair. sts-texts: STS12 to STS16 (the unscored ones, too), STS-B and SICK, all splits, 89,192;
+    stsb-texts: STS-B, all splits, 17,256; stsb-train-texts: its training split, 11,498.
+
+    In the order of the files, repetitions kept, runs of white space as one space. Written into the cache of training data.
+    name: one of NAMED; data_dir, sample, offline: where the data are, as in a test.
+    Raises DataError, one line, for data that are not here or cannot be read.
+    Sources: Yan et al. (2021), ConSERT, section 4.1, and the counts of its Table 1; training.py of Kim et al. (2021).
+    """
+    texts: list[str] = []
+    counts: dict[str, int] = {}
+    warnings: list[str] = []
+    for set_id in NAMED[name].sets:
+        item = entry(set_id)
+        location = locate(item, data_dir=data_dir, sample=sample, offline=offline)
+        warnings += [] if sample else check(item, location.root)
+        before = len(texts)
+        for pair in _pairs_of(item, [path_in(location.root, name) for name in item.files]):
+            texts += pair
+        family = set_id.partition("/")[0]
+        counts[family] = counts.get(family, 0) + len(texts) - before
+    content = "".join(f"{text}\n" for text in texts)
+    folder = training_cache() / "sts-texts" / hashlib.sha256(content.encode()).hexdigest()[:16]
+    path = folder / f"{name}{'-sample' if sample else ''}.txt"
+    if not path.is_file():
+        with atomic_write(path) as stream:
+            stream.write(content)
+    return STSTexts(path, counts, tuple(warnings))
+
+
+def _pairs_of(item: Entry, paths: list[Path]) -> Iterator[tuple[str, str]]:
+    if item.kind == "sts-year":
+        for path in paths:
+            if path.name.startswith("STS.input."):
+                yield from _unscored(path)
+        return
+    read = read_stsb if item.kind == "stsb" else read_sick
+    for path in paths:
+        rows = read(path)
+        yield from zip(rows.first, rows.second, strict=True)
+
+
+def _unscored(path: Path) -> Iterator[tuple[str, str]]:
+    """Every pair of a subset, whether it has a score or not."""
+    for number, line in enumerate(lines_of(path), start=1):
+        cells = line.split("\t")
+        if len(cells) != 2:
+            raise DataError(f"{path}:{number}: expected two sentences with one tab between, found {len(cells) - 1} tabs")
+        yield pair_of(cells[0], cells[1], path, number)

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.fetch.sources import downloads_are_off
 from stsbench.data.sets.sets import ON_HUB
 from stsbench.errors import DataError, MissingDataError
 from stsbench.files import temporary
-from stsbench.hub import hub_errors
+from stsbench.hub import downloads_are_off, hub_errors
 from stsbench.wording import sized
 
 _NAME = re.compile(r"hf:(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?(:(?P<one>[^:]+))?(:(?P<other>[^:]+))?")

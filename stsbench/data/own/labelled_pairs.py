@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.config import shown
+from stsbench.data.own.scored_pairs import ALL, SENTENCES, SUBSET
+from stsbench.data.own.source import source_of
+from stsbench.data.own.table import Form, is_number, read_columns, table_rows
 from stsbench.data.sets.sets import PairSet, named_by_content
 from stsbench.errors import DataError
-
-from .scored_pairs import ALL, SENTENCES, SUBSET
-from .source import source_of
-from .table import Form, is_number, read_columns, table_rows
 
 LABELLED = Form(
     what="labelled pairs", texts=("sentence1", "sentence2"), text_names=SENTENCES, value="label", numeric=True,

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from stsbench.data.own.labelled_pairs import label_of
+from stsbench.data.own.source import source_of
+from stsbench.data.own.table import Form, is_number, read_columns, table_rows
 from stsbench.data.sets.sets import LabelledSet, named_by_content
 from stsbench.errors import DataError
 from stsbench.wording import counted
-
-from .labelled_pairs import label_of
-from .source import source_of
-from .table import Form, is_number, read_columns, table_rows
 
 SPLIT, ALL = "split", "all"
 _SPLITS = {"train": "train", "training": "train", "dev": "dev", "valid": "dev", "validation": "dev", "val": "dev",

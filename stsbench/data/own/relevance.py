@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.config import shown
+from stsbench.data.own.hub_dataset import retrieval_files
+from stsbench.data.own.table import arrow_rows
 from stsbench.data.sets.lines import check_no_nul, check_text, numbered_lines, without_end
 from stsbench.data.sets.readers import json_object, number_of
 from stsbench.data.sets.sets import ON_HUB, RetrievalSet, named_by_content, path_name
 from stsbench.errors import DataError
-
-from .hub_dataset import retrieval_files
-from .table import arrow_rows
 
 Texts = dict[str, str]  # id -> text, in file order
 Grades = dict[str, list[tuple[int, float]]]  # query id -> (position in the corpus, grade) of its relevant texts

@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from stsbench.config import shown
+from stsbench.data.own.source import source_of
+from stsbench.data.own.table import Form, read_columns, table_rows
 from stsbench.data.sets.readers import number_of
 from stsbench.data.sets.sets import PairSet, named_by_content
 from stsbench.errors import DataError
-
-from .source import source_of
-from .table import Form, read_columns, table_rows
 
 SUBSET = "subset"
 _NOT_FINITE = ("nan", "inf", "infinity")

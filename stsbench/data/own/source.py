@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from stsbench.data.own.hub_dataset import dataset_files
 from stsbench.data.sets.sets import ON_HUB, path_name
 from stsbench.errors import DataError
-
-from .hub_dataset import dataset_files
 
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 

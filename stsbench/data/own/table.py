@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stsbench.data.own.source import TABLES, Source
 from stsbench.data.sets.lines import check_no_nul, check_text, numbered_lines, without_end
 from stsbench.data.sets.parquet_pages import BOUNDED, pages
 from stsbench.data.sets.readers import number_of
@@ -17,8 +18,6 @@ from stsbench.data.sets.sets import path_name
 from stsbench.data.text.rows import DELIMITERS, READERS, cells, delimiters, separated
 from stsbench.errors import DataError
 from stsbench.wording import printable, sized
-
-from .source import TABLES, Source
 
 _KINDS = {".csv": ",", ".tsv": "\t", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from stsbench.data.own.scored_pairs import ALL, SUBSET
+from stsbench.data.own.source import source_of
+from stsbench.data.own.table import Form, read_columns, table_rows
 from stsbench.data.sets.sets import TripletSet, named_by_content
 from stsbench.errors import DataError
-
-from .scored_pairs import ALL, SUBSET
-from .source import source_of
-from .table import Form, read_columns, table_rows
 
 TRIPLETS = Form(
     what="triplets", texts=("anchor", "positive", "negative"), optional=SUBSET,

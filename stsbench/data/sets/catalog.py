@@ -1,4 +1,4 @@
-"""What the benchmark knows about every data set: files with digests, counts, licence, citation, where to get it."""
+"""What the benchmark knows of every data set: files with digests, counts, languages, licence, citation, source."""
 
 from __future__ import annotations
 
@@ -121,3 +121,100 @@ def _entry(item: dict[str, Any], licences: dict[str, str], citations: dict[str, 
         citation=citations[item["citation"]], sources=tuple(item["sources"]), files=item["files"],
         digest=item.get("digest", ""), hub=HubFile(**hub) if hub else None,
     )
+
+
+@dataclass(frozen=True)
+class MtebPairs:
+    """Scored pairs that are read through mteb's own definition of its task, which names repository, revision and columns.
+
+    task: what it is called here; id: of the set, with the split after the stroke; name: mteb's name of the task; repository:
+    on the Hub, whose revision mteb knows; pairs, subsets: how many there are in that split, by the statistics that mteb 2.26
+    ships; languages: as a list says them; code: ISO 639, of a set in one language.
+    """
+
+    task: str
+    id: str
+    name: str
+    repository: str
+    pairs: int
+    subsets: int
+    languages: str
+    licence: str = "not stated by mteb"
+    code: str = ""
+
+    @property
+    def split(self) -> str:
+        """mteb's name of the split: `test` where the task has one."""
+        return self.id.partition("/")[2]
+
+
+LANGUAGES = (
+    MtebPairs("STS17", "sts17/test", "STS17", "mteb/sts17-crosslingual-sts", 5346, 11,
+              "ko, ar, es, en, and en with ar, de, tr, es, fr, it, nl"),
+    MtebPairs("STS22.v2", "sts22.v2/test", "STS22.v2", "mteb/sts22-crosslingual-sts", 3958, 18,
+              "ar, de, en, es, fr, it, pl, ru, tr, zh; 8 language pairs"),
+    MtebPairs("SemRel24STS", "semrel24/test", "SemRel24STS", "mteb/SemRel24STS", 7498, 12,
+              "afr, amh, arb, arq, ary, eng, hau, hin, ind, kin, mar, tel"),
+    MtebPairs("STSBenchmarkMultilingualSTS", "stsb-multi/test", "STSBenchmarkMultilingualSTS", "mteb/stsb_multi_mt",
+              13790, 10,
+              "STS-B in en, and by machine in de, es, fr, it, nl, pl, pt, ru, zh"),
+    MtebPairs("JSTS", "jsts/validation", "JSTS", "mteb/JSTS", 1457, 1, "ja", "CC BY-SA 4.0", code="ja"),
+    MtebPairs("KorSTS", "korsts/test", "KorSTS", "dkoterwa/kor-sts", 1376, 1, "ko", "CC BY-SA 4.0", code="ko"),
+    MtebPairs("ATEC", "atec/test", "ATEC", "C-MTEB/ATEC", 20000, 1, "zh, labels 0 and 1", code="zh"),
+    MtebPairs("BQ", "bq/test", "BQ", "C-MTEB/BQ", 10000, 1, "zh, labels 0 and 1", code="zh"),
+    MtebPairs("LCQMC", "lcqmc/test", "LCQMC", "C-MTEB/LCQMC", 12500, 1, "zh, labels 0 and 1", code="zh"),
+    MtebPairs("PAWSX", "pawsx-zh/test", "PAWSX", "mteb/PAWSX", 2000, 1, "zh, labels 0 and 1", code="zh"),
+    MtebPairs("STS-B-zh", "stsb-zh/test", "STSB", "mteb/STSB", 1361, 1, "zh", code="zh"),
+    MtebPairs("BIOSSES", "biosses/test", "BIOSSES", "mteb/biosses-sts", 100, 1, "en, biomedical", code="en"),
+    MtebPairs("STSBenchmark.v2", "stsb.v2/test", "STSBenchmark.v2", "mteb/STSBenchmarkv2", 1362, 1,
+              "en, STS-B without duplicate pairs", code="en"),
+)
+_FOLDERS = tuple(f"{item.repository}/" for item in LANGUAGES)
+BY_ID = {item.id: item for item in LANGUAGES}
+
+
+def copied_files(root: Path) -> list[str]:
+    """The files below a data folder that are of one of these repositories, as paths below it."""
+    paths = (path for item in LANGUAGES for path in sorted((root / item.repository).rglob("*")) if path.is_file())
+    return [name for path in paths if is_copied(name := path.relative_to(root).as_posix())]
+
+
+def is_copied(name: str) -> bool:
+    """Whether a path below a data folder is a file of one of these repositories, not what the Hub's client keeps.
+
+    >>> is_copied("mteb/JSTS/data/validation.parquet"), is_copied("mteb/JSTS/.cache/x"), is_copied("downstream/x")
+    (True, False, False)
+    """
+    return name.startswith(_FOLDERS) and not any(part.startswith(".") for part in name.split("/"))
+
+
+SEVERAL = "All languages"  # of a set whose parts have one each
+# ISO 639: two letters where the standard has them, three elsewhere, as the sets name their parts.
+NAMES = {
+    "afr": "Afrikaans", "amh": "Amharic", "ar": "Arabic", "arb": "Standard Arabic", "arq": "Algerian Arabic",
+    "ary": "Moroccan Arabic", "de": "German", "en": "English", "eng": "English", "es": "Spanish", "fr": "French",
+    "hau": "Hausa", "hin": "Hindi", "ind": "Indonesian", "it": "Italian", "ja": "Japanese", "kin": "Kinyarwanda",
+    "ko": "Korean", "mar": "Marathi", "nl": "Dutch", "pl": "Polish", "pt": "Portuguese", "ru": "Russian", "tel": "Telugu",
+    "tr": "Turkish", "zh": "Chinese",
+}
+# The sets of a language whose plain mean is somebody's average: of Chinese CoSENT's (the preset `zh`).
+AVERAGED = {"Chinese": ("ATEC", "BQ", "LCQMC", "PAWSX", "STS-B-zh")}
+
+
+def language_of(set_id: str, subset: str | None = None) -> str:
+    """The language of one of `LANGUAGES`, or of a subset of it, in words; of two languages both, in alphabetical order.
+
+    "" for any other set, and for a subset that is not named by its language; SEVERAL for a whole set of several.
+
+    >>> language_of("korsts/test"), language_of("sts17/test", "ko-ko"), language_of("sts17/test", "nl-en")
+    ('Korean', 'Korean', 'Dutch and English')
+    >>> language_of("sts17/test"), language_of("stsb/test")
+    ('All languages', '')
+    """
+    item = BY_ID.get(set_id)
+    if item is None:
+        return ""
+    if subset is None and item.subsets > 1:
+        return SEVERAL
+    codes = set((item.code if item.subsets == 1 else subset or "").split("-"))
+    return " and ".join(sorted({NAMES[code] for code in codes})) if codes <= NAMES.keys() else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from functools import cache
@@ -12,6 +13,7 @@ _WIDTHS = re.compile("[\uff00-\uffef\u3000]+")
 _UNSPACED = ("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
              "\U00020000-\U0003ffff]")
 _SPACE_WITHIN = re.compile(f"(?<={_UNSPACED}) (?={_UNSPACED})")
+_WORDS = re.compile(r"[^\W_]+")
 
 
 def unified(text: str) -> str:
@@ -64,3 +66,13 @@ def words(text: str) -> str:
     """
     kept = "".join(letter if is_letter(letter) else " " for letter in unified(text))
     return unified(_SPACE_WITHIN.sub("", " ".join(kept.split())))
+
+
+def normalise(text: str) -> str:
+    """Lower case, letters and digits only, one space between; Moses' HTML entities (&apos;) count as punctuation.
+
+    In any script: vowel signs and accents belong to their letters, widths do not count, and ideographs, kana and Thai, which
+    have no spaces between words, get none for their punctuation.
+    """
+    text = html.unescape(text).lower()
+    return " ".join(_WORDS.findall(text)) if text.isascii() else words(text)

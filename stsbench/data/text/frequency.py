@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.text.examples import TextRows
-from stsbench.data.text.store import training_cache
 from stsbench.errors import DataError
-from stsbench.files import atomic_write
+from stsbench.files import atomic_write, training_cache
 
 _VERSION = 1  # of what is counted and of the file
 _CHUNK = 10_000  # rows held at a time

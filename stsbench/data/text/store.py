@@ -21,7 +21,7 @@ from stsbench.data.text.ragged import Ragged, RowNumbers, checked, mapped
 from stsbench.data.text.rows import file_format
 from stsbench.data.text.store_writer import META, ReadSettings, StoreMeta, write_store
 from stsbench.errors import DataError
-from stsbench.files import cache_root
+from stsbench.files import training_cache
 from stsbench.wording import counted, sized
 
 # SNLI's mark, those of `datasets`, pandas and MultiNLI's test set, and what people write
@@ -34,11 +34,6 @@ _BETWEEN = re.compile(r"(?<=[^\W_])[-_ ]+(?=[^\W_])")  # words of a name
 _TRUTHS = {"true": "1.0", "false": "0.0"}
 _LOOKED_AT = 100  # rows, to tell a table from text
 _VERSION = 1  # of the folder's layout and of what is counted: a change makes older folders unused
-
-
-def training_cache() -> Path:
-    """Where training data is kept unless said otherwise."""
-    return cache_root() / "training"
 
 
 def open_store(

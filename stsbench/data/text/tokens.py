@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from stsbench.data.text.built import built_folder
 from stsbench.data.text.columns import VALUES
 from stsbench.data.text.ragged import Ragged, RaggedWriter, RowNumbers
-from stsbench.data.text.store import TextStore, training_cache
+from stsbench.data.text.store import TextStore
 from stsbench.errors import DataError
+from stsbench.files import training_cache
 from stsbench.wording import counted
 
 META = "meta.json"

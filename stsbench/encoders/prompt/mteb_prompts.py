@@ -8,7 +8,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from stsbench.data.fetch.mteb_import import undisturbed
+from stsbench.data.fetch.mteb import undisturbed
 from stsbench.encoders.roles import ROLES
 from stsbench.errors import EncoderError
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stsbench.data.fetch.sources import data_root, locate
+from stsbench.data.fetch.sources import locate
 from stsbench.data.sets.catalog import Entry, entries
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.plan import Planned, plan
+from stsbench.files import data_root
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 
-from stsbench.data.fetch.fetch import hub_url
+from stsbench.data.fetch.download import hub_url
 from stsbench.data.sets.catalog import catalog
 
 _OFF = ("1", "true", "yes", "on")

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.fetch.sources import downloads_are_off, training_text
+from stsbench.data.fetch.sources import NAMED, training_text
 from stsbench.data.sets.catalog import catalog
-from stsbench.data.text.sts_texts import NAMED
 from stsbench.errors import StsbenchError
 from stsbench.extensions.jobs.attempt import Place
 from stsbench.extensions.jobs.board import add_to_board, entry_runs
@@ -20,6 +19,7 @@ from stsbench.extensions.jobs.plan_file import Defaults, Plan, made_plan, read_p
 from stsbench.extensions.jobs.pool import LocalPool, Pool, threads_of
 from stsbench.extensions.jobs.schedule import Log, run_jobs
 from stsbench.extensions.jobs.state import Standing, clock, is_done, locks_work, standings
+from stsbench.hub import downloads_are_off
 from stsbench.registry import did_you_mean
 from stsbench.training.rows.catalog_rows import SetPlace, is_set
 

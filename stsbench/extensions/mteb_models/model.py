@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stsbench.data.fetch.mteb_import import undisturbed
+from stsbench.data.fetch.mteb import undisturbed
 from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, Traits, parameters_of
 from stsbench.encoders.forward import batch_effects
 from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit

@@ -14,7 +14,7 @@ import torch
 
 from stsbench.data.fetch import sources
 from stsbench.data.own.labelled_pairs import read_labelled_pairs
-from stsbench.data.own.leakage import PAIRED_TESTS, available_tests, same_pairs
+from stsbench.data.own.overlap import PAIRED_TESTS, available_tests, same_pairs
 from stsbench.data.own.scored_pairs import read_scored_pairs
 from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet
 from stsbench.encoders.cache.embed import Embed

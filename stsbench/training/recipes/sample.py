@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from stsbench.data.fetch.sources import NAMED
 from stsbench.data.sets.catalog import entries
-from stsbench.data.text.sts_texts import NAMED
 from stsbench.errors import StsbenchError
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipe import Recipe

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from stsbench.data.fetch.sources import training_text
-from stsbench.data.text.sts_texts import NAMED
+from stsbench.data.fetch.sources import NAMED, training_text
 from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import DataError, EncoderError, NotOnThisMachineError, StsbenchError
 from stsbench.registry import did_you_mean

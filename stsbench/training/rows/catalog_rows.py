@@ -12,8 +12,8 @@ from stsbench.data.fetch import sources
 from stsbench.data.sets.catalog import Entry, entries
 from stsbench.data.sets.sets import PairSet
 from stsbench.data.text.built import built_folder
-from stsbench.data.text.store import training_cache
 from stsbench.errors import DataError
+from stsbench.files import training_cache
 
 _SCALES = {"stsb": (0.0, 5.0), "sick": (1.0, 5.0)}  # kind of scored pairs -> the scale of its scores
 

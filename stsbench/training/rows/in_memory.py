@@ -13,8 +13,8 @@ from typing import Any
 
 from stsbench.data.sets.lines import check_text
 from stsbench.data.text.built import built_folder
-from stsbench.data.text.store import training_cache
 from stsbench.errors import DataError
+from stsbench.files import training_cache
 
 _TEXTS = {2: ("anchor", "positive"), 3: ("anchor", "positive", "negative")}  # columns of rows of so many texts
 _SCORED = ("sentence1", "sentence2", "score")

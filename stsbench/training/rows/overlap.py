@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.own.leakage import KINDS, TESTS, available_tests, shared_texts
+from stsbench.data.own.overlap import KINDS, TESTS, available_tests, shared_texts
 from stsbench.data.sets.sets import DataSet
 from stsbench.training.rows.stage_rows import StageData
 

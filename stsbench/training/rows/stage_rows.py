@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.data.fetch.sources import NAMED, TESTED_BY_SPLIT, sts_texts
 from stsbench.data.sets.catalog import catalog
 from stsbench.data.text.columns import LABEL, SCORE
 from stsbench.data.text.examples import TextRows
 from stsbench.data.text.on_demand import TokensOnDemand
 from stsbench.data.text.store import TextStore, open_store
-from stsbench.data.text.sts_texts import NAMED, TESTED_BY_SPLIT, sts_texts
 from stsbench.data.text.tokens import Tokens, text_roles, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.encoders.prompt.tokenizer import check_ids
@@ -74,7 +74,7 @@ def open_rows(
     """The rows of those of `stages` that train on `data`, by stage, and under LABELLED the labelled ones if any uses them.
 
     What is trained on holds no text that is held out of either. where: where sets of the catalog are, which a recipe may
-    name as its file, and the STS data, whose sentences the names of sts_texts.NAMED stand for. Raises DataError, one
+    name as its file, and the STS data, whose sentences the names of sources.NAMED stand for. Raises DataError, one
     line.
     """
     uses = {stage: plan.labelled(stage) for stage in plan.stages}

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from hubserver import tar_of
 
-from stsbench.data.fetch.archive import extract
-from stsbench.data.fetch.install import alone, workplace
+from stsbench.data.fetch.install import alone, extract, workplace
 from stsbench.errors import DataError
 
 
@@ -92,7 +91,7 @@ def fast(compress: Callable[..., bytes], **level: int) -> Callable[[bytes], byte
 def test_headers_take_no_memory(
     tmp_path: Path, pack: Callable[[bytes], bytes], kind: bytes, size: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stsbench.data.fetch.archive._MOST_HEADERS", 2 << 20)
+    monkeypatch.setattr("stsbench.data.fetch.install._MOST_HEADERS", 2 << 20)
     (tmp_path / "a.tar").write_bytes(pack(headers(kind, size, count)))
     (tmp_path / "into").mkdir()
     tracemalloc.start()

@@ -12,13 +12,12 @@ from click.testing import CliRunner
 from hubserver import SAMPLE, Server, know_the_sample, raw, sample_files, serving, tar_of
 
 from stsbench.cli.data import data as data_command
-from stsbench.data.fetch.bundle import install_bundle, write_bundle
-from stsbench.data.fetch.fetch import fetch_raw
-from stsbench.data.fetch.lock import read_lock
-from stsbench.data.fetch.sources import data_root, load
-from stsbench.data.fetch.wanted import wanted
+from stsbench.data.fetch.download import fetch_raw, wanted
+from stsbench.data.fetch.install import install_bundle, read_lock, write_bundle
+from stsbench.data.fetch.sources import load
 from stsbench.data.sets.catalog import Catalog, entries, entry
 from stsbench.errors import DataError, StsbenchError
+from stsbench.files import data_root
 
 
 @pytest.fixture

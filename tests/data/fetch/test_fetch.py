@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from hubserver import Server, know_the_sample, raw, sample_files, serving, tar_of
 
-from stsbench.data.fetch.fetch import fetch_archive, fetch_raw, fetch_training, hub_url
-from stsbench.data.fetch.lock import read_lock
-from stsbench.data.fetch.sources import data_root, load, training_text
+from stsbench.data.fetch.download import fetch_archive, fetch_raw, fetch_training, hub_url
+from stsbench.data.fetch.install import read_lock
+from stsbench.data.fetch.sources import load, training_text
 from stsbench.data.sets.catalog import Catalog, catalog, entry
 from stsbench.errors import DataError
+from stsbench.files import data_root
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ pytest.importorskip("mteb")
 from mteb_folders import ITEMS, write
 
 from stsbench.cli.main import cli
-from stsbench.data.fetch.mteb_pairs import load_pairs, revision_of
-from stsbench.data.fetch.repository import fetch_repository
-from stsbench.data.fetch.sources import data_root
-from stsbench.data.sets.languages import LANGUAGES, copied_files
+from stsbench.data.fetch.download import fetch_repository
+from stsbench.data.fetch.mteb import load_pairs, revision_of
+from stsbench.data.sets.catalog import LANGUAGES, copied_files
 from stsbench.errors import DataError
+from stsbench.files import data_root
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -12,10 +12,9 @@ pytest.importorskip("mteb")
 from mteb_folders import ITEMS, PAIRS, write
 
 from stsbench import evaluate, load_encoder, to_mteb
-from stsbench.data.fetch.bundle import install_bundle, write_bundle
-from stsbench.data.fetch.mteb_import import undisturbed
-from stsbench.data.fetch.mteb_pairs import load_pairs
-from stsbench.data.sets.languages import BY_ID, LANGUAGES
+from stsbench.data.fetch.install import install_bundle, write_bundle
+from stsbench.data.fetch.mteb import load_pairs, undisturbed
+from stsbench.data.sets.catalog import BY_ID, LANGUAGES
 from stsbench.errors import DataError, MissingDataError, StsbenchError
 from stsbench.evaluation.plan import plan
 from stsbench.evaluation.rescore import score_again

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from stsbench.data.fetch import download
-from stsbench.data.fetch.sources import data_root, load, locate
+from stsbench.data.fetch.sources import load, locate
 from stsbench.data.sets.catalog import entry
 from stsbench.errors import DataError
+from stsbench.files import data_root
 
 STSB = "downstream/STS/STSBenchmark/sts-dev.csv"
 SICK = "downstream/SICK/SICK_trial.txt"

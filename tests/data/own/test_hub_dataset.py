@@ -11,7 +11,6 @@ import pytest
 from datasethub import COMMIT, dataset_hub
 
 from stsbench import evaluate
-from stsbench.data.fetch.sources import no_downloads
 from stsbench.data.own.labelled_pairs import read_labelled_pairs
 from stsbench.data.own.labelled_texts import read_labelled_texts
 from stsbench.data.own.relevance import read_relevance
@@ -21,6 +20,7 @@ from stsbench.errors import DataError
 from stsbench.evaluation.plan import names_path
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records
+from stsbench.hub import no_downloads
 
 ROWS = [("red cat", "red dog", 1.0), ("blue bird", "blue bird now", 4.5), ("a fish", "the moon", 0.0),
         ("two cats", "cats, two", 3.0)]

@@ -9,8 +9,8 @@ import pytest
 from clirun import cli, fails, place  # noqa: F401 - fixtures
 
 from stsbench.data.fetch.sources import load
-from stsbench.data.own.leakage import jaccard, leakage
-from stsbench.data.sets.overlap import normalise
+from stsbench.data.own.overlap import jaccard, leakage
+from stsbench.data.sets.scripts import normalise
 from stsbench.data.sets.sets import LabelledSet, PairSet
 from stsbench.errors import DataError
 

@@ -3,10 +3,9 @@
 import pytest
 from realdata import real_data
 
-from stsbench.data.fetch.sources import load
-from stsbench.data.own.leakage import leakage
-from stsbench.data.sets.overlap import normalise
-from stsbench.data.text.sts_texts import sts_texts
+from stsbench.data.fetch.sources import load, sts_texts
+from stsbench.data.own.overlap import leakage
+from stsbench.data.sets.scripts import normalise
 
 STATED = [("sts12/test", 4946, 1908), ("sts13/test", 2638, 1145), ("sts14/test", 6351, 3352), ("sts15/test", 5170, 2153),
           ("sts16/test", 1867, 391)]  # distinct texts of the scored pairs, and how many of them are there

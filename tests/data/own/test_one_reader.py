@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stsbench.data.own import table
-from stsbench.data.own.leakage import leakage
+from stsbench.data.own.overlap import leakage
 from stsbench.data.own.scored_pairs import read_scored_pairs
 from stsbench.data.own.texts import Texts
 from stsbench.data.sets.sets import PairSet

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from realdata import real_data
 
 from stsbench.cli.data import data as data_command
-from stsbench.data.fetch.sources import load
-from stsbench.data.fetch.verify import verify
-from stsbench.data.sets import labelled
+from stsbench.data.fetch.sources import load, verify
+from stsbench.data.own.overlap import overlap, overlapping_pairs
+from stsbench.data.sets import readers
 from stsbench.data.sets.catalog import catalog, entries, entry
-from stsbench.data.sets.overlap import overlap, overlapping_pairs
 from stsbench.data.sets.sets import LabelledSet, PairSet, fed
 from stsbench.errors import DataError
 
@@ -36,7 +35,7 @@ def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
 
 
 def test_class_file_keeps_lines_without_words_and_is_latin_1(tmp_path: Path) -> None:
-    items = labelled.read_class(written(tmp_path, "caf\xe9  noir \n\n \t\nlast", "latin-1"), 1)
+    items = readers.read_class(written(tmp_path, "caf\xe9  noir \n\n \t\nlast", "latin-1"), 1)
     assert items.first == ["caf\xe9 noir", "", "", "last"] and items.labels == [1] * 4
     assert items.splits == ["all"] * 4 and items.second == [] and fed(items.first)[1:3] == [".", "."]
 
@@ -44,48 +43,48 @@ def test_class_file_keeps_lines_without_words_and_is_latin_1(tmp_path: Path) -> 
 @pytest.mark.parametrize("odd", ["\x85", "\x0b", "\x0c", "\x1c", "\r"])
 def test_exotic_line_ends_stay_inside_a_text(tmp_path: Path, odd: str) -> None:
     path = written(tmp_path, f"one{odd}two\nthree\n", "latin-1")
-    assert labelled.read_class(path, 0).first == ["one two", "three"]
+    assert readers.read_class(path, 0).first == ["one two", "three"]
     assert len(path.read_text("latin-1").splitlines()) == 3  # where SentEval's way would differ
 
 
 def test_sst(tmp_path: Path) -> None:
-    items = labelled.read_sst(written(tmp_path, "a  fine\xa0film \t1\r\nno : good\t0"), "dev")
+    items = readers.read_sst(written(tmp_path, "a  fine\xa0film \t1\r\nno : good\t0"), "dev")
     assert (items.first, items.labels, items.splits) == (["a fine film", "no : good"], [1, 0], ["dev", "dev"])
 
 
 def test_trec_drops_the_fine_class_only(tmp_path: Path) -> None:
     lines = [f"{name}:fine What : is  it ?" for name in ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")]
-    items = labelled.read_trec(written(tmp_path, "\n".join(lines) + "\n"), "test")
+    items = readers.read_trec(written(tmp_path, "\n".join(lines) + "\n"), "test")
     assert items.labels == [0, 1, 2, 3, 4, 5] and set(items.first) == {"What : is it ?"} and items.splits[0] == "test"
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_mrpc_with_and_without_byte_order_mark(tmp_path: Path, mark: str) -> None:
     path = written(tmp_path, mark + MRPC_HEADER.lstrip("\ufeff") + '1\t5\t6\tHe said "no\tHe  said no\n0\t7\t8\tA\tB\n')
-    items = labelled.read_mrpc(path, "train")
+    items = readers.read_mrpc(path, "train")
     assert (items.first, items.second, items.labels) == (['He said "no', "A"], ["He said no", "B"], [1, 0])
 
 
 def test_entailment(tmp_path: Path) -> None:
-    rows = "".join(f"{i}\tA {i}\tB\t3.0\t{name}\r\n" for i, name in enumerate(labelled.ENTAILMENT))
-    items = labelled.read_sick_entailment(written(tmp_path, SICK_HEADER + rows), "dev")
+    rows = "".join(f"{i}\tA {i}\tB\t3.0\t{name}\r\n" for i, name in enumerate(readers.ENTAILMENT))
+    items = readers.read_sick_entailment(written(tmp_path, SICK_HEADER + rows), "dev")
     assert items.labels == [0, 1, 2] and items.first == ["A 0", "A 1", "A 2"] and items.second == ["B"] * 3
 
 
 @pytest.mark.parametrize(("reader", "text", "message"), [
-    (labelled.read_sst, "good\t1\nbad 0\n", r"file\.txt:2: expected a text and a label with one tab between, found 1"),
-    (labelled.read_sst, "a\tb\t1\n", r"file\.txt:1: .*found 3 columns"),
-    (labelled.read_sst, "good\t2\n", r"file\.txt:1: the label '2' is not one of 0, 1"),
-    (labelled.read_sst, "\u2003 \t1\n", r"file\.txt:1: expected a text and a label"),
-    (labelled.read_trec, "LOC:city Where ?\nwhat\n", r"file\.txt:2: expected `CLASS:subclass question`"),
-    (labelled.read_trec, "FOO:bar Where ?\n", r"file\.txt:1: the label 'FOO' is not one of ABBR, DESC"),
-    (labelled.read_trec, "LOC:city \n", r"file\.txt:1: the text is empty"),
-    (labelled.read_mrpc, "1\t2\t3\ta\tb\n", r"file\.txt:1: expected MRPC's header line starting with Quality, found '1'"),
-    (labelled.read_mrpc, MRPC_HEADER + "1\t2\t3\ta\n", r"file\.txt:2: expected 5 tab-separated columns, found 4"),
-    (labelled.read_mrpc, MRPC_HEADER + "1\t2\t3\t \tb\n", r"file\.txt:2: a sentence is empty"),
-    (labelled.read_mrpc, MRPC_HEADER + "yes\t2\t3\ta\tb\n", r"file\.txt:2: the label 'yes' is not one of 0, 1"),
-    (labelled.read_sick_entailment, "a\tb\n", r"file\.txt:1: expected SICK's header"),
-    (labelled.read_sick_entailment, SICK_HEADER + "1\ta\tb\t3\tMAYBE\n", r"file\.txt:2: the label 'MAYBE' is not one of"),
+    (readers.read_sst, "good\t1\nbad 0\n", r"file\.txt:2: expected a text and a label with one tab between, found 1"),
+    (readers.read_sst, "a\tb\t1\n", r"file\.txt:1: .*found 3 columns"),
+    (readers.read_sst, "good\t2\n", r"file\.txt:1: the label '2' is not one of 0, 1"),
+    (readers.read_sst, "\u2003 \t1\n", r"file\.txt:1: expected a text and a label"),
+    (readers.read_trec, "LOC:city Where ?\nwhat\n", r"file\.txt:2: expected `CLASS:subclass question`"),
+    (readers.read_trec, "FOO:bar Where ?\n", r"file\.txt:1: the label 'FOO' is not one of ABBR, DESC"),
+    (readers.read_trec, "LOC:city \n", r"file\.txt:1: the text is empty"),
+    (readers.read_mrpc, "1\t2\t3\ta\tb\n", r"file\.txt:1: expected MRPC's header line starting with Quality, found '1'"),
+    (readers.read_mrpc, MRPC_HEADER + "1\t2\t3\ta\n", r"file\.txt:2: expected 5 tab-separated columns, found 4"),
+    (readers.read_mrpc, MRPC_HEADER + "1\t2\t3\t \tb\n", r"file\.txt:2: a sentence is empty"),
+    (readers.read_mrpc, MRPC_HEADER + "yes\t2\t3\ta\tb\n", r"file\.txt:2: the label 'yes' is not one of 0, 1"),
+    (readers.read_sick_entailment, "a\tb\n", r"file\.txt:1: expected SICK's header"),
+    (readers.read_sick_entailment, SICK_HEADER + "1\ta\tb\t3\tMAYBE\n", r"file\.txt:2: the label 'MAYBE' is not one of"),
 ])
 def test_malformed(tmp_path: Path, reader, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
@@ -95,7 +94,7 @@ def test_malformed(tmp_path: Path, reader, text: str, message: str) -> None:
 def test_utf_8_is_demanded_where_the_files_are_utf_8(tmp_path: Path) -> None:
     path = written(tmp_path, "good\t1\ncaf\xe9\t0\n", "latin-1")
     with pytest.raises(DataError, match=r"file\.txt:2: not valid UTF-8 \(byte 0xe9\)"):
-        labelled.read_sst(path, "train")
+        readers.read_sst(path, "train")
 
 
 WORDS = st.lists(st.text("abc\xe9'", min_size=1, max_size=4), max_size=4)
@@ -104,7 +103,7 @@ WORDS = st.lists(st.text("abc\xe9'", min_size=1, max_size=4), max_size=4)
 @given(rows=st.lists(WORDS, max_size=10), spaces=st.sampled_from([" ", "  ", " \t", "\xa0"]))
 def test_class_file_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], spaces: str) -> None:
     path = written(tmp_path_factory.mktemp("c"), "".join(spaces.join(row) + "\n" for row in rows), "latin-1")
-    assert labelled.read_class(path, 0).first == [" ".join(row) for row in rows]
+    assert readers.read_class(path, 0).first == [" ".join(row) for row in rows]
 
 
 @pytest.mark.parametrize("name", [*LABELLED, *SPLITS])
@@ -120,7 +119,7 @@ def test_every_sample_reads(name: str) -> None:
 
 def test_the_first_class_file_is_class_one() -> None:
     found = load("subj", sample=True)
-    objective = (Path(labelled.__file__).parents[1] / "sample/downstream/SUBJ/subj.objective").read_text().splitlines()
+    objective = (Path(readers.__file__).parents[1] / "sample/downstream/SUBJ/subj.objective").read_text().splitlines()
     assert [text for text, label in zip(found.first, found.labels, strict=True) if label] == objective
 
 
@@ -168,7 +167,7 @@ def test_changed_files_are_counted_by_class_and_split(tmp_path: Path) -> None:
 
 
 def test_verify_reads_the_transfer_tasks(tmp_path: Path) -> None:
-    sample = Path(labelled.__file__).parents[1] / "sample"
+    sample = Path(readers.__file__).parents[1] / "sample"
     states = {state.id: state for state in verify(sample) if state.text_version == "senteval"}
     for name in LABELLED:
         assert states[name].state == "changed" and states[name].pairs == len(load(name, sample=True))

@@ -14,7 +14,8 @@ from realdata import real_data
 
 from stsbench.cli.data import data
 from stsbench.data.fetch.sources import load
-from stsbench.data.sets.overlap import normalise, overlap, overlapping_pairs
+from stsbench.data.own.overlap import overlap, overlapping_pairs
+from stsbench.data.sets.scripts import normalise
 from stsbench.data.sets.sets import PairSet
 from stsbench.errors import DataError
 

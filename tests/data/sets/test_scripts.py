@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from realdata import real_data
 
 from stsbench.data.fetch.sources import load
-from stsbench.data.sets.overlap import normalise
-from stsbench.data.sets.scripts import is_letter, letters, unified, words
+from stsbench.data.sets.scripts import is_letter, letters, normalise, unified, words
 from stsbench.encoders.light.lexical import CharNgrams, TokenSet
 from stsbench.metrics.similarity import paired_similarity
 from stsbench.protocols.sts import pair_keys

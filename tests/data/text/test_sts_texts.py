@@ -9,7 +9,7 @@ import pytest
 from realdata import real_data
 
 import stsbench.data
-from stsbench.data.text.sts_texts import NAMED, sts_texts
+from stsbench.data.fetch.sources import NAMED, sts_texts
 from stsbench.errors import DataError
 
 COUNTS = {"sts12": 6216, "sts13": 3000, "sts14": 7500, "sts15": 17000, "sts16": 18366, "stsb": 17256, "sick-r": 19854}

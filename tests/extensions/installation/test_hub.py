@@ -6,7 +6,7 @@ import time
 import pytest
 from hubserver import serving
 
-from stsbench.data.fetch.fetch import hub_url
+from stsbench.data.fetch.download import hub_url
 from stsbench.data.sets.catalog import catalog
 from stsbench.extensions.installation.hub import ask_hub
 

@@ -9,7 +9,7 @@ import registered_models
 from registered_models import MODELS, entry, registered, retrieval_task, scores_of_mteb, similarity_task
 
 from stsbench import evaluate, load_encoder
-from stsbench.data.fetch.mteb_import import undisturbed
+from stsbench.data.fetch.mteb import undisturbed
 from stsbench.encoders.cache.embed import Embed
 from stsbench.protocols.mteb import HubData, MtebProtocol
 

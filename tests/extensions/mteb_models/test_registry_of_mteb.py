@@ -28,7 +28,7 @@ from registered_models import (  # noqa: E402
 
 import stsbench  # noqa: E402
 from stsbench import evaluate, load_encoder  # noqa: E402
-from stsbench.data.fetch.mteb_import import undisturbed  # noqa: E402
+from stsbench.data.fetch.mteb import undisturbed  # noqa: E402
 from stsbench.encoders.base import EncoderOptions  # noqa: E402
 from stsbench.encoders.roles import TextTask  # noqa: E402
 from stsbench.errors import EncoderError, NotOnThisMachineError  # noqa: E402

@@ -9,7 +9,7 @@ import tiny_models
 from clirun import cli, fails, place
 from training_runs import one_thread
 
-from stsbench.data.text.sts_texts import NAMED
+from stsbench.data.fetch.sources import NAMED
 from stsbench.errors import StsbenchError
 from stsbench.registry import names
 from stsbench.training.recipes.recipes import load_recipe, recipe_names

@@ -10,8 +10,8 @@ from training_runs import cache, one_thread, place, settings
 
 import stsbench
 from stsbench.data.fetch.sources import load
-from stsbench.data.own.leakage import TESTS, leakage
-from stsbench.data.sets.overlap import normalise
+from stsbench.data.own.overlap import TESTS, leakage
+from stsbench.data.sets.scripts import normalise
 from stsbench.encoders.fitted import texts_not_compared, texts_shared
 from stsbench.evaluation.run_file import load_records
 from stsbench.training.rows.streams import stream

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.data.text.built import built_folder
-from stsbench.data.text.store import training_cache
 from stsbench.errors import warning_log
 from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed
 from stsbench.experiments.table import TableInFolder
@@ -20,6 +19,7 @@ from stsbench.extensions.jobs.plan_run import make_pool, refuse_missing
 from stsbench.extensions.jobs.sweeps.search import search_of
 from stsbench.extensions.jobs.sweeps.sweep import BEST, TrialResult
 from stsbench.extensions.jobs.sweeps.sweep import sweep as sweeping
+from stsbench.files import training_cache
 from stsbench.notebook import working_line
 from stsbench.training.api.options import Options
 from stsbench.training.recipes.recipe import Recipe, resolved_yaml

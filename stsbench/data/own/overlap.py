@@ -1,4 +1,7 @@
-"""What a training file shares with the test sets: equal texts, texts equal but for case and punctuation, near duplicates."""
+"""Texts that data share: a set with other sets, and a training file with the test sets.
+
+Equal texts, texts equal but for case and punctuation, near duplicates. STS-B is built from STS12-17, its dev split, too.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.fetch.sources import load
+from stsbench.data.own.table import arrow_rows, saved_files
 from stsbench.data.sets.lines import numbered_lines
-from stsbench.data.sets.overlap import normalise
+from stsbench.data.sets.scripts import normalise
 from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet
 from stsbench.data.text.rows import READERS, USUAL, delimiters, file_format, separated
 from stsbench.errors import DataError, StsbenchError
-
-from .table import arrow_rows, saved_files
+from stsbench.metrics.bootstrap import distinct
 
 NEAR = 0.7  # Jaccard of the character 4-grams from which on two texts are near duplicates
 EXAMPLES = 2  # of each set and kind: what is near has to be seen, however much is equal
@@ -27,6 +30,70 @@ _HASHES, _BANDS = 64, 16  # texts whose Jaccard is .7 share a band in 99 % of ca
 _BLOCK = 20_000  # texts at a time
 KINDS = ("exact", "normalised", "near")
 Words = NDArray[np.uint64]
+TESTS = (  # by the ids of the catalog: what is tested here
+    "sts12/test", "sts13/test", "sts14/test", "sts15/test", "sts16/test", "stsb/test", "sick-r/test", "mr", "cr", "subj",
+    "mpqa", "sst2", "trec", "mrpc",
+)
+PAIRED_TESTS = (*TESTS[:7], "mrpc")  # of pairs of texts
+
+
+@dataclass(frozen=True)
+class OverlapReport:
+    """Counts of distinct normalised sentences of `target`, and of its pairs, a user's own that repeat counted once."""
+
+    target: str
+    others: tuple[str, ...]
+    sentences: int  # distinct in target
+    shared: int  # of these, also in any other set
+    by_other: dict[str, int]  # of these, also in that one set
+    pairs: int
+    touched_pairs: int  # pairs with at least one shared sentence
+
+    @property
+    def percent(self) -> float:
+        """Shared sentences in percent of the target's distinct sentences; 0.0 for a set without sentences."""
+        return 100.0 * self.shared / self.sentences if self.sentences else 0.0
+
+
+def overlap(target: DataSet, others: Sequence[DataSet]) -> OverlapReport:
+    """What share of `target`'s distinct sentences occurs in `others`; a sentence of punctuation only never counts.
+
+    Raises DataError for a set that does not hold scored pairs.
+    """
+    mask = overlapping_pairs(target, others)
+    sentences_of_target = _sentences([target])
+    common_with = {other.id: sentences_of_target & _sentences([other]) for other in others}
+    shared: set[str] = set().union(*common_with.values())
+    return OverlapReport(
+        target=target.id, others=tuple(common_with), sentences=len(sentences_of_target), shared=len(shared),
+        by_other={name: len(common) for name, common in common_with.items()}, pairs=distinct(target.items),
+        touched_pairs=distinct(target.items[mask]),
+    )
+
+
+def overlapping_pairs(target: DataSet, others: Sequence[DataSet]) -> NDArray[np.bool_]:
+    """Mask (n,): true where either sentence of the pair occurs in `others`. `target.keep(~mask)` keeps the unseen pairs.
+
+    Raises DataError for a set that does not hold scored pairs.
+    """
+    for item in others:
+        _pairs(item)
+    target, known = _pairs(target), _sentences(others)
+    return np.array(
+        [normalise(first) in known or normalise(second) in known
+         for first, second in zip(target.first, target.second, strict=True)],
+        dtype=np.bool_,
+    )
+
+
+def _pairs(item: DataSet) -> PairSet:
+    if not isinstance(item, PairSet):
+        raise DataError(f"{item.id} holds labelled texts, not scored pairs: only sets of scored pairs are compared")
+    return item
+
+
+def _sentences(sets: Iterable[DataSet]) -> set[str]:
+    return {normalise(text) for item in sets for text in item.texts} - {""}
 
 
 @dataclass(frozen=True)
@@ -57,13 +124,6 @@ class Shared:
     def any(self) -> int:
         """Distinct test texts that the file holds in any way."""
         return self.exact + self.normalised + self.near
-
-
-TESTS = (  # by the ids of the catalog: what is tested here
-    "sts12/test", "sts13/test", "sts14/test", "sts15/test", "sts16/test", "stsb/test", "sick-r/test", "mr", "cr", "subj",
-    "mpqa", "sst2", "trec", "mrpc",
-)
-PAIRED_TESTS = (*TESTS[:7], "mrpc")  # of pairs of texts
 
 
 def available_tests(

@@ -1,24 +1,81 @@
-"""Scored pairs as mteb's tasks define them: of the Hub's repository at the revision that mteb pins, or of a copy of it."""
+"""The package mteb, called without a trace of it, and the scored pairs that its tasks define.
+
+They are of the Hub's repository at the revision that mteb pins, or of a copy of it.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import random
+import sys
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stsbench.data.fetch.mteb_import import undisturbed
-from stsbench.data.fetch.sources import data_root, downloads_are_off
-from stsbench.data.sets.languages import BY_ID, MtebPairs
+from stsbench.data.sets.catalog import BY_ID, MtebPairs
 from stsbench.data.sets.lines import check_text
 from stsbench.data.sets.readers import number_of
 from stsbench.data.sets.sets import PairSet
 from stsbench.errors import DataError, MissingDataError
+from stsbench.files import data_root
+from stsbench.hub import downloads_are_off
+
+
+@contextmanager
+def undisturbed() -> Iterator[Any]:
+    """mteb (imported here at the latest) for the time of the block, and no trace of it after.
+
+    Building its tasks and evaluators reseeds random, numpy and torch: their states are put back. What it prints goes to
+    standard error; warnings and log lines below errors are dropped (it advises newer versions of the tasks asked for).
+    """
+    import torch
+
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    loggers = [logging.getLogger(name) for name in ("mteb", "sentence_transformers")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with redirect_stdout(sys.stderr), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield _imported()
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+        if cuda is not None:
+            torch.cuda.set_rng_state_all(cuda)
+        else:  # mteb's seed waits for CUDA to begin: the one that torch was given takes its place
+            torch.cuda.manual_seed_all(torch.initial_seed())
+
+
+def _imported() -> Any:
+    """mteb, imported without the folder that its import makes in the user's home."""
+    if "mteb" in sys.modules or "MTEB_CACHE" in os.environ:
+        import mteb
+
+        return mteb
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["MTEB_CACHE"] = folder
+        try:
+            import mteb
+        finally:
+            del os.environ["MTEB_CACHE"]
+    # Its default cache keeps the path of that moment: a user's own call of mteb.evaluate must find the usual place.
+    default = (mteb.evaluate.__kwdefaults__ or {}).get("cache")
+    if isinstance(default, mteb.ResultCache):
+        default.cache_path = default.default_cache_path
+    return mteb
 
 
 def load_pairs(set_id: str, *, data_dir: Path | None = None, offline: bool = False, strict: bool = False) -> PairSet:
