@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.own.sets import read_scored_pairs
 from stsbench.data.sets.catalog import LANGUAGES
 from stsbench.data.sets.scripts import letters
 from stsbench.data.sets.sets import DataSet, PairSet, numbered

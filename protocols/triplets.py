@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.own.triplets import read_triplets
+from stsbench.data.own.sets import read_triplets
 from stsbench.data.sets.sets import DataSet, TripletSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, items_of, other_subsets

@@ -12,10 +12,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics.pairwise import paired_cosine_distances
 
 from stsbench import evaluate, load_encoder
-from stsbench.data.own.labelled_pairs import read_labelled_pairs
-from stsbench.data.own.labelled_texts import read_labelled_texts
-from stsbench.data.own.scored_pairs import read_scored_pairs
-from stsbench.data.own.triplets import read_triplets
+from stsbench.data.own.sets import read_labelled_pairs, read_labelled_texts, read_scored_pairs, read_triplets
 from stsbench.errors import DataError
 from stsbench.evaluation import tables
 from stsbench.evaluation.rescore import rescored

@@ -12,7 +12,7 @@ from clirun import cli, fails, place  # noqa: F401 - fixtures
 from scipy.stats import pearsonr, spearmanr
 
 from stsbench import evaluate, load_encoder
-from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.own.sets import read_scored_pairs
 from stsbench.errors import DataError
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records

@@ -9,11 +9,9 @@ import pytest
 from scipy import stats
 
 from stsbench import compare, evaluate, score
-from stsbench.data.own.labelled_texts import read_labelled_texts
 from stsbench.data.own.overlap import overlap
 from stsbench.data.own.relevance import read_relevance
-from stsbench.data.own.scored_pairs import read_scored_pairs
-from stsbench.data.own.triplets import read_triplets
+from stsbench.data.own.sets import read_labelled_texts, read_scored_pairs, read_triplets
 from stsbench.data.sets.sets import PairSet
 from stsbench.evaluation.protocol import Observations, load_protocol
 from stsbench.evaluation.rescore import rescored

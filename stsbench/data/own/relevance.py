@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.config import shown
-from stsbench.data.own.hub_dataset import retrieval_files
+from stsbench.data.own.source import retrieval_files
 from stsbench.data.own.table import arrow_rows
 from stsbench.data.sets.lines import check_no_nul, check_text, numbered_lines, without_end
 from stsbench.data.sets.readers import json_object, number_of

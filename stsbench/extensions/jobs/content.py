@@ -10,8 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from stsbench.data.fetch import sources
-from stsbench.data.own.labelled_pairs import read_labelled_pairs
-from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.own.sets import read_labelled_pairs, read_scored_pairs
 from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.load import kinds
 from stsbench.encoders.transformer.find import resolve_base

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stsbench.data.own.scored_pairs import ALL, SUBSET
+from stsbench.data.own.sets import ALL, SUBSET
 from stsbench.data.own.source import source_of
 from stsbench.data.own.table import Form, read_columns, table_rows
 from stsbench.data.sets.sets import TripletSet, named_by_content

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.own.sets import read_scored_pairs
 from stsbench.data.sets.sets import DataSet, PairSet, TripletSet, numbered, path_name
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 
 from stsbench.data.fetch import sources
-from stsbench.data.own.labelled_pairs import read_labelled_pairs
 from stsbench.data.own.overlap import PAIRED_TESTS, available_tests, same_pairs
-from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.own.sets import read_labelled_pairs, read_scored_pairs
 from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, DegenerateError, MissingDataError, ScoreError, StsbenchError

@@ -10,9 +10,7 @@ from clirun import cli, place  # noqa: F401 - fixtures
 from scipy.stats import spearmanr
 
 from stsbench import evaluate
-from stsbench.data.own.labelled_pairs import read_labelled_pairs
-from stsbench.data.own.labelled_texts import read_labelled_texts
-from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.own.sets import read_labelled_pairs, read_labelled_texts, read_scored_pairs
 from stsbench.errors import DataError
 
 PARTS = {

@@ -11,11 +11,8 @@ import pytest
 from datasethub import COMMIT, dataset_hub
 
 from stsbench import evaluate
-from stsbench.data.own.labelled_pairs import read_labelled_pairs
-from stsbench.data.own.labelled_texts import read_labelled_texts
 from stsbench.data.own.relevance import read_relevance
-from stsbench.data.own.scored_pairs import read_scored_pairs
-from stsbench.data.own.triplets import read_triplets
+from stsbench.data.own.sets import read_labelled_pairs, read_labelled_texts, read_scored_pairs, read_triplets
 from stsbench.errors import DataError
 from stsbench.evaluation.plan import names_path
 from stsbench.evaluation.rescore import rescored

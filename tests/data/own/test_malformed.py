@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.data.own.labelled_pairs import label_of, read_labelled_pairs
-from stsbench.data.own.labelled_texts import read_labelled_texts
 from stsbench.data.own.relevance import read_relevance
-from stsbench.data.own.scored_pairs import read_scored_pairs
-from stsbench.data.own.triplets import read_triplets
+from stsbench.data.own.sets import label_of, read_labelled_pairs, read_labelled_texts, read_scored_pairs, read_triplets
 from stsbench.errors import DataError
 
 READERS = {"sts": read_scored_pairs, "pairs": read_labelled_pairs, "triplets": read_triplets,

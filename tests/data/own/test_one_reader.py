@@ -9,7 +9,7 @@ import pytest
 
 from stsbench.data.own import table
 from stsbench.data.own.overlap import leakage
-from stsbench.data.own.scored_pairs import read_scored_pairs
+from stsbench.data.own.sets import read_scored_pairs
 from stsbench.data.own.texts import Texts
 from stsbench.data.sets.sets import PairSet
 from stsbench.data.text.rows import read_rows

@@ -1,0 +1,238 @@
+"""A user's own tables as sets: scored pairs, labelled pairs, labelled texts and triplets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Context, Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.config import shown
+from stsbench.data.own.source import source_of
+from stsbench.data.own.table import Form, is_number, read_columns, table_rows
+from stsbench.data.sets.readers import number_of
+from stsbench.data.sets.sets import LabelledSet, PairSet, TripletSet, named_by_content
+from stsbench.errors import DataError
+from stsbench.wording import counted
+
+SUBSET = "subset"
+_NOT_FINITE = ("nan", "inf", "infinity")
+ALL = "all"  # the one subset or split of items without any
+# What else two columns of sentences are called.
+SENTENCES = tuple((f"{word}{one}", f"{word}{other}") for word in ("sentence", "sent", "text", "s", "question", "q")
+                  for one, other in (("1", "2"), ("a", "b"), ("0", "1")))
+SCORED = Form(
+    what="own pairs", texts=("sentence1", "sentence2"), text_names=SENTENCES, value="score", numeric=True, optional=SUBSET,
+    value_names=("score", "similarity", "similarityscore", "goldscore", "gold", "relatedness", "relatednessscore", "rating",
+                 "label"),
+    usual="sentence1, sentence2, score; or text1, text2, label; sent_1, sent_2, similarity and the like",
+)
+
+
+def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
+    """The pairs of a .csv, .tsv, .jsonl or .parquet file, or of a folder that `datasets` saved, with text version "own".
+
+    Its task is the file's name, never a path, its id a digest of the pairs. Texts are taken as they stand, without white
+    space around them; scores are finite numbers in any unit, the higher the more alike. Without a column subset the pairs
+    are one set. columns: as `read_columns` takes them. What was not as in SCORED (delimiter, names, no header) is among the
+    warnings. Raises DataError naming file and line.
+    """
+    source, warnings = source_of(path), list[str]()
+    first, second, gold, subsets = list[str](), list[str](), list[float](), list[str]()
+    for location, row in table_rows(source, SCORED, warnings, read_columns(columns, SCORED)):
+        first.append(row["sentence1"])
+        second.append(row["sentence2"])
+        subsets.append(row.get(SUBSET, ALL))
+        score = row["score"]
+        if isinstance(score, str) and score.strip().isalpha() and score.strip().lower() not in _NOT_FINITE:
+            wrong = f"the score {shown(score)} is not a number"
+            raise DataError(f"{location}: {wrong}: pairs with labels are measured by pairs:FILE")
+        if not math.isfinite(value := number_of(score, location)):
+            raise DataError(f"{location}: the score {shown(score)} is not a finite number: correct it or leave the row out")
+        gold.append(value)
+    if not gold:
+        raise DataError(f"{path} holds no pair")
+    return named_by_content(PairSet(
+        id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), first=tuple(first),
+        second=tuple(second), gold=np.array(gold), subsets=tuple(subsets),
+    ))
+
+
+LABELLED = Form(
+    what="labelled pairs", texts=("sentence1", "sentence2"), text_names=SENTENCES, value="label", numeric=True,
+    optional=SUBSET,
+    value_names=("label", "labels", "isduplicate", "duplicate", "isparaphrase", "match", "ismatch", "target", "class",
+                 "gold", "score"),
+    usual="sentence1, sentence2, label; or text1, text2, match; question1, question2, is_duplicate and the like",
+)
+# Names that say by themselves which of two labels means a match.
+_PLAIN = (("true", "false"), ("yes", "no"), ("t", "f"), ("y", "n"))
+
+
+def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> PairSet:
+    """The pairs of a file or folder as `table_rows` reads them: gold 1.0 where they match, else 0.0; text version "own".
+
+    Labels are 0 and 1, true and false, or two names, of which `positive` means a match. columns: as `read_columns` takes
+    them. Its task is the file's name, never a path, its id a digest of the pairs. Raises DataError naming file and line.
+    """
+    source, warnings = source_of(path), list[str]()
+    first, second, labels, subsets, met = list[str](), list[str](), list[str](), list[str](), dict[str, str]()
+    for location, row in table_rows(source, LABELLED, warnings, read_columns(columns, LABELLED)):
+        first.append(row["sentence1"])
+        second.append(row["sentence2"])
+        subsets.append(row.get(SUBSET, ALL))
+        labels.append(label_of(row["label"], location))
+        met.setdefault(labels[-1], location)
+    if not labels:
+        raise DataError(f"{path} holds no pair")
+    return named_by_content(PairSet(
+        id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), first=tuple(first),
+        second=tuple(second), gold=_matches(labels, met, positive, path), subsets=tuple(subsets),
+    ))
+
+
+def label_of(value: Any, location: str) -> str:
+    """A label as a text: 1, 1.0 and "1" are one label, as are true and "true". Raises DataError, with `location`."""
+    if isinstance(value, str) and (text := value.strip()) and not is_number(text) and text.lower() != "nan":
+        return text
+    if isinstance(value, bool):
+        return str(value).lower()
+    try:
+        number = Decimal(value.strip() if isinstance(value, str) else repr(value) if isinstance(value, float) else value)
+    except (ArithmeticError, TypeError, ValueError):
+        number = Decimal("nan")
+    if not number.is_finite():
+        empty = value is None or not str(value).strip()
+        wrong = "label is empty" if empty else f"{shown(value)} is not a label"
+        raise DataError(f"{location}: {wrong}: write a name, a number, true or false")
+    # Every digit counts: two classes may be called 1000001 and 1000002.
+    whole = number == number.to_integral_value()
+    return str(int(number)) if whole else format(number.normalize(Context(prec=400)), "f")
+
+
+def _matches(labels: Sequence[str], met: Mapping[str, str], positive: str, path: Path) -> NDArray[np.float64]:
+    """float64 (n,), 1 for the label that means a match. met: label -> where it was first met."""
+    names = list(met)
+    if len(names) > 2:
+        wanted = "write 0 and 1, or measure scores by sts:FILE"
+        raise DataError(f"{met[names[2]]}: a third label, {shown(names[2])}, beside {_listed(names[:2])}: {wanted}")
+    if len(names) == 1:
+        raise DataError(f"{path}: every pair has the label {names[0]!r}: pairs of both kinds are needed")
+    matching = _positive(names, positive, path)
+    return np.array([label == matching for label in labels], dtype=np.float64)
+
+
+def _positive(names: Sequence[str], positive: str, path: Path) -> str:
+    if positive:
+        if positive not in names:
+            raise DataError(f"{path}: no pair has the label {positive!r} (there are {_listed(names)}): see pairs.positive")
+        return positive
+    if set(names) == {"0", "1"}:
+        return "1"
+    lower = {name.lower(): name for name in names}
+    for match, other in _PLAIN:
+        if set(lower) == {match, other}:
+            return lower[match]
+    raise DataError(
+        f"{path}: the labels are {_listed(names)}: write 1 for pairs that match and 0 for the others, or say to `stsbench "
+        f"eval` which means a match: --set 'pairs.positive=\"{names[0]}\"'"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(map(shown, names))
+
+
+SPLIT = "split"
+_SPLITS = {"train": "train", "training": "train", "dev": "dev", "valid": "dev", "validation": "dev", "val": "dev",
+           "test": "test"}
+TEXTS = Form(
+    what="labelled texts", texts=("text",), value="label", optional=SPLIT,
+    text_names=(("text",), ("sentence",), ("review",), ("content",), ("document",), ("question",), ("utterance",)),
+    value_names=("label", "labels", "class", "category", "target", "intent", "topic", "sentiment"),
+    usual="text, label; or sentence, class and the like; and perhaps split, with train, dev and test",
+)
+
+
+def read_labelled_texts(path: Path, columns: str = "") -> LabelledSet:
+    """The texts of a file or folder as `table_rows` reads them, with text version "own".
+
+    Classes are names or numbers; they are numbered from 0 in their order, numbers by their size. With a column split there
+    are train and test, perhaps dev; without it all texts are one. columns: as `read_columns` takes them. Its task is the
+    file's name, never a path, its id a digest of texts, splits and class numbers. Raises DataError naming file and line.
+    """
+    source, warnings = source_of(path, splits=True), list[str]()
+    texts, labels, splits = list[str](), list[str](), list[str]()
+    for location, row in table_rows(source, TEXTS, warnings, read_columns(columns, TEXTS)):
+        texts.append(row["text"])
+        labels.append(label_of(row["label"], location))
+        split = str(row.get(SPLIT, ALL))
+        if SPLIT in row and split.lower() not in _SPLITS:
+            raise DataError(f"{location}: the split {split!r} is none of train, dev (or validation) and test")
+        splits.append(_SPLITS.get(split.lower(), ALL))
+    if not texts:
+        raise DataError(f"{path} holds no text")
+    trained, tested = ({text for text, split in zip(texts, splits, strict=True) if split in those}
+                       for those in (("train", "dev"), ("test",)))
+    if shared := len(trained & tested):
+        warnings.append(f"{source.name}: {counted(shared, 'text')} of the split test also in train or dev: not unseen")
+    numbers = {name: number for number, name in enumerate(_in_order(labels))}
+    _check(path, labels, splits)
+    return named_by_content(LabelledSet(
+        id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), first=tuple(texts),
+        labels=np.array([numbers[label] for label in labels], dtype=np.int64), splits=tuple(splits),
+    ))
+
+
+def _in_order(labels: Sequence[str]) -> list[str]:
+    names = set(labels)
+    return sorted(names, key=float) if all(map(is_number, names)) else sorted(names)
+
+
+def _check(path: Path, labels: Sequence[str], splits: Sequence[str]) -> None:
+    """Whether a classifier can be trained and tested on these."""
+    if len(set(labels)) < 2:
+        raise DataError(f"{path}: every text has the label {labels[0]!r}: two classes at least are needed")
+    parts = set(splits)
+    if parts == {ALL}:
+        return
+    if lacking := [split for split in ("train", "test") if split not in parts]:
+        raise DataError(f"{path}: no text of the split {lacking[0]}: give train and test, perhaps dev, or no splits at all")
+    trained = {label for label, split in zip(labels, splits, strict=True) if split == "train"}
+    if unknown := sorted(set(labels) - trained):
+        raise DataError(f"{path}: the label {unknown[0]!r} occurs in no text of the split train")
+
+
+TRIPLETS = Form(
+    what="triplets", texts=("anchor", "positive", "negative"), optional=SUBSET,
+    text_names=(("anchor", "positive", "negative"), ("query", "positive", "negative"), ("query", "pos", "neg"),
+                ("sent0", "sent1", "hardneg"), ("sentence", "positive", "negative"),
+                ("sentence1", "sentence2", "sentence3")),
+    usual="anchor, positive, negative; or query, pos, neg; sent0, sent1, hard_neg",
+)
+
+
+def read_triplets(path: Path, columns: str = "") -> TripletSet:
+    """The triplets of a file or folder as `table_rows` reads them, with text version "own".
+
+    columns: as `read_columns` takes them. Its task is the file's name, never a path, its id a digest of the triplets.
+    Raises DataError naming file and line.
+    """
+    source, warnings = source_of(path), list[str]()
+    anchor, positive, negative, subsets = list[str](), list[str](), list[str](), list[str]()
+    for location, row in table_rows(source, TRIPLETS, warnings, read_columns(columns, TRIPLETS)):
+        if row["positive"] == row["negative"]:
+            raise DataError(f"{location}: positive and negative are one text: neither can be nearer")
+        for texts, column in ((anchor, "anchor"), (positive, "positive"), (negative, "negative")):
+            texts.append(row[column])
+        subsets.append(row.get(SUBSET, ALL))
+    if not anchor:
+        raise DataError(f"{path} holds no triplet")
+    return named_by_content(TripletSet(
+        id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), anchor=tuple(anchor),
+        positive=tuple(positive), negative=tuple(negative), subsets=tuple(subsets),
+    ))
