@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stsbench.data.text.following import followed, following
+from stsbench.data.text.examples import followed, following
 from stsbench.encoders.forward.padded import check_family, own_positions
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stsbench.data.text.following import following
+from stsbench.data.text.examples import following
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Examples, Ragged, Term, Views
 from stsbench.training.api.repetition import Repeater

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor, cat, nn
 
-from stsbench.data.text.following import followed
+from stsbench.data.text.examples import followed
 from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stsbench.data.text.frequency import token_counts
+from stsbench.data.text.examples import token_counts
 from stsbench.encoders.forward.borrowed import borrowed
 from stsbench.encoders.forward.text_cnn import Features, TextCNN
 from stsbench.errors import StsbenchError

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, nn
 
-from stsbench.data.text.following import followed
+from stsbench.data.text.examples import followed
 from stsbench.encoders.prompt.mlp_head import MLPHead, check_head
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file

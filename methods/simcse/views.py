@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stsbench.data.text.augment import crop, delete_one_word, delete_words, read_thesaurus, share_of, synonym
-from stsbench.data.text.following import following
+from stsbench.data.text.examples import following
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Examples, Ragged, Views
 from stsbench.training.api.repetition import Repeater

@@ -14,11 +14,8 @@ from textwrap import shorten
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.text.built import built_folder
-from stsbench.data.text.columns import LABEL, SCORE, VALUES, is_known_header
-from stsbench.data.text.fingerprint import file_digest, forget
-from stsbench.data.text.ragged import Ragged, RowNumbers, checked, mapped
-from stsbench.data.text.rows import file_format
+from stsbench.data.text.cache import Ragged, RowNumbers, built_folder, checked, file_digest, forget, mapped
+from stsbench.data.text.rows import LABEL, SCORE, VALUES, file_format, is_known_header
 from stsbench.data.text.store_writer import META, ReadSettings, StoreMeta, write_store
 from stsbench.errors import DataError
 from stsbench.files import training_cache

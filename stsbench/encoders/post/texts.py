@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, overload
 
 from stsbench.data.own.texts import checked_texts
-from stsbench.data.text.columns import VALUES
+from stsbench.data.text.rows import VALUES
 from stsbench.data.text.store import TextStore, open_store
 from stsbench.errors import DataError
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from stsbench.config import validate
-from stsbench.data.text.ragged import RaggedWriter
+from stsbench.data.text.cache import RaggedWriter
 from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.cache.encode import encode_cached
 from stsbench.errors import EncoderError, StsbenchError

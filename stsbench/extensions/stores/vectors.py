@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.text.ragged import Ragged
+from stsbench.data.text.cache import Ragged
 from stsbench.encoders.base import EncoderSpec
 from stsbench.errors import StsbenchError
 from stsbench.extensions.stores.manifest import read_manifest, shard_folder

@@ -11,7 +11,7 @@ from pathlib import Path
 from stsbench.data.fetch import sources
 from stsbench.data.sets.catalog import Entry, entries
 from stsbench.data.sets.sets import PairSet
-from stsbench.data.text.built import built_folder
+from stsbench.data.text.cache import built_folder
 from stsbench.errors import DataError
 from stsbench.files import training_cache
 

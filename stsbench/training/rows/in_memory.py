@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.data.sets.lines import check_text
-from stsbench.data.text.built import built_folder
+from stsbench.data.text.cache import built_folder
 from stsbench.errors import DataError
 from stsbench.files import training_cache
 

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from stsbench.data.fetch.sources import NAMED, TESTED_BY_SPLIT, sts_texts
 from stsbench.data.sets.catalog import catalog
-from stsbench.data.text.columns import LABEL, SCORE
 from stsbench.data.text.examples import TextRows
-from stsbench.data.text.on_demand import TokensOnDemand
+from stsbench.data.text.rows import LABEL, SCORE
 from stsbench.data.text.store import TextStore, open_store
-from stsbench.data.text.tokens import Tokens, text_roles, tokenised
+from stsbench.data.text.tokens import Tokens, TokensOnDemand, text_roles, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.encoders.prompt.tokenizer import check_ids
 from stsbench.encoders.transformer.find import resolve_base

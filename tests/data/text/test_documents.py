@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from stsbench.data.text import tokens as token_files
+from stsbench.data.text.cache import file_digest
 from stsbench.data.text.examples import TextRows
-from stsbench.data.text.fingerprint import file_digest
 from stsbench.data.text.store import open_store
 from stsbench.data.text.tokens import tokenised
 from stsbench.errors import DataError

@@ -11,9 +11,8 @@ from method_oracle import tokens
 from tiny_models import build, sentences
 from transformers import AutoTokenizer
 
-from stsbench.data.text import frequency
-from stsbench.data.text.examples import TextRows
-from stsbench.data.text.frequency import token_counts
+from stsbench.data.text import examples
+from stsbench.data.text.examples import TextRows, token_counts
 from stsbench.data.text.store import open_store
 from stsbench.data.text.tokens import tokenised
 from stsbench.errors import DataError
@@ -61,7 +60,7 @@ def test_counts(folder, text, tmp_path, limit, special):
 
 def test_chunks_make_no_difference(folder, text, tmp_path, monkeypatch):
     whole = token_counts(rows_of(folder, text, tmp_path), 60, [0, 1, 2], tmp_path / "one")
-    monkeypatch.setattr(frequency, "_CHUNK", 7)
+    monkeypatch.setattr(examples, "_CHUNK", 7)
     assert token_counts(rows_of(folder, text, tmp_path), 60, [0, 1, 2], tmp_path / "two").tolist() == whole.tolist()
 
 
@@ -74,8 +73,8 @@ def test_rows_decide(folder, text, tmp_path):
 
 
 def test_counted_once_and_again_where_the_file_is_damaged(folder, text, tmp_path, monkeypatch):
-    rows, count, calls = rows_of(folder, text, tmp_path), frequency._count, []
-    monkeypatch.setattr(frequency, "_count", lambda *arguments: calls.append(1) or count(*arguments))
+    rows, count, calls = rows_of(folder, text, tmp_path), examples._count, []
+    monkeypatch.setattr(examples, "_count", lambda *arguments: calls.append(1) or count(*arguments))
     first = token_counts(rows, 60, [0, 2, 1], tmp_path)
     assert token_counts(rows, 60, [2, 1, 0, 0], tmp_path).tolist() == first.tolist() and len(calls) == 1
     [path] = (tmp_path / "counts").iterdir()

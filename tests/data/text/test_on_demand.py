@@ -5,9 +5,8 @@ import pytest
 from tiny_models import sentences, tokenizer
 from transformers import CanineTokenizer
 
-from stsbench.data.text.on_demand import TokensOnDemand
 from stsbench.data.text.store import open_store
-from stsbench.data.text.tokens import tokenised
+from stsbench.data.text.tokens import TokensOnDemand, tokenised
 from stsbench.errors import DataError
 
 

@@ -18,10 +18,11 @@ from tiny_models import sentences, tokenizer
 from transformers import CanineTokenizer
 
 from stsbench.data.sets import lines
-from stsbench.data.text import built, fingerprint, store_writer
-from stsbench.data.text.earlier_rows import EarlierRows
+from stsbench.data.text import cache as cache_files
+from stsbench.data.text import store_writer
 from stsbench.data.text.examples import TextRows
 from stsbench.data.text.store import open_store
+from stsbench.data.text.store_writer import EarlierRows
 from stsbench.data.text.tokens import tokenised
 from stsbench.encoders.post.texts import read_texts
 from stsbench.errors import DataError
@@ -180,14 +181,14 @@ def test_a_changed_file_is_noticed_and_an_untouched_one_is_not_read_again(tmp_pa
     assert open_store(path, cache=cache).text("sentence", 0) == "old"
     path.write_text("new\n")  # within the clock's grain: nothing was remembered of the first
     assert open_store(path, cache=cache).text("sentence", 0) == "new"
-    monkeypatch.setattr(fingerprint, "_SETTLED", -1.0)
+    monkeypatch.setattr(cache_files, "_SETTLED", -1.0)
     open_store(path, cache=cache)
     stat = path.stat()
     time.sleep(0.02)
     path.write_text("now\n")
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # as `cp -p` and `touch -r` do
     assert open_store(path, cache=cache).text("sentence", 0) == "now"
-    monkeypatch.setattr(fingerprint, "sha256_file", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(cache_files, "sha256_file", lambda path: pytest.fail("read again"))
     assert open_store(path, cache=cache).text("sentence", 0) == "now"
     for record in (cache / "digests").iterdir():
         record.write_text("{")  # a damaged note is no note
@@ -198,7 +199,7 @@ def test_a_changed_file_is_noticed_and_an_untouched_one_is_not_read_again(tmp_pa
 def test_a_file_that_grows_while_it_is_read_is_an_error(tmp_path, monkeypatch):
     path, cache = tmp_path / "a.txt", tmp_path / "cache"
     path.write_text("a\n" * 100)
-    monkeypatch.setattr(fingerprint, "_SETTLED", -1.0)
+    monkeypatch.setattr(cache_files, "_SETTLED", -1.0)
 
     def grow(message):
         with path.open("a") as stream:
@@ -410,7 +411,7 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (tmp_path / "a.txt").write_text("a\n")
-    monkeypatch.setattr(built, "_build", full)
+    monkeypatch.setattr(cache_files, "_build", full)
     with pytest.raises(DataError, match=r"cannot build the cache of training data in .*STSBENCH_CACHE"):
         open_store(tmp_path / "a.txt", cache=tmp_path / "cache")
 

@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.text.built import built_folder
+from stsbench.data.text.cache import built_folder
 from stsbench.errors import warning_log
 from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed
 from stsbench.experiments.table import TableInFolder
