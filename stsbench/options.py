@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 from stsbench.errors import StsbenchError, UsageError
-from stsbench.plugins import where
-from stsbench.registry import did_you_mean, names, resolve
+from stsbench.registry import did_you_mean, names, resolve, where
 from stsbench.rules import Condition, Rule, broken
 
 P = ParamSpec("P")

@@ -108,7 +108,7 @@ def test_the_glossary_s_old_words_are_gone():
         ("stsbench/a.py", "def f(*, view): ...", "1: view"),
         ("protocols/a.py", "rows = [each for each in ()]", "1: each"),
         ("stsbench/data/a.py", "def f(_place): ...", "1: _place"),
-        ("stsbench/plugins.py", "try: ...\nexcept ValueError as said: ...", "2: said"),
+        ("stsbench/registry.py", "try: ...\nexcept ValueError as said: ...", "2: said"),
         ("leaderboard/page/a.py", "match 1:\n    case mine: ...", "2: mine"),
         ("stsbench/a.py", "raise ValueError('the score is no number')", "1: is no number"),
         ("protocols/a.py", "# fits run one fit at a time", "1: one fit at a time"),

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from stsbench import interrupt
-from stsbench.interrupt import StopNow, StopRequest, Terminated
+from stsbench import processes
+from stsbench.processes import StopNow, StopRequest, Terminated
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 
@@ -46,7 +46,7 @@ def test_one_that_is_still_held_acts_at_the_end(told):
 
 
 def test_a_second_one_acts_at_once(told, monkeypatch):
-    monkeypatch.setattr(interrupt, "_SAME", 0.0)
+    monkeypatch.setattr(processes, "_SAME", 0.0)
     with pytest.raises(KeyboardInterrupt), StopRequest().hold():
         signal.raise_signal(signal.SIGINT)
         time.sleep(0.01)

@@ -12,7 +12,7 @@ import click
 
 from stsbench.cli.output.messages import at_words, be_quiet, echo, escape_unencodable
 from stsbench.errors import StsbenchError
-from stsbench.interrupt import exit_code, stop_on_sigterm
+from stsbench.processes import exit_code, stop_on_sigterm
 from stsbench.registry import did_you_mean, names, resolve
 from stsbench.wording import printable
 

@@ -13,7 +13,7 @@ import click
 
 from stsbench.errors import StsbenchError
 from stsbench.options import flag_of
-from stsbench.plugins import where
+from stsbench.registry import where
 
 
 def options_of(*groups: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

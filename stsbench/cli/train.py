@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stsbench.cli.output.messages import is_quiet, log, tell_stopped, warnings_as_lines
-from stsbench.interrupt import exit_code
+from stsbench.processes import exit_code
 
 if TYPE_CHECKING:
     from stsbench.training.recipes.recipe import Recipe

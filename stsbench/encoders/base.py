@@ -24,7 +24,7 @@ from stsbench.encoders.options import EncoderOptions as EncoderOptions
 from stsbench.encoders.roles import TextTask, stated
 from stsbench.encoders.traits import Traits as Traits
 from stsbench.errors import EncoderError
-from stsbench.plugins import check_written
+from stsbench.registry import check_written
 from stsbench.torch_state import fresh_torch
 
 Progress = Callable[[int], None]  # called with the number of texts just finished

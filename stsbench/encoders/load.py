@@ -13,8 +13,7 @@ from stsbench.encoders.base import Encoder, EncoderOptions, EncoderSpec
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.notebook import load_tqdm
 from stsbench.options import takes
-from stsbench.plugins import calling, where
-from stsbench.registry import names, namesakes, resolve
+from stsbench.registry import calling, names, namesakes, resolve, where
 from stsbench.torch_state import fresh_torch
 
 if TYPE_CHECKING:

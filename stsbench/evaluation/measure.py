@@ -35,7 +35,7 @@ from stsbench.evaluation.records import (
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.schema import ITEM
 from stsbench.metrics.bootstrap import distinct, interval
-from stsbench.plugins import calling, where
+from stsbench.registry import calling, where
 
 RESAMPLES, SEED = 1000, 0  # of intervals whose record does not say, and of the board
 RowKey = tuple[str | None, str | None, str]  # subset, aggregation, metric

@@ -21,8 +21,7 @@ from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import ITEM, Array, Metric, Names, check_layout, find_metric
 from stsbench.evaluation.settings import Settings, SettingsModel, checked
-from stsbench.plugins import calling, check_written, where
-from stsbench.registry import did_you_mean, names, resolve
+from stsbench.registry import calling, check_written, did_you_mean, names, resolve, where
 from stsbench.wording import counts_listed
 
 GROUP = "stsbench.protocols"  # entry points; each names a class

@@ -20,7 +20,7 @@ from stsbench.encoders.fitted import STATE
 from stsbench.encoders.roles import TextTask, reading
 from stsbench.errors import EncoderError
 from stsbench.metrics.similarity import paired_similarity, zero_rows
-from stsbench.plugins import calling
+from stsbench.registry import calling
 
 _BLOCK = 65_536  # texts that are encoded, and whose vectors are looked at, together
 _UNIT = 5e-3  # how far from 1 the length of a vector is that was scaled to 1, and then rounded to 16 bits

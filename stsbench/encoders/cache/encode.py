@@ -14,7 +14,7 @@ from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress, chec
 from stsbench.encoders.cache.cache import CacheNote, EmbeddingCache
 from stsbench.encoders.cache.key import cache_key, versions
 from stsbench.errors import DegenerateError, EncoderError
-from stsbench.plugins import calling, where
+from stsbench.registry import calling, where
 
 _ASKED = 1000  # texts that stand for all
 CHUNK = 1024  # texts between two writes, for each process: what an interrupted run loses at most

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from stsbench.encoders.post.base import Post
 from stsbench.errors import StsbenchError
-from stsbench.plugins import check_written
-from stsbench.registry import names, resolve
+from stsbench.registry import check_written, names, resolve
 
 GROUP = "stsbench.post"
 

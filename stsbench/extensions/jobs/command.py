@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stsbench.cli.output.messages import echo, tell, tell_stopped
-from stsbench.interrupt import exit_code
+from stsbench.processes import exit_code
 
 if TYPE_CHECKING:
     from stsbench.extensions.jobs.job import Job

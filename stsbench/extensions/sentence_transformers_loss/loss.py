@@ -22,7 +22,7 @@ from stsbench.extensions.sentence_transformers_loss.backbone import (
     surroundings,
 )
 from stsbench.extensions.sentence_transformers_loss.columns import Columns, unpadded, whole_groups
-from stsbench.plugins import calling
+from stsbench.registry import calling
 from stsbench.torch_random import Generators, drawing
 from stsbench.torch_state import fresh_torch
 from stsbench.training.api.batch import Batch, Shares

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import torch
 
 from stsbench.errors import StsbenchError
-from stsbench.plugins import calling, where
+from stsbench.registry import calling, where
 from stsbench.training.api.batch import Term
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import LabelledUse, Needs

@@ -10,7 +10,7 @@ import numpy as np
 from stsbench.encoders.forward.checkpoint import position_limit
 from stsbench.encoders.prompt.tokenizer import table_size
 from stsbench.errors import StsbenchError
-from stsbench.plugins import where
+from stsbench.registry import where
 from stsbench.training.api.batch import IGNORED, Ragged, Views
 from stsbench.training.api.checks import kind_of
 from stsbench.training.api.method import Method

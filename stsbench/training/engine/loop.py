@@ -13,8 +13,8 @@ import torch
 from accelerate import Accelerator
 
 from stsbench.errors import StsbenchError
-from stsbench.interrupt import StopNow, StopRequest, Terminated
-from stsbench.plugins import calling
+from stsbench.processes import StopNow, StopRequest, Terminated
+from stsbench.registry import calling
 from stsbench.torch_state import autocast_once
 from stsbench.training.api.batch import Batch, Term, Views
 from stsbench.training.api.checks import check_terms

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from stsbench.errors import StsbenchError
-from stsbench.plugins import calling, where
+from stsbench.registry import calling, where
 from stsbench.training.api.batch import Batch, Term
 from stsbench.training.api.method import Method
 from stsbench.training.engine.ranked import Objective

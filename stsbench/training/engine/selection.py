@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from stsbench.data.fetch import sources
+from stsbench.data.fetch.download import WAYS
 from stsbench.data.own.overlap import PAIRED_TESTS, available_tests, same_pairs
 from stsbench.data.own.sets import read_labelled_pairs, read_scored_pairs
 from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet
@@ -22,7 +23,7 @@ from stsbench.evaluation.protocol import load_protocol
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.similarity import paired_similarity
 from stsbench.metrics.thresholds.matching import matching_scores
-from stsbench.plugins import calling
+from stsbench.registry import calling
 from stsbench.torch_random import Generators, drawing
 from stsbench.torch_state import fresh_torch
 from stsbench.training.api.batch import Batch, Term
@@ -196,7 +197,7 @@ def dev_selection(
     except MissingDataError as error:
         if sample or data_dir is not None:
             raise DataError(f"no dev data: {error}; or train without (--set selection.by=none)") from error
-        return None, str(error).removesuffix(sources.WAYS).rstrip(" :;")
+        return None, str(error).removesuffix(WAYS).rstrip(" :;")
 
 
 def diagnosed(method: Method) -> dict[str, float | None]:

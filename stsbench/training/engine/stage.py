@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from stsbench.data.text.examples import TextRows
-from stsbench.plugins import calling
+from stsbench.registry import calling
 from stsbench.training.api.batch import Batch, Examples, Shares, Views
 from stsbench.training.api.method import Method
 from stsbench.training.api.view_checks import check_views

@@ -7,7 +7,7 @@ from accelerate import Accelerator
 
 from stsbench.encoders.forward.dropout import dropout_rates
 from stsbench.errors import StsbenchError
-from stsbench.plugins import calling
+from stsbench.registry import calling
 from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch
 from stsbench.training.api.method import Method

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stsbench.errors import StsbenchError
-from stsbench.plugins import calling
+from stsbench.registry import calling
 from stsbench.training.api.checks import check_needs, check_stages, check_stages_for
 from stsbench.training.api.labelled import nli_roles
 from stsbench.training.api.method import Method

@@ -24,7 +24,7 @@ from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.encoders.prompt.tokenizer import check_ids
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import DataError, StsbenchError
-from stsbench.plugins import calling
+from stsbench.registry import calling
 from stsbench.training.api.labelled import TRIPLET
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.method_plan import MethodPlan

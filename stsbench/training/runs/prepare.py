@@ -21,7 +21,7 @@ from stsbench.encoders.transformer.exported import read_exported
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import DegenerateError, StsbenchError
 from stsbench.evaluation.plan import user_sets
-from stsbench.plugins import calling
+from stsbench.registry import calling
 from stsbench.torch_random import Generators
 from stsbench.training.api.checks import check_candidates, check_inference, check_instance
 from stsbench.training.api.method import Inference, Method

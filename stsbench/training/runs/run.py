@@ -12,8 +12,8 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import plan
 from stsbench.files import atomic_write
-from stsbench.interrupt import StopRequest
-from stsbench.plugins import calling
+from stsbench.processes import StopRequest
+from stsbench.registry import calling
 from stsbench.torch_random import Generators, drawing
 from stsbench.torch_state import fresh_torch
 from stsbench.training.api.checks import check_rates

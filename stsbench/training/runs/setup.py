@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stsbench.encoders.transformer.trainable import backbone_folder as backbone_folder
 from stsbench.errors import DataError, StsbenchError
-from stsbench.plugins import calling
+from stsbench.registry import calling
 from stsbench.training.api.method import Method
 from stsbench.training.engine.optimiser import shortened_warmup, warmup_steps
 from stsbench.training.engine.ranked import Objective

@@ -12,7 +12,7 @@ import click
 
 from stsbench.cli.output.messages import tell, tell_stopped
 from stsbench.cli.output.progress import progress_bar
-from stsbench.interrupt import exit_code
+from stsbench.processes import exit_code
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
