@@ -116,7 +116,8 @@ def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
         yield building
         for path in building.rglob("*"):
             if path.is_file():
-                _to_disk(path)
+                with path.open("rb") as stream:
+                    os.fsync(stream.fileno())
         if replace and folder.exists():
             _swap(building, folder)
         else:
@@ -172,11 +173,6 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _to_disk(path: Path) -> None:
-    with path.open("rb") as stream:
-        os.fsync(stream.fileno())
 
 
 def _swap(building: Path, folder: Path) -> None:

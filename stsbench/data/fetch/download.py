@@ -195,31 +195,21 @@ def fetch_archive(
             archive.unlink(missing_ok=True)  # only the unpacked files are needed; a bad archive must not be used again
 
 
-def fetch_raw(
-    item: Entry, root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0,
+def fetch_file(
+    item: Entry | TrainingText, root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0,
     progress: Progress | None = None,
 ) -> FetchReport:
-    """Download the one file of a raw text. Its digest goes into lock.json at the first fetch and is compared later.
+    """Download the one file of a raw text, or a training text.
 
-    Raises DataError as `fetch_archive`; with `strict` a file that changed since the first fetch is refused.
+    Its digest goes into lock.json at the first fetch and is compared later. Raises DataError as `fetch_archive`; with
+    `strict` for a file that changed since the first fetch.
     """
-    if item.hub is None:
+    if isinstance(item, TrainingText):
+        source, name, limit = item.hub, item.path, TRAINING_LIMIT
+    elif item.hub is None:
         raise DataError(f"{item.id} ({item.text_version} text) is not a single file on the Hub")
-    (name,) = item.files
-    return _fetch_file(item.hub, name, root, RAW_LIMIT, force, strict, pause, progress)
-
-
-def fetch_training(
-    text: TrainingText, root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0,
-    progress: Progress | None = None,
-) -> FetchReport:
-    """Download a training text; digests and errors as for `fetch_raw`."""
-    return _fetch_file(text.hub, text.path, root, TRAINING_LIMIT, force, strict, pause, progress)
-
-
-def _fetch_file(
-    source: HubFile, name: str, root: Path, limit: int, force: bool, strict: bool, pause: float, progress: Progress | None
-) -> FetchReport:
+    else:
+        source, (name,), limit = item.hub, item.files, RAW_LIMIT
     target = root / name
     with alone(root), workplace(root) as folder:
         if not force and target.is_file() and sha256_file(target) == expected(root)[name]:
@@ -323,12 +313,12 @@ def fetch(
     what: Wanted, root: Path, *, force: bool = False, strict: bool = False, progress: Progress | None = None
 ) -> list[FetchReport]:
     """Download all of it into the data folder `root`. Raises DataError as `fetch_archive`."""
+    options: dict[str, Any] = {"force": force, "strict": strict, "progress": progress}
     try:
-        reports = [fetch_archive(root, force=force, strict=strict, progress=progress)] if what.archive else []
-        reports += [fetch_raw(item, root, force=force, strict=strict, progress=progress) for item in what.raw]
-        reports += [fetch_training(text, root, force=force, strict=strict, progress=progress) for text in what.training]
-        reports += [fetch_repository(item.repository, revision_of(item), root, force=force, strict=strict, progress=progress)
-                    for item in what.languages]
+        reports = [fetch_archive(root, **options)] if what.archive else []
+        reports += [fetch_file(item, root, **options) for item in what.raw]
+        reports += [fetch_file(text, root, **options) for text in what.training]
+        reports += [fetch_repository(item.repository, revision_of(item), root, **options) for item in what.languages]
     except NoConnectionError as error:
         raise DataError(f"{error}; {WAYS}") from error
     return reports

@@ -19,10 +19,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any, cast
 
-from stsbench.data.sets.catalog import catalog, copied_files, entries, is_copied
+from stsbench.data.sets.catalog import catalog, copied_files, entries, is_copied, path_in
 from stsbench.errors import DataError
 from stsbench.files import atomic_write, lock_file, sha256_file
 from stsbench.parsing import MOST_JSON, parse_json, read_text
@@ -120,17 +121,10 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, archive:
     if source is None:
         raise DataError(f"{archive}: member {member.name!r} cannot be read")
     with source, target.open("xb") as stream:
-        written = _copy(source, stream)
+        shutil.copyfileobj(source, stream, _BLOCK)
+        written = stream.tell()
     if written != member.size:
         raise DataError(f"{archive} is truncated in {member.name!r}: {written} of {member.size} bytes")
-
-
-def _copy(source: IO[bytes], stream: IO[bytes]) -> int:
-    written = 0
-    while block := source.read(_BLOCK):
-        stream.write(block)
-        written += len(block)
-    return written
 
 
 def read_lock(root: Path) -> dict[str, str]:
@@ -249,12 +243,6 @@ def _known_names(names: Collection[str], known: dict[str, str]) -> dict[str, str
     return best
 
 
-def path_in(root: Path, name: str) -> Path:
-    """Where a catalog file lies: below `root`, which may also be the `downstream` folder itself."""
-    inside = root / name.removeprefix("downstream/")
-    return inside if not (root / "downstream").is_dir() and inside.exists() else root / name
-
-
 def write_bundle(root: Path, target: Path) -> list[str]:
     """Pack every known file below `root` with a manifest of sha256 digests; returns the names packed.
 
@@ -266,14 +254,16 @@ def write_bundle(root: Path, target: Path) -> list[str]:
         raise DataError(f"{root} contains none of the benchmark's files: nothing to bundle")
     digests = {name: sha256_file(path) for name, path in files.items()}
     manifest = json.dumps({"stsbench_bundle": 1, "files": digests}, indent=1).encode()
-    with atomic_write(target, "wb") as stream:
+    members = chain([(MANIFEST, manifest)], ((name, path.read_bytes()) for name, path in files.items()))
+    with ExitStack() as stack:
+        stream: Any = stack.enter_context(atomic_write(target, "wb"))
         if target.suffix in (".gz", ".tgz"):
-            import gzip
-
-            with gzip.GzipFile(filename="", fileobj=stream, mode="wb", mtime=0) as packed:
-                _pack(packed, manifest, files)
-        else:
-            _pack(stream, manifest, files)
+            stream = stack.enter_context(gzip.GzipFile(filename="", fileobj=stream, mode="wb", mtime=0))
+        tar = stack.enter_context(tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT))
+        for name, content in members:
+            member = tarfile.TarInfo(name)  # time 0, owner 0: nothing of this machine goes into the bundle
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
     return list(files)
 
 
@@ -292,19 +282,6 @@ def install_bundle(bundle: Path, root: Path, *, strict: bool = False) -> FetchRe
                 raise DataError(f"{bundle} is damaged: {name} is not the file its manifest lists")
         del files[MANIFEST]
         return install(files, root, source=str(bundle), strict=strict)
-
-
-def _pack(stream: object, manifest: bytes, files: dict[str, Path]) -> None:
-    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
-        _add(tar, MANIFEST, manifest)
-        for name, path in files.items():
-            _add(tar, name, path.read_bytes())
-
-
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)  # time 0, owner 0: nothing of this machine goes into the bundle
-    member.size = len(data)
-    tar.addfile(member, io.BytesIO(data))
 
 
 def _manifest(bundle: Path, files: Mapping[str, Path]) -> dict[str, str]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from stsbench.data.fetch.install import path_in, read_lock
+from stsbench.data.fetch.install import read_lock
 from stsbench.data.sets import readers
-from stsbench.data.sets.catalog import Entry, catalog, entries, entry
-from stsbench.data.sets.readers import lines_of, pair_of, read_sick, read_stsb
+from stsbench.data.sets.catalog import Entry, catalog, entries, entry, path_in
+from stsbench.data.sets.readers import pair_of, read_sick, read_stsb
 from stsbench.data.sets.sets import LabelledSet, PairSet
 from stsbench.errors import DataError, MissingDataError
 from stsbench.files import atomic_write, data_root, sha256_file, training_cache
@@ -102,10 +102,10 @@ def training_text(name: str, *, data_dir: Path | None = None, offline: bool = Fa
     if text is None:
         return None, ""
     if not downloads_are_off(offline):
-        from stsbench.data.fetch.download import NoConnectionError, fetch_training
+        from stsbench.data.fetch.download import NoConnectionError, fetch_file
 
         try:
-            fetch_training(text, data_root())
+            fetch_file(text, data_root())
             return data_root() / text.path, ""
         except NoConnectionError:
             pass
@@ -192,7 +192,7 @@ def _miscounted(item: Entry, data: PairSet | LabelledSet) -> list[str]:
 
 
 def _fetched(item: Entry, offline: bool, folders: list[str]) -> Location:
-    from stsbench.data.fetch.download import WAYS, fetch_archive, fetch_raw
+    from stsbench.data.fetch.download import WAYS, fetch_archive, fetch_file
 
     looked = f"{item.id} ({item.text_version} text) is not in {' or '.join(folders)}"
     if downloads_are_off(offline):
@@ -200,7 +200,7 @@ def _fetched(item: Entry, offline: bool, folders: list[str]) -> Location:
     root = data_root()
     try:
         if item.hub:
-            fetch_raw(item, root)
+            fetch_file(item, root)
         else:
             fetch_archive(root)
     except DataError as error:
@@ -310,18 +310,9 @@ def _pairs_of(item: Entry, paths: list[Path]) -> Iterator[tuple[str, str]]:
     if item.kind == "sts-year":
         for path in paths:
             if path.name.startswith("STS.input."):
-                yield from _unscored(path)
+                yield from (pair_of(*cells, path, number) for number, cells in readers.sts_cells(path))
         return
     read = read_stsb if item.kind == "stsb" else read_sick
     for path in paths:
         rows = read(path)
         yield from zip(rows.first, rows.second, strict=True)
-
-
-def _unscored(path: Path) -> Iterator[tuple[str, str]]:
-    """Every pair of a subset, whether it has a score or not."""
-    for number, line in enumerate(lines_of(path), start=1):
-        cells = line.split("\t")
-        if len(cells) != 2:
-            raise DataError(f"{path}:{number}: expected two sentences with one tab between, found {len(cells) - 1} tabs")
-        yield pair_of(cells[0], cells[1], path, number)

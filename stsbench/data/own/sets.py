@@ -31,6 +31,31 @@ SCORED = Form(
                  "label"),
     usual="sentence1, sentence2, score; or text1, text2, label; sent_1, sent_2, similarity and the like",
 )
+LABELLED = Form(
+    what="labelled pairs", texts=("sentence1", "sentence2"), text_names=SENTENCES, value="label", numeric=True,
+    optional=SUBSET,
+    value_names=("label", "labels", "isduplicate", "duplicate", "isparaphrase", "match", "ismatch", "target", "class",
+                 "gold", "score"),
+    usual="sentence1, sentence2, label; or text1, text2, match; question1, question2, is_duplicate and the like",
+)
+# Names that say by themselves which of two labels means a match.
+_PLAIN = (("true", "false"), ("yes", "no"), ("t", "f"), ("y", "n"))
+SPLIT = "split"
+_SPLITS = {"train": "train", "training": "train", "dev": "dev", "valid": "dev", "validation": "dev", "val": "dev",
+           "test": "test"}
+TEXTS = Form(
+    what="labelled texts", texts=("text",), value="label", optional=SPLIT,
+    text_names=(("text",), ("sentence",), ("review",), ("content",), ("document",), ("question",), ("utterance",)),
+    value_names=("label", "labels", "class", "category", "target", "intent", "topic", "sentiment"),
+    usual="text, label; or sentence, class and the like; and perhaps split, with train, dev and test",
+)
+TRIPLETS = Form(
+    what="triplets", texts=("anchor", "positive", "negative"), optional=SUBSET,
+    text_names=(("anchor", "positive", "negative"), ("query", "positive", "negative"), ("query", "pos", "neg"),
+                ("sent0", "sent1", "hardneg"), ("sentence", "positive", "negative"),
+                ("sentence1", "sentence2", "sentence3")),
+    usual="anchor, positive, negative; or query, pos, neg; sent0, sent1, hard_neg",
+)
 
 
 def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
@@ -60,17 +85,6 @@ def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
         id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), first=tuple(first),
         second=tuple(second), gold=np.array(gold), subsets=tuple(subsets),
     ))
-
-
-LABELLED = Form(
-    what="labelled pairs", texts=("sentence1", "sentence2"), text_names=SENTENCES, value="label", numeric=True,
-    optional=SUBSET,
-    value_names=("label", "labels", "isduplicate", "duplicate", "isparaphrase", "match", "ismatch", "target", "class",
-                 "gold", "score"),
-    usual="sentence1, sentence2, label; or text1, text2, match; question1, question2, is_duplicate and the like",
-)
-# Names that say by themselves which of two labels means a match.
-_PLAIN = (("true", "false"), ("yes", "no"), ("t", "f"), ("y", "n"))
 
 
 def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> PairSet:
@@ -147,17 +161,6 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(map(shown, names))
 
 
-SPLIT = "split"
-_SPLITS = {"train": "train", "training": "train", "dev": "dev", "valid": "dev", "validation": "dev", "val": "dev",
-           "test": "test"}
-TEXTS = Form(
-    what="labelled texts", texts=("text",), value="label", optional=SPLIT,
-    text_names=(("text",), ("sentence",), ("review",), ("content",), ("document",), ("question",), ("utterance",)),
-    value_names=("label", "labels", "class", "category", "target", "intent", "topic", "sentiment"),
-    usual="text, label; or sentence, class and the like; and perhaps split, with train, dev and test",
-)
-
-
 def read_labelled_texts(path: Path, columns: str = "") -> LabelledSet:
     """The texts of a file or folder as `table_rows` reads them, with text version "own".
 
@@ -205,15 +208,6 @@ def _check(path: Path, labels: Sequence[str], splits: Sequence[str]) -> None:
     trained = {label for label, split in zip(labels, splits, strict=True) if split == "train"}
     if unknown := sorted(set(labels) - trained):
         raise DataError(f"{path}: the label {unknown[0]!r} occurs in no text of the split train")
-
-
-TRIPLETS = Form(
-    what="triplets", texts=("anchor", "positive", "negative"), optional=SUBSET,
-    text_names=(("anchor", "positive", "negative"), ("query", "positive", "negative"), ("query", "pos", "neg"),
-                ("sent0", "sent1", "hardneg"), ("sentence", "positive", "negative"),
-                ("sentence1", "sentence2", "sentence3")),
-    usual="anchor, positive, negative; or query, pos, neg; sent0, sent1, hard_neg",
-)
 
 
 def read_triplets(path: Path, columns: str = "") -> TripletSet:

@@ -203,11 +203,8 @@ def _rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str, str
         return ((f"{path}:{number}", record) for number, record in records if record is not None)
     if kind == "parquet":
         return arrow_rows(path, [path])
-    return _by_position(path, kind, form, columns) if _positions(columns) else _table(path, kind, form, warnings, columns)
-
-
-def _positions(columns: Mapping[str, str]) -> bool:
-    return bool(columns) and all(name.isdecimal() for name in columns.values())
+    positions = bool(columns) and all(name.isdecimal() for name in columns.values())
+    return _by_position(path, kind, form, columns) if positions else _table(path, kind, form, warnings, columns)
 
 
 def _by_position(path: Path, usual: str, form: Form, columns: Mapping[str, str]) -> Rows:

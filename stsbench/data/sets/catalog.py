@@ -218,3 +218,9 @@ def language_of(set_id: str, subset: str | None = None) -> str:
         return SEVERAL
     codes = set((item.code if item.subsets == 1 else subset or "").split("-"))
     return " and ".join(sorted({NAMES[code] for code in codes})) if codes <= NAMES.keys() else ""
+
+
+def path_in(root: Path, name: str) -> Path:
+    """Where a catalog file lies: below `root`, which may also be the `downstream` folder itself."""
+    inside = root / name.removeprefix("downstream/")
+    return inside if not (root / "downstream").is_dir() and inside.exists() else root / name

@@ -70,19 +70,23 @@ def read_sts_year(folder: Path, subsets: Sequence[str]) -> PairRows:
     rows = PairRows()
     for subset in subsets:
         input_path, gold_path = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
-        pairs, scores = lines_of(input_path), lines_of(gold_path)
+        pairs, scores = list(sts_cells(input_path)), lines_of(gold_path)
         if len(pairs) != len(scores):
             raise DataError(f"{input_path} has {len(pairs)} lines but {gold_path} has {len(scores)}: must be equal")
-        for number, (pair, score) in enumerate(zip(pairs, scores, strict=True), start=1):
-            cells = pair.split("\t")
-            if len(cells) != 2:
-                raise DataError(f"{input_path}:{number}: expected two sentences with one tab between, "
-                                f"found {len(cells) - 1} tabs")
-            if not score.strip():
-                continue
-            gold = _score(score, gold_path, number, 0.0, 5.0)
-            rows.add(*pair_of(cells[0], cells[1], input_path, number), gold, subset)
+        for (number, cells), score in zip(pairs, scores, strict=True):
+            if score.strip():
+                gold = _score(score, gold_path, number, 0.0, 5.0)
+                rows.add(*pair_of(*cells, input_path, number), gold, subset)
     return rows
+
+
+def sts_cells(path: Path) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield line number and the two sentences of every line of an STS.input file, scored or not."""
+    for number, line in enumerate(lines_of(path), start=1):
+        first, *others = line.split("\t")
+        if len(others) != 1:
+            raise DataError(f"{path}:{number}: expected two sentences with one tab between, found {len(others)} tabs")
+        yield number, (first, others[0])
 
 
 def read_stsb(path: Path, subset: str = "STS-B") -> PairRows:

@@ -12,9 +12,8 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -182,7 +181,7 @@ def _known(record: Path) -> dict[str, object]:
     return state if isinstance(state, dict) else {}
 
 
-class ArrayWriter:
+class ArrayWriter(AbstractContextManager["ArrayWriter"]):
     """One array of a fixed type, appended to NAME."""
 
     def __init__(self, folder: Path, name: str, dtype: str) -> None:
@@ -193,14 +192,11 @@ class ArrayWriter:
         """Append numbers, or the bytes of a whole number of them."""
         self._stream.write(values if isinstance(values, bytes) else np.asarray(values, self.dtype).tobytes())
 
-    def __enter__(self) -> ArrayWriter:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stream.close()
 
 
-class RaggedWriter:
+class RaggedWriter(AbstractContextManager["RaggedWriter"]):
     """Sequences one after another: NAME.values, and where each starts in NAME.starts (one more than there are sequences)."""
 
     def __init__(self, folder: Path, name: str, dtype: str) -> None:
@@ -216,12 +212,9 @@ class RaggedWriter:
         self._starts.add(starts)
         self._end = int(starts[-1]) if len(starts) else self._end
 
-    def __enter__(self) -> RaggedWriter:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._values.__exit__(kind, error, trace)
-        self._starts.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._values.__exit__()
+        self._starts.__exit__()
 
 
 class Ragged:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,19 +81,6 @@ def tokens_key(
     kind = [type(tokenizer).__name__, tokenizer.all_special_ids, tokenizer.cls_token_id, tokenizer.truncation_side]
     parts = [_VERSION, store.digest, tokenizer_digest, kind, max_length, list(roles), _versions()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-class Tokens(Protocol):
-    """What TokenStore and TokensOnDemand have in common. Both say which roles they hold, and a digest of the ids."""
-
-    @property
-    def roles(self) -> tuple[str, ...]: ...
-    @property
-    def digest(self) -> str: ...
-    @property
-    def truncated(self) -> Mapping[str, int | None]: ...
-    def ids(self, role: str, rows: RowNumbers) -> list[NDArray[np.int32]]: ...
-    def lengths(self, role: str) -> NDArray[np.int64]: ...
 
 
 class TokenStore:
@@ -181,19 +168,19 @@ def whole(tokenizer: Any) -> Iterator[Encode]:
     White space becomes single spaces, with one in front: the first word is then spelled as it is elsewhere, also by the
     byte-level tokenizers of RoBERTa's kind.
     """
+
+    def spaced(texts: list[str]) -> list[str]:
+        return [" " + " ".join(text.split()) for text in texts]
+
     if not getattr(tokenizer, "is_fast", False):
-        yield lambda texts: (tokenizer(_spaced(texts), add_special_tokens=False, verbose=False)["input_ids"], 0)
+        yield lambda texts: (tokenizer(spaced(texts), add_special_tokens=False, verbose=False)["input_ids"], 0)
         return
     backend = tokenizer.backend_tokenizer
     encode_batch = getattr(backend, "encode_batch_fast", backend.encode_batch)
     with settings_kept(tokenizer):
         backend.no_padding()
         backend.no_truncation()
-        yield lambda texts: ([encoding.ids for encoding in encode_batch(_spaced(texts), add_special_tokens=False)], 0)
-
-
-def _spaced(texts: list[str]) -> list[str]:
-    return [" " + " ".join(text.split()) for text in texts]
+        yield lambda texts: ([encoding.ids for encoding in encode_batch(spaced(texts), add_special_tokens=False)], 0)
 
 
 @contextmanager
@@ -270,3 +257,6 @@ class TokensOnDemand:
         with cutting(self._tokenizer, self.max_length) as encode:
             cut = [encode(self._store.texts(role, rows))[1] for role in self.roles]
         return sum(cut) / (len(cut) * len(rows))
+
+
+Tokens = TokenStore | TokensOnDemand

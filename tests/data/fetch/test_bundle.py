@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from hubserver import SAMPLE, Server, know_the_sample, raw, sample_files, serving, tar_of
 
 from stsbench.cli.data import data as data_command
-from stsbench.data.fetch.download import fetch_raw, wanted
+from stsbench.data.fetch.download import fetch_file, wanted
 from stsbench.data.fetch.install import install_bundle, read_lock, write_bundle
 from stsbench.data.fetch.sources import load
 from stsbench.data.sets.catalog import Catalog, entries, entry
@@ -44,7 +44,7 @@ def test_bundle_round_trip(server: Server, sample_catalog: Catalog, tmp_path: Pa
 
 def test_bundle_carries_raw_files_and_locks_them(server: Server, tmp_path: Path) -> None:
     server.body = raw(3.0)
-    fetch_raw(entry("stsb/test", "raw"), data_root())
+    fetch_file(entry("stsb/test", "raw"), data_root())
     write_bundle(data_root(), tmp_path / "b.tar")
     install_bundle(tmp_path / "b.tar", tmp_path / "other")
     assert read_lock(tmp_path / "other") == read_lock(data_root())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hubserver import Server, know_the_sample, raw, sample_files, serving, tar_of
 
-from stsbench.data.fetch.download import fetch_archive, fetch_raw, fetch_training, hub_url
+from stsbench.data.fetch.download import fetch_archive, fetch_file, hub_url
 from stsbench.data.fetch.install import read_lock
 from stsbench.data.fetch.sources import load, training_text
 from stsbench.data.sets.catalog import Catalog, catalog, entry
@@ -82,19 +82,19 @@ def test_first_fetch_locks_and_a_later_change_is_reported(server: Server) -> Non
     assert found.known and len(found) == 1379 and found.first[0] == "A man's hat."
     assert list(read_lock(data_root())) == [name]
     assert server.asked[0][0].endswith("/mteb/stsbenchmark-sts/resolve/" + item.hub.revision + "/test.jsonl.gz")
-    assert fetch_raw(item, data_root()).installed == ()
+    assert fetch_file(item, data_root()).installed == ()
     locked = read_lock(data_root())
     server.body = raw(4.0)
     with pytest.raises(DataError, match="changed since its first fetch"):
-        fetch_raw(item, data_root(), force=True, strict=True)
+        fetch_file(item, data_root(), force=True, strict=True)
     assert load("stsb/test", text_version="raw", strict=True).gold[0] == 3.0
-    assert fetch_raw(item, data_root(), force=True).changed == (name,)
+    assert fetch_file(item, data_root(), force=True).changed == (name,)
     after = load("stsb/test", text_version="raw")
     assert not after.known and "lock.json" in after.warnings[0] and read_lock(data_root()) == locked
     with pytest.raises(DataError, match="refused: --strict-data"):
         load("stsb/test", text_version="raw", strict=True)
     with pytest.raises(DataError, match="not a single file"):
-        fetch_raw(entry("stsb/test"), data_root())
+        fetch_file(entry("stsb/test"), data_root())
 
 
 def test_training_texts_are_fetched_and_found(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_training_texts_are_fetched_and_found(server: Server, tmp_path: Path, mo
         assert training_text(other) == (None, "")
     server.body = b"changed\n"
     with pytest.raises(DataError, match="changed since its first fetch"):
-        fetch_training(catalog().training[name], data_root(), force=True, strict=True)
+        fetch_file(catalog().training[name], data_root(), force=True, strict=True)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert training_text("wiki1m_for_simcse.txt")[0] is None
 
