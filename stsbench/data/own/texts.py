@@ -43,7 +43,7 @@ class Texts:
 
     def chunks(self, size: int) -> Iterator[list[str]]:
         """Lists of `size` texts, the last one shorter. DataError naming the line: see `stsbench.data.sets.lines`."""
-        texts = (text for _, text in self.numbered())
+        texts = self._texts()
         while chunk := list(islice(texts, size)):
             self.count += len(chunk)
             yield chunk
@@ -77,6 +77,9 @@ class Texts:
                 yield number, self._cell(number, without_end(line)).strip()
             else:
                 yield number, line.strip()
+
+    def _texts(self) -> Iterator[str]:
+        return (text for _, text in self.numbered())
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         if self._path is not None:
