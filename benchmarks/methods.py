@@ -133,8 +133,8 @@ class Parts(Clock):
 
         from stsbench.methods.diffcse.method import DiffCSE
         from stsbench.training.modules.backbone import Backbone
-        from stsbench.training.modules.conditioned import Conditioned
-        from stsbench.training.modules.generator import Generator
+        from stsbench.training.modules.copies import Conditioned
+        from stsbench.training.modules.masked_lm import Generator
 
         self.watch(Backbone, "pooled", "encoder, forward")
         self.watch(Generator, "fill", "generator")
@@ -184,7 +184,7 @@ def generate(way: str, work: Path, args: argparse.Namespace) -> dict[str, Any]:
     from transformers import AutoModelForMaskedLM
 
     from stsbench.training.modules.backbone import load_backbone
-    from stsbench.training.modules.generator import Generator
+    from stsbench.training.modules.masked_lm import Generator
 
     torch.manual_seed(0)
     folder = work / "generator" if (work / "generator").is_dir() else work / "model"
@@ -223,7 +223,7 @@ def _masked(backbone: Any, work: Path, args: argparse.Namespace) -> Iterator[tup
     import numpy as np
     import torch
 
-    from stsbench.training.modules.masking import mask_tokens
+    from stsbench.training.modules.edits import mask_tokens
 
     tokenizer, rng = backbone.tokenizer, np.random.default_rng(0)
     texts = (work / "data.txt").read_text(encoding="utf-8").splitlines()

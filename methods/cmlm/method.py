@@ -19,10 +19,9 @@ from stsbench.training.api.method import Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.embedding_change import EmbeddingChange
-from stsbench.training.modules.lm_head import LMHead, made_up
-from stsbench.training.modules.masking import mask_tokens
-from stsbench.training.modules.soft_prompt import SoftPrompt
+from stsbench.training.modules.edits import mask_tokens
+from stsbench.training.modules.masked_lm import LMHead, made_up
+from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt
 
 from .options import ConditionalMaskedLMOptions
 

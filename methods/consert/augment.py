@@ -17,8 +17,7 @@ from torch import Tensor
 from stsbench.encoders.forward.padded import own_positions
 from stsbench.training.api.batch import Batch, Ragged, Views
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.embedding_change import EmbeddingChange
-from stsbench.training.modules.soft_prompt import SoftPrompt
+from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt
 
 SLOTS = ("first", "second")
 

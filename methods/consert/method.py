@@ -18,8 +18,7 @@ from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles,
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.modules.backbone import Backbone, pool_padded
-from stsbench.training.modules.embedding_change import EmbeddingChange
-from stsbench.training.modules.soft_prompt import SoftPrompt
+from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt
 
 from .augment import SLOTS, add_draws, changed
 from .options import ConSERTOptions, augmentations, shares, stages_of

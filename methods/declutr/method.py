@@ -18,8 +18,8 @@ from stsbench.training.api.method import Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.lm_head import LMHead, made_up
-from stsbench.training.modules.masking import mask_tokens
+from stsbench.training.modules.edits import mask_tokens
+from stsbench.training.modules.masked_lm import LMHead, made_up
 
 from .options import DeCLUTROptions
 from .spans import RandomDraws, Span, least, sample_spans

@@ -21,7 +21,7 @@ from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.api.roles import pairs_or_sentence, role_views
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.denoising import check_prompted, template_vectors
+from stsbench.training.modules.prompting import check_prompted, template_vectors
 
 from .modules import ViewModules, by_dropout, convergence, divergence, is_module
 from .options import DiffAugOptions

@@ -17,11 +17,9 @@ from stsbench.training.losses.corrective_lm import corrective_loss
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.losses.replaced_tokens import detections, replaced_token_loss
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.conditioned import Conditioned
-from stsbench.training.modules.edits import delete_tokens, insert_masks
-from stsbench.training.modules.generator import Generator
-from stsbench.training.modules.lm_head import LMHead
-from stsbench.training.modules.masking import mask_tokens
+from stsbench.training.modules.copies import Conditioned
+from stsbench.training.modules.edits import delete_tokens, insert_masks, mask_tokens
+from stsbench.training.modules.masked_lm import Generator, LMHead
 
 from .options import DiffCSEOptions, Operator, changes, detects, generates
 

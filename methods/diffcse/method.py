@@ -19,7 +19,7 @@ from stsbench.training.api.needs import Needs
 from stsbench.training.api.queue import NegativeQueue
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.lm_head import made_up
+from stsbench.training.modules.masked_lm import made_up
 from stsbench.training.modules.projector import BatchNormProjector
 
 from .auxiliary import Auxiliary, Block, Changer, ViewMaker, blocks

@@ -15,8 +15,8 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Term
 from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.lm_head import LMHead
-from stsbench.training.modules.reference import Reference
+from stsbench.training.modules.copies import Reference
+from stsbench.training.modules.masked_lm import LMHead
 
 from .options import InfoCSEOptions
 

@@ -14,8 +14,8 @@ from stsbench.training.api.gathering import apply_to_all_rows, counted
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.lm_head import made_up
-from stsbench.training.modules.masking import mask_tokens
+from stsbench.training.modules.edits import mask_tokens
+from stsbench.training.modules.masked_lm import made_up
 from stsbench.training.modules.projector import BatchNormProjector
 
 from .auxiliary import Auxiliary

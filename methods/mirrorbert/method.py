@@ -17,7 +17,7 @@ from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.drophead import head_factors
+from stsbench.training.modules.soft_prompt import head_factors
 
 from .options import MirrorBERTOptions
 

@@ -12,8 +12,8 @@ from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.lm_head import LMHead, as_masked_lm, made_up
-from stsbench.training.modules.masking import mask_tokens
+from stsbench.training.modules.edits import mask_tokens
+from stsbench.training.modules.masked_lm import LMHead, as_masked_lm, made_up
 
 from .options import MaskedLMOptions
 

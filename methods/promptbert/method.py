@@ -20,8 +20,7 @@ from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.denoising import check_length, check_prompted, template_vectors
-from stsbench.training.modules.lm_transform import load_transform
+from stsbench.training.modules.prompting import check_length, check_prompted, load_transform, template_vectors
 from stsbench.training.modules.soft_prompt import SoftPrompt
 
 from .options import TRANSFORMS, PromptBERTOptions

@@ -14,8 +14,8 @@ from stsbench.training.api.gathering import Gathering, gather
 from stsbench.training.api.method import Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.modules.backbone import Backbone, pool_layers
+from stsbench.training.modules.copies import Reference
 from stsbench.training.modules.projector import GELUProjector
-from stsbench.training.modules.reference import Reference
 
 from .objective import loss, unit
 from .options import SGOPTOptions

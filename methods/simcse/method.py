@@ -21,7 +21,7 @@ from stsbench.training.api.queue import NegativeQueue
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.lm_head import LMHead, made_up
+from stsbench.training.modules.masked_lm import LMHead, made_up
 
 from .options import NEXT, SimCSEOptions
 from .views import Replacer, ViewMaker

@@ -18,8 +18,8 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Examples, Ragged, Views
 from stsbench.training.api.repetition import Repeater
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.generator import Generator
-from stsbench.training.modules.masking import mask_tokens
+from stsbench.training.modules.edits import mask_tokens
+from stsbench.training.modules.masked_lm import Generator
 
 from .options import NEXT, SimCSEOptions
 

@@ -17,7 +17,7 @@ from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.denoising import check_length
+from stsbench.training.modules.prompting import check_length
 
 from .margin import bidirectional_margin
 from .negatives import Negatives, stop_rule

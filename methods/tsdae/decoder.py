@@ -15,7 +15,7 @@ from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import StsbenchError
 from stsbench.training.modules.backbone import Backbone, load_backbone
-from stsbench.training.modules.lm_head import LMHead
+from stsbench.training.modules.masked_lm import LMHead
 
 from .options import TSDAEOptions
 

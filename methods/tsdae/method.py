@@ -11,7 +11,7 @@ from stsbench.training.api.method import Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.lm_head import made_up
+from stsbench.training.modules.masked_lm import made_up
 
 from .decoder import Decoder
 from .noise import damaged, damaged_ids

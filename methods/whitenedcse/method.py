@@ -18,7 +18,7 @@ from stsbench.training.api.method import Method
 from stsbench.training.api.needs import Needs
 from stsbench.training.api.repetition import Repeater
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.group_whitening import GroupWhitening
+from stsbench.training.modules.projector import GroupWhitening
 
 from .objective import reduced
 from .options import WhitenedCSEOptions

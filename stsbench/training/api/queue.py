@@ -12,7 +12,7 @@ from stsbench.training.api.batch import Shares
 from stsbench.training.api.gathering import gather
 from stsbench.training.api.options import Queue
 from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.reference import Reference
+from stsbench.training.modules.copies import Reference
 
 
 class NegativeQueue(nn.Module):

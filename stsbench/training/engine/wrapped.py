@@ -15,7 +15,7 @@ from stsbench.training.api.method import Method
 from stsbench.training.api.teachers import Teachers
 from stsbench.training.engine.semi import SemiSupervised
 from stsbench.training.losses.guided import GuideRule
-from stsbench.training.modules.lm_head import LMHead
+from stsbench.training.modules.masked_lm import LMHead
 from stsbench.training.recipes.wrappers import GuideSettings, MatryoshkaSettings
 
 MASKED = "masked"  # the share of the negatives, in the log

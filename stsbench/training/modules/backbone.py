@@ -23,11 +23,9 @@ from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.parts import check_ends
 from stsbench.errors import EncoderError
 from stsbench.torch_random import checkpointed
-from stsbench.training.modules.drophead import check_factors, scaled_heads
-from stsbench.training.modules.embedding_change import changed_embeddings
 from stsbench.training.modules.lora import merge_adapter
 from stsbench.training.modules.packed_training import PackedTraining, packable
-from stsbench.training.modules.soft_prompt import SoftPrompt, padded_inputs
+from stsbench.training.modules.soft_prompt import SoftPrompt, changed_embeddings, check_factors, padded_inputs, scaled_heads
 
 Engine = Literal["auto", "packed", "padded"]
 
@@ -87,7 +85,7 @@ class Backbone(nn.Module):
         """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L).
 
         soft: positions, learned words, prefixes and changes of the embeddings of this batch; state 0 is then the changed
-        embeddings. heads: (n, layers, H) factors of each attention head's output (modules/drophead.py). EncoderError: the
+        embeddings. heads: (n, layers, H) factors of each attention head's output (modules/soft_prompt.py). EncoderError: the
         model takes none from outside (neither BERT nor RoBERTa), or has no such positions; ValueError: `soft` or `heads` is
         not of this batch's shapes.
         """

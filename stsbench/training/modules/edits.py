@@ -1,5 +1,6 @@
-"""Changes to token lists: tokens put in and taken out, with labels that say where, for a discriminator to find; and the
-augmentations that views are made of, each a pure function of one text's ordinary tokens and a numpy Generator."""
+"""Changes to token lists, each a pure function of the tokens and a numpy Generator: tokens put in and taken out, with labels
+that say where, for a discriminator to find; the augmentations that views are made of; and BERT's masking, of lists of any
+lengths."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ Row = NDArray[np.int64]
 Rows = list[Row]
 Ids = Sequence[int] | NDArray[np.integer]
 Given = Sequence[Ids]
+_IGNORED = -100  # torch's cross-entropy skips it; the label of a position that is not to be guessed
 
 
 def insert_masks(
@@ -146,3 +148,33 @@ def _kept(length: int, most: int, ends_special: bool) -> NDArray[np.int64]:
     if ends_special and length > most:
         indices[-1] = length - 1
     return indices
+
+
+def mask_tokens(
+    ids: Sequence[Sequence[int] | NDArray[np.integer]],
+    special_ids: Iterable[int],
+    mask_id: int,
+    vocab_size: int,
+    rng: np.random.Generator,
+    probability: float = 0.15,
+    masked: float = 0.8,
+    random: float = 0.1,
+) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
+    """A masked copy of each list of token ids, and its labels: the token at a chosen position, -100 elsewhere.
+
+    Every token that is not special is chosen with `probability`, each on its own; of the chosen ones the share `masked`
+    becomes mask_id, the share `random` an id uniform in [0, vocab_size), and the rest stays (Devlin et al. 2019, section
+    3.1). masked + random must not exceed 1.
+    """
+    if not len(ids):
+        return [], []
+    rows = [np.asarray(row, dtype=np.int64) for row in ids]
+    tokens = np.concatenate(rows)
+    chosen = (rng.random(len(tokens)) < probability) & ~np.isin(tokens, list(special_ids))
+    fate = rng.random(len(tokens))
+    other = chosen & (fate >= masked) & (fate < masked + random)
+    copy = np.where(chosen & (fate < masked), mask_id, tokens)
+    copy[other] = rng.integers(0, vocab_size, int(other.sum()))
+    labels = np.where(chosen, tokens, _IGNORED)
+    ends = np.cumsum([len(row) for row in rows])[:-1]
+    return np.split(copy, ends), np.split(labels, ends)

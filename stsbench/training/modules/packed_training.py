@@ -24,9 +24,7 @@ from stsbench.encoders.forward.padded import PaddedForward, check_family, known_
 from stsbench.encoders.forward.soft import Slots, Soft
 from stsbench.errors import EncoderError
 from stsbench.torch_state import fresh_torch
-from stsbench.training.modules.drophead import check_factors
-from stsbench.training.modules.embedding_change import EmbeddingChange, changed_embeddings
-from stsbench.training.modules.soft_prompt import SoftPrompt
+from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt, changed_embeddings, check_factors
 
 _LIBRARIES = ("transformers", "torch", "peft")
 _TRIED = (23, 3)  # tokens of the texts that a model is tried out on

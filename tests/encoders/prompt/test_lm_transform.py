@@ -11,7 +11,7 @@ from transformers import AlbertConfig, AlbertForMaskedLM, AutoConfig, AutoModelF
 from stsbench.encoders.forward.checkpoint import load_model
 from stsbench.encoders.prompt.lm_transform import LMTransform
 from stsbench.errors import EncoderError
-from stsbench.training.modules.lm_transform import load_transform
+from stsbench.training.modules.prompting import load_transform
 
 
 def with_head(folder, family, **config):

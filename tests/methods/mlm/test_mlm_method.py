@@ -16,7 +16,7 @@ from stsbench.errors import StsbenchError
 from stsbench.methods.mlm.method import MaskedLM
 from stsbench.methods.mlm.options import MaskedLMOptions
 from stsbench.training.api.batch import IGNORED
-from stsbench.training.modules.masking import mask_tokens
+from stsbench.training.modules.edits import mask_tokens
 from stsbench.training.recipes.method_plan import MethodPlan
 
 TEXTS = {"sentence": sentences(12, longest=9, seed=3)}

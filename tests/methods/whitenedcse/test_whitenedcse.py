@@ -13,7 +13,7 @@ from stsbench.config import validate
 from stsbench.methods.whitenedcse.method import WhitenedCSE
 from stsbench.methods.whitenedcse.options import WhitenedCSEOptions
 from stsbench.training.losses.contrastive import info_nce
-from stsbench.training.modules.group_whitening import GroupWhitening
+from stsbench.training.modules.projector import GroupWhitening
 
 N, WIDTH = 11, 32
 REPEAT = {"rate": 0.6}

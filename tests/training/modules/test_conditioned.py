@@ -24,7 +24,7 @@ from transformers import (
 from stsbench.errors import EncoderError
 from stsbench.training.losses.replaced_tokens import replaced_token_loss
 from stsbench.training.modules.backbone import Backbone, load_backbone
-from stsbench.training.modules.conditioned import Conditioned
+from stsbench.training.modules.copies import Conditioned
 from stsbench.training.modules.packed_training import packable
 
 LENGTHS = (5, 9, 2, 9, 1, 7)

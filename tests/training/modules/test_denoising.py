@@ -12,7 +12,7 @@ from transformers import DynamicCache
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import load_backbone
-from stsbench.training.modules.denoising import check_prompted, template_vectors
+from stsbench.training.modules.prompting import check_prompted, template_vectors
 from stsbench.training.modules.soft_prompt import Prefix
 
 FAMILIES = ["bert", "roberta", "bpe"]

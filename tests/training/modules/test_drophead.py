@@ -8,8 +8,8 @@ from tiny_models import build
 
 from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import load_backbone
-from stsbench.training.modules.drophead import head_factors
 from stsbench.training.modules.packed_training import packable
+from stsbench.training.modules.soft_prompt import head_factors
 
 LENGTHS = torch.tensor([4, 7, 1, 7])
 MASK = (torch.arange(7) < LENGTHS[:, None]).long()

@@ -10,8 +10,7 @@ from tiny_models import build
 
 from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import load_backbone, pool_padded
-from stsbench.training.modules.embedding_change import EmbeddingChange
-from stsbench.training.modules.soft_prompt import SoftPrompt
+from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt
 
 ROWS, LONGEST = len(LENGTHS), max(LENGTHS)
 

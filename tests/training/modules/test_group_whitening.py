@@ -6,8 +6,8 @@ import pytest
 import torch
 from shipped_recipes import one_line
 
-from stsbench.training.modules import group_whitening
-from stsbench.training.modules.group_whitening import GroupWhitening, whiten_groups
+from stsbench.training.modules import projector
+from stsbench.training.modules.projector import GroupWhitening, whiten_groups
 
 P, M, D = 2, 40, 12
 
@@ -150,5 +150,5 @@ def test_no_row_is_no_vector_with_a_gradient():
 
 
 def test_the_example_of_the_docstring_runs():
-    results = doctest.testmod(group_whitening)
+    results = doctest.testmod(projector)
     assert (results.failed, results.attempted) == (0, 3)

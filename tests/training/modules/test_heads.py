@@ -15,7 +15,7 @@ from written_once import written_once
 from stsbench.encoders.forward.checkpoint import load_model
 from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.errors import EncoderError
-from stsbench.training.modules.lm_head import LMHead, as_masked_lm
+from stsbench.training.modules.masked_lm import LMHead, as_masked_lm
 
 FAMILIES = ["bert", "roberta", "distilbert", "mpnet"]
 IDS = torch.tensor([[2, 7, 9, 11, 3, 8], [2, 12, 6, 5, 4, 3]])

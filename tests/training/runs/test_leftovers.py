@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from training_runs import one_thread
 
 import stsbench
-from stsbench.data.text import built
+from stsbench.data.text import cache
 from stsbench.errors import StsbenchError
 from stsbench.files import clear_leftovers, leftover, machine, new_folder
 
@@ -131,5 +131,5 @@ def test_a_cache_that_cannot_be_written_is_done_without(place, tmp_path, monkeyp
             options = EncoderOptions(model=str(place / "tiny"), pooler="cls", device="cpu")
             fit_model(str(place / "tiny"), options, "standardise", place / "text.txt", tmp_path / "out")
     assert (tmp_path / "out").is_dir() and (tmp_path / "cache").read_bytes() == b""
-    standing = [Path(folder.name) for root, folder in built._STAND_INS.items() if root.is_relative_to(tmp_path)]
+    standing = [Path(folder.name) for root, folder in cache._STAND_INS.items() if root.is_relative_to(tmp_path)]
     assert standing and all(folder.is_dir() for folder in standing)

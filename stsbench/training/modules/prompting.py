@@ -1,18 +1,23 @@
-"""Template denoising: the vector that a template gives without a sentence, as it stands around one of so many tokens."""
+"""What a method with a template trains: the vector of the template without a sentence, which denoising subtracts, and the
+first half of a stored masked-LM head as its transform."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from stsbench.encoders.forward.checkpoint import position_limit
 from stsbench.encoders.forward.padded import check_family
+from stsbench.encoders.prompt.lm_transform import LMTransform
 from stsbench.encoders.prompt.template import Positions, Start, TokenTemplate, first_position, template_positions
 from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.masked_lm import LMHead
 from stsbench.training.modules.soft_prompt import Prefix, SoftPrompt
 
 
@@ -68,3 +73,51 @@ def template_vectors(
             rows=None if vectors is None else template.words(ids, mask), vectors=vectors, prefix=before,
         )
         return backbone.at(ids, mask, template.mask_indices(mask), soft).index_select(0, rows)
+
+
+def load_transform(folder: Path, model: Any, name: str) -> LMTransform:
+    """The transform of the masked-LM head that `folder` stores, in float32 and trainable.
+
+    model: the encoder loaded from there; name: what errors call it.
+
+    EncoderError, one line: a folder without a masked-LM head, a head that is not known here.
+    """
+    head = LMHead.load(folder, model, name, tied=False)
+    if not head.stored:
+        raise EncoderError(
+            f"{name} stores no masked-LM head, and the transform is the first half of one: train one with "
+            "`stsbench train mlm`, take a checkpoint that has one, or choose another head"
+        )
+    dense, activation, norm = _transform_parts(head, model.config, name)
+    made = LMTransform(int(dense.in_features), activation, float(norm.eps))
+    made.to(dense.weight.device)
+    made.dense.load_state_dict(dense.state_dict())
+    made.norm.load_state_dict(norm.state_dict())
+    _check_transform(made, head, name)
+    made.train(model.training)
+    return made
+
+
+def _transform_parts(head: LMHead, config: Any, name: str) -> tuple[Any, str, Any]:
+    """Dense layer, activation's name and LayerNorm of a head."""
+    parts = head.parts
+    predictions: Any = getattr(parts["cls"], "predictions", None) if "cls" in parts else None
+    if hasattr(predictions, "transform"):
+        part: Any = predictions.transform
+        return part.dense, str(config.hidden_act), part.LayerNorm
+    if "lm_head" in parts and hasattr(parts["lm_head"], "layer_norm"):
+        part = parts["lm_head"]
+        return part.dense, "gelu", part.layer_norm  # RoBERTa's head never asks the config
+    if "vocab_transform" in parts:
+        return parts["vocab_transform"], str(config.activation), parts["vocab_layer_norm"]
+    raise EncoderError(f"{name}: the masked-LM head of {head.architecture.__name__} has no transform known here")
+
+
+def _check_transform(made: LMTransform, head: LMHead, name: str) -> None:
+    """EncoderError unless the transform and then the head's output layer give the head's logits."""
+    decoder = head.decoder
+    with torch.no_grad():
+        hidden = torch.linspace(-2, 2, made.width, device=made.dense.weight.device).unsqueeze(0)
+        same = torch.allclose(decoder(made(hidden)), head(hidden), rtol=1e-4, atol=1e-4)
+    if not same:
+        raise EncoderError(f"{name}: {head.architecture.__name__} does more in its head than a dense layer and LayerNorm")
