@@ -15,8 +15,7 @@ from stsbench.data.text.examples import followed, following
 from stsbench.encoders.forward.padded import check_family, own_positions
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views
-from stsbench.training.api.method import Method
-from stsbench.training.api.needs import Needs
+from stsbench.training.api.method import Method, Needs
 from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import mask_tokens

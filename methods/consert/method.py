@@ -15,8 +15,7 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles, nli_views
-from stsbench.training.api.method import Inference, Method
-from stsbench.training.api.needs import Needs
+from stsbench.training.api.method import Inference, Method, Needs
 from stsbench.training.modules.backbone import Backbone, pool_padded
 from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt
 

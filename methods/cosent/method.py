@@ -11,9 +11,8 @@ from torch import Tensor
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import rank_pairs
 from stsbench.training.api.labelled import LabelScores, nli_roles, unordered
-from stsbench.training.api.method import Method
-from stsbench.training.api.needs import Needs
-from stsbench.training.api.roles import scored_pairs
+from stsbench.training.api.method import Method, Needs
+from stsbench.training.api.views import scored_pairs
 from stsbench.training.losses.graded_pairs import pair_cosines
 from stsbench.training.modules.backbone import Backbone
 

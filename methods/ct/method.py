@@ -10,11 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
+from stsbench.training.api.batch import Batch, Examples, Gathering, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.gathering import Gathering
-from stsbench.training.api.method import Inference, Method
-from stsbench.training.api.needs import Needs
+from stsbench.training.api.method import Inference, Method, Needs
 from stsbench.training.modules.backbone import Backbone
 
 from .objective import loss, scaled_pair

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from stsbench.data.text.examples import following
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Examples, Ragged, Term, Views
-from stsbench.training.api.repetition import Repeater
+from stsbench.training.api.views import Repeater
 from stsbench.training.losses.corrective_lm import corrective_loss
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.losses.replaced_tokens import detections, replaced_token_loss

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Batch, Examples, Term, Views
-from stsbench.training.api.gathering import gather
-from stsbench.training.api.method import Method
-from stsbench.training.api.needs import Needs
+from stsbench.training.api.batch import Batch, Examples, Term, Views, gather
+from stsbench.training.api.method import Method, Needs
 from stsbench.training.api.teachers import Teachers, compared
 from stsbench.training.losses.ranking import cosines, without_own
 from stsbench.training.modules.backbone import Backbone

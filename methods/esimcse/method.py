@@ -7,11 +7,9 @@ from torch import Tensor
 
 from stsbench.encoders.prompt.mlp_head import MLPHead, check_head
 from stsbench.training.api.batch import Batch, Examples, Term, Views
-from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.method import Inference, Method
-from stsbench.training.api.needs import Needs
-from stsbench.training.api.queue import NegativeQueue
-from stsbench.training.api.repetition import Repeater
+from stsbench.training.api.contrasting import NegativeQueue, contrast
+from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.views import Repeater
 from stsbench.training.modules.backbone import Backbone
 
 from .options import ESimCSEOptions

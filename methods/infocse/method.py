@@ -8,11 +8,9 @@ from torch import Tensor
 from stsbench.encoders.forward.padded import known_family
 from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import IGNORED, Batch, Examples, Shares, Term, Views
+from stsbench.training.api.batch import IGNORED, Batch, Examples, Shares, Term, Views, apply_to_all_rows, counted
 from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.gathering import apply_to_all_rows, counted
-from stsbench.training.api.method import Inference, Method
-from stsbench.training.api.needs import Needs
+from stsbench.training.api.method import Inference, Method, Needs
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import mask_tokens
 from stsbench.training.modules.masked_lm import made_up

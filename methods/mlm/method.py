@@ -8,8 +8,7 @@ from torch import Tensor
 
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
-from stsbench.training.api.method import Inference, Method
-from stsbench.training.api.needs import Needs
+from stsbench.training.api.method import Inference, Method, Needs
 from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import mask_tokens

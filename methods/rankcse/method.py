@@ -10,10 +10,9 @@ from torch import Tensor
 from stsbench.encoders.prompt.mlp_head import MLPHead, check_head
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.method import Inference, Method
-from stsbench.training.api.needs import Needs
-from stsbench.training.api.ranking import Ranking
-from stsbench.training.api.roles import pairs_or_sentence, role_views
+from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.teachers import Ranking
+from stsbench.training.api.views import pairs_or_sentence, role_views
 from stsbench.training.modules.backbone import Backbone
 
 from .options import RankCSEOptions

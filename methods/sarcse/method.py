@@ -17,9 +17,8 @@ from stsbench.errors import StsbenchError
 from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.method import Inference, Method
-from stsbench.training.api.needs import Needs
-from stsbench.training.api.roles import pairs_or_sentence, role_views
+from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.views import pairs_or_sentence, role_views
 from stsbench.training.losses.reconstruction import reconstruction_loss, token_errors, token_weights
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.rows.batches import to_batch

@@ -11,8 +11,7 @@ from torch import Tensor
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles
-from stsbench.training.api.method import Inference, Method
-from stsbench.training.api.needs import Needs
+from stsbench.training.api.method import Inference, Method, Needs
 from stsbench.training.modules.backbone import Backbone
 
 from .objective import regression_loss, triplet_loss

@@ -8,11 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
+from stsbench.training.api.batch import Batch, Examples, Gathering, Shares, Term, Views, gather
 from stsbench.training.api.contrasting import contrast_views
-from stsbench.training.api.gathering import Gathering, gather
-from stsbench.training.api.method import Method
-from stsbench.training.api.needs import Needs
+from stsbench.training.api.method import Method, Needs
 from stsbench.training.modules.backbone import Backbone, pool_layers
 from stsbench.training.modules.copies import Reference
 from stsbench.training.modules.projector import GELUProjector

@@ -14,8 +14,7 @@ from stsbench.encoders.prompt.template import TokenTemplate, with_full_stop
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.method import Inference, Method
-from stsbench.training.api.needs import Needs
+from stsbench.training.api.method import Inference, Method, Needs
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.prompting import check_length
 

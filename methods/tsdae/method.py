@@ -7,8 +7,7 @@ from torch import Tensor
 
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
-from stsbench.training.api.method import Method
-from stsbench.training.api.needs import Needs
+from stsbench.training.api.method import Method, Needs
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.masked_lm import made_up

@@ -11,12 +11,10 @@ from torch import Tensor
 
 from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.training.api.batch import Batch, Examples, Term, Views, gather
 from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.gathering import gather
-from stsbench.training.api.method import Method
-from stsbench.training.api.needs import Needs
-from stsbench.training.api.repetition import Repeater
+from stsbench.training.api.method import Method, Needs
+from stsbench.training.api.views import Repeater
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.projector import GroupWhitening
 

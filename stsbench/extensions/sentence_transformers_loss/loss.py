@@ -30,7 +30,7 @@ from stsbench.training.api.checks import check_instance, check_rates, check_term
 from stsbench.training.api.labelled import PAIR
 from stsbench.training.api.method import Method
 from stsbench.training.api.options import Options
-from stsbench.training.api.roles import PAIRS
+from stsbench.training.api.views import PAIRS
 from stsbench.training.engine.selection import fixed_randomness
 from stsbench.training.engine.stage import stage_views
 from stsbench.training.modules.backbone import Backbone

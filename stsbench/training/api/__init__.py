@@ -9,40 +9,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Shares, Term, Views
-    from stsbench.training.api.contrasting import contrast, contrast_labelled, rank_pairs
-    from stsbench.training.api.gathering import Gathering, gather
+    from stsbench.training.api.batch import IGNORED, Batch, Examples, Gathering, Ragged, Shares, Term, Views, gather
+    from stsbench.training.api.contrasting import NegativeQueue, contrast, contrast_labelled, rank_pairs
     from stsbench.training.api.labelled import LabelScores, NLIClassifier, classes_of, nli_roles, nli_views, unordered
-    from stsbench.training.api.method import Inference, Method
-    from stsbench.training.api.needs import LabelledUse, Needs, RoleChoice, sentence_role
+    from stsbench.training.api.method import Inference, LabelledUse, Method, Needs, RoleChoice, sentence_role
     from stsbench.training.api.options import Options, Queue, Repetition, refuse_idle
-    from stsbench.training.api.queue import NegativeQueue
-    from stsbench.training.api.repetition import Repeater
-    from stsbench.training.api.roles import pairs_or_sentence, role_views, scored_pairs
+    from stsbench.training.api.views import Repeater, pairs_or_sentence, role_views, scored_pairs
     from stsbench.training.modules.backbone import Backbone
 
 _PUBLIC = {
-    "Method": "method", "Inference": "method",
-    "LabelledUse": "needs", "Needs": "needs", "RoleChoice": "needs", "sentence_role": "needs",
-    "Options": "options", "Queue": "options", "Repetition": "options", "refuse_idle": "options",
-    "Batch": "batch", "Examples": "batch", "IGNORED": "batch", "Ragged": "batch", "Shares": "batch", "Term": "batch",
-    "Views": "batch",
-    "contrast": "contrasting", "contrast_labelled": "contrasting", "rank_pairs": "contrasting",
-    "gather": "gathering", "Gathering": "gathering",
-    "NegativeQueue": "queue", "Repeater": "repetition",
-    "LabelScores": "labelled", "unordered": "labelled",
-    "NLIClassifier": "labelled", "classes_of": "labelled", "nli_roles": "labelled", "nli_views": "labelled",
-    "pairs_or_sentence": "roles", "role_views": "roles", "scored_pairs": "roles",
+    "batch": "IGNORED Batch Examples Gathering Ragged Shares Term Views gather",
+    "contrasting": "NegativeQueue contrast contrast_labelled rank_pairs",
+    "labelled": "LabelScores NLIClassifier classes_of nli_roles nli_views unordered",
+    "method": "Inference LabelledUse Method Needs RoleChoice sentence_role",
+    "options": "Options Queue Repetition refuse_idle",
+    "views": "Repeater pairs_or_sentence role_views scored_pairs",
 }
-_MODULES = {name: f"stsbench.training.api.{module}" for name, module in _PUBLIC.items()}
+_MODULES = {name: f"stsbench.training.api.{module}" for module, names in _PUBLIC.items() for name in names.split()}
 _MODULES["Backbone"] = "stsbench.training.modules.backbone"
 __all__ = [
     "IGNORED", "Backbone", "Batch", "Examples", "Gathering", "Inference", "LabelScores", "LabelledUse", "Method",
-    "NLIClassifier",
-    "Needs", "NegativeQueue", "Options", "Queue", "Ragged", "Repeater", "Repetition", "RoleChoice", "Shares", "Term",
-    "Views",
-    "classes_of", "contrast", "contrast_labelled", "gather", "nli_roles", "nli_views", "pairs_or_sentence", "rank_pairs",
-    "refuse_idle", "role_views", "scored_pairs", "sentence_role", "unordered",
+    "NLIClassifier", "Needs", "NegativeQueue", "Options", "Queue", "Ragged", "Repeater", "Repetition", "RoleChoice",
+    "Shares", "Term", "Views", "classes_of", "contrast", "contrast_labelled", "gather", "nli_roles", "nli_views",
+    "pairs_or_sentence", "rank_pairs", "refuse_idle", "role_views", "scored_pairs", "sentence_role", "unordered",
 ]
 
 

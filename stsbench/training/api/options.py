@@ -18,7 +18,7 @@ class Options(Settings):
 
 
 class Repetition(Settings):
-    """Some sub-words, or words, of every view but the first stand twice (Wu et al. 2022, ESimCSE): api/repetition.py."""
+    """Some sub-words, or words, of every view but the first stand twice (Wu et al. 2022, ESimCSE): api/views.py."""
 
     unit: Literal["subword", "word"] = setting(
         "subword", "subword: token ids, after the text was cut at max_length; word: between blanks, before it is tokenised",
@@ -30,7 +30,7 @@ class Repetition(Settings):
 
 
 class Queue(Settings):
-    """Vectors of earlier batches as further negatives, by a momentum encoder (Wu et al. 2022, ESimCSE): api/queue.py."""
+    """Vectors of earlier batches as further negatives, by a momentum encoder (Wu et al. 2022, ESimCSE): contrasting.py."""
 
     size: int = setting(160, "vectors held", ge=1)
     momentum: float = setting(

@@ -8,8 +8,8 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import watched
 from stsbench.training.api.method import Method
-from stsbench.training.api.ranking import Ranking
 from stsbench.training.api.ranking_options import RankingOptions
+from stsbench.training.api.teachers import Ranking
 from stsbench.training.engine.semi import SemiSupervised
 from stsbench.training.engine.wrapped import Around, Wrapped
 from stsbench.training.recipes.method_plan import MethodPlan

@@ -13,8 +13,8 @@ import torch
 from stsbench.data.text.examples import TextRows
 from stsbench.registry import calling
 from stsbench.training.api.batch import Batch, Examples, Shares, Views
+from stsbench.training.api.checks import check_views
 from stsbench.training.api.method import Method
-from stsbench.training.api.view_checks import check_views
 from stsbench.training.engine.ranked import Objective
 from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.rows.batches import Batches, to_batch

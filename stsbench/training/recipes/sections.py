@@ -175,7 +175,7 @@ class TrainingSettings(Section):
     clip: float | None = Field(default=1.0, gt=0)  # gradient norm; null: none
     order: Literal["random", "length"] = "random"  # length: batches of similar length, not the papers' batches
     drop_last: bool = False  # the last, smaller batch of an epoch
-    gather: Literal["exact", "simcse", "local"] = "exact"  # negatives of other processes: see training/api/gathering.py
+    gather: Literal["exact", "simcse", "local"] = "exact"  # negatives of other processes: see training/api/batch.py
 
 
 def _selected_by(name: str) -> str:

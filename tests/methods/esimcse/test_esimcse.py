@@ -18,8 +18,8 @@ from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.esimcse.method import ESimCSE
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.training.api.batch import Shares
+from stsbench.training.api.contrasting import NegativeQueue
 from stsbench.training.api.options import Queue
-from stsbench.training.api.queue import NegativeQueue
 
 N, RATE = 5, 0.6
 REPEAT = {"rate": RATE}

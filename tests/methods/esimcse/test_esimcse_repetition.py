@@ -12,7 +12,7 @@ from method_oracle import MemoryRows, make, masked_lm_folder, tokens
 from stsbench.errors import StsbenchError
 from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.training.api.options import Repetition
-from stsbench.training.api.repetition import repeated
+from stsbench.training.api.views import repeated
 
 DRAWS = 3000
 

@@ -10,7 +10,7 @@ from stsbench.config import validate
 from stsbench.errors import StsbenchError
 from stsbench.methods.promptbert.method import PromptBERT
 from stsbench.methods.promptbert.options import PromptBERTOptions
-from stsbench.training.api.roles import pairs_or_sentence
+from stsbench.training.api.views import pairs_or_sentence
 from stsbench.training.recipes.method_plan import MethodPlan
 
 __all__ = ["folders", "one_thread"]

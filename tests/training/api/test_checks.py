@@ -10,8 +10,15 @@ from transformers import AutoModel, AutoTokenizer
 
 from stsbench.errors import StsbenchError
 from stsbench.training.api import Backbone, Batch, Inference, Method, Needs, Options, Term, Views
-from stsbench.training.api.checks import check_class, check_inference, check_instance, check_rates, check_stages, check_terms
-from stsbench.training.api.view_checks import check_views
+from stsbench.training.api.checks import (
+    check_class,
+    check_inference,
+    check_instance,
+    check_rates,
+    check_stages,
+    check_terms,
+    check_views,
+)
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import load_method
 from stsbench.training.recipes.recipe import SemiSettings

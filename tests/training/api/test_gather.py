@@ -8,9 +8,8 @@ from info_nce_oracle import naive_info_nce
 from torch import nn
 from training_runs import leave, spawn
 
-from stsbench.training.api.batch import Shares
+from stsbench.training.api.batch import Shares, gather
 from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.gathering import gather
 
 SPLITS = [(3, 3), (4, 2), (1, 5), (3, 0)]
 MODES = ["exact", "simcse", "local"]

@@ -9,8 +9,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from stsbench.errors import StsbenchError
 from stsbench.training.api import Backbone, Inference, Method, Needs, Options, Views
-from stsbench.training.api.checks import check_candidates
-from stsbench.training.api.view_checks import check_views
+from stsbench.training.api.checks import check_candidates, check_views
 from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.selection import Selection
 from stsbench.training.recipes.recipe import TrainingSettings
