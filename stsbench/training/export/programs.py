@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.errors import StsbenchError, warning_log
-from stsbench.files import as_path
+from stsbench.files import as_path, new_folder
 from stsbench.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def exported(run: Path, to: str, output: Path | None) -> tuple[list[Path], dict[
         raise StsbenchError(f"export to '{to}': no such format{did_you_mean(str(to), TARGETS)}")
     output = output or run.resolve().with_name(f"{run.resolve().name}-{to}")
     if to == "sentence-transformers":
-        from stsbench.training.export.folder import copy_model
+        from stsbench.training.export.programs import copy_model
 
         return copy_model(run, output), {}
     if to == "json":
@@ -59,3 +60,18 @@ def exported(run: Path, to: str, output: Path | None) -> tuple[list[Path], dict[
     from stsbench.publish.model_card import export_card
 
     return export_card(run, output, to)
+
+
+def copy_model(run: Path, output: Path) -> list[Path]:
+    """Copy the model that the training run `run` kept to `output`, a new folder; returns the files.
+
+    Raises StsbenchError: no training run, no model yet, several seeds, or `output` is there or cannot be written.
+    """
+    from stsbench.encoders.transformer.find import trained_model
+
+    best = trained_model(run)
+    if best == run:
+        raise StsbenchError(f"{run} is not a run folder of `stsbench train`: it has no recipe.yaml")
+    with new_folder(output) as building:
+        shutil.copytree(best, building, dirs_exist_ok=True)
+    return sorted(path for path in output.rglob("*") if path.is_file())

@@ -15,8 +15,7 @@ from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model, PreTra
 import stsbench
 from stsbench.errors import StsbenchError
 from stsbench.training.api.method import Inference
-from stsbench.training.export.export import export_model, try_export
-from stsbench.training.export.tokenizer import write_tokenizer
+from stsbench.training.export.export import export_model, try_export, write_tokenizer
 
 TEXTS = ["the cat.", "the dog runs in the big park with a woman and a man, and eats."]
 CHARACTERS = " abcdefghijklmnopqrstuvwxyz.,'\"-?0123456789"
