@@ -21,7 +21,7 @@ from stsbench.extensions.jobs.schedule import Log, run_jobs
 from stsbench.extensions.jobs.state import Standing, clock, is_done, locks_work, standings
 from stsbench.hub import downloads_are_off
 from stsbench.registry import did_you_mean
-from stsbench.training.rows.catalog_rows import SetPlace, is_set
+from stsbench.training.rows.files import SetPlace, is_set
 
 
 @dataclass(frozen=True)

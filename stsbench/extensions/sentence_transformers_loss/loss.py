@@ -36,8 +36,7 @@ from stsbench.training.engine.stage import stage_views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import load_method, method_of
-from stsbench.training.rows.batches import to_batch
-from stsbench.training.rows.streams import stream
+from stsbench.training.rows.batches import stream, to_batch
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

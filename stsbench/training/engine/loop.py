@@ -31,8 +31,7 @@ from stsbench.training.engine.trackers import to_scalars
 from stsbench.training.engine.two_views import check_two_views
 from stsbench.training.modules.backbone import backbones_of
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.rows.batches import shares_of, to_batch
-from stsbench.training.rows.streams import stream
+from stsbench.training.rows.batches import shares_of, stream, to_batch
 
 LOG_EVERY = 10  # steps a line of the log: their losses are averaged, so that no step waits for the device
 

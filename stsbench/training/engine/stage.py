@@ -17,8 +17,7 @@ from stsbench.training.api.checks import check_views
 from stsbench.training.api.method import Method
 from stsbench.training.engine.ranked import Objective
 from stsbench.training.recipes.recipe import TrainingSettings
-from stsbench.training.rows.batches import Batches, to_batch
-from stsbench.training.rows.streams import stream
+from stsbench.training.rows.batches import Batches, stream, to_batch
 
 
 @dataclass

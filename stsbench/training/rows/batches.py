@@ -1,9 +1,11 @@
-"""Which rows make up which batch: a function of the seed and the step alone, so that a run resumes anywhere."""
+"""Which rows make up which batch, and what random numbers are drawn for it: a function of the seed and the step alone, so
+that a run resumes anywhere."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,11 +14,23 @@ from numpy.typing import NDArray
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Batch, Ragged, Shares, Views
 from stsbench.training.recipes.recipe import TrainingSettings
-from stsbench.training.rows.streams import Use, stream
 from stsbench.wording import counted
 
+# numpy takes a short key for the same as one with zeros behind it: every key here has the same length.
+_USES = {
+    "order": 1, "views": 2, "held-out rows": 3, "sample": 4, "held-out views": 5, "labelled order": 6, "labelled views": 7,
+    "share": 8,
+}
+Use = Literal[
+    "order", "views", "held-out rows", "sample", "held-out views", "labelled order", "labelled views", "share"
+]
 RowNumbers = NDArray[np.int64]
 _NEIGHBOURHOOD = 50  # batches sorted by length at a time: long enough to save padding, short enough to stay random
+
+
+def stream(seed: int, use: Use, stage: int = 0, first: int = 0, second: int = 0) -> np.random.Generator:
+    """The generator of one use; first, second: epoch, or step and forward pass, or the place of a batch."""
+    return np.random.default_rng((seed, _USES[use], stage, first, second))
 
 
 class Batches:

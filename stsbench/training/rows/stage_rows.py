@@ -30,11 +30,8 @@ from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import DataSettings, Recipe
 from stsbench.training.recipes.sample import TEXTS
-from stsbench.training.rows.at_hand import LABELLED as LABELLED
-from stsbench.training.rows.at_hand import training_file
-from stsbench.training.rows.catalog_rows import SetPlace, scale_of
-from stsbench.training.rows.shared_words import shared_words
-from stsbench.training.rows.streams import stream
+from stsbench.training.rows.batches import stream
+from stsbench.training.rows.files import LABELLED, SetPlace, scale_of, training_file
 from stsbench.wording import counted
 
 LABELS = "labels"  # the key of their classes among what a run reads
@@ -43,6 +40,7 @@ _ONE_DOCUMENT = 1000  # lines without a blank one between them that make one won
 _OF_DATA = re.compile(r"(?<![\w/.])data\.(columns|where|format|lines_per_row|min_characters)\b")
 _TOKENISED_FIRST = 100_000  # texts, at most: some seconds' work, done once for all runs and epochs
 _AT_ONCE = 10_000  # rows whose texts are compared at a time
+_ROWS = 1000  # looked at, evenly spread
 
 
 @dataclass
@@ -337,3 +335,19 @@ def digests(data: Mapping[str, StageData]) -> dict[str, str]:
         name = "labelled data" if section == LABELLED else f"data of stage {section}"
         digest_of[name] = hashlib.sha256(parts.encode()).hexdigest()
     return digest_of
+
+
+def shared_words(store: TextStore) -> str:
+    """One line: the mean Jaccard of the words, lower-cased and split at blanks, of anchors with positives and with
+    negatives, and how many of the rows that were looked at have two equal texts."""
+    rows = np.unique(np.linspace(0, len(store) - 1, min(len(store), _ROWS)).astype(np.int64))
+    texts = list(zip(*(store.texts(role, rows) for role in TRIPLET), strict=True))
+    means = [np.mean([_jaccard(row[0], row[column]) for row in texts]) for column in (1, 2)]
+    equal = sum(len(set(row)) < len(row) for row in texts)
+    shares = ", ".join(f"{role} {mean:.2f}" for role, mean in zip(TRIPLET[1:], means, strict=True))
+    return f"words shared with {TRIPLET[0]} (Jaccard, {len(texts):,} rows): {shares}; {equal:,} with two equal texts"
+
+
+def _jaccard(one: str, other: str) -> float:
+    words, others = set(one.lower().split()), set(other.lower().split())
+    return len(words & others) / max(len(words | others), 1)

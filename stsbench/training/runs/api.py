@@ -47,7 +47,7 @@ def resolve(request: TrainRequest, log: Log) -> tuple[TrainOptions, bool]:
     from stsbench.training.recipes.precision import load_for_device
     from stsbench.training.recipes.recipes import load_recipe, namesakes_of
     from stsbench.training.recipes.sample import is_of_sample, of_the_users_own, sample_settings
-    from stsbench.training.rows.at_hand import backbone_at_hand
+    from stsbench.training.rows.files import backbone_at_hand
 
     _check_usage(request)
     method, words = canonical(request.method), list(request.sets)

@@ -30,8 +30,9 @@ from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import OPERATIONAL, Recipe
 from stsbench.training.recipes.recipes import stored_recipe
 from stsbench.training.recipes.sections import LABELLED_PAIRS
+from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.overlap import not_looked_for
-from stsbench.training.rows.stage_rows import LABELLED, StageData
+from stsbench.training.rows.stage_rows import StageData
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.report import read_summary
 from stsbench.training.runs.run_folder import RunManifest

@@ -36,9 +36,8 @@ from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import method_file
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.rows.at_hand import check_at_hand
-from stsbench.training.rows.catalog_rows import SetPlace
-from stsbench.training.rows.stage_rows import LABELLED, StageData, digests, label_names, open_rows
+from stsbench.training.rows.files import LABELLED, SetPlace, check_at_hand
+from stsbench.training.rows.stage_rows import StageData, digests, label_names, open_rows
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run_folder import RunManifest
 from stsbench.training.runs.setup import backbone_folder, make_stage, prepare

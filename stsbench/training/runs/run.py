@@ -27,8 +27,8 @@ from stsbench.training.engine.trackers import flat_config, trackers
 from stsbench.training.modules.backbone import draw_repeatedly, set_chunk
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.methods import method_file
+from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.overlap import overlap_lines, training_overlap
-from stsbench.training.rows.stage_rows import LABELLED
 from stsbench.training.runs.finish import FinishedRun, described_data, export_best, summarise, tested
 from stsbench.training.runs.lock import run_lock
 from stsbench.training.runs.options import TrainOptions

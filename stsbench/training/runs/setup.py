@@ -27,7 +27,8 @@ from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.precision import lacks_fp16
 from stsbench.training.recipes.recipe import LabelledSettings, Recipe, TrainingSettings
 from stsbench.training.rows.batches import Batches, TokenBatches
-from stsbench.training.rows.stage_rows import LABELLED, StageData
+from stsbench.training.rows.files import LABELLED
+from stsbench.training.rows.stage_rows import StageData
 from stsbench.wording import counted
 
 _MIXED = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}

@@ -14,7 +14,8 @@ from stsbench.training.engine.checkpoint import Position, end_of_stage
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import check_whole, load_recipe
-from stsbench.training.rows.stage_rows import LABELLED, LABELS
+from stsbench.training.rows.files import LABELLED
+from stsbench.training.rows.stage_rows import LABELS
 from stsbench.training.runs.run_folder import RunManifest, read_manifest
 
 

@@ -22,7 +22,7 @@ from stsbench.extensions.jobs.plan_run import _lacks_file
 from stsbench.extensions.jobs.state import BESIDE
 from stsbench.extensions.jobs.sweeps.space import space_of_grid
 from stsbench.extensions.jobs.sweeps.study import Trial
-from stsbench.training.rows.catalog_rows import SetPlace
+from stsbench.training.rows.files import SetPlace
 
 __all__ = ["cli", "here"]
 GRID = ["training.learning_rate=1e-5,3e-5"]

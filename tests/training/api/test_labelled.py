@@ -26,7 +26,8 @@ from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.batches import Batches, shares_of, to_batch
-from stsbench.training.rows.stage_rows import LABELLED, open_rows
+from stsbench.training.rows.files import LABELLED
+from stsbench.training.rows.stage_rows import open_rows
 from stsbench.training.runs.prepare import make_backbone
 from stsbench.training.runs.setup import make_stage
 

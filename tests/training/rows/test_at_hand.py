@@ -5,8 +5,7 @@ import pytest
 from stsbench.errors import StsbenchError
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe
-from stsbench.training.rows.at_hand import check_at_hand
-from stsbench.training.rows.catalog_rows import SetPlace
+from stsbench.training.rows.files import SetPlace, check_at_hand
 
 
 @pytest.fixture(autouse=True)

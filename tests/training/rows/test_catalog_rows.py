@@ -10,7 +10,7 @@ import stsbench
 from stsbench.data.fetch import sources
 from stsbench.data.text.store import open_store
 from stsbench.errors import DataError
-from stsbench.training.rows.catalog_rows import SetPlace, catalog_file
+from stsbench.training.rows.files import SetPlace, catalog_file
 
 PACKAGED = Path(stsbench.__file__).parent / "data" / "sample"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 
 from stsbench.data.text.store import open_store
-from stsbench.training.rows.shared_words import shared_words
+from stsbench.training.rows.stage_rows import shared_words
 
 
 def line_of(folder, rows):

@@ -14,7 +14,7 @@ from stsbench.data.own.overlap import TESTS, leakage
 from stsbench.data.sets.scripts import normalise
 from stsbench.encoders.fitted import texts_not_compared, texts_shared
 from stsbench.evaluation.run_file import load_records
-from stsbench.training.rows.streams import stream
+from stsbench.training.rows.batches import stream
 from stsbench.training.runs.api import resolve, train_runs
 from stsbench.training.runs.options import TrainRequest
 

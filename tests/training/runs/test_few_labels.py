@@ -20,7 +20,8 @@ import stsbench
 from stsbench.errors import DataError, StsbenchError
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe
-from stsbench.training.rows.stage_rows import LABELLED, open_data
+from stsbench.training.rows.files import LABELLED
+from stsbench.training.rows.stage_rows import open_data
 from stsbench.training.runs.prepare import make_backbone
 from stsbench.training.runs.subsets import first_subset, with_subset
 

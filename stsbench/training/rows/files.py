@@ -1,20 +1,90 @@
-"""Whether what a recipe trains on is on this machine: its files of text and its backbone, all of them asked at once."""
+"""The files that a recipe trains on: texts, and the catalog's scored pairs (`data.file: stsb/train`), read from where
+protocols read their data; and whether these and the backbone are on this machine, all of them asked at once."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from stsbench.data.fetch.sources import NAMED, training_text
+from stsbench.data.fetch import sources
+from stsbench.data.sets.catalog import Entry, entries
+from stsbench.data.sets.sets import PairSet
+from stsbench.data.text.built import built_folder
+from stsbench.data.text.store import training_cache
+from stsbench.data.text.sts_texts import NAMED
 from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import DataError, EncoderError, NotOnThisMachineError, StsbenchError
 from stsbench.registry import did_you_mean
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import DataSettings, Recipe
 from stsbench.training.recipes.sample import BACKBONE
-from stsbench.training.rows.catalog_rows import SetPlace, catalog_file, is_set, trainable_sets
 
+_SCALES = {"stsb": (0.0, 5.0), "sick": (1.0, 5.0)}  # kind of scored pairs -> the scale of its scores
 LABELLED = "labelled"  # the section of labelled rows, and their key beside the stages' names
+
+
+@dataclass(frozen=True)
+class SetPlace:
+    """Where the catalog's sets are: --data-dir, the package's sample, or wherever else they lie; offline: no download."""
+
+    data_dir: Path | None = None
+    sample: bool = False
+    offline: bool = False
+
+
+def catalog_file(name: str, where: SetPlace, log: Callable[[str], None], section: str = "data") -> Path | None:
+    """A file with the rows of the set called `name`: sentence1, sentence2 and score as in the set. None: not a set's name.
+
+    section: of the recipe, which names the set.
+    Raises DataError, one line, for a set that is not the training split of scored pairs, and where it cannot be found.
+    """
+    known = [item for item in entries("senteval") if item.id == name]
+    if not known:
+        return None
+    if not _trainable(known[0]):
+        raise DataError(f"{section}.file {name}: of the catalog's sets {' and '.join(trainable_sets())} can be trained on")
+    try:
+        data = sources.load(name, data_dir=where.data_dir, sample=where.sample, offline=where.offline)
+    except DataError as error:
+        raise DataError(f"{section}.file {name}: {error}") from error
+    assert isinstance(data, PairSet)
+    for line in data.warnings:
+        log(f"warning: {line}")
+    log(f"{name}: {len(data):,} pairs from {data.origin}")
+    key = hashlib.sha256(f"{name} {data.digest}".encode()).hexdigest()
+    file = f"{name.replace('/', '-')}.jsonl"
+    return built_folder(training_cache() / "sets", key, lambda folder: _write(data, folder / file)) / file
+
+
+def is_set(name: str) -> bool:
+    """Whether `name` is that of a set of the catalog."""
+    return any(item.id == name for item in entries("senteval"))
+
+
+def trainable_sets() -> list[str]:
+    """The names of the sets that `catalog_file` takes."""
+    return [item.id for item in entries("senteval") if _trainable(item)]
+
+
+def scale_of(name: str | None) -> tuple[float, float] | None:
+    """The least and the greatest score of a set's scale; None: not a set's name."""
+    kinds = {item.id: item.kind for item in entries("senteval") if _trainable(item)}
+    return None if name is None or name not in kinds else _SCALES[kinds[name]]
+
+
+def _trainable(item: Entry) -> bool:
+    return item.split == "train" and item.kind in _SCALES
+
+
+def _write(data: PairSet, path: Path) -> None:
+    with path.open("w", encoding="utf-8") as stream:
+        for first, second, score in zip(data.first, data.second, data.gold.tolist(), strict=True):
+            row = {"sentence1": first, "sentence2": second, "score": score}
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def check_at_hand(recipe: Recipe, plan: MethodPlan, stages: Sequence[str], where: SetPlace) -> None:
@@ -76,7 +146,7 @@ def training_file(
         return path
     if (of_catalog := catalog_file(settings.file, where, log, section)) is not None:
         return of_catalog
-    file, how_to_get = training_text(settings.file, data_dir=where.data_dir, offline=where.offline)
+    file, how_to_get = sources.training_text(settings.file, data_dir=where.data_dir, offline=where.offline)
     if file is None:
         hint = how_to_get or _nearest(settings.file, section)
         raise DataError(f"the {name} {path} are not here: give your copy by --{section} FILE{hint}")
