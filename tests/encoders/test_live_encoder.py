@@ -14,7 +14,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.encoders.transformer.parts import Parts
 from stsbench.errors import EncoderError
-from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.selection import live_encoder
 
 TEXTS = sentences(40)
 

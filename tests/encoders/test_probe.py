@@ -15,7 +15,7 @@ from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.probe import IDENTITY, NONE, TEXTS, equal_up_to_rounding, has_identity, probed
 from stsbench.errors import StsbenchError
-from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.selection import live_encoder
 
 
 class Model:

@@ -26,7 +26,7 @@ from two_processes import check_two_are_one, train_each
 
 from stsbench import registry
 from stsbench.encoders.load import load_encoder
-from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.selection import live_encoder
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe, recipe_names
 from stsbench.training.runs.trained import load_trained

@@ -143,7 +143,7 @@ def _run(words, folder, log, environment):
 
 def _stop_when_scored():
     """Stop this process once it has logged a development score after a step: another one may do that too late."""
-    from stsbench.training.engine.log import RunLog
+    from stsbench.training.engine.callbacks import RunLog
 
     write = RunLog.write
 

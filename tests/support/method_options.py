@@ -11,8 +11,8 @@ import torch
 from method_runs import recipe_of
 
 from stsbench.errors import StsbenchError
-from stsbench.training.engine.live import live_encoder
 from stsbench.training.engine.loop import Loop
+from stsbench.training.engine.selection import live_encoder
 from stsbench.training.modules.backbone import set_chunk
 from stsbench.training.recipes.methods import options_of
 from stsbench.training.runs import prepare, run

@@ -52,7 +52,7 @@ _WRAPPING: ContextVar[Wrapping | None] = ContextVar("wrapping", default=None)
 @contextmanager
 def watched() -> Iterator[list[Contrasted]]:
     """The vectors of this process that the calls of `contrast` and `contrast_views` in the block compare, in their order:
-    what a further term on the same vectors needs (engine/ranked.py), whatever the method."""
+    what a further term on the same vectors needs (engine/objective.py), whatever the method."""
     calls: list[Contrasted] = []
     token = _WATCHED.set(calls)
     try:
@@ -63,7 +63,7 @@ def watched() -> Iterator[list[Contrasted]]:
 
 @contextmanager
 def wrapped(wrapping: Wrapping) -> Iterator[None]:
-    """The calls of this module's functions in the block are as `wrapping` says (engine/wrapped.py)."""
+    """The calls of this module's functions in the block are as `wrapping` says (engine/objective.py)."""
     token = _WRAPPING.set(wrapping)
     try:
         yield

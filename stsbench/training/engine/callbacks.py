@@ -1,14 +1,25 @@
-"""Who is told how a training goes on: a progress display, a log of the user's own. Imports no torch."""
+"""Who is told how a training goes on: the run's log, callbacks, and TensorBoard and Weights & Biases by way of accelerate's
+trackers. Imports no torch."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable, Sequence
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Protocol
 
+from stsbench.config import flatten
 from stsbench.errors import StsbenchError
+from stsbench.registry import did_you_mean
 from stsbench.torch_state import outside_torch
+
+# name -> the modules any of which accelerate can write with, the package that brings one first
+_MODULES = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",)}
+_OWN = ("kind", "stage", "step")
 
 
 class TrainingCallback(Protocol):
@@ -101,3 +112,90 @@ class Callbacks(TrainingCallback):
         with outside_torch():
             for callback in self._callbacks:
                 getattr(callback, method)(*values)
+
+
+class RunLog:
+    """log.jsonl of one run; `silent` for the processes that do not write it."""
+
+    def __init__(self, path: Path, keep: int = 0, silent: bool = False) -> None:
+        """Open for appending after the first `keep` bytes; what stands behind them was written after the checkpoint that
+        the run goes on from, and will be written again."""
+        self.path, self._stream = path, None
+        if silent:
+            return
+        try:
+            self._stream = path.open("ab")
+            if self._stream.tell() < keep:
+                raise StsbenchError(f"{path} is shorter than its checkpoint says: the file was changed; start the run anew")
+            self._stream.truncate(keep)
+        except OSError as error:
+            raise StsbenchError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def write(self, kind: str, **values: Any) -> dict[str, Any]:
+        """Append one line and return it."""
+        line = {"kind": kind, **values}
+        if self._stream is not None:
+            try:
+                self._stream.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+                self._stream.flush()
+            except OSError as error:
+                raise StsbenchError(f"cannot write {self.path}: {error.strerror or error}") from error
+        return line
+
+    def position(self) -> int:
+        """Bytes written, all of them on the disk."""
+        if self._stream is None:
+            return 0
+        os.fsync(self._stream.fileno())
+        return self._stream.tell()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._stream is not None:
+            self._stream.close()
+
+
+def trackers(names: Sequence[str]) -> list[str]:
+    """The names for accelerate's `log_with`, each once. Raises StsbenchError for one unknown or not installed.
+
+    accelerate itself passes over a tracker that is not installed without a word.
+    """
+    chosen = list(dict.fromkeys(names))
+    for name in chosen:
+        if name not in _MODULES:
+            raise StsbenchError(f"unknown tracker '{name}'{did_you_mean(name, _MODULES)}; there are {', '.join(_MODULES)}")
+        if not any(map(_installed, _MODULES[name])):
+            raise StsbenchError(f"the tracker {name} is not installed: pip install {_MODULES[name][0]}")
+    return chosen
+
+
+def _installed(module: str) -> bool:
+    # W&B writes into a folder named wandb/, which in the working folder looks like a package without a file of its own.
+    spec = find_spec(module)
+    return spec is not None and spec.origin is not None
+
+
+def to_scalars(line: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a train or dev line for `Accelerator.log(values, step)`, named STAGE/loss, STAGE/terms/NAME, ...
+
+    A dev score stands under its name, its blanks as dashes: main/sts-b-dev; a method's own numbers beside it under theirs.
+    {} for other lines. Steps start again in every stage, and W&B drops what is logged for an earlier step: add the steps
+    of the stages before.
+    """
+    if line["kind"] == "dev":
+        more = {name: value for name, value in line.items() if name not in (*_OWN, "name", "score", "best")}
+        scores = flatten({line["name"].replace(" ", "-"): line["score"], **more}, joint="/")
+        return {f"{line['stage']}/{name}": float(value) for name, value in scores.items() if isinstance(value, int | float)}
+    if line["kind"] != "train":
+        return {}
+    return {f"{line['stage']}/{name}": float(value) for name, value in flatten(line, joint="/").items()
+            if name not in _OWN and isinstance(value, int | float) and not isinstance(value, bool)}
+
+
+def flat_config(recipe: Mapping[str, Any]) -> dict[str, int | float | str | bool]:
+    """A nested recipe as one level, training.learning_rate and so on, for `Accelerator.init_trackers`.
+
+    TensorBoard takes numbers, strings and booleans only: a list is written as text, null is left out.
+    """
+    return {name: value if isinstance(value, int | float | str) else str(value)
+            for name, value in flatten(recipe).items() if value is not None}

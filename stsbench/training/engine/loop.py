@@ -19,16 +19,13 @@ from stsbench.torch_state import autocast_once
 from stsbench.training.api.batch import Batch, Term, Views
 from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Method
-from stsbench.training.engine.callbacks import TrainingCallback
+from stsbench.training.engine.callbacks import RunLog, TrainingCallback, to_scalars
 from stsbench.training.engine.checkpoint import Checkpoints, Position
-from stsbench.training.engine.log import RunLog
+from stsbench.training.engine.objective import Objective
 from stsbench.training.engine.optimiser import Overflow, learning_rate, set_step, steps_taken
-from stsbench.training.engine.parts import ROWS, CountCheck, part_counts, part_shares
-from stsbench.training.engine.ranked import Objective
+from stsbench.training.engine.passes import ROWS, CountCheck, check_two_views, part_counts, part_shares
 from stsbench.training.engine.selection import UNDEFINED, Selection, diagnosed
 from stsbench.training.engine.stage import Stage, stage_views
-from stsbench.training.engine.trackers import to_scalars
-from stsbench.training.engine.two_views import check_two_views
 from stsbench.training.modules.backbone import backbones_of
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.rows.batches import shares_of, stream, to_batch
@@ -41,7 +38,7 @@ class LossError(StsbenchError):
 
 
 class Loop:
-    """Trains one stage of `method` by the terms of `objective` (the method itself, or training/engine/semi.py's).
+    """Trains one stage of `method` by the terms of `objective` (the method itself, or training/engine/objective.py's).
 
     wrapped: the objective as the accelerator gives it back, and so is `optimiser`; stop: asked of this process.
     """
@@ -243,7 +240,7 @@ class Loop:
         return tried if self.settings.adam == "torch" else tried - int(self._all_skipped)
 
     def _counted(self, batches: list[Batch]) -> tuple[list[dict[str, int]], list[dict[str, float]]]:
-        """Of several forward passes what each counts, in this process, and its share of all (parts.py)."""
+        """Of several forward passes what each counts, in this process, and its share of all."""
         if len(batches) == 1:
             return [], []
         counts = part_counts(self.method, self.objective, batches)

@@ -18,6 +18,8 @@ from stsbench.data.own.overlap import PAIRED_TESTS, available_tests, same_pairs
 from stsbench.data.own.sets import read_labelled_pairs, read_scored_pairs
 from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.transformer.live import LiveEncoder
+from stsbench.encoders.transformer.parts import Parts
 from stsbench.errors import DataError, DegenerateError, MissingDataError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.metrics.correlation import correlation
@@ -29,14 +31,23 @@ from stsbench.torch_state import fresh_torch
 from stsbench.training.api.batch import Batch, Term
 from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Inference, Method
-from stsbench.training.engine.live import live_encoder
-from stsbench.training.engine.ranked import Objective
+from stsbench.training.engine.objective import Objective
 from stsbench.training.recipes.sections import AVG_STS, AVG_STS_SETS, LABELLED_PAIRS, OWN_PAIRS
 
 Score = Callable[[Inference], float]
 UNDEFINED = "undefined"  # in the log's line of a dev score: why there is none
 # of the log's line of a dev score
 DEV_LINE = {"kind", "stage", "step", "name", "score", "best", "encoder", "encoders", UNDEFINED}
+
+
+def live_encoder(inference: Inference, name: str) -> LiveEncoder:
+    """The encoder that would be tested if training ended now, up to the model's position limit, on its device, float32.
+
+    Make it after the model is on its device. It reads the weights at every use and leaves modes, gradients, random states
+    and tokenizer alone; nothing is cached.
+    """
+    parts = Parts(inference.model, inference.tokenizer, inference.dense, inference.token_pooler, inference.prompt)
+    return LiveEncoder(parts, pooler=inference.pooler, name=name)
 
 
 class Selection:

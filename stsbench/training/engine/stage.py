@@ -1,23 +1,32 @@
-"""A stage that is ready to run: where its batches come from, and those of rows held out of it."""
+"""A stage that is ready to run: which stages of a method run, where their batches come from, those of rows held out, and the
+steps that their learning-rate schedules count."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from stsbench.data.text.examples import TextRows
-from stsbench.registry import calling
+from stsbench.errors import DataError, StsbenchError
+from stsbench.plugins import calling
+from stsbench.registry import calling, did_you_mean
 from stsbench.training.api.batch import Batch, Examples, Shares, Views
 from stsbench.training.api.checks import check_views
 from stsbench.training.api.method import Method
-from stsbench.training.engine.ranked import Objective
-from stsbench.training.recipes.recipe import TrainingSettings
-from stsbench.training.rows.batches import Batches, stream, to_batch
+from stsbench.training.engine.objective import Objective
+from stsbench.training.engine.optimiser import shortened_warmup, warmup_steps
+from stsbench.training.recipes.method_plan import MethodPlan
+from stsbench.training.recipes.recipe import LabelledSettings, Recipe, TrainingSettings
+from stsbench.training.rows.batches import Batches, TokenBatches, stream, to_batch
+from stsbench.training.rows.files import LABELLED
+from stsbench.training.rows.stage_rows import StageData
+from stsbench.wording import counted
 
 
 @dataclass
@@ -80,3 +89,145 @@ def held_out_batches(
             yield batch
 
     return batches
+
+
+def stage_name(plan: MethodPlan, stage: str | int | None) -> str | None:
+    """The name of a stage given as a number from 1 or by name; None, all stages, for None. Raises StsbenchError."""
+    stages = plan.stages
+    if stage is None or stage in stages:
+        return None if stage is None else str(stage)
+    if str(stage).isdecimal():
+        if 1 <= int(stage) <= len(stages):
+            return stages[int(stage) - 1]
+        raise StsbenchError(f"--stage {stage}: {plan.name} has {len(stages)} of them: {', '.join(stages)}")
+    raise StsbenchError(f"--stage {stage}: {plan.name} has no such stage{did_you_mean(str(stage), stages)}")
+
+
+def counted_stages(recipe: Recipe, plan: MethodPlan, running: Sequence[str]) -> list[str]:
+    """The stages whose steps the schedules of the running ones count (training.schedule_of). StsbenchError for others."""
+    for name in plan.stages:
+        other = recipe.stage_training(name).schedule_of
+        if other is not None and other not in plan.stages:
+            hint = did_you_mean(other, plan.stages)
+            raise StsbenchError(f"training.schedule_of {other} of stage {name}: {plan.name} has no such stage{hint}")
+    return [other for name in running if (other := recipe.stage_training(name).schedule_of) is not None]
+
+
+def set_schedules(stages: Mapping[str, Stage], running: Sequence[str]) -> None:
+    """Let the running stages' schedules count the steps of the stages they name. Raises StsbenchError where a stage would
+    be trained on at a rate of 0."""
+    for name in running:
+        stage = stages[name]
+        other = stage.settings.schedule_of
+        if other is None:
+            continue
+        steps, stage.schedule = stage.batches.steps, stages[other].batches.steps
+        if stage.settings.schedule == "linear" and steps > stage.schedule:
+            raise StsbenchError(
+                f"training.schedule_of {other}: the learning rate of stage {name} is 0 after the {stage.schedule} steps of "
+                f"stage {other}, and it has {steps}: set stages.{name}.training.max_steps={stage.schedule}, or less"
+            )
+
+
+def dropped(stage: Stage) -> list[str]:
+    """What to say of rows that are in no batch."""
+    counts = [(stage.batches.dropped, "rows")]
+    if stage.labelled:
+        counts.append((stage.labelled.batches.dropped, "labelled rows"))
+    return [f"the last {count} {rows} of each epoch do not fill a batch and are left out" for count, rows in counts if count]
+
+
+def scheduled(stage: Stage, recipe: Recipe) -> list[str]:
+    """What to say of a schedule in steps that the run does not have as the recipe does."""
+    settings, steps, lines = stage.settings, stage.batches.steps, []
+    asked, warmup = recipe.stage_training(stage.name).warmup, warmup_steps(stage.schedule or steps, settings)
+    if settings.warmup != asked:
+        lines.append(f"the warm-up of {asked:g} steps is shortened as the run is: {settings.warmup:g} of {steps} steps")
+    if warmup >= steps:
+        rate = f"the rate of stage {stage.name} does not come to training.learning_rate {settings.learning_rate:g}"
+        lines.append(f"warning: {rate}: its warm-up is {counted(int(warmup), 'step')}, and it has {steps}")
+    if late := [step for step in settings.milestones if step >= steps]:
+        late_ones = ", ".join(map(str, late))
+        lines.append(f"training.milestones {late_ones} are not reached: stage {stage.name} has {steps} steps")
+    return lines
+
+
+def make_stage(
+    name: str, recipe: Recipe, plan: MethodPlan, data: Mapping[str, StageData], pad: int | None, processes: int
+) -> Stage:
+    """The batches of a stage, out of the `data` that `open_rows` gave. pad: the tokenizer's padding token.
+
+    Raises StsbenchError where a batch would hold nothing to contrast with, or a process nothing at all.
+    """
+    settings, use, key = recipe.stage_training(name), plan.labelled(name), plan.stream_of(name)
+    rows = data[LABELLED if use == "only" else name]
+    group = 1 if use == "only" else _group(plan, settings)
+    contrasts = plan.needs.contrasts(labelled_only=use == "only")
+    least = _least_batch(settings, contrasts, processes)
+    meta = rows.store.meta
+    if contrasts and meta.rows - meta.left_out - meta.duplicates < 2:
+        raise DataError(f"{rows.store.path}: there are not two different rows, and the negatives of one are the others")
+    lengths = _lengths(settings, rows)
+    kind = Batches if lengths is None or settings.batch_tokens is None else TokenBatches
+    batches = kind(
+        rows.trained, settings, recipe.seed, key, least=least, processes=processes, group=group, lengths=lengths
+    )
+    warmup = shortened_warmup(settings, batches.steps, batches.steps_of_epochs)
+    settings = settings.model_copy(update={"warmup": warmup})
+    labelled = _labelled_batches(recipe, settings, data[LABELLED], key, processes) if use == "with" else None
+    return Stage(
+        plan.stages.index(name), name, settings, batches, rows.rows, pad if pad is not None else 0, key=key,
+        labelled_only=use == "only", labelled=labelled, group=group,
+    )
+
+
+def _group(plan: MethodPlan, settings: TrainingSettings) -> int:
+    """Rows that the method takes together. Raises StsbenchError where training.batch_size is no multiple of them."""
+    group = plan.needs.group_size
+    if size := settings.batch_size % group:
+        sizes = [multiple for multiple in (settings.batch_size - size, settings.batch_size - size + group) if multiple]
+        raise StsbenchError(
+            f"training.batch_size {settings.batch_size}: {plan.name} takes {group} rows together by these options, so a "
+            f"multiple: {' or '.join(map(str, sizes))}"
+        )
+    return group
+
+
+def _least_batch(settings: TrainingSettings, contrasts: bool, processes: int) -> int:
+    """Examples that a batch has at least. Raises StsbenchError where training.batch_size is less."""
+    if contrasts and settings.batch_size < 2:
+        raise StsbenchError(
+            f"training.batch_size {settings.batch_size}: the other examples of a batch are the negatives, so 2 at least"
+        )
+    if settings.batch_size < processes:
+        raise StsbenchError(f"training.batch_size {settings.batch_size} is less than the {processes} processes")
+    # a process's rows are all the negatives there are where nothing is gathered
+    least = (2 * processes if settings.gather == "local" else 2) if contrasts else 1
+    if settings.batch_size < least:
+        raise StsbenchError(
+            f"training.batch_size {settings.batch_size} with training.gather local leaves a process one example and so no "
+            f"negative: {least} at least"
+        )
+    return least
+
+
+def _labelled_batches(
+    recipe: Recipe, settings: TrainingSettings, data: StageData, key: int, processes: int
+) -> LabelledBatches:
+    """The batches of labelled rows that go with a stage's own, by the same rules."""
+    size = (recipe.labelled or LabelledSettings()).batch_size
+    if size < processes:
+        raise StsbenchError(f"labelled.batch_size {size} is less than the {processes} processes")
+    batches = Batches(
+        data.trained, settings.model_copy(update={"batch_size": size, "accumulate": 1}), recipe.seed, key,
+        processes=processes, lengths=_lengths(settings, data), use="labelled order", name="labelled.batch_size",
+    )
+    return LabelledBatches(batches, data.rows)
+
+
+def _lengths(settings: TrainingSettings, data: StageData) -> NDArray[np.int64] | None:
+    """(rows,) tokens of all texts of a row, where batches go by length or by tokens."""
+    if settings.order != "length" and settings.batch_tokens is None:
+        return None
+    lengths: NDArray[np.int64] = np.sum([data.tokens.lengths(role) for role in data.tokens.roles], axis=0)
+    return lengths

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stsbench.data.fetch.sources import NAMED, training_text
 from stsbench.data.fetch import sources
+from stsbench.data.fetch.sources import NAMED
 from stsbench.data.sets.catalog import Entry, entries
 from stsbench.data.sets.sets import PairSet
 from stsbench.data.text.built import built_folder

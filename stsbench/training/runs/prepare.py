@@ -19,6 +19,7 @@ from stsbench.encoders.forward.token_pooler_files import KINDS, token_pooler_fol
 from stsbench.encoders.transformer.declared import read_declared
 from stsbench.encoders.transformer.exported import read_exported
 from stsbench.encoders.transformer.find import resolve_base
+from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import DegenerateError, StsbenchError
 from stsbench.evaluation.plan import user_sets
 from stsbench.registry import calling
@@ -26,11 +27,10 @@ from stsbench.torch_random import Generators
 from stsbench.training.api.checks import check_candidates, check_inference, check_instance
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
-from stsbench.training.engine.live import live_encoder
-from stsbench.training.engine.ranked import Objective, make_objective
-from stsbench.training.engine.selection import Selection, dev_selection, fixed_randomness
-from stsbench.training.engine.stage import Stage, held_out_batches
-from stsbench.training.engine.two_views import why
+from stsbench.training.engine.objective import Objective, make_objective
+from stsbench.training.engine.passes import why
+from stsbench.training.engine.selection import Selection, dev_selection, fixed_randomness, live_encoder
+from stsbench.training.engine.stage import Stage, counted_stages, held_out_batches, make_stage, set_schedules
 from stsbench.training.export.export import try_export
 from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.recipes.method_plan import MethodPlan
@@ -40,8 +40,7 @@ from stsbench.training.rows.files import LABELLED, SetPlace, check_at_hand
 from stsbench.training.rows.stage_rows import StageData, digests, label_names, open_rows
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run_folder import RunManifest
-from stsbench.training.runs.setup import backbone_folder, make_stage, prepare
-from stsbench.training.runs.stages import counted_stages, set_schedules
+from stsbench.training.runs.setup import prepare
 from stsbench.training.runs.warm_start import (
     WarmStart,
     began_with,

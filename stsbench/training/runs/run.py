@@ -17,13 +17,11 @@ from stsbench.registry import calling
 from stsbench.torch_random import Generators, drawing
 from stsbench.torch_state import fresh_torch
 from stsbench.training.api.checks import check_rates
-from stsbench.training.engine.callbacks import Callbacks, TrainingCallback
+from stsbench.training.engine.callbacks import Callbacks, RunLog, TrainingCallback, flat_config, trackers
 from stsbench.training.engine.checkpoint import Best, Position
-from stsbench.training.engine.log import RunLog
 from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.optimiser import make_optimiser
-from stsbench.training.engine.stage import Stage
-from stsbench.training.engine.trackers import flat_config, trackers
+from stsbench.training.engine.stage import Stage, dropped, scheduled, stage_name
 from stsbench.training.modules.backbone import draw_repeatedly, set_chunk
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.methods import method_file
@@ -35,8 +33,7 @@ from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.prepare import Log, PreparedRun, prepare_run, user_tests
 from stsbench.training.runs.report import read_summary
 from stsbench.training.runs.run_folder import check_folder, claim, open_manifest
-from stsbench.training.runs.setup import dropped, make_accelerator, own_accelerate, prepare_method, scheduled
-from stsbench.training.runs.stages import stage_name
+from stsbench.training.runs.setup import make_accelerator, own_accelerate, prepare_method
 from stsbench.training.runs.warm_start import WarmStart, check_start
 from stsbench.wording import counted
 

@@ -11,7 +11,7 @@ from stsbench.registry import names
 from stsbench.torch_random import forked
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_whole
-from stsbench.training.engine.ranked import make_objective
+from stsbench.training.engine.objective import make_objective
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.methods import GROUP, is_file_method
 from stsbench.training.recipes.recipe import Recipe

@@ -26,7 +26,7 @@ from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.encoders.transformer.exported import Exported, write_exported
 from stsbench.errors import EncoderError
 from stsbench.training.api.method import Inference
-from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.selection import live_encoder
 
 TEMPLATES = {"bert": 'the man of "{}" means [MASK] .', "bpe": ROBERTA}
 TEXTS = ["the cat eats", "", "a dog runs in the park.", "the [MASK] <mask> cat", "cat " * 12, "a man?", "the small dog eats"]

@@ -17,7 +17,7 @@ import stsbench
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.run_file import load_records
-from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.selection import live_encoder
 from stsbench.training.runs.trained import load_trained
 
 __all__ = ["folders", "one_thread"]

@@ -15,7 +15,7 @@ from two_processes import check_same_as_one, passes_of_two, shares_of
 import stsbench
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
-from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.selection import live_encoder
 from stsbench.training.runs.trained import load_trained
 
 __all__ = ["folders", "one_thread"]

@@ -7,7 +7,7 @@ from promptbert_oracle import FIRST, TEXTS, Oracle, folders, promptbert, texts_o
 from training_runs import one_thread
 
 from stsbench.encoders.load import load_encoder
-from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.selection import live_encoder
 from stsbench.training.export.export import export_model
 
 __all__ = ["folders", "one_thread"]

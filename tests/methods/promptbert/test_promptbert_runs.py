@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from training_runs import log_of, one_thread, train, undisturbed, weights_of
 
 from stsbench.encoders.load import load_encoder
-from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.selection import live_encoder
 from stsbench.training.runs.trained import load_trained
 
 __all__ = ["cli", "evaluate", "one_thread", "workplace"]

@@ -18,7 +18,7 @@ from stsbench.methods.rankcse.options import RankCSEOptions
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.training.api.batch import Shares
 from stsbench.training.api.ranking_options import RankingOptions
-from stsbench.training.engine.ranked import Ranked
+from stsbench.training.engine.objective import Ranked
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.batches import to_batch

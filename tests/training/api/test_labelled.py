@@ -21,6 +21,7 @@ from stsbench.errors import DataError, StsbenchError
 from stsbench.training.api.batch import Batch, Shares, Views
 from stsbench.training.api.labelled import PAIR, TRIPLET, NLIClassifier, nli_roles
 from stsbench.training.api.options import Options
+from stsbench.training.engine.stage import make_stage
 from stsbench.training.losses.pair_features import SBERT_FEATURES, Features
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipe import TrainingSettings
@@ -29,7 +30,6 @@ from stsbench.training.rows.batches import Batches, shares_of, to_batch
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.stage_rows import open_rows
 from stsbench.training.runs.prepare import make_backbone
-from stsbench.training.runs.setup import make_stage
 
 __all__ = ["cache", "one_thread", "place"]
 CPU = torch.device("cpu")

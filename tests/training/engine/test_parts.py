@@ -19,7 +19,7 @@ from stsbench.methods.mlm.method import MaskedLM
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.views import ViewMaker
 from stsbench.training.api import Views
-from stsbench.training.engine.parts import ROWS, part_shares
+from stsbench.training.engine.passes import ROWS, part_shares
 
 __all__ = ["one_thread"]
 ROWS_OF_TEXT = 11

@@ -19,7 +19,7 @@ import stsbench
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Shares
 from stsbench.training.engine.loop import Loop
-from stsbench.training.engine.ranked import make_objective
+from stsbench.training.engine.objective import make_objective
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.batches import to_batch

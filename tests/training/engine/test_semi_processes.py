@@ -15,7 +15,7 @@ from method_oracle import MemoryRows, make
 from torch import nn
 from training_runs import one_thread
 
-from stsbench.training.engine.ranked import make_objective
+from stsbench.training.engine.objective import make_objective
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.batches import shares_of, to_batch

@@ -14,7 +14,7 @@ from transformers import ModernBertConfig, ModernBertModel
 import stsbench
 from stsbench.errors import StsbenchError
 from stsbench.training.api import Batch, Method, Shares
-from stsbench.training.engine.two_views import check_two_views
+from stsbench.training.engine.passes import check_two_views
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe, recipe_names
 from stsbench.training.runs.prepare import make_backbone

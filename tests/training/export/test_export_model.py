@@ -21,7 +21,7 @@ from stsbench.cli.export import export as command
 from stsbench.encoders.forward.checkpoint import load_model
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.selection import live_encoder
 from stsbench.training.export import export
 from stsbench.training.export.card import describe, model_card
 from stsbench.training.export.export import export_model

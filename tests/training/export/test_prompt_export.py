@@ -41,7 +41,7 @@ from stsbench.encoders.prompt.prompt_file import checked_settings, read_prompt, 
 from stsbench.encoders.transformer.exported import Exported, layout_digest, read_exported
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.publish.mteb_adapter import MtebEncoder
-from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.selection import live_encoder
 from stsbench.training.export import export
 from stsbench.training.export.card import describe, model_card
 from stsbench.training.export.export import export_model

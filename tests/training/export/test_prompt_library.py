@@ -10,7 +10,7 @@ from training_runs import one_thread
 
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError
-from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.selection import live_encoder
 from stsbench.training.export.export import export_model
 
 __all__ = ["models", "one_thread", "rich"]

@@ -25,7 +25,7 @@ from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.encoders.transformer.parts import Parts
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.training.api.method import Inference
-from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.selection import live_encoder
 from stsbench.training.export.card import describe, model_card
 from stsbench.training.export.export import export_model
 from stsbench.training.modules.backbone import load_backbone

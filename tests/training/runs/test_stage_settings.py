@@ -17,8 +17,8 @@ from training_runs import log_of, one_thread, weights_of
 
 import stsbench
 from stsbench.errors import StsbenchError
+from stsbench.training.engine.callbacks import to_scalars
 from stsbench.training.engine.selection import diagnosed
-from stsbench.training.engine.trackers import to_scalars
 from stsbench.training.runs.report import best_dev, read_log
 from stsbench.training.runs.trained import load_trained
 

@@ -1,26 +1,143 @@
-"""A method whose contrastive term is taken of shortened vectors, or without what a guide masks (matryoshka, guide)."""
+"""What gives the loop its terms: a method, and what a recipe's sections put around it.
+
+`semi`: labelled rows, too, NLI's cross-entropy beside the method's own loss, or in a stage before it (Wang and Lu 2022,
+DiffAug, Appendix C); which stages there are, and their rows: training/recipes/method_plan.py. `matryoshka`, `guide`: a
+contrastive term of shortened vectors, or without what a guide masks. `ranking`: RankCSE's terms beside the method's own.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
+import torch
 from torch import nn
 
+from stsbench.encoders.forward.borrowed import borrowed
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Batch, Examples, Term, Views
-from stsbench.training.api.contrasting import Wrapping, wrapped
+from stsbench.torch_random import forked
+from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
+from stsbench.training.api.contrasting import Wrapping, watched, wrapped
+from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_views
 from stsbench.training.api.method import Method
-from stsbench.training.api.teachers import Teachers
-from stsbench.training.engine.semi import SemiSupervised
+from stsbench.training.api.ranking_options import RankingOptions
+from stsbench.training.api.teachers import Ranking, Teachers
 from stsbench.training.losses.guided import GuideRule
 from stsbench.training.modules.masked_lm import LMHead
+from stsbench.training.recipes.method_plan import SUP, MethodPlan
+from stsbench.training.recipes.recipe import SemiSettings
 from stsbench.training.recipes.wrappers import GuideSettings, MatryoshkaSettings
+from stsbench.training.rows.batches import to_batch
 
+_TERM = "nli"
 MASKED = "masked"  # the share of the negatives, in the log
 _BY_ROW = "guide cosines"
 _HEADS = ("head", "projector")  # what stands behind the pooled vector, in every method here
+SECTION = "ranking"
+
+
+class SemiSupervised(nn.Module):
+    """A method and a classifier of labelled pairs over its sentence vectors (`Method.vectors`, heads included).
+
+    forward gives the method's terms and alpha * cross-entropy, the term "nli"; of batches of labelled rows only, that term
+    alone. The classifier is a submodule of the method, "nli_classifier": it is saved, moved and optimised with it.
+    """
+
+    def __init__(self, method: Method, semi: SemiSettings) -> None:
+        super().__init__()
+        std = getattr(method.backbone.model.config, "initializer_range", 0.02)
+        if hasattr(method, "nli_classifier"):
+            raise StsbenchError(f"semi: the method {method.name} has an nli_classifier itself: set semi to null")
+        method.add_module("nli_classifier", NLIClassifier(std=std))
+        self.method, self.semi = method, semi
+        self.held_out_metric = method.held_out_metric
+        self.probe: Views | None = None  # two labelled rows, which show what the cross-entropy trains
+        self.frozen: list[nn.Parameter] = []
+
+    @property
+    def classifier(self) -> NLIClassifier:
+        """The method's submodule."""
+        return cast(NLIClassifier, self.method.nli_classifier)
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The method's."""
+        return self.method.views(rows, rng)
+
+    def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """A view for each text of a row."""
+        return nli_views(self.method, rows)
+
+    def prepare_labelled(self, rows: Any) -> None:
+        """Make the classifier, by the width of the method's vectors and the number of labels."""
+        some = rows.at(np.asarray(rows.rows)[:2])
+        self.probe = self.labelled_views(some, np.random.default_rng(0))
+        with borrowed(self.method):
+            batch = self._probe_batch()
+            width = self.method.vectors(batch.ids, batch.mask).shape[1]
+        self.classifier.set_shape(width, classes_of(rows))
+
+    def start_stage(self, stage: str) -> None:
+        """In stage sup, freeze whatever the cross-entropy does not reach: DDP stops at a weight without gradient. In the
+        other stages the method decides, and the classifier is trained where it is used."""
+        for weight in self.frozen:
+            weight.requires_grad_(True)
+        self.frozen = []
+        sup = stage == SUP
+        if not sup:
+            self.method.start_stage(stage)
+        self.classifier.requires_grad_(sup or self.semi.procedure != "sup-unsup")
+        # held-out labelled rows have nothing but a loss, whatever the method's rows are scored by
+        self.held_out_metric = "loss" if sup else self.method.held_out_metric
+        if sup:
+            self.frozen = self._unreached()
+            for weight in self.frozen:
+                weight.requires_grad_(False)
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """The terms of the loss."""
+        if batch.labelled_only:
+            return {_TERM: self._nli(batch)}
+        terms: dict[str, Term] = self.method(batch)
+        if batch.labelled is None:
+            return terms
+        if _TERM in terms:
+            raise StsbenchError(f"semi: the method {self.method.name} has a term called {_TERM} itself: set semi to null")
+        term = self._nli(batch.labelled)
+        return {**terms, _TERM: Term(term.value, term.count, self.semi.alpha)}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """The method's, and of the cross-entropy the labelled rows that go with the batch."""
+        if batch.labelled_only:
+            return {}
+        labelled = {} if batch.labelled is None else {_TERM: len(batch.labelled)}
+        return {**self.method.counts(batch), **labelled}
+
+    def inputs(self) -> dict[str, str]:
+        """The method's."""
+        return self.method.inputs()
+
+    def notes(self) -> list[str]:
+        """The method's."""
+        return self.method.notes()
+
+    def _nli(self, batch: Batch) -> Term:
+        return self.classifier.term(self.method.vectors(batch.ids, batch.mask), batch)
+
+    def _probe_batch(self) -> Batch:
+        if self.probe is None:
+            raise RuntimeError("prepare_labelled comes before a stage")
+        pad = self.method.backbone.tokenizer.pad_token_id
+        device = next(self.method.parameters()).device
+        return to_batch(self.probe, Shares((len(self.probe.tokens[0]),)), 0 if pad is None else pad, device)
+
+    def _unreached(self) -> list[nn.Parameter]:
+        """The trainable weights that get no gradient from the cross-entropy."""
+        weights = [weight for weight in self.method.parameters() if weight.requires_grad]
+        with forked(), borrowed(self.method), torch.enable_grad():
+            value = self._nli(self._probe_batch()).value
+            gradients = torch.autograd.grad(value, weights, allow_unused=True)
+        return [weight for weight, gradient in zip(weights, gradients, strict=True) if gradient is None]
 
 
 class Around(nn.Module):
@@ -194,3 +311,56 @@ def _check_head(method: Method) -> None:
                 f"matryoshka: {method.name} contrasts what its {name} makes of a vector, and that is dropped at test: the "
                 f"first numbers of a tested vector would not be those trained; {choose}"
             )
+
+
+class Ranked(Around):
+    """An objective, and "ranking" and "consistency" over the vectors that its first contrastive term compares.
+
+    These are the vectors of the same forward pass, under the same dropout masks, heads included: simcse with the section
+    `ranking` is rankcse to the last bit. Nothing here has a weight.
+    """
+
+    def __init__(self, method: Method, objective: Method | SemiSupervised | Wrapped, options: RankingOptions) -> None:
+        super().__init__(method, objective)
+        self.ranking = Ranking(options, method.backbone, SECTION)
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The objective's, and the teachers' similarities."""
+        return self.ranking.add_to(super().views(rows, rng), rows)
+
+    def inputs(self) -> dict[str, str]:
+        """The objective's, and the teachers."""
+        return {**super().inputs(), **self.ranking.inputs()}
+
+    def notes(self) -> list[str]:
+        """The objective's, and which the teachers are."""
+        return [*super().notes(), *self.ranking.notes()]
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """The terms of the loss; of batches of labelled rows only, the objective's."""
+        with watched() as calls:
+            terms: dict[str, Term] = self.objective(batch)
+        if batch.labelled_only:
+            return terms
+        if not calls:
+            why = "compares no two views by the shared contrastive term"
+            raise StsbenchError(f"{SECTION}: {self.method.name} {why}: set it to null")
+        queries, keys, negatives = calls[0]
+        if len(queries) != len(batch):
+            raise StsbenchError(f"{SECTION}: {self.method.name} contrasts other texts than the rows: set it to null")
+        added = self.ranking.terms(queries, keys, negatives, batch, self.method.gather_mode)
+        if shared := sorted(added.keys() & terms):
+            raise StsbenchError(f"{SECTION}: {self.method.name} has a term called {shared[0]} itself: set it to null")
+        return {**terms, **added}
+
+
+Objective = Method | SemiSupervised | Wrapped | Ranked  # what gives the loop its terms
+
+
+def make_objective(plan: MethodPlan, method: Method) -> Objective:
+    """The method itself; with recipe.semi and its classifier, with recipe.matryoshka and recipe.guide around its contrastive
+    terms, with recipe.ranking and its teachers. In this order: a ranking is of whole vectors and of all texts."""
+    inner = method if plan.semi is None else SemiSupervised(method, plan.semi)
+    wraps = plan.matryoshka is not None or plan.guide is not None
+    objective = Wrapped(method, inner, plan.matryoshka, plan.guide) if wraps else inner
+    return objective if plan.ranking is None else Ranked(method, objective, plan.ranking)

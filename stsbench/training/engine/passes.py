@@ -1,0 +1,122 @@
+"""The forward passes of a step: before the first, whether the two views of a row are two vectors, as without dropout they
+often are not; with training.accumulate, what each pass counts, so that they have one pass's gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import torch
+from accelerate import Accelerator
+
+from stsbench.encoders.forward.dropout import dropout_rates
+from stsbench.errors import StsbenchError
+from stsbench.plugins import calling, where
+from stsbench.torch_random import forked
+from stsbench.training.api.batch import Batch, Term
+from stsbench.training.api.method import Method
+from stsbench.training.engine.objective import Objective
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.recipes.recipe import Recipe
+
+_SAME = 1e-5  # of a vector's length: rounding, where one row stands elsewhere in the batch
+ROWS = ""  # the key of the terms whose count goes with the rows
+
+
+def check_two_views(method: Method, recipe: Recipe, batch: Batch, accelerator: Accelerator, stage: str) -> None:
+    """Raises StsbenchError, with the reason, where the first two views of every row are one vector.
+
+    A recipe that says backbone.dropout 0 wants it so (SimCSE's ablation of dropout). Nothing of the method is changed, and
+    no random number is drawn.
+    """
+    if batch.views < 2 or batch.labelled_only or recipe.backbone.dropout == 0:
+        return
+    n = len(batch)
+    equal = torch.equal(batch.ids[:n], batch.ids[n : 2 * n]) and torch.equal(batch.mask[:n], batch.mask[n : 2 * n])
+    if not _everywhere(equal, accelerator):  # texts that differ; what follows may need every process
+        return
+    if _everywhere(_one_vector(method, batch), accelerator):
+        reason = why(recipe, method.backbone)
+        raise StsbenchError(f"the two views of a sentence are one vector at step 1 of stage {stage}: {reason}")
+
+
+def why(recipe: Recipe, backbone: Backbone) -> str:
+    """What of dropout a backbone lacks, and what to do."""
+    model, rate, config = recipe.backbone.model, recipe.backbone.dropout, backbone.model.config
+    rates = dropout_rates(config)
+    if not rates:
+        return f"no dropout setting of {model} ({config.model_type}) is known: choose another backbone"
+    if rate is None and not any(rates.values()):
+        return f"{model} has no dropout ({', '.join(rates)} 0): set backbone.dropout, e.g. --set backbone.dropout=0.1"
+    settings = ", ".join(f"{key} {value:g}" for key, value in rates.items())
+    return f"the dropout of {model} ({settings}) has no effect: choose another backbone"
+
+
+def _one_vector(method: Method, batch: Batch) -> bool:
+    buffers = {name: buffer.clone() for name, buffer in method.named_buffers()}
+    try:
+        # float32: rounding to 16 bits may differ from row to row by as much as a little dropout
+        with forked(), torch.no_grad(), torch.autocast(batch.ids.device.type, enabled=False):
+            views = calling(type(method), "view_vectors", lambda: method.view_vectors(batch))
+    finally:
+        for name, buffer in method.named_buffers():
+            buffer.copy_(buffers[name])
+    if views is None:
+        return False
+    first, second = views
+    return bool(((first - second).norm(dim=1) <= _SAME * first.norm(dim=1)).all())
+
+
+def _everywhere(here: bool, accelerator: Accelerator) -> bool:
+    """Whether it is so in every process."""
+    if accelerator.num_processes == 1:
+        return here
+    vote = torch.tensor(float(here), device=accelerator.device)
+    return bool(accelerator.reduce(vote, "sum") == accelerator.num_processes)
+
+
+def part_counts(method: Method, objective: Objective, batches: Sequence[Batch]) -> list[dict[str, int]]:
+    """For each forward pass, under a term's name, what `Method.counts` says; under ROWS its rows, of this process."""
+    counted = [calling(type(method), "counts", partial(objective.counts, batch)) for batch in batches]
+    return [{**known, ROWS: len(batch)} for known, batch in zip(counted, batches, strict=True)]
+
+
+def part_shares(
+    counts: Sequence[Mapping[str, int]], reduce: Callable[[torch.Tensor], torch.Tensor] | None = None
+) -> list[dict[str, float]]:
+    """For each forward pass, under the same names, its count over the mean count of the passes that have the name.
+
+    A term's mean over all items of a step is the mean of its values times these. Equal counts give exactly 1. reduce: the
+    sum over all processes, where there are several.
+    """
+    names = sorted({name for counted in counts for name in counted})
+    table = torch.tensor([[float(counted.get(name, 0)) for name in names] for counted in counts])
+    totals = (table if reduce is None else reduce(table)).tolist()
+    shares: list[dict[str, float]] = [{} for _ in counts]
+    for column, name in enumerate(names):
+        passes = [number for number, counted in enumerate(counts) if name in counted]
+        total = sum(totals[number][column] for number in passes)
+        for number in passes:
+            shares[number][name] = len(passes) * totals[number][column] / total if total else 1.0
+    return shares
+
+
+class CountCheck:
+    """Notices a term whose count is another than was known before the pass: weights by it would be wrong."""
+
+    def __init__(self, method: Method) -> None:
+        self.method = method
+        self._first: dict[str, tuple[int, tuple[int, ...]]] = {}  # term -> its count, what was known of it
+
+    def __call__(self, terms: Mapping[str, Term], counts: Mapping[str, int], batch: Batch) -> None:
+        """For each pass. Raises StsbenchError where the counts of a term do not go with what was known of them."""
+        for name, term in terms.items():
+            # with training.gather simcse a process has the loss of all rows
+            known = (counts[name],) if name in counts else (len(batch), batch.shares.total)
+            first, first_known = self._first.setdefault(name, (term.count, known))
+            if not any(term.count * before == first * now for before, now in zip(first_known, known, strict=False)):
+                known_as = f"and counts(batch), or the rows, {first_known[0]} and {known[0]}"
+                raise StsbenchError(
+                    f"{where(type(self.method), 'counts')}: in two forward passes the term '{name}' counts {first} and "
+                    f"{term.count} items, {known_as}: correct it, or set training.accumulate to 1"
+                )
