@@ -14,7 +14,7 @@ from stsbench.processes import exit_code
 
 if TYPE_CHECKING:
     from stsbench.training.recipes.recipe import Recipe
-    from stsbench.training.runs.options import TrainOptions
+    from stsbench.training.runs.request import TrainOptions
 
 
 @click.command("train")
@@ -60,8 +60,7 @@ def train(
     from stsbench.errors import UsageError
     from stsbench.evaluation.options import words_of
     from stsbench.training.recipes.sample import WARNING
-    from stsbench.training.runs.api import resolve
-    from stsbench.training.runs.options import TrainRequest
+    from stsbench.training.runs.request import TrainRequest, resolve
 
     settings = {  # the options that are only another spelling of --set
         "backbone.model": backbone, "data.file": data, "labelled.file": labelled, "seed": seed,
@@ -104,7 +103,7 @@ def _again(folder: Path) -> str:
 
 def _run(chosen: TrainOptions, seeds: int | None, subsets: int | None) -> int:
     from stsbench.cli.output.training_progress import TrainingProgress
-    from stsbench.training.runs.api import train_runs
+    from stsbench.training.runs.seed_runs import train_runs
 
     folder = chosen.output
     _announce(chosen.recipe)

@@ -16,9 +16,7 @@ from stsbench.parsing import read_json_object
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import stored_recipe
-from stsbench.training.runs.report import LOG, read_log
-from stsbench.training.runs.seeds import shared_line, shown_scores, shown_sd
-from stsbench.training.runs.subsets import subset_rows, subset_table
+from stsbench.training.runs.report import LOG, read_log, shared_line, shown_scores, shown_sd, subset_rows, subset_table
 from stsbench.wording import counted
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from stsbench.notebook import TrainingBar, in_notebook
 from stsbench.training.api.options import Options
 from stsbench.training.engine.callbacks import Callbacks, TrainingCallback, checked_callbacks
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.runs.options import TrainRequest
+from stsbench.training.runs.request import TrainRequest
 
 
 def train(
@@ -60,7 +60,8 @@ def train(
     <Run of simcse, recipe unsup-bert-base-changed, seed 42: 1 step in run; print it for its scores>
     """
     from stsbench.training.recipes.sample import WARNING
-    from stsbench.training.runs.api import resolve, train_runs
+    from stsbench.training.runs.request import resolve
+    from stsbench.training.runs.seed_runs import train_runs
 
     log = warning_log()
     check_counts(seeds=seeds, subsets=subsets, max_steps=max_steps)

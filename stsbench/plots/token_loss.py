@@ -22,7 +22,7 @@ def figure(run: Path, texts: Sequence[str], method: str | None = None) -> Any:
 
     Raises StsbenchError for an unfinished training run, a method without `token_losses(texts)`, and a text without a token.
     """
-    from stsbench.training.runs.trained import load_trained
+    from stsbench.training.runs.finish import load_trained
 
     trained = load_trained(run, method=method)
     if (token_losses := getattr(trained, "token_losses", None)) is None:

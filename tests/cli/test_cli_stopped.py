@@ -17,7 +17,7 @@ from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.records.admission import check_record
 from stsbench.protocols.geometry import GeometryProtocol
-from stsbench.training.runs import run
+from stsbench.training.runs import seed_runs
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_stopped_training_says_what_becomes_of_it(cli, own_handlers, monkeypat
             (options.output / name).touch()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "train", interrupted)
+    monkeypatch.setattr(seed_runs, "train", interrupted)
     code, _, err = cli("train", "simcse", "--sample", "--output", "run")
     assert code == 130 and err.splitlines()[-1].endswith(says)
 

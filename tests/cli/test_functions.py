@@ -123,7 +123,7 @@ def test_plot_of_a_training(cli, place, picture, monkeypatch):
     """Losses by token of a method that gives the length of each word."""
     of_words = lambda texts: [[(word, len(word), 1.0) for word in text.split()] for text in texts]  # noqa: E731
     losses = SimpleNamespace(token_losses=of_words)
-    monkeypatch.setattr("stsbench.training.runs.trained.load_trained", lambda run, method=None: losses)
+    monkeypatch.setattr("stsbench.training.runs.finish.load_trained", lambda run, method=None: losses)
     made_by_training(place / "run")
     texts = ["a cat sleeps", "the dog runs"] if picture == "token-loss" else []
     assert cli("plot", picture, "run", *(word for text in texts for word in ("--text", text)))[0] == 0

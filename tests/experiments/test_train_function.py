@@ -22,8 +22,9 @@ from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.experiments.run import Run
 from stsbench.methods import MirrorBERT, SimCSE
 from stsbench.training import TrainingCallback
-from stsbench.training.runs import api
-from stsbench.training.runs.options import TrainRequest
+from stsbench.training.runs import request as requests
+from stsbench.training.runs import seed_runs
+from stsbench.training.runs.request import TrainRequest
 
 __all__ = ["cache", "one_thread", "place"]
 QUICK = {"training.batch_size": 10, "selection.every": 2, "training.learning_rate": 1e-3}
@@ -40,9 +41,9 @@ def here(tmp_path, monkeypatch):
 
 def test_trainings_of_one_moment_have_folders_of_their_own(place):
     """In threads, and of the same recipe."""
-    with ThreadPoolExecutor(4) as threads:
+    with ThreadPoolExecutor(4) as pool:
         request = TrainRequest(method="simcse", settings={"backbone.model": str(place / "tiny"), "precision": "float32"})
-        named = [options.output for options, _ in threads.map(lambda _: api.resolve(request, lambda line: None), range(8))]
+        named = [options.output for options, _ in pool.map(lambda _: requests.resolve(request, lambda line: None), range(8))]
     assert len(set(named)) == 8 and {folder.parent for folder in named} == {Path("runs")}
 
 
@@ -149,7 +150,7 @@ def test_words_and_keywords_ask_for_the_same(words, keywords, monkeypatch, tmp_p
         lists = {key: list(getattr(options, key)) for key in ("evaluate", "trackers")}
         raise AskedError({**vars(options), **lists, "command": None}, seeds, subsets)
 
-    monkeypatch.setattr(api, "train_runs", asked)
+    monkeypatch.setattr(seed_runs, "train_runs", asked)
     with pytest.raises(AskedError) as of_words:
         call("diffaug", *words, "--backbone", "minilm", "--output", tmp_path)
     with pytest.raises(AskedError) as of_keywords:
@@ -359,7 +360,7 @@ def test_only_written_options_count(monkeypatch):
         requests.append((request.method, dict(request.values)))
         raise StsbenchError("enough")
 
-    monkeypatch.setattr(api, "resolve", resolve)
+    monkeypatch.setattr(requests, "resolve", resolve)
     for method in (MirrorBERT(), SimCSE(temperature=0.05, view="given")):
         with pytest.raises(StsbenchError, match=r"^enough$"):
             stsbench.train(method)

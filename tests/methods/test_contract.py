@@ -29,7 +29,7 @@ from stsbench.encoders.load import load_encoder
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe, recipe_names
-from stsbench.training.runs.trained import load_trained
+from stsbench.training.runs.finish import load_trained
 
 __all__ = ["one_thread"]
 ALL = sorted({*METHODS, "plain-sbert"})

@@ -14,7 +14,7 @@ from stsbench.cli.plot import plot
 from stsbench.display.style import style
 from stsbench.errors import StsbenchError
 from stsbench.plots import token_loss
-from stsbench.training.runs import trained
+from stsbench.training.runs import finish
 
 PAIR = ["a red dog eats", "the unbelievably small dog that eats $ 5 and $ 6 of food ."]
 
@@ -32,7 +32,7 @@ class Double:
 
 @pytest.fixture
 def double(monkeypatch):
-    monkeypatch.setattr(trained, "load_trained", lambda run, method=None: Double())
+    monkeypatch.setattr(finish, "load_trained", lambda run, method=None: Double())
 
 
 def call(*words):
@@ -137,7 +137,7 @@ def test_a_method_without_such_losses_says_so(tmp_path, monkeypatch):
     class Plain:
         name = "plain"
 
-    monkeypatch.setattr(trained, "load_trained", lambda run, method=None: Plain())
+    monkeypatch.setattr(finish, "load_trained", lambda run, method=None: Plain())
     with pytest.raises(StsbenchError, match="the method plain has no loss token by token"):
         call(tmp_path, "--text", "a")
     assert not list(tmp_path.iterdir())

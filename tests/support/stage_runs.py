@@ -11,7 +11,7 @@ from stsbench import registry
 from stsbench.config import put
 from stsbench.errors import StsbenchError
 from stsbench.training.recipes import methods, recipes
-from stsbench.training.runs.options import TrainOptions
+from stsbench.training.runs.request import TrainOptions
 from stsbench.training.runs.run import train
 
 

@@ -49,7 +49,7 @@ def _run(folder: Path, summary: dict[str, Any]) -> None:
 
 
 def _seeds(summary: dict[str, Any]) -> None:
-    from stsbench.training.runs.seeds import seed_table, shared_line
+    from stsbench.training.runs.report import seed_table, shared_line
 
     title = f"{len(summary['seeds'])} seeds: {', '.join(map(str, summary['seeds']))}"
     _table(title, ("score", "mean", "sd", "n"), seed_table(summary))
@@ -58,8 +58,7 @@ def _seeds(summary: dict[str, Any]) -> None:
 
 
 def _subsets(summary: dict[str, Any]) -> None:
-    from stsbench.training.runs.seeds import shared_line
-    from stsbench.training.runs.subsets import subset_rows, subset_table
+    from stsbench.training.runs.report import shared_line, subset_rows, subset_table
 
     for line in subset_rows(summary):
         echo(line)

@@ -1,4 +1,5 @@
-"""The end of a run: its summary (RUN/train.json), the exported best (RUN/best) and the final test (RUN/eval)."""
+"""The end of a run: its summary (RUN/train.json), the exported best (RUN/best), the final test (RUN/eval); and afterwards
+the whole method that it gave, with all that is dropped for testing."""
 
 from __future__ import annotations
 
@@ -16,25 +17,30 @@ from accelerate import Accelerator
 from stsbench.config import flatten
 from stsbench.data.sets.catalog import entries
 from stsbench.encoders.transformer.exported import trained_on_of, training_overlap_of
-from stsbench.encoders.transformer.find import resolve_base
+from stsbench.encoders.transformer.find import resolve_base, trained_model
+from stsbench.encoders.transformer.parts import choose_device
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.provenance import provenance
 from stsbench.parsing import read_json_object
+from stsbench.registry import names
+from stsbench.torch_random import forked
 from stsbench.training.api.method import Method
-from stsbench.training.engine.checkpoint import Position
+from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_whole
+from stsbench.training.engine.objective import make_objective
 from stsbench.training.engine.selection import Selection
 from stsbench.training.engine.stage import Stage
 from stsbench.training.export.export import export_model
-from stsbench.training.recipes.method_plan import MethodPlan
-from stsbench.training.recipes.methods import short_name
+from stsbench.training.recipes.method_plan import MethodPlan, plan_of
+from stsbench.training.recipes.methods import GROUP, is_file_method, short_name
 from stsbench.training.recipes.recipe import OPERATIONAL, Recipe
-from stsbench.training.recipes.recipes import stored_recipe
+from stsbench.training.recipes.recipes import load_recipe, stored_recipe
 from stsbench.training.recipes.sections import LABELLED_PAIRS
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.overlap import not_looked_for
 from stsbench.training.rows.stage_rows import StageData
-from stsbench.training.runs.options import TrainOptions
+from stsbench.training.runs.prepare import fixed_inputs, make_backbone
 from stsbench.training.runs.report import read_summary
+from stsbench.training.runs.request import TrainOptions
 from stsbench.training.runs.run_folder import RunManifest
 from stsbench.training.runs.warm_start import earlier_run
 
@@ -259,3 +265,72 @@ def tested(
         summary = {**summary, "failures": dict(result.failures)}
     accelerator.wait_for_everyone()
     return summary
+
+
+def load_trained(run: Path, device: str | None = None, method: str | None = None) -> Method:
+    """The method of the training run in `run`, in eval mode, with the weights and buffers that the run kept.
+
+    Those are the best of its last stage (with selection.over all, of all), or the last where nothing was selected. No
+    training text is read: what `Method.prepare` learnt from it has to be in buffers. device: by default the GPU where there
+    is one. method: FILE.py:CLASS, for a run of such a method: no file is imported because a run folder, which may be
+    somebody else's, names it. Raises StsbenchError, one line: no finished training, several seeds, a checkpoint that is gone
+    or damaged, another backbone, tokenizer or further input than the run began with.
+    """
+    if trained_model(run) == run:
+        raise StsbenchError(f"{run} is not a run folder of `stsbench train`: it has no recipe.yaml")
+    recipe = _recipe(run, method)
+    position, weights = _kept(run)
+    plan = plan_of(recipe)
+    with forked():  # what starts at random is read below
+        trained = plan.kind(make_backbone(recipe), plan.options)
+    make_objective(plan, trained)  # recipe.semi gives the method a classifier
+    _check_inputs(run, recipe, position, trained)
+    try:
+        Checkpoints.load_weights(weights, trained)
+    except (RuntimeError, OSError) as error:
+        first = " ".join(str(error).split())[:200]
+        raise StsbenchError(f"{weights} does not fit the method {recipe.method} as it is installed: {first}") from error
+    trained.to(choose_device(device)).eval()
+    return trained
+
+
+def _recipe(run: Path, method: str | None) -> Recipe:
+    """The run's recipe, complete. Raises StsbenchError where it names a Python file that the caller did not."""
+    stored = stored_recipe(run)
+    if method is None and stored.method not in names(GROUP):
+        file = is_file_method(stored.method)
+        raise StsbenchError(
+            f"{run} was trained by {stored.method}, " + ("a Python file, which is run only where it is named: method="
+            "'FILE.py:CLASS', or --method FILE.py:CLASS" if file else "which is not installed: install it")
+        )
+    return load_recipe(method or stored.method, str(run / "recipe.yaml"))
+
+
+def _kept(run: Path) -> tuple[Position, Path]:
+    """The end of the run, and the folder with the weights that it kept. Raises StsbenchError, see `load_trained`."""
+    summary = read_summary(run)
+    if summary is None:
+        raise StsbenchError(f"{run} has not finished training: go on with --resume")
+    try:
+        stages, best = summary["stages"], summary["best"]
+        stage, steps = list(stages.items())[-1]
+        stage, step = (best["stage"], best["step"]) if best else (stage, steps)
+    except (KeyError, IndexError) as error:
+        raise DataError(f"{run / 'train.json'} holds no summary of a run: {error!r}") from error
+    folder = run / "checkpoints"
+    newest = newest_whole(folder)
+    if newest is None:
+        raise StsbenchError(f"{folder} holds no sound checkpoint: only the encoder in {run / 'best'} is left")
+    position, path = newest
+    kept = position.best.step if position.best else position.step
+    where = (position.best and position.best.stage) or position.stage
+    if (where, kept, bool(position.best)) != (stage, step, bool(best)):
+        raise StsbenchError(f"{folder} lacks a sound checkpoint of the weights that were kept, {stage} step {step}")
+    return position, folder / position.best.folder if position.best else path
+
+
+def _check_inputs(run: Path, recipe: Recipe, position: Position, method: Method) -> None:
+    """Raises StsbenchError where the method would be put together from other files than it was trained with."""
+    for name, sha in {**fixed_inputs(recipe, method.backbone), **method.inputs()}.items():
+        if position.inputs.get(name, sha) != sha:
+            raise StsbenchError(f"{run}: the {name} is not what it was trained with: put it back")

@@ -38,9 +38,8 @@ from stsbench.training.recipes.methods import method_file
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.rows.files import LABELLED, SetPlace, check_at_hand
 from stsbench.training.rows.stage_rows import StageData, digests, label_names, open_rows
-from stsbench.training.runs.options import TrainOptions
+from stsbench.training.runs.request import TrainOptions
 from stsbench.training.runs.run_folder import RunManifest
-from stsbench.training.runs.setup import prepare
 from stsbench.training.runs.warm_start import (
     WarmStart,
     began_with,
@@ -328,3 +327,21 @@ def _take_weights(run: PreparedRun, warm_start: WarmStart) -> None:
         raise StsbenchError(
             f"--from {warm_start.run}: its weights do not fit what this run trains, by other data or versions: {first}"
         ) from error
+
+
+def prepare(
+    method: Method, objective: Objective, plan: MethodPlan, data: Mapping[str, StageData], running: Sequence[str]
+) -> None:
+    """Let the method learn from the rows of the first of its own stages, if that runs, and from the labelled ones."""
+    prepare_method(method, plan, data, running)
+    if LABELLED in data:
+        rows = data[LABELLED].rows(data[LABELLED].trained)
+        calling(type(method), "prepare_labelled", lambda: objective.prepare_labelled(rows))
+
+
+def prepare_method(method: Method, plan: MethodPlan, data: Mapping[str, StageData], running: Sequence[str]) -> None:
+    """`prepare` without the labelled rows: what a run of a later stage goes on from has learnt from the first stage's."""
+    first = plan.method_stages[0]
+    if first in running:
+        rows = data[LABELLED if plan.labelled(first) == "only" else first]
+        calling(type(method), "prepare", lambda: method.prepare(rows.rows(rows.trained)))

@@ -1,10 +1,14 @@
-"""What a run folder says of how its run began: recipe, commands, earlier run; and whether a run may go on in it."""
+"""What a run folder says of how its run began: recipe, commands, earlier run; whether a run may go on in it; and its lock,
+for one training at a time."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,14 +17,14 @@ from pydantic import TypeAdapter
 
 from stsbench.config import flatten
 from stsbench.errors import DataError, StsbenchError
-from stsbench.files import atomic_write, clear_leftovers, leftover
+from stsbench.files import atomic_write, clear_leftovers, leftover, lock_file
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import check_whole, load_recipe, resolved_yaml
-from stsbench.training.runs.lock import LOCK
 
 _MANIFEST = "begun.json"
 _KEYS = {"warm_start": "origin"}  # field -> its key in the file
+LOCK = ".lock"
 
 
 @dataclass
@@ -127,3 +131,37 @@ def read_manifest(folder: Path) -> RunManifest:
         return TypeAdapter(RunManifest).validate_json(json.dumps(vars(manifest)), strict=True)
     except (StsbenchError, TypeError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({' '.join(str(error).split())}): start the run anew") from error
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Make the folder and hold FOLDER/.lock; the system lets go of it when the process ends, however it ends.
+
+    A folder in which nothing was written is removed again, with those above that were made for it. Raises StsbenchError
+    where another process holds the lock. Without locks (Windows) nothing is held.
+    """
+    path = folder / LOCK
+    made = [parent for parent in folder.parents if not parent.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = path.open("a")
+    except OSError as error:
+        raise StsbenchError(f"cannot write {path}: {error.strerror or error}") from error
+    with stream:
+        _lock(stream.fileno(), path)
+        try:
+            yield
+        finally:
+            if [entry.name for entry in folder.iterdir()] == [LOCK]:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                    for emptied in (folder, *made):
+                        emptied.rmdir()
+
+
+def _lock(handle: int, path: Path) -> None:
+    locked = lock_file(handle)
+    # A holder removes its file at the end: one that is gone locks nothing, and another process may have made it anew.
+    gone = locked and (not path.exists() or not os.path.samestat(os.fstat(handle), path.stat()))
+    if locked is False or gone:
+        raise StsbenchError(f"{path.parent}: another process is training into it")

@@ -21,7 +21,7 @@ from stsbench.training.api.batch import Shares
 from stsbench.training.api.contrasting import rank_pairs
 from stsbench.training.rows.batches import to_batch
 from stsbench.training.runs import run
-from stsbench.training.runs.options import TrainOptions
+from stsbench.training.runs.request import TrainOptions
 
 __all__ = ["folder", "one_thread"]
 TEXTS = sentences(15, longest=9, seed=3)

@@ -18,7 +18,7 @@ from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.run_file import load_records
 from stsbench.training.engine.selection import live_encoder
-from stsbench.training.runs.trained import load_trained
+from stsbench.training.runs.finish import load_trained
 
 __all__ = ["folders", "one_thread"]
 ADVERSARIAL = {"setting": "joint", "joint_views": ("none", "adversarial"), "joint_rates": (None, None)}

@@ -15,7 +15,7 @@ from stsbench.config import validate
 from stsbench.methods.cosent.method import CoSENT
 from stsbench.methods.cosent.options import CoSENTOptions
 from stsbench.training.runs import run
-from stsbench.training.runs.options import TrainOptions
+from stsbench.training.runs.request import TrainOptions
 
 __all__ = ["folder"]
 TEXTS = sentences(12, longest=9, seed=3)

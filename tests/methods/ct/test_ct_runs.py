@@ -19,7 +19,7 @@ import stsbench
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Shares
 from stsbench.training.rows.batches import to_batch
-from stsbench.training.runs.trained import load_trained
+from stsbench.training.runs.finish import load_trained
 
 __all__ = ["one_thread"]
 CHOSEN = [{"k": 2}, {"k": 2, "negatives": "anchor", "reduction": "sum"}, {"objective": "in-batch"},

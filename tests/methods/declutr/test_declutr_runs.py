@@ -15,7 +15,7 @@ from two_processes import check_same_as_one, passes_of_two, shares_of
 from stsbench.errors import StsbenchError
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.batches import to_batch
-from stsbench.training.runs.options import TrainOptions
+from stsbench.training.runs.request import TrainOptions
 from stsbench.training.runs.run import train as trained
 
 __all__ = ["one_thread"]

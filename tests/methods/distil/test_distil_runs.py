@@ -15,7 +15,7 @@ from training_runs import one_thread
 from stsbench.encoders.load import load_encoder
 from stsbench.methods.distil.projections import principal_components
 from stsbench.training.recipes.recipes import recipe_names
-from stsbench.training.runs.trained import load_trained
+from stsbench.training.runs.finish import load_trained
 
 __all__ = ["one_thread"]
 # two teachers side by side are wider than the student

@@ -9,7 +9,7 @@ from method_runs import StopAt, Stopped, make_place, recipe_of, train
 from training_runs import log_of, one_thread, weights_of
 
 from stsbench.errors import StsbenchError
-from stsbench.training.runs.trained import load_trained
+from stsbench.training.runs.finish import load_trained
 
 __all__ = ["one_thread"]
 DROPOUT = {"backbone.dropout": 0.1}

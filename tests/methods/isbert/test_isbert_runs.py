@@ -16,7 +16,7 @@ from two_processes import check_same_as_one, passes_of_two, shares_of
 
 import stsbench
 from stsbench.training.rows.batches import to_batch
-from stsbench.training.runs.trained import load_trained
+from stsbench.training.runs.finish import load_trained
 
 __all__ = ["one_thread"]
 CHOSEN = [{}, {"padding": "states"}]

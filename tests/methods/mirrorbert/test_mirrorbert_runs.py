@@ -16,7 +16,7 @@ import stsbench
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.training.engine.selection import live_encoder
-from stsbench.training.runs.trained import load_trained
+from stsbench.training.runs.finish import load_trained
 
 __all__ = ["folders", "one_thread"]
 CHOSEN = [(plain, {}), (pairs, {"pooler": "cls", "drophead": 0.3})]

@@ -16,7 +16,7 @@ from training_runs import log_of, one_thread, train, undisturbed, weights_of
 
 from stsbench.encoders.load import load_encoder
 from stsbench.training.engine.selection import live_encoder
-from stsbench.training.runs.trained import load_trained
+from stsbench.training.runs.finish import load_trained
 
 __all__ = ["cli", "evaluate", "one_thread", "workplace"]
 

@@ -20,10 +20,10 @@ from stsbench.encoders.transformer.exported import trained_on_of
 from stsbench.errors import DataError, StsbenchError
 from stsbench.training.export.export import export_model
 from stsbench.training.recipes.recipes import load_recipe
-from stsbench.training.runs.options import TrainOptions
+from stsbench.training.runs.finish import load_trained
+from stsbench.training.runs.request import TrainOptions
 from stsbench.training.runs.run import train as run
 from stsbench.training.runs.run_folder import read_manifest
-from stsbench.training.runs.trained import load_trained
 
 __all__ = ["one_thread"]
 SPLITS = [(3, 3), (4, 2)]

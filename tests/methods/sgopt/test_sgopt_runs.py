@@ -26,7 +26,7 @@ from two_processes import (
 import stsbench
 from stsbench.encoders.load import load_encoder
 from stsbench.training.api.batch import Batch, Shares
-from stsbench.training.runs.trained import load_trained
+from stsbench.training.runs.finish import load_trained
 
 __all__ = ["one_thread"]
 CHOSEN = [{}, {"objective": "sg"}, {"objective": "opt1"}, {"objective": "opt2"},

@@ -23,7 +23,7 @@ from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.training.recipes import methods
 from stsbench.training.recipes.recipes import load_recipe
-from stsbench.training.runs.trained import load_trained
+from stsbench.training.runs.finish import load_trained
 
 __all__ = ["cli", "one_thread", "place"]
 COMMANDS = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)).splitlines()

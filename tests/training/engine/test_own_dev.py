@@ -13,9 +13,9 @@ from stsbench.data.fetch.sources import load
 from stsbench.errors import DataError, StsbenchError
 from stsbench.training.engine.selection import Selection
 from stsbench.training.recipes.recipes import load_recipe
-from stsbench.training.runs.api import resolve, train_runs
 from stsbench.training.runs.finish import trained_as
-from stsbench.training.runs.options import TrainRequest
+from stsbench.training.runs.request import TrainRequest, resolve
+from stsbench.training.runs.seed_runs import train_runs
 
 __all__ = ["cache", "one_thread", "place"]
 PAIRS = [("a cat runs .", "the cat runs .", 4.5), ("a dog eats food", "the man plays a guitar", 0.5),

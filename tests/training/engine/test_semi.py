@@ -23,7 +23,7 @@ from stsbench.training.engine.objective import make_objective
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.batches import to_batch
-from stsbench.training.runs.trained import load_trained
+from stsbench.training.runs.finish import load_trained
 
 __all__ = ["one_thread"]
 CPU = torch.device("cpu")

@@ -118,8 +118,7 @@ def test_a_held_out_loss_that_is_nan(place, tmp_path, monkeypatch):
 
 def test_the_run_is_resumed_and_read(place, tmp_path, monkeypatch):
     """A log with such a line is read by everything that reads logs."""
-    from stsbench.training.runs.report import best_dev, curve, read_log
-    from stsbench.training.runs.seeds import summarise_seeds
+    from stsbench.training.runs.report import best_dev, curve, read_log, summarise_seeds
 
     broken(monkeypatch, collapsed, {0, 2, 4})
     whole = run(place, tmp_path / "out")

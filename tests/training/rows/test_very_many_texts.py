@@ -9,7 +9,7 @@ from training_runs import log_of, weights_of
 
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows import stage_rows
-from stsbench.training.runs.options import TrainOptions
+from stsbench.training.runs.request import TrainOptions
 from stsbench.training.runs.run import train
 
 

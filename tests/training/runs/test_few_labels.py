@@ -23,7 +23,7 @@ from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.stage_rows import open_data
 from stsbench.training.runs.prepare import make_backbone
-from stsbench.training.runs.subsets import first_subset, with_subset
+from stsbench.training.runs.seed_runs import first_subset, with_subset
 
 __all__ = ["cli", "one_thread"]
 ROWS = 3000

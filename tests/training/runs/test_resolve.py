@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from stsbench.errors import StsbenchError, UsageError
-from stsbench.training.runs.api import resolve
-from stsbench.training.runs.options import TrainRequest
+from stsbench.training.runs.request import TrainRequest, resolve
 
 STAGES = """
 extends: bert-base-semi

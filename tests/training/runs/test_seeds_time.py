@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from stsbench.training.runs import seed_runs
-from stsbench.training.runs.options import TrainOptions
+from stsbench.training.runs.request import TrainOptions
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ import stsbench
 from stsbench.errors import StsbenchError
 from stsbench.training.engine.callbacks import to_scalars
 from stsbench.training.engine.selection import diagnosed
+from stsbench.training.runs.finish import load_trained
 from stsbench.training.runs.report import best_dev, read_log
-from stsbench.training.runs.trained import load_trained
 
 __all__ = ["one", "one_thread", "place", "two", "whole"]
 

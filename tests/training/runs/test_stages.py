@@ -21,7 +21,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.run_file import load_records
 from stsbench.files import sha256_file
 from stsbench.training.engine.loop import Loop
-from stsbench.training.runs.trained import load_trained
+from stsbench.training.runs.finish import load_trained
 
 __all__ = ["one", "one_thread", "place", "two", "whole"]
 KEYS = ("best", "after", "stages", "exported", "data", "dev_data", "seed", "selected_by")

@@ -17,7 +17,7 @@ import stsbench
 from stsbench.display.style import style
 from stsbench.errors import StsbenchError
 from stsbench.plots import token_loss
-from stsbench.training.runs.trained import load_trained
+from stsbench.training.runs.finish import load_trained
 
 __all__ = ["one_thread"]
 TEXTS = tiny_models.sentences(12, longest=9, seed=3)

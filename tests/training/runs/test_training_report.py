@@ -20,8 +20,7 @@ from stsbench.cli.output.training_report import print_summary
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.rescore import score_again
 from stsbench.training.engine.callbacks import flat_config, to_scalars, trackers
-from stsbench.training.runs.report import best_dev, curve, read_log, spread, summary
-from stsbench.training.runs.seeds import seed_table, summarise_seeds
+from stsbench.training.runs.report import best_dev, curve, read_log, seed_table, spread, summarise_seeds, summary
 
 
 @pytest.fixture(scope="module")

@@ -89,8 +89,7 @@ def print_trials(results: Sequence[TrialResult]) -> None:
     from rich.table import Table
 
     from stsbench.cli.output.grid import console_of, plain
-    from stsbench.training.runs.report import spread
-    from stsbench.training.runs.seeds import shown_sd
+    from stsbench.training.runs.report import shown_sd, spread
 
     keys = list(dict.fromkeys(key for result in results for key in result.trial.values))
     table = Table(box=None, pad_edge=False, header_style="bold")

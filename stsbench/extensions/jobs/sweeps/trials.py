@@ -24,8 +24,7 @@ from stsbench.notebook import working_line
 from stsbench.training.api.options import Options
 from stsbench.training.recipes.recipe import Recipe, resolved_yaml
 from stsbench.training.recipes.recipes import load_recipe
-from stsbench.training.runs.report import spread
-from stsbench.training.runs.seeds import shown_sd
+from stsbench.training.runs.report import shown_sd, spread
 from stsbench.wording import counted
 
 

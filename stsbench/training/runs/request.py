@@ -1,10 +1,11 @@
-"""What `stsbench train` and `stsbench.train` do: what was asked for becomes a recipe and its options, and is trained."""
+"""How a recipe is run (where to, on which device, with which development data), and how a user asks for it: what
+`stsbench train` and `stsbench.train` were asked for becomes a recipe and its options."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -13,30 +14,56 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.errors import StsbenchError, UsageError
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.runs.options import RunOptions, TrainOptions, TrainRequest
 
 if TYPE_CHECKING:
-    from stsbench.training.engine.callbacks import TrainingCallback
+    pass
 
-Log = Callable[[str], None]
 _naming, _named = Lock(), set[Path]()  # run folders that this process has named
 
 
-def train_runs(
-    options: TrainOptions, seeds: int | None, subsets: int | None, log: Log, callback: TrainingCallback | None = None
-) -> dict[str, Any]:
-    """Train once, with so many seeds, or on so many subsets with each of the seeds; returns what train.json, seeds.json or
-    subsets.json of the folder holds. Raises StsbenchError, one line."""
-    from stsbench.training.runs.run import train as run
-    from stsbench.training.runs.seed_runs import train_seeds
-    from stsbench.training.runs.subset_runs import train_subsets
+@dataclass(kw_only=True)
+class RunOptions:
+    """How a recipe is run. Of these only the place of the development data has an effect on which weights are kept."""
 
-    if subsets:
-        return train_subsets(options, subsets, seeds or 1, log, callback)
-    return train_seeds(options, seeds, log, callback) if seeds else run(options, log, callback)
+    resume: bool = False
+    device: str | None = None
+    data_dir: Path | None = None
+    sample: bool = False
+    offline: bool = False
+    trackers: Sequence[str] = ()
+    evaluate: Sequence[str] = ()  # protocols of the final test
+    command: Sequence[str] = field(default_factory=list)
+    stage: str | int | None = None  # the only stage to train, by name or number from 1; None: all
+    start_from: Path | None = None  # the earlier run that a later stage goes on from: --from
 
 
-def resolve(request: TrainRequest, log: Log) -> tuple[TrainOptions, bool]:
+@dataclass
+class TrainOptions(RunOptions):
+    """A recipe, and how it is run."""
+
+    recipe: Recipe
+    output: Path
+
+
+@dataclass
+class TrainRequest(RunOptions):
+    """A training as the command line, or `stsbench.train`, asks for it; `resolve` makes TrainOptions of it.
+
+    recipe: a name, a file or a Recipe; None: that of the run gone on from, else the method's own. output: None: runs/<time>-
+    <method>-<recipe>. settings: dotted key -> value, in the place of the recipe's, of what has an option of its own; a
+    training.max_steps is of every stage that has more. sets: any other values, as "key.sub=value"; values: the same, as
+    dotted key -> value.
+    """
+
+    method: str
+    recipe: str | Recipe | None = None
+    output: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    sets: Sequence[str] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOptions, bool]:
     """The recipe and the options of a run that was asked for, and whether it trains on the package's sample.
 
     `log` gets a line for each choice that was made for the user: minilm where the recipe's backbone is not to be had, the
