@@ -37,7 +37,23 @@ _HEADS = ("head", "projector")  # what stands behind the pooled vector, in every
 SECTION = "ranking"
 
 
-class SemiSupervised(nn.Module):
+class Around(nn.Module):
+    """An objective that changes another one: what it does not have itself is the other's."""
+
+    def __init__(self, method: Method, objective: Any) -> None:
+        super().__init__()
+        self.method, self.objective = method, objective
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "objective":
+                raise
+            return getattr(self.objective, name)
+
+
+class SemiSupervised(Around):
     """A method and a classifier of labelled pairs over its sentence vectors (`Method.vectors`, heads included).
 
     forward gives the method's terms and alpha * cross-entropy, the term "nli"; of batches of labelled rows only, that term
@@ -45,12 +61,12 @@ class SemiSupervised(nn.Module):
     """
 
     def __init__(self, method: Method, semi: SemiSettings) -> None:
-        super().__init__()
+        super().__init__(method, method)
         std = getattr(method.backbone.model.config, "initializer_range", 0.02)
         if hasattr(method, "nli_classifier"):
             raise StsbenchError(f"semi: the method {method.name} has an nli_classifier itself: set semi to null")
         method.add_module("nli_classifier", NLIClassifier(std=std))
-        self.method, self.semi = method, semi
+        self.semi = semi
         self.held_out_metric = method.held_out_metric
         self.probe: Views | None = None  # two labelled rows, which show what the cross-entropy trains
         self.frozen: list[nn.Parameter] = []
@@ -59,10 +75,6 @@ class SemiSupervised(nn.Module):
     def classifier(self) -> NLIClassifier:
         """The method's submodule."""
         return cast(NLIClassifier, self.method.nli_classifier)
-
-    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The method's."""
-        return self.method.views(rows, rng)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """A view for each text of a row."""
@@ -113,14 +125,6 @@ class SemiSupervised(nn.Module):
         labelled = {} if batch.labelled is None else {_TERM: len(batch.labelled)}
         return {**self.method.counts(batch), **labelled}
 
-    def inputs(self) -> dict[str, str]:
-        """The method's."""
-        return self.method.inputs()
-
-    def notes(self) -> list[str]:
-        """The method's."""
-        return self.method.notes()
-
     def _nli(self, batch: Batch) -> Term:
         return self.classifier.term(self.method.vectors(batch.ids, batch.mask), batch)
 
@@ -138,52 +142,6 @@ class SemiSupervised(nn.Module):
             value = self._nli(self._probe_batch()).value
             gradients = torch.autograd.grad(value, weights, allow_unused=True)
         return [weight for weight, gradient in zip(weights, gradients, strict=True) if gradient is None]
-
-
-class Around(nn.Module):
-    """An objective that changes another one: what it does not change is the other's."""
-
-    def __init__(self, method: Method, objective: Any) -> None:
-        super().__init__()
-        self.method, self.objective = method, objective
-
-    @property
-    def held_out_metric(self) -> str:
-        """The objective's."""
-        return str(self.objective.held_out_metric)
-
-    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The objective's."""
-        views: Views = self.objective.views(rows, rng)
-        return views
-
-    def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The objective's."""
-        views: Views = self.objective.labelled_views(rows, rng)
-        return views
-
-    def prepare_labelled(self, rows: Any) -> None:
-        """The objective's."""
-        self.objective.prepare_labelled(rows)
-
-    def start_stage(self, stage: str) -> None:
-        """The objective's."""
-        self.objective.start_stage(stage)
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """The objective's: what is changed or added goes with the rows."""
-        counts: dict[str, int] = self.objective.counts(batch)
-        return counts
-
-    def inputs(self) -> dict[str, str]:
-        """The objective's."""
-        inputs: dict[str, str] = self.objective.inputs()
-        return inputs
-
-    def notes(self) -> list[str]:
-        """The objective's."""
-        notes: list[str] = self.objective.notes()
-        return notes
 
 
 class Wrapped(Around):
@@ -205,15 +163,19 @@ class Wrapped(Around):
         self.reader: Teachers | None = None
         if matryoshka is not None:
             _check_head(method)
-            _check_width(matryoshka, method.backbone.vector_width)
+            if (most := max(matryoshka.dims)) > (width := method.backbone.vector_width):
+                raise StsbenchError(f"matryoshka.dims {most} is more than the {width} numbers of a vector: leave it out")
         if guide is not None:
-            self.rule = _rule(guide)
+            self.rule = GuideRule(
+                guide.threshold, guide.margin, 1.0 if guide.phi is None else guide.phi, guide.contrast_anchors,
+                guide.contrast_positives, guide.diagonals, guide.masked, guide.loss,
+            )
             offline = getattr(method.backbone, "offline", False)
             self.reader = Teachers([(guide.model, guide.settings, 1.0)], "guide.model", offline)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The objective's, and the guide's cosines of the texts as the data give them, whatever the views change in them."""
-        views: Views = super().views(rows, rng)
+        views: Views = self.objective.views(rows, rng)
         if self.guide is None:
             return views
         if not views.of_rows:
@@ -243,11 +205,11 @@ class Wrapped(Around):
     def inputs(self) -> dict[str, str]:
         """The objective's, and the guide by its fingerprint."""
         guide = {} if self.reader is None else {"guide": next(iter(self._loaded().fingerprints().values()))}
-        return {**super().inputs(), **guide}
+        return {**self.objective.inputs(), **guide}
 
     def notes(self) -> list[str]:
         """The objective's, which the guide is, and what of a vector is trained."""
-        lines: list[str] = super().notes()
+        lines: list[str] = self.objective.notes()
         if self.reader is not None:
             spec = self._loaded().encoders[0].spec
             lines = [*lines, f"guide: {spec.name}, pooler {spec.pooler}"]
@@ -278,18 +240,6 @@ class Wrapped(Around):
         assert self.reader is not None
         self.reader.load(next(self.method.parameters()).device)
         return self.reader
-
-
-def _rule(guide: GuideSettings) -> GuideRule:
-    return GuideRule(
-        guide.threshold, guide.margin, 1.0 if guide.phi is None else guide.phi, guide.contrast_anchors,
-        guide.contrast_positives, guide.diagonals, guide.masked, guide.loss,
-    )
-
-
-def _check_width(matryoshka: MatryoshkaSettings, width: int) -> None:
-    if (most := max(matryoshka.dims)) > width:
-        raise StsbenchError(f"matryoshka.dims {most} is more than the {width} numbers of a vector: leave it out")
 
 
 def _check_head(method: Method) -> None:
@@ -326,15 +276,15 @@ class Ranked(Around):
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The objective's, and the teachers' similarities."""
-        return self.ranking.add_to(super().views(rows, rng), rows)
+        return self.ranking.add_to(self.objective.views(rows, rng), rows)
 
     def inputs(self) -> dict[str, str]:
         """The objective's, and the teachers."""
-        return {**super().inputs(), **self.ranking.inputs()}
+        return {**self.objective.inputs(), **self.ranking.inputs()}
 
     def notes(self) -> list[str]:
         """The objective's, and which the teachers are."""
-        return [*super().notes(), *self.ranking.notes()]
+        return [*self.objective.notes(), *self.ranking.notes()]
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """The terms of the loss; of batches of labelled rows only, the objective's."""
