@@ -16,7 +16,7 @@ from stsbench.parsing import read_json_object
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import stored_recipe
-from stsbench.training.runs.report import LOG, read_log, shared_line, shown_scores, shown_sd, subset_rows, subset_table
+from stsbench.training.runs.report import LOG, read_log, seed_table, shared_line, shown_scores, shown_sd, subset_rows
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Run(TableInFolder):
     def _lines(self) -> list[list[str]]:
         """Lines of cells, the header first."""
         if "subsets" in self.summary:
-            return [["score", "mean", "sd of runs", "n", "sd of subsets"], *map(list, subset_table(self.summary))]
+            return [["score", "mean", "sd of runs", "n", "sd of subsets"], *map(list, seed_table(self.summary))]
         if "seeds" in self.summary:
             seeds = [str(seed) for seed in self.summary["seeds"]]
             lines = [["score", "mean", "sd", "n", *(f"seed {seed}" for seed in seeds)]]

@@ -58,13 +58,13 @@ def _seeds(summary: dict[str, Any]) -> None:
 
 
 def _subsets(summary: dict[str, Any]) -> None:
-    from stsbench.training.runs.report import shared_line, subset_rows, subset_table
+    from stsbench.training.runs.report import seed_table, shared_line, subset_rows
 
     for line in subset_rows(summary):
         echo(line)
     subsets, seeds = (", ".join(map(str, summary[key])) for key in ("subsets", "seeds"))
     title = f"{len(summary['subsets'])} subsets ({subsets}) of {len(summary['seeds'])} seeds ({seeds})"
-    _table(title, ("score", "mean", "sd of runs", "n", "sd of subsets"), subset_table(summary))
+    _table(title, ("score", "mean", "sd of runs", "n", "sd of subsets"), seed_table(summary))
     if shared := shared_line(summary):
         echo(shared)
 

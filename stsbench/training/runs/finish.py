@@ -8,7 +8,6 @@ import json
 import shutil
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,6 @@ from stsbench.torch_random import forked
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_whole
 from stsbench.training.engine.objective import make_objective
-from stsbench.training.engine.selection import Selection
-from stsbench.training.engine.stage import Stage
 from stsbench.training.export.export import export_model
 from stsbench.training.recipes.method_plan import MethodPlan, plan_of
 from stsbench.training.recipes.methods import GROUP, is_file_method, short_name
@@ -38,10 +35,9 @@ from stsbench.training.recipes.sections import LABELLED_PAIRS
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.overlap import not_looked_for
 from stsbench.training.rows.stage_rows import StageData
-from stsbench.training.runs.prepare import fixed_inputs, make_backbone
-from stsbench.training.runs.report import read_summary
+from stsbench.training.runs.prepare import PreparedRun, fixed_inputs, make_backbone
+from stsbench.training.runs.report import LOG, read_log, read_summary
 from stsbench.training.runs.request import TrainOptions
-from stsbench.training.runs.run_folder import RunManifest
 from stsbench.training.runs.warm_start import earlier_run
 
 _LATER: dict[str, Any] = {  # settings that were added after the first records -> what trained before
@@ -55,31 +51,11 @@ _ABSENT = object()
 SEARCH = "search.json"  # in a run folder: what the run was chosen among, by `stsbench sweep`
 
 
-@dataclass(frozen=True)
-class FinishedRun:
-    """A run at the end of its last stage, with the weights that it keeps. `described`: what `described_data` says of it;
-    `overlap`: what `training_overlap` says, in the main process."""
-
-    recipe: Recipe
-    output: Path
-    manifest: RunManifest
-    method: Method
-    stages: Sequence[Stage]
-    data: Mapping[str, StageData]
-    selection: Selection | None
-    sample: bool
-    processes: int
-    engine: str
-    described: dict[str, dict[str, Any]]
-    overlap: dict[str, dict[str, Any]]
-
-
-def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
-    """What RUN/train.json holds. position: the end of the last stage."""
-    from stsbench.training.runs.report import read_log
-
+def summarise(run: PreparedRun, position: Position, overlap: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What RUN/train.json holds. position: the end of the last stage; overlap: what `training_overlap` says, in the main
+    process."""
     recipe, selection = run.recipe, run.selection
-    devs = [line for line in read_log(run.output / "log.jsonl") if line["kind"] == "dev"] if selection else []
+    devs = [line for line in read_log(run.options.output / LOG) if line["kind"] == "dev"] if selection else []
     name = selection.name if selection else "none"
     before, after = (devs[0]["score"], devs[-1]["score"]) if devs else (None, None)
     undefined = [{"stage": line["stage"], "step": line["step"]} for line in devs if line["score"] is None]
@@ -93,6 +69,7 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
         where += ", as there were no development data"
     elif undefined and all(line["score"] is None for line in devs if line["step"]):
         where += ", as no development score is defined"
+    teachers = {name: digest for name, digest in position.inputs.items() if name.startswith("teacher ") or name == "guide"}
     written_in = {"method_file": run.manifest.method_file} if run.manifest.method_file else {}
     return {
         "method": recipe.method, **written_in, "recipe": recipe.name, "seed": recipe.seed,
@@ -102,22 +79,17 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
         "before": before, "best": best, "after": after, **({"undefined": undefined} if undefined else {}),
         "exported": where, **({"encoder": devs[-1]["encoder"]} if devs and "encoder" in devs[-1] else {}),
         "backbone": position.inputs.get("backbone"),
-        **({"teachers": teachers} if (teachers := _teachers(position)) else {}),
-        "processes": run.processes,
-        "engine": run.engine,
-        "sample": run.sample,
-        "data": run.described, "overlap": run.overlap,
+        **({"teachers": teachers} if teachers else {}),
+        "processes": run.accelerator.num_processes,
+        "engine": run.method.backbone.engine_on(run.accelerator.device.type),
+        "sample": selection is not None and selection.sample,
+        "data": run.manifest.data, "overlap": overlap,
         "dev_data": selection.digests if selection else {},
         "truncated": {name: dict(data.tokens.truncated) for name, data in run.data.items()},
         "provenance": provenance(
             command=run.manifest.commands[0], resumed_by=run.manifest.commands[1:], started=run.manifest.started
         ),
     }
-
-
-def _teachers(position: Position) -> dict[str, str]:
-    """teacher NUMBER, or guide -> the fingerprint of an encoder that the run learnt from."""
-    return {name: digest for name, digest in position.inputs.items() if name.startswith("teacher ") or name == "guide"}
 
 
 def described_data(plan: MethodPlan, names: Sequence[str], data: Mapping[str, StageData]) -> dict[str, dict[str, Any]]:
@@ -133,7 +105,7 @@ def described_data(plan: MethodPlan, names: Sequence[str], data: Mapping[str, St
     }
 
 
-def export_best(run: FinishedRun, summary: dict[str, Any]) -> None:
+def export_best(run: PreparedRun, summary: dict[str, Any]) -> None:
     """Write the encoder that the method tests, with the weights it holds now, to RUN/best."""
     from stsbench.training.export.card import describe, model_card
 
@@ -146,7 +118,7 @@ def export_best(run: FinishedRun, summary: dict[str, Any]) -> None:
         "versions": summary["provenance"]["versions"],
     }
     export_model(
-        inference, run.output / "best", card=model_card(run.recipe, facts), method=short_name(run.recipe.method),
+        inference, run.options.output / "best", card=model_card(run.recipe, facts), method=short_name(run.recipe.method),
         recipe=run.recipe.name, trained_on=_trained_on(summary, run.method.backbone.folder),
         training_overlap=_training_overlap(run, summary), replace=True,
     )
@@ -167,7 +139,7 @@ def _trained_on(summary: Mapping[str, Any], backbone: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*trained_on_of(backbone), *(trained_on_of(base) if base else ()), *here]))
 
 
-def _training_overlap(run: FinishedRun, summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _training_overlap(run: PreparedRun, summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What each training text shares with test sets: of any stage, of the runs it went on from, of the model it started
     from."""
     known: dict[str, Mapping[str, Any]] = {}

@@ -111,8 +111,14 @@ def prepare_run(
         data = open_rows(recipe, plan, backbone, opened, log, where)
     objective = make_objective(plan, method)
     with accelerator.main_process_first():
-        prepare(method, objective, plan, data, names)
-    stages = _stages(recipe, plan, opened, names, data, backbone, accelerator.num_processes)
+        prepare_method(method, plan, data, names)
+        if LABELLED in data:
+            labelled = data[LABELLED].rows(data[LABELLED].trained)
+            calling(plan.kind, "prepare_labelled", lambda: objective.prepare_labelled(labelled))
+    pad, processes = backbone.tokenizer.pad_token_id, accelerator.num_processes
+    ready = {name: make_stage(name, recipe, plan, data, pad, processes) for name in opened}
+    set_schedules(ready, names)
+    stages = [ready[name] for name in names]
     # From here on each process draws its own dropout masks.
     generators.seed((recipe.seed * 1_000_003 + accelerator.process_index) % 2**63)
     method.to(accelerator.device)
@@ -236,17 +242,6 @@ def _backbone(options: TrainOptions, plan: MethodPlan, warm_start: WarmStart | N
     return backbone
 
 
-def _stages(
-    recipe: Recipe, plan: MethodPlan, opened: Sequence[str], names: Sequence[str], data: Mapping[str, StageData],
-    backbone: Backbone, processes: int,
-) -> list[Stage]:
-    """The stages that run, with their schedules."""
-    pad = backbone.tokenizer.pad_token_id
-    stages = {name: make_stage(name, recipe, plan, data, pad, processes) for name in opened}
-    set_schedules(stages, names)
-    return [stages[name] for name in names]
-
-
 def _left_behind(recipe: Recipe, folder: Path) -> list[str]:
     """Layers that are not kept; a dense layer, learned pooler or prompt that the backbone is tested with as an encoder:
     training starts without."""
@@ -329,18 +324,9 @@ def _take_weights(run: PreparedRun, warm_start: WarmStart) -> None:
         ) from error
 
 
-def prepare(
-    method: Method, objective: Objective, plan: MethodPlan, data: Mapping[str, StageData], running: Sequence[str]
-) -> None:
-    """Let the method learn from the rows of the first of its own stages, if that runs, and from the labelled ones."""
-    prepare_method(method, plan, data, running)
-    if LABELLED in data:
-        rows = data[LABELLED].rows(data[LABELLED].trained)
-        calling(type(method), "prepare_labelled", lambda: objective.prepare_labelled(rows))
-
-
 def prepare_method(method: Method, plan: MethodPlan, data: Mapping[str, StageData], running: Sequence[str]) -> None:
-    """`prepare` without the labelled rows: what a run of a later stage goes on from has learnt from the first stage's."""
+    """Let the method learn from the rows of the first of its own stages, if that runs: what a run of a later stage goes on
+    from has learnt from the first stage's."""
     first = plan.method_stages[0]
     if first in running:
         rows = data[LABELLED if plan.labelled(first) == "only" else first]

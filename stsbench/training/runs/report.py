@@ -264,13 +264,18 @@ def _tested(folder: Path, digests: dict[tuple[str, str, str], tuple[str, Path]])
             yield (row.protocol, settings, text_version, row.task, row.subset, row.aggregation, row.metric, row.n), row.value
 
 
-def seed_table(scores: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """`summarise_seeds` for a terminal: (what, mean, sd, n) of the dev score and of each task's first metric.
+def seed_table(scores: dict[str, Any]) -> list[tuple[str, ...]]:
+    """`summarise_seeds` for a terminal: (what, mean, sd, n) of the dev score and of each task's first metric; of
+    `summarise_subsets` also the sd over the means of the subsets.
 
     The dev score is the one that chose the weights; where no step was a candidate, that after the last step, named so.
     Decimals as the metric has them, three for held-out scores; an sd of one run is a dash.
     """
-    return [_cells(name, row, digits) for name, row, digits in shown_scores(scores)]
+    return [
+        (name, f"{row['mean']:.{digits}f}", shown_sd(row, digits), str(row["n"]),
+         *([shown_sd(row["subsets"], digits)] if "subsets" in row else []))
+        for name, row, digits in shown_scores(scores)
+    ]
 
 
 def shown_scores(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], int]]:
@@ -288,10 +293,6 @@ def shown_scores(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], int]
             words = (label, row["task"], row["metric"], row["aggregation"])
             lines.append((" ".join(filter(None, words)), row, metric_under(row["protocol"], row["metric"]).digits))
     return lines
-
-
-def _cells(name: str, row: dict[str, Any], digits: int) -> tuple[str, str, str, str]:
-    return name, f"{row['mean']:.{digits}f}", shown_sd(row, digits), str(row["n"])
 
 
 def shown_sd(row: dict[str, Any], digits: int) -> str:
@@ -328,14 +329,6 @@ def _means(values: Mapping[str, float]) -> dict[int, float]:
     for key, value in values.items():
         groups.setdefault(int(key.partition("/")[0]), []).append(value)
     return {subset: fmean(scores) for subset, scores in groups.items()}
-
-
-def subset_table(summary: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
-    """`summarise_subsets` for a terminal: (what, mean, sd over all runs, n, sd over the means of the subsets)."""
-    return [
-        (name, f"{row['mean']:.{digits}f}", shown_sd(row, digits), str(row["n"]), shown_sd(row["subsets"], digits))
-        for name, row, digits in shown_scores(summary)
-    ]
 
 
 def subset_rows(summary: dict[str, Any]) -> list[str]:

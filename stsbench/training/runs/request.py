@@ -75,6 +75,7 @@ def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOpt
     from stsbench.training.recipes.recipes import load_recipe, namesakes_of
     from stsbench.training.recipes.sample import is_of_sample, of_the_users_own, sample_settings
     from stsbench.training.rows.files import backbone_at_hand
+    from stsbench.training.runs.warm_start import earlier_recipe
 
     _check_usage(request)
     method, words = canonical(request.method), list(request.sets)
@@ -84,7 +85,7 @@ def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOpt
     resumed = stored if request.recipe is None else None
     recipe = resumed if request.recipe is None else request.recipe
     if recipe is None and request.start_from is not None:
-        recipe = _earlier_recipe(request.start_from, settings.get("seed"))
+        recipe = str(earlier_recipe(request.start_from, settings.get("seed")))
     load, keys = partial(load_recipe, method, recipe, words), {*settings, *set_keys}
     on_sample = request.sample and not (stored or request.start_from or of_the_users_own(recipe, keys))
     if on_sample:
@@ -96,7 +97,9 @@ def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOpt
     chosen = load(settings)
     _refuse_overridden(chosen, set_keys)
     if steps := request.settings.get("training.max_steps"):
-        settings |= dict.fromkeys(_longer(chosen, steps, set_keys), steps)
+        longest = {f"stages.{name}.training.max_steps": part.get("training", {}).get("max_steps") or 0
+                   for name, part in chosen.stages.items()}
+        settings |= {key: steps for key, most in longest.items() if most > steps and key not in set_keys}
     kept = resumed or "precision" in set_keys  # that precision is to be kept, or an error
     chosen = load(settings) if kept else load_for_device(load, settings, request.device, log)
     for line in namesakes_of(method, recipe) if isinstance(recipe, str) else ():
@@ -149,14 +152,6 @@ def _started_recipe(folder: Path) -> str | None:
     return str(check_whole(paths[0])) if paths else None
 
 
-def _earlier_recipe(start_from: Path, seed: int | None) -> str:
-    """The recipe file of the run that a stage goes on from."""
-    from stsbench.training.recipes.recipes import check_whole
-    from stsbench.training.runs.warm_start import earlier_recipe
-
-    return str(check_whole(earlier_recipe(start_from, seed)))
-
-
 def _refuse_overridden(recipe: Recipe, keys: Sequence[str]) -> None:
     """StsbenchError for a --set of training.X or data.X that every stage overrides."""
     from stsbench.training.recipes.method_plan import plan_of
@@ -169,10 +164,3 @@ def _refuse_overridden(recipe: Recipe, keys: Sequence[str]) -> None:
         if part in ("training", "data") and key and len(setting) == len(names):
             better = " or ".join(f"stages.{name}.{part}.{key}" for name in setting)
             raise StsbenchError(f"--set {part}.{key} has no effect: each stage sets it itself; set {better}")
-
-
-def _longer(recipe: Recipe, steps: int, keys: Sequence[str]) -> list[str]:
-    """The keys by which stages say that they take more steps, but for those in `keys`, which a --set sets."""
-    longest = {f"stages.{name}.training.max_steps": part.get("training", {}).get("max_steps") or 0
-               for name, part in recipe.stages.items()}
-    return [key for key, most in longest.items() if most > steps and key not in keys]

@@ -35,11 +35,11 @@ from stsbench.training.recipes.methods import method_file
 from stsbench.training.recipes.precision import lacks_fp16
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.overlap import overlap_lines, training_overlap
-from stsbench.training.runs.finish import FinishedRun, described_data, export_best, summarise, tested
+from stsbench.training.runs.finish import described_data, export_best, summarise, tested
 from stsbench.training.runs.prepare import Log, PreparedRun, prepare_method, prepare_run, user_tests
 from stsbench.training.runs.report import read_summary
 from stsbench.training.runs.request import TrainOptions
-from stsbench.training.runs.run_folder import check_folder, claim, open_manifest, run_lock
+from stsbench.training.runs.run_folder import check_folder, check_output, claim, open_manifest, run_lock
 from stsbench.training.runs.warm_start import WarmStart, check_start
 from stsbench.wording import counted
 
@@ -68,8 +68,7 @@ def _trained(
     accelerator = make_accelerator(recipe.precision, options.device, trackers(options.trackers), folder)
     main = accelerator.is_main_process
     main_log = log if main else (lambda line: None)
-    if folder.exists() and not folder.is_dir():
-        raise StsbenchError(f"--output {folder} is a file: name a folder")
+    check_output(folder, resume=True)
     was_there = folder.is_dir() and any(folder.iterdir())
     with run_lock(folder) if main else nullcontext():
         if main:
@@ -87,8 +86,8 @@ def _trained(
             return tested(options, summary, accelerator, main_log)
         run = prepare_run(options, method_plan, manifest, accelerator, generators, main_log)
         accelerator.wait_for_everyone()
+        manifest.data = described_data(run.plan, run.names, run.data)
         if main:
-            manifest.data = described_data(run.plan, run.names, run.data)
             claim(folder, recipe, manifest)
         accelerator.wait_for_everyone()
         position = _train_stages(run, Callbacks([callback]) if main and callback else None)
@@ -203,26 +202,19 @@ def _finish(run: PreparedRun, position: Position) -> dict[str, Any]:
     folder, accelerator = run.options.output, run.accelerator
     if position.best:
         run.checkpoints.load_best(position.best, run.method)
-    described = described_data(run.plan, run.names, run.data)
-    finished = FinishedRun(
-        run.recipe, folder, run.manifest, run.method, run.stages, run.data, run.selection,
-        sample=run.selection is not None and run.selection.sample, processes=accelerator.num_processes,
-        engine=run.method.backbone.engine_on(accelerator.device.type),
-        described=described, overlap=_overlap(run, list(described)) if accelerator.is_main_process else {},
-    )
-    summary = summarise(finished, position)
+    summary = summarise(run, position, _overlap(run) if accelerator.is_main_process else {})
     if accelerator.is_main_process:
-        export_best(finished, summary)
+        export_best(run, summary)
         with atomic_write(folder / "train.json") as stream:
             stream.write(json.dumps(summary, indent=1) + "\n")
     accelerator.wait_for_everyone()
     return summary
 
 
-def _overlap(run: PreparedRun, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What the training texts of `names` share with test sets, those of the user's that the run is tested on among them; it
-    is printed. At the end: no run waits for it before its first step."""
-    user_sets = user_tests(run.options)
+def _overlap(run: PreparedRun) -> dict[str, dict[str, Any]]:
+    """What the training texts share with test sets, those of the user's that the run is tested on among them; it is
+    printed. At the end: no run waits for it before its first step."""
+    names, user_sets = list(run.manifest.data), user_tests(run.options)
     documents = [name for name in names if name != LABELLED] if run.plan.needs.whole_texts else []
     overlap = training_overlap(
         run.data, names, data_dir=run.options.data_dir, sample=run.options.sample, user_sets=user_sets,

@@ -56,16 +56,23 @@ def check_folder(folder: Path, recipe: Recipe, resume: bool, was_there: bool = F
     What a killed process was writing there is deleted. One that was killed before its recipe was written left nothing to go
     on from, and with `resume`, too, the run begins. was_there: the folder was a run's before the lock was taken.
     """
-    names = [path.name for path in folder.iterdir() if path.name != LOCK and not leftover(path)]
-    if resume and (names or not was_there):
+    if resume and (_holds_something(folder) or not was_there):
         _check_recipe(recipe, folder)
-    elif names:
-        raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
+    else:
+        check_output(folder, resume)
     for written in (folder, folder / "checkpoints"):
         clear_leftovers(written)
 
 
-def holds_something(folder: Path) -> bool:
+def check_output(folder: Path, resume: bool) -> None:
+    """Raise StsbenchError where `folder` is a file, or where something is in it and no run is resumed."""
+    if folder.exists() and not folder.is_dir():
+        raise StsbenchError(f"--output {folder} is a file: name a folder")
+    if not resume and _holds_something(folder):
+        raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
+
+
+def _holds_something(folder: Path) -> bool:
     """Whether anything but a lock and what a killed process was writing lies in the folder."""
     return folder.is_dir() and any(path.name != LOCK and not leftover(path) for path in folder.iterdir())
 

@@ -20,7 +20,7 @@ from stsbench.training.recipes.recipe import DataSettings, LabelledSettings, Rec
 from stsbench.training.runs.report import summarise_seeds, summarise_subsets
 from stsbench.training.runs.request import TrainOptions
 from stsbench.training.runs.run import train
-from stsbench.training.runs.run_folder import holds_something, read_manifest
+from stsbench.training.runs.run_folder import check_output, read_manifest
 from stsbench.training.runs.warm_start import earlier_run, earlier_subsets
 
 
@@ -45,11 +45,8 @@ def train_seeds(
     others go on. Raises StsbenchError as `train` does, and that LossError where no seed was trained.
     """
     folder = options.output
-    if folder.exists() and not folder.is_dir():
-        raise StsbenchError(f"--output {folder} is a file: name a folder")
     first = os.environ.get("RANK", "0") == "0"  # of several processes: the others may come when the first has begun
-    if first and not options.resume and holds_something(folder):
-        raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
+    check_output(folder, options.resume or not first)
     if first:
         clear_leftovers(folder)  # of seeds.json
     if options.resume:
@@ -131,10 +128,7 @@ def train_subsets(
     if options.resume:
         options = as_started(options, "subset-*/seed-*")
     first, folder = first_subset(options.recipe), options.output
-    if folder.exists() and not folder.is_dir():
-        raise StsbenchError(f"--output {folder} is a file: name a folder")
-    if os.environ.get("RANK", "0") == "0" and not options.resume and holds_something(folder):
-        raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
+    check_output(folder, options.resume or os.environ.get("RANK", "0") != "0")
     names = {number: f"subset-{number}" for number in range(first, first + subsets)}
     earlier = _earlier_runs(options, names, seeds)
     failures: dict[str, str] = {}

@@ -16,17 +16,14 @@ from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import check_whole, load_recipe
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.stage_rows import LABELS
+from stsbench.training.runs.report import LOG, read_log
 from stsbench.training.runs.run_folder import RunManifest, read_manifest
-
-
-def needs_warm_start(plan: MethodPlan, stage: str | None) -> bool:
-    """Whether a run of this stage alone goes on from another run."""
-    return stage is not None and plan.stages.index(stage) > 0
 
 
 def check_start(plan: MethodPlan, stage: str | None, start_from: str | None) -> None:
     """Raises StsbenchError where a later stage has nothing to go on from, or --from is used with what begins anew."""
-    if needs_warm_start(plan, stage) == (start_from is not None):
+    later = stage is not None and plan.stages.index(stage) > 0
+    if later == (start_from is not None):
         return
     if start_from is not None:
         what = "all stages begin anew" if stage is None else f"stage {stage} is the first"
@@ -68,9 +65,9 @@ def earlier_subsets(folder: Path) -> list[Path]:
 def earlier_recipe(folder: Path, seed: int | None = None) -> Path:
     """The recipe of the run that `--from` names, of several seeds as `earlier_run` says, of several subsets the first's.
 
-    Raises StsbenchError where there is none.
+    Raises StsbenchError where there is none, or not a whole one.
     """
-    return earlier_run(next(iter(earlier_subsets(folder)), folder), seed) / "recipe.yaml"
+    return check_whole(earlier_run(next(iter(earlier_subsets(folder)), folder), seed) / "recipe.yaml")
 
 
 @dataclass(frozen=True)
@@ -167,7 +164,8 @@ def describe_warm_start(warm_start: WarmStart, plan: MethodPlan, recipe: Recipe)
     earlier = replace(plan, options=plan.kind.Options(**warm_start.recipe.options))
     labelled = [LABELLED] if any(earlier.labelled(name) != "none" for name in trained) else []
     here, there = _stage_settings(plan, recipe, trained), _stage_settings(earlier, warm_start.recipe, trained)
-    steps = _steps(warm_start)
+    log = read_log(warm_start.run / LOG)
+    steps = {line["stage"]: line["steps"] for line in log if line["kind"] == "start"}
     return {
         "run": warm_start.run.resolve().name, "stage": position.stage, "step": position.step, "seed": warm_start.recipe.seed,
         "recipe": warm_start.recipe.name, "weights": warm_start.weights,
@@ -176,13 +174,6 @@ def describe_warm_start(warm_start: WarmStart, plan: MethodPlan, recipe: Recipe)
         "differs": {key: value for key, value in there.items() if here.get(key) != value},
         "from": manifest.warm_start,
     }
-
-
-def _steps(warm_start: WarmStart) -> dict[str, int]:
-    """The stages that the earlier run trained and their steps, from its log."""
-    from stsbench.training.runs.report import read_log
-
-    return {line["stage"]: line["steps"] for line in read_log(warm_start.run / "log.jsonl") if line["kind"] == "start"}
 
 
 def _lacking(run: Path, before: str, number: int) -> str:
