@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Batch, Examples, Term, Views, gather
+from stsbench.training.api.batch import Batch, Examples, Term, Views, gather, gather_columns
 from stsbench.training.api.method import Method, Needs
-from stsbench.training.api.teachers import Teachers, compared
+from stsbench.training.api.teachers import Teachers
 from stsbench.training.losses.ranking import cosines, without_own
 from stsbench.training.modules.backbone import Backbone
 
@@ -132,7 +132,7 @@ class Distil(Method):
         if mode == "simcse":
             vectors, count = every, shares.total
         student = without_own(cosines(vectors, every), start)
-        teacher = without_own(compared(batch.by_row[_SIMILARITIES], shares, mode), start)
+        teacher = without_own(gather_columns(batch.by_row[_SIMILARITIES], shares, mode), start)
         value = row_loss(student, teacher, options.loss, options.teacher_temperature, options.student_temperature)
         return Term(value, count)
 

@@ -136,6 +136,18 @@ def gather(vectors: Tensor, shares: Shares, mode: Gathering = "exact") -> Tensor
     return torch.cat(rows)
 
 
+def gather_columns(similarities: Tensor, shares: Shares, mode: Gathering) -> Tensor:
+    """The similarities of the rows that a loss is of, by `gather`, to the columns that it compares them with.
+
+    similarities: (n, k N) of this process's n rows to k columns for each of the batch's N; mode: how vectors are gathered.
+    """
+    if mode == "local":
+        blocks = similarities.unflatten(1, (-1, shares.total))
+        local: Tensor = blocks[:, :, shares.start : shares.start + len(similarities)].flatten(1)
+        return local
+    return gather(similarities, shares, mode) if mode == "simcse" else similarities
+
+
 def apply_to_all_rows(module: nn.Module, vectors: Tensor, shares: Shares, mode: Gathering = "exact") -> Tensor:
     """(v * n, d') what `module` gives for this process's (v * n, d) vectors, view after view, where it looks at all rows of
     a call, as batch normalisation does. In train mode every process must call.

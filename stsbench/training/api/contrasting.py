@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Gathering, Shares, Term, gather
+from stsbench.training.api.batch import Gathering, Shares, Term, gather, gather_columns
 from stsbench.training.api.options import Queue
 from stsbench.training.losses.contrastive import Similarity, info_nce
 from stsbench.training.losses.graded_pairs import cosent, labelled_in_batch
@@ -89,8 +89,7 @@ def contrast(
     process (`NegativeQueue.stored`). The options are those of `info_nce`.
     In mode "simcse" every process has the loss of all rows, hence the count of all rows, and its scale is 1.
     """
-    _note(queries, keys, *negatives)
-    wrapping = _called()
+    wrapping = _called(queries, keys, *negatives)
     rule = wrapping.rule if wrapping is not None else None
     every = mode == "simcse" or (rule is not None and rule.contrast_anchors)  # the queries of all processes are needed
     parts = [queries, keys, *negatives] if every else [keys, *negatives]
@@ -136,8 +135,7 @@ def contrast_views(
     first, second: (n, d), row by row the two views of this process's share; the term counts texts. In mode "simcse" every
     process has the loss of all texts, hence the count of all.
     """
-    _note(first, second)
-    wrapping = _called()
+    wrapping = _called(first, second)
     every = gather(torch.cat([first, second], dim=1), shares, mode).split(first.shape[1], dim=1)
     start, count = (shares.start if mode == "exact" else 0), len(first)
     if mode == "simcse":
@@ -162,17 +160,13 @@ def contrast_views(
     return Term(_summed(wrapping, first.shape[1], shortened), count)
 
 
-def _called() -> Wrapping | None:
+def _called(*contrasted: Tensor, labels: bool = False) -> Wrapping | None:
+    """Note a call: what it contrasts, for `watched`, and that it is one, for `wrapped`. labels: these say what is a
+    negative, and a call that a guide alone does not change is none."""
+    if contrasted and (calls := _WATCHED.get()) is not None:
+        calls.append((contrasted[0], contrasted[1], contrasted[2:]))
     wrapping = _WRAPPING.get()
-    if wrapping is not None:
-        wrapping.calls += 1
-    return wrapping
-
-
-def _called_with_labels() -> Wrapping | None:
-    """The same where labels say what is a negative: a call that a guide alone does not change is none."""
-    wrapping = _WRAPPING.get()
-    if wrapping is not None and wrapping.dims:
+    if wrapping is not None and (wrapping.dims or not labels):
         wrapping.calls += 1
     return wrapping
 
@@ -235,11 +229,7 @@ def _columns(wrapping: Wrapping, shares: Shares, mode: Gathering) -> Tensor:
         raise StsbenchError("guide: labelled rows are contrasted here, which the guide does not read: set it to null")
     if len(wrapping.cosines) != shares.sizes[shares.rank]:
         raise StsbenchError("guide: the contrastive term compares other texts than the rows: set it to null")
-    if mode == "local":
-        blocks = wrapping.cosines.unflatten(1, (-1, shares.total))
-        local: Tensor = blocks[:, :, shares.start : shares.start + shares.sizes[shares.rank]].flatten(1)
-        return local
-    return gather(wrapping.cosines, shares, mode) if mode == "simcse" else wrapping.cosines
+    return gather_columns(wrapping.cosines, shares, mode)
 
 
 def rank_pairs(
@@ -253,7 +243,7 @@ def rank_pairs(
     rows.
     """
     count, width = pairs[0][0].shape
-    wrapping = _called_with_labels()
+    wrapping = _called(labels=True)
     several = scores if scores.ndim > 1 else scores.unsqueeze(1)
 
     def shortened(cut: Callable[[Tensor], Tensor]) -> Tensor:
@@ -275,7 +265,7 @@ def contrast_labelled(
 
     first, second: (n, d); labels: (n,), 1 or 0. The term counts pairs. In mode "simcse" every process has the loss of all.
     """
-    wrapping, width, count = _called_with_labels(), first.shape[1], len(first)
+    wrapping, width, count = _called(labels=True), first.shape[1], len(first)
     rows = gather(torch.cat([first, second, labels.to(first.dtype).unsqueeze(1)], dim=1), shares, mode)
     all_first, all_second, every = rows.split([width, width, 1], dim=1)
     if mode == "simcse":
@@ -287,11 +277,6 @@ def contrast_labelled(
         return labelled_in_batch(one, two, labels, scale=scale, all_first=all_one, all_second=all_two, start=start)
 
     return Term(_summed(wrapping, width, shortened), count)
-
-
-def _note(queries: Tensor, keys: Tensor, *negatives: Tensor) -> None:
-    if (calls := _WATCHED.get()) is not None:
-        calls.append((queries, keys, negatives))
 
 
 class NegativeQueue(nn.Module):

@@ -15,7 +15,7 @@ from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.torch_random import forked
-from stsbench.training.api.batch import Batch, Examples, Gathering, Shares, Term, Views, gather
+from stsbench.training.api.batch import Batch, Examples, Gathering, Term, Views, gather, gather_columns
 from stsbench.training.api.ranking_options import RankingOptions
 from stsbench.training.losses.ranking import consistency, cosines, listmle, listnet, without_own
 from stsbench.training.modules.backbone import Backbone
@@ -124,19 +124,6 @@ class Teachers:
         return [weight / total for *_, weight in self.models]
 
 
-def compared(similarities: Tensor, shares: Shares, mode: Gathering) -> Tensor:
-    """The teachers' similarities of the rows that a loss is of, to the columns that it compares them with.
-
-    similarities: (n, k N) of this process's n rows to k columns for each of the batch's N; mode: how the student's vectors
-    are gathered.
-    """
-    if mode == "local":
-        blocks = similarities.unflatten(1, (-1, shares.total))
-        local: Tensor = blocks[:, :, shares.start : shares.start + len(similarities)].flatten(1)
-        return local
-    return gather(similarities, shares, mode) if mode == "simcse" else similarities
-
-
 def _dense(values: Any) -> NDArray[np.float64]:
     return np.asarray(values.toarray() if hasattr(values, "toarray") else values)
 
@@ -219,7 +206,7 @@ class Ranking:
         """The teachers' similarities of the rows that the loss is of, to the columns that it compares them with."""
         if _BY_ROW not in batch.by_row:
             raise StsbenchError(f"{self.section}.teachers: the batch lacks their similarities, which `views` adds")
-        return compared(batch.by_row[_BY_ROW], batch.shares, mode)
+        return gather_columns(batch.by_row[_BY_ROW], batch.shares, mode)
 
     def _load(self) -> None:
         self.teachers.load(next(self.backbone.parameters()).device)
