@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,16 +104,9 @@ class Checkpoints:
         """Keep these weights as the best. Older ones stay until a checkpoint knows of these."""
         best = Best(score, step, f"best-{stage}-{step:08d}", stage=stage)
         if self.accelerator.is_main_process:
-            building = self.folder / f".{best.folder}.tmp"
-            try:
-                shutil.rmtree(building, ignore_errors=True)
-                building.mkdir(parents=True)
+            with _new_folder(self.folder / best.folder, f"write {self.folder / best.folder}") as building:
                 save_model(method, str(building / "model.safetensors"))
                 best.sha256 = sha256_file(building / "model.safetensors")
-                _settle(building, self.folder / best.folder)
-            except _WRITING as error:
-                shutil.rmtree(building, ignore_errors=True)
-                raise StsbenchError(f"cannot write {self.folder / best.folder}: {_reason(error)}") from error
         return best
 
     def newest(self) -> tuple[Position, Path] | None:
@@ -142,17 +137,10 @@ class Checkpoints:
         """Copy another run's best weights, from its checkpoints' `folder`. Raises StsbenchError where they are damaged."""
         if not self.accelerator.is_main_process:
             return
-        building = self.folder / f".{best.folder}.tmp"
-        try:
-            shutil.rmtree(building, ignore_errors=True)
-            shutil.copytree(folder / best.folder, building)
+        with _new_folder(self.folder / best.folder, f"copy {folder / best.folder} to {self.folder}") as building:
+            shutil.copytree(folder / best.folder, building, dirs_exist_ok=True)
             if sha256_file(building / "model.safetensors") != best.sha256:
                 raise StsbenchError(f"{folder / best.folder} is damaged: train that run anew")
-            _settle(building, self.folder / best.folder)
-        except _WRITING as error:
-            raise StsbenchError(f"cannot copy {folder / best.folder} to {self.folder}: {_reason(error)}") from error
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
 
     def load_randomness(self, path: Path) -> None:
         """The generators' states, and float16's loss scale, as the next stage of one run would find them."""
@@ -224,6 +212,22 @@ def _all(folder: Path) -> list[Path]:
 def _reason(error: Exception) -> str:
     plain = getattr(error, "strerror", None)
     return plain or f"is the disk full? ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
+
+
+@contextmanager
+def _new_folder(final: Path, doing: str) -> Iterator[Path]:
+    """A folder to write into, which takes the place of `final` when all is written. StsbenchError where that fails; doing:
+    what then cannot be done."""
+    building = final.with_name(f".{final.name}.tmp")
+    try:
+        shutil.rmtree(building, ignore_errors=True)
+        building.mkdir(parents=True)
+        yield building
+        _settle(building, final)
+    except _WRITING as error:
+        raise StsbenchError(f"cannot {doing}: {_reason(error)}") from error
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
 
 
 def _settle(building: Path, final: Path) -> None:

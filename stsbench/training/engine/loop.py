@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -78,10 +79,18 @@ class Loop:
             self.callback.stage(self.stage.name, steps, position.step)
         self._began = time.monotonic() - position.seconds
         if position.step == 0:
+            more: dict[str, Any] = {}
+            if self.stage.labelled is not None:
+                batches = self.stage.labelled.batches
+                more = {"labelled_examples": len(batches.rows), "labelled_batch_size": batches.size}
+            if self.recipe.selection.over == "all" and self.selection is not None:  # the stages before count, too
+                best = position.best
+                more["best"] = best and {
+                    "name": self.selection.name, "score": best.score, "stage": best.stage, "step": best.step
+                }
             self.run_log.write(
                 "start", stage=self.stage.name, steps=steps, examples=len(self.stage.batches.rows),
-                batch_size=self.settings.batch_size, seed=self.recipe.seed, **self._labelled(),
-                **self._best_before(position),
+                batch_size=self.settings.batch_size, seed=self.recipe.seed, **more,
             )
             if self.selection:
                 self._dev(position, candidate=False)  # the encoder before training: shown, never kept as the best
@@ -95,7 +104,8 @@ class Loop:
             done = position.step = step + 1
             if self.callback:
                 self.callback.doing(done)
-            scored, saved = self._scored(done), self._saved_after(done)
+            # a development score, or the stage's end, comes behind the step
+            scored, saved = done % self.recipe.selection.every == 0 or done == steps, self._saved_after(done)
             position.unscored = scored
             if done % LOG_EVERY == 0 or scored or saved:
                 self._write(done)
@@ -106,10 +116,6 @@ class Loop:
                 self._stop()
             self._complete(position)
         return position
-
-    def _scored(self, done: int) -> bool:
-        """Whether something comes behind a step: a development score, or the stage's end."""
-        return done % self.recipe.selection.every == 0 or done == self.stage.batches.steps
 
     def _saved_after(self, done: int) -> bool:
         """Whether a checkpoint is written behind a step, and its score, whatever the time."""
@@ -167,15 +173,6 @@ class Loop:
         if self.accelerator.num_processes > 1:
             raise Terminated
 
-    def _best_before(self, position: Position) -> dict[str, Any]:
-        """For the log's start of a stage: the best of the stages before, where theirs count too."""
-        if self.recipe.selection.over != "all" or self.selection is None:
-            return {}
-        best = position.best
-        if best is None:
-            return {"best": None}
-        return {"best": {"name": self.selection.name, "score": best.score, "stage": best.stage, "step": best.step}}
-
     def _step(self, step: int) -> None:
         parts = self.stage.batches.step(step)
         batches = [self._batch(rows, step, number) for number, rows in enumerate(parts)]
@@ -184,15 +181,18 @@ class Loop:
         if step == 0:
             check_two_views(self.method, self.recipe, batches[0], self.accelerator, self.stage.name)
         counts, shares = self._counted(batches)
-        check = CountCheck(self.method)
+        check, during = CountCheck(self.method), f"at step {step + 1} of stage {self.stage.name}"
+        exact = self.accelerator.mixed_precision == "no"
         values: dict[str, list[torch.Tensor]] = {}
         items: dict[str, int | torch.Tensor] = {}
         weights: dict[str, float] = {}
         loss = torch.zeros((), device=self.accelerator.device)
         for number, batch in enumerate(batches):
             last = number == len(batches) - 1
-            with nullcontext() if last else self.accelerator.no_sync(self.wrapped), self._rounded():
-                terms = self._terms(batch, step)
+            synchronised = nullcontext() if last else self.accelerator.no_sync(self.wrapped)
+            with synchronised, nullcontext() if exact else autocast_once():
+                terms = calling(type(self.method), "forward", partial(self.wrapped, batch), during)
+                terms = check_terms(self.method, terms)
                 scaled, counted = self._scaled(terms)
                 if len(batches) > 1:
                     check(terms, counts[number], batch)
@@ -222,9 +222,6 @@ class Loop:
         self._gathered.append((step + 1, means, loss, norm.detach()))
         self._rows_done += sum(map(len, parts))
 
-    def _rounded(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.accelerator.mixed_precision == "no" else autocast_once()
-
     def _check_chunk(self) -> None:
         """Raises StsbenchError where training.chunk cuts no pass of any process."""
         chunked = torch.tensor(float(any(one.chunked for one in backbones_of(self.method))), device=self.accelerator.device)
@@ -249,10 +246,6 @@ class Loop:
         device = self.accelerator.device
         return counts, part_shares(counts, lambda table: self.accelerator.reduce(table.to(device), "sum").cpu())
 
-    def _terms(self, batch: Batch, step: int) -> dict[str, Term]:
-        during = f"at step {step + 1} of stage {self.stage.name}"
-        return check_terms(self.method, calling(type(self.method), "forward", lambda: self.wrapped(batch), during))
-
     def _batch(self, rows: Any, step: int, number: int) -> Batch:
         stage, seed = self.stage, self.recipe.seed
         rng = stream(seed, "views", stage.key, step, number)
@@ -264,13 +257,6 @@ class Loop:
             views = stage_views(self.objective, self.method, stage.labelled.rows(rows), rng, labelled=True)
             batch.labelled = self._share_of(views)
         return batch
-
-    def _labelled(self) -> dict[str, int]:
-        """What the log says of the labelled rows that go with the stage's own."""
-        if self.stage.labelled is None:
-            return {}
-        batches = self.stage.labelled.batches
-        return {"labelled_examples": len(batches.rows), "labelled_batch_size": batches.size}
 
     def _share_of(self, views: Views) -> Batch:
         """This process's share of a batch."""

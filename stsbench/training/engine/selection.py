@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from stsbench.data.fetch import sources
 from stsbench.data.fetch.download import WAYS
@@ -128,10 +129,7 @@ class Selection:
                             "development score: put the data right, or --set selection.by=none")
 
         def score(inference: Inference) -> float:
-            encoder = live_encoder(inference, "dev")
-            both = encoder.encode([*data.first, *data.second])
-            similarity = paired_similarity(both[: len(data)], both[len(data) :])
-            return 100 * correlation(similarity, data.gold, "spearman")
+            return 100 * correlation(_similarities(inference, data), data.gold, "spearman")
 
         return score
 
@@ -140,9 +138,7 @@ class Selection:
         self._note(data)
 
         def score(inference: Inference) -> float:
-            encoder = live_encoder(inference, "dev")
-            both = encoder.encode([*data.first, *data.second])
-            similarity = paired_similarity(both[: len(data)], both[len(data) :])
+            similarity = _similarities(inference, data)
             if len(data) > 1 and np.ptp(similarity) == 0:
                 raise DegenerateError("all pairs have the same similarity, by which none is told from another")
             return 100 * matching_scores(similarity, data.gold).ap
@@ -181,6 +177,12 @@ class Selection:
             return float(np.mean(accuracies))
 
         return score
+
+
+def _similarities(inference: Inference, data: PairSet) -> NDArray[np.float64]:
+    """(n,) the cosine of each pair."""
+    both = live_encoder(inference, "dev").encode([*data.first, *data.second])
+    return paired_similarity(both[: len(data)], both[len(data) :])
 
 
 def _defined(score: Score, inference: Inference, trained: bool) -> tuple[float, str]:

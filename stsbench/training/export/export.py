@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,8 @@ def _write_model(inference: Inference, folder: Path, hidden_states: bool) -> Non
         raise ValueError(f"the model holds an adapter ({adapter}): merge it into the weights, no plain reader would find it")
     if inference.dense is not None:
         start = "" if inference.masked_lm is None else f"{saved.base_model_prefix}."
-        state.update({f"{start}{key}": value for key, value in zip(HEAD, _head(inference.dense), strict=True)})
+        head = inference.dense.weight.detach(), inference.dense.bias.detach()
+        state.update({f"{start}{key}": value for key, value in zip(HEAD, head, strict=True)})
     config = saved.config
     before = {key: copy.copy(getattr(config, key, None)) for key in ("architectures", "dtype")}
     try:
@@ -146,17 +147,9 @@ def _write_model(inference: Inference, folder: Path, hidden_states: bool) -> Non
     stored.pop("_name_or_path", None)  # a folder of this machine
     stored["output_hidden_states"] = hidden_states
     if inference.masked_lm is not None:  # else a reader ties what was trained apart, or makes up what was tied
-        stored["tie_word_embeddings"] = _tied(saved)
+        output = saved.get_output_embeddings()
+        stored["tie_word_embeddings"] = output is not None and output.weight is saved.get_input_embeddings().weight
     path.write_text(json.dumps(stored, indent=2, sort_keys=True) + "\n", "utf-8")
-
-
-def _head(dense: Any) -> tuple[Any, Any]:
-    return dense.weight.detach(), dense.bias.detach()
-
-
-def _tied(masked_lm: Any) -> bool:
-    output = masked_lm.get_output_embeddings()
-    return output is not None and output.weight is masked_lm.get_input_embeddings().weight
 
 
 def write_tokenizer(tokenizer: Any, folder: Path, limit: int | None) -> None:
@@ -174,7 +167,8 @@ def write_tokenizer(tokenizer: Any, folder: Path, limit: int | None) -> None:
     if limit is not None:
         plain.model_max_length = limit
     if plain.pad_token_id is None:
-        plain.pad_token = next(_special(plain), None)
+        special = ((getattr(plain, name, None), getattr(plain, f"{name}_id", None)) for name in _PADDING)
+        plain.pad_token = next((token for token, number in special if token and number is not None), None)
     if plain.pad_token_id is None:
         raise StsbenchError("its tokenizer has no special token to pad texts by: sentence-transformers cannot encode two")
     plain.save_pretrained(folder)
@@ -186,12 +180,6 @@ def write_tokenizer(tokenizer: Any, folder: Path, limit: int | None) -> None:
     path.write_text(json.dumps({**stored, "tokenizer_class": "PreTrainedTokenizerFast"}, indent=2) + "\n", "utf-8")
     if not (folder / "tokenizer.json").is_file() or _differs(plain, folder):
         raise StsbenchError(f"transformers reads another tokenizer from the folder ({differs})")
-
-
-def _special(tokenizer: Any) -> Iterator[str]:
-    """Special tokens that the vocabulary has, the usual one for padding first."""
-    return (token for name in _PADDING if (token := getattr(tokenizer, name, None)) and
-            getattr(tokenizer, f"{name}_id", None) is not None)
 
 
 def _differs(tokenizer: Any, folder: Path) -> str:

@@ -4,8 +4,7 @@ trained one slowly; and DiffCSE's discriminator, which reads a sentence vector i
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from stsbench.encoders.forward.padded import attention_mask
 from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.packed_training import PackedTraining, packable
+from stsbench.training.modules.soft_prompt import changed_embeddings
 
 # The module whose output the first layer reads, of a width with the layers: ELECTRA and ALBERT widen their embeddings first.
 _ENTRANCES = ("embeddings_project", "encoder.embedding_hidden_mapping_in", "embeddings")
@@ -83,7 +83,8 @@ class Conditioned(nn.Module):
         """Raises EncoderError, one line, for a transformer whose embeddings are not found here."""
         super().__init__()
         self.model: Any = copy.deepcopy(backbone.model).requires_grad_(True)
-        self.entrance = next((path for path in _ENTRANCES if _has(self.model, path)), "")
+        paths = dict(self.model.named_modules(remove_duplicate=False))
+        self.entrance = next((path for path in _ENTRANCES if path in paths), "")
         if not self.entrance:
             raise EncoderError(
                 f"no vector can be put in the place of a token of {type(self.model).__name__}: its embedding layer is not "
@@ -103,41 +104,13 @@ class Conditioned(nn.Module):
         """
         if first.shape != (len(ids), self.width):
             raise ValueError(f"{len(ids)} rows and width {self.width} need vectors of that shape, not {tuple(first.shape)}")
+        entering = partial(changed_embeddings, self.model, path=self.entrance)
         if not padding and ids.device.type == "cpu" and packable(self.model) and bool(mask[:, 0].all()):
             batch = PackedTraining(self.model, ids, mask)
-            with self._entering(lambda row: row.index_copy(1, batch.starts, first[batch.order][None].to(row.dtype)), 1):
+            vectors = first[batch.order][None]
+            with entering(lambda row: row.index_copy(1, batch.starts, vectors.to(row.dtype)), shape=(1, self.width)):
                 return batch.states((-1,))[0]
-        with self._entering(lambda rows: torch.cat([first.unsqueeze(1).to(rows.dtype), rows[:, 1:]], 1), len(ids)):
+        vectors = first.unsqueeze(1)
+        with entering(lambda rows: torch.cat([vectors.to(rows.dtype), rows[:, 1:]], 1), shape=(len(ids), self.width)):
             states: Tensor = self.model(input_ids=ids, attention_mask=attention_mask(self.model, mask)).last_hidden_state
         return states
-
-    @contextmanager
-    def _entering(self, change: Callable[[Tensor], Tensor], rows: int) -> Iterator[None]:
-        """Within, the first layer reads `change` of what it would, (rows, tokens, d). EncoderError where it does not."""
-        replaced = False
-
-        def overwrite(module: nn.Module, inputs: Any, output: Any) -> Tensor:
-            nonlocal replaced
-            if not isinstance(output, Tensor) or output.shape[::2] != (rows, self.width):
-                raise EncoderError(
-                    f"no vector can be put in the place of a token of {type(self.model).__name__}: its {self.entrance} "
-                    f"gives no (rows, tokens, {self.width}) numbers"
-                )
-            replaced = True
-            return change(output)
-
-        hook = self.model.get_submodule(self.entrance).register_forward_hook(overwrite)
-        try:
-            yield
-        finally:
-            hook.remove()
-        if not replaced:  # else a discriminator that knows nothing of the sentence would train without a word
-            raise EncoderError(f"{type(self.model).__name__} did not run its {self.entrance}, where the vector enters")
-
-
-def _has(model: nn.Module, path: str) -> bool:
-    try:
-        model.get_submodule(path)
-    except AttributeError:
-        return False
-    return True

@@ -92,27 +92,32 @@ class EmbeddingChange:
 
 
 @contextmanager
-def changed_embeddings(model: Any, change: Callable[[Tensor], Tensor] | None) -> Iterator[None]:
-    """Within, a pass of a BERT or RoBERTa reads `change` of its embeddings. EncoderError where it does not."""
+def changed_embeddings(
+    model: Any, change: Callable[[Tensor], Tensor] | None, path: str = "embeddings", shape: tuple[int, int] | None = None
+) -> Iterator[None]:
+    """Within, a pass of `model` reads `change` of what the module at `path` gives: (rows, tokens, d) numbers.
+
+    shape: their rows and d, where these are known. Raises EncoderError where it gives others, and where it is not run.
+    """
     if change is None:
         yield
         return
-    reached = False
+    reached, name = False, type(model).__name__
 
     def apply(module: nn.Module, inputs: Any, output: Any) -> Tensor:
         nonlocal reached
-        if not isinstance(output, Tensor) or output.ndim != 3:
-            raise EncoderError(f"the embeddings of {type(model).__name__} are no (rows, tokens, width) numbers to change")
+        if not isinstance(output, Tensor) or output.ndim != 3 or shape not in (None, output.shape[::2]):
+            raise EncoderError(f"the {path} of {name} gives no (rows, tokens, width) numbers: take a BERT-like model")
         reached = True
         return change(output)
 
-    hook = model.embeddings.register_forward_hook(apply)
+    hook = model.get_submodule(path).register_forward_hook(apply)
     try:
         yield
     finally:
         hook.remove()
-    if not reached:  # else two views would be one without a word
-        raise EncoderError(f"{type(model).__name__} did not run its embeddings, which were to be changed")
+    if not reached:  # else two views would be one, or a discriminator would know nothing of the sentence, without a word
+        raise EncoderError(f"{name} did not run its {path}, which was to be changed: take a BERT-like model")
 
 
 @dataclass(frozen=True)
