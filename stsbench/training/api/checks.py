@@ -176,7 +176,10 @@ def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> V
     for key, parts in views.by_row.items():
         if stray := [len(part) for part in parts if len(part) != count]:
             raise StsbenchError(f"{who}: by_row '{key}' has numbers of {stray[0]} rows for {count} rows")
-    _check_labels(who, views.labels, count)
+    if views.labels is not None and len(views.labels) != count:
+        raise StsbenchError(f"{who} gave {len(views.labels)} labels for {count} rows")
+    if stray := [int(label) for label in views.labels or () if label < 0 and label != IGNORED]:
+        raise StsbenchError(f"{who} gave the label {stray[0]}: labels are class numbers from 0")
     if views.scores is not None and len(views.scores) != count:
         raise StsbenchError(f"{who} gave {len(views.scores)} scores for {count} rows")
     return views
@@ -191,7 +194,8 @@ def _problem(view: Ragged, backbone: Backbone) -> str | None:
     arrays = [np.asarray(row) for row in view]
     for row, ids in zip(view, arrays, strict=True):
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            return f"has a text that is not a list of token ids but {_described(row)}"
+            kind = "an empty list" if np.shape(row) == (0,) else kind_of(row)
+            return f"has a text that is not a list of token ids but {kind}"
     lengths = np.array([len(ids) for ids in arrays])
     if not lengths.all():
         return "has a text without a token"
@@ -205,16 +209,3 @@ def _problem(view: Ragged, backbone: Backbone) -> str | None:
     if limit is not None and lengths.max() > limit:
         return f"has a text of {lengths.max()} tokens, and the model has {limit} positions"
     return None
-
-
-def _described(row: Any) -> str:
-    return "an empty list" if np.shape(row) == (0,) else kind_of(row)
-
-
-def _check_labels(who: str, labels: Sequence[int] | None, count: int) -> None:
-    if labels is None:
-        return
-    if len(labels) != count:
-        raise StsbenchError(f"{who} gave {len(labels)} labels for {count} rows")
-    if stray := [int(label) for label in labels if label < 0 and label != IGNORED]:
-        raise StsbenchError(f"{who} gave the label {stray[0]}: labels are class numbers from 0")

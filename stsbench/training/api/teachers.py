@@ -186,7 +186,10 @@ class Ranking:
             blocks = [cosines(queries, block) / options.student_temperature for block in rows[1:]]
             terms = {}
             if options.teachers:
-                value = self._ranking(torch.cat(blocks, dim=1), self._columns(batch, mode), start)
+                if _BY_ROW not in batch.by_row:
+                    raise StsbenchError(f"{self.section}.teachers: the batch lacks their similarities, which `views` adds")
+                columns = gather_columns(batch.by_row[_BY_ROW], batch.shares, mode)
+                value = self._ranking(torch.cat(blocks, dim=1), columns, start)
                 terms["ranking"] = Term(value, count, options.gamma)
             if options.consistency != "none":
                 back = cosines(keys, rows[0]) / options.student_temperature
@@ -201,12 +204,6 @@ class Ranking:
         if options.loss == "listnet":
             return listnet(student, teacher)
         return listmle(student, teacher, eps=options.eps, ranks=options.ranks)
-
-    def _columns(self, batch: Batch, mode: Gathering) -> Tensor:
-        """The teachers' similarities of the rows that the loss is of, to the columns that it compares them with."""
-        if _BY_ROW not in batch.by_row:
-            raise StsbenchError(f"{self.section}.teachers: the batch lacks their similarities, which `views` adds")
-        return gather_columns(batch.by_row[_BY_ROW], batch.shares, mode)
 
     def _load(self) -> None:
         self.teachers.load(next(self.backbone.parameters()).device)

@@ -176,8 +176,10 @@ class Loop:
     def _step(self, step: int) -> None:
         parts = self.stage.batches.step(step)
         batches = [self._batch(rows, step, number) for number, rows in enumerate(parts)]
-        # with its batches made, as this may wait for the step before
-        set_step(self.optimiser, learning_rate(step, self.schedule, self.settings), self._steps_taken(), self.settings)
+        # with its batches made, as this may wait for the step before; where it matters, steps that float16 overflowed in do
+        # not count
+        taken = self._taken + self._done - (0 if self.settings.adam == "torch" else int(self._all_skipped))
+        set_step(self.optimiser, learning_rate(step, self.schedule, self.settings), taken, self.settings)
         if step == 0:
             check_two_views(self.method, self.recipe, batches[0], self.accelerator, self.stage.name)
         counts, shares = self._counted(batches)
@@ -230,11 +232,6 @@ class Loop:
                 f"training.chunk {self.settings.chunk} has no effect in stage {self.stage.name}: no pass of the encoder "
                 "with a gradient reads more texts; lower it, or set it to null"
             )
-
-    def _steps_taken(self) -> int:
-        """By the optimiser, those that float16 overflowed in not counted where that matters (training.adam)."""
-        tried = self._taken + self._done
-        return tried if self.settings.adam == "torch" else tried - int(self._all_skipped)
 
     def _counted(self, batches: list[Batch]) -> tuple[list[dict[str, int]], list[dict[str, float]]]:
         """Of several forward passes what each counts, in this process, and its share of all."""

@@ -125,14 +125,12 @@ class PackedTraining:
         self.slots: Slots | None = None  # rows as in `order`, too
         self.change: EmbeddingChange | None = None
         if soft is not None:
-            self._read(ids, soft)
-
-    def _read(self, ids: Tensor, soft: SoftPrompt) -> None:
-        soft.check(ids, self.model.config.num_hidden_layers)
-        positions, rows = (None if part is None else part.flatten()[self.indices] for part in (soft.positions, soft.rows))
-        self.soft = Soft(positions, rows, soft.vectors, shift=soft.shift)
-        self.slots = None if soft.prefix is None else soft.prefix.by_layer(self.order) or None
-        self.change = soft.change
+            soft.check(ids, model.config.num_hidden_layers)
+            parts = (soft.positions, soft.rows)
+            positions, rows = (None if part is None else part.flatten()[self.indices] for part in parts)
+            self.soft = Soft(positions, rows, soft.vectors, shift=soft.shift)
+            self.slots = None if soft.prefix is None else soft.prefix.by_layer(self.order) or None
+            self.change = soft.change
 
     def states(self, wanted: tuple[int, ...]) -> list[Tensor]:
         """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d), zero on padding."""

@@ -44,7 +44,8 @@ def training_overlap(
         if tests is None:
             tests, missing = available_tests(data_dir=data_dir, sample=sample)
             tests += user_sets
-        numbers = _read(rows)
+        numbers = np.unique(np.concatenate(rows.read_with(rows.trained)))  # with those that are read with them, each once
+        numbers = numbers[numbers >= 0]
         key = f"{rows.store.digest} {rows.tokens.roles} ".encode() + numbers.tobytes()
         if key not in compared:
             compared[key] = _compared(rows, numbers, tests, missing, sample)
@@ -87,12 +88,6 @@ def _compared(
         "none": [one.id for one in results if not one.any], "not_looked_for": [*missing],
         **({"sample": True} if sample else {}),
     }
-
-
-def _read(rows: StageData) -> NDArray[np.int64]:
-    """(m,) the rows that are trained on, and those that are read with them, each once."""
-    numbers = np.unique(np.concatenate(rows.read_with(rows.trained)))
-    return numbers[numbers >= 0]
 
 
 def _texts(rows: StageData, numbers: NDArray[np.int64]) -> Iterator[tuple[int, str]]:

@@ -162,11 +162,8 @@ def _without_folders(key: str, value: Any, known: Container[str]) -> Any:
         return [{**teacher, "model": Path(teacher["model"]).name} for teacher in value]
     if key == "selection.by" and value.startswith(LABELLED_PAIRS):  # of one file chosen by scores another encoder is kept
         return f"{LABELLED_PAIRS}{Path(value.removeprefix(LABELLED_PAIRS)).name}"
-    return Path(value).name if value and _names_a_file(key) and value not in known else value
-
-
-def _names_a_file(key: str) -> bool:
-    return key.endswith((".file", ".model")) or key in ("method", "selection.by")
+    file = key.endswith((".file", ".model")) or key in ("method", "selection.by")
+    return Path(value).name if value and file and value not in known else value
 
 
 def trained_as(recipe: Recipe) -> dict[str, Any]:
@@ -256,7 +253,9 @@ def load_trained(run: Path, device: str | None = None, method: str | None = None
     with forked():  # what starts at random is read below
         trained = plan.kind(make_backbone(recipe), plan.options)
     make_objective(plan, trained)  # recipe.semi gives the method a classifier
-    _check_inputs(run, recipe, position, trained)
+    for name, sha in {**fixed_inputs(recipe, trained.backbone), **trained.inputs()}.items():
+        if position.inputs.get(name, sha) != sha:
+            raise StsbenchError(f"{run}: the {name} is not what it was trained with: put it back")
     try:
         Checkpoints.load_weights(weights, trained)
     except (RuntimeError, OSError) as error:
@@ -299,10 +298,3 @@ def _kept(run: Path) -> tuple[Position, Path]:
     if (where, kept, bool(position.best)) != (stage, step, bool(best)):
         raise StsbenchError(f"{folder} lacks a sound checkpoint of the weights that were kept, {stage} step {step}")
     return position, folder / position.best.folder if position.best else path
-
-
-def _check_inputs(run: Path, recipe: Recipe, position: Position, method: Method) -> None:
-    """Raises StsbenchError where the method would be put together from other files than it was trained with."""
-    for name, sha in {**fixed_inputs(recipe, method.backbone), **method.inputs()}.items():
-        if position.inputs.get(name, sha) != sha:
-            raise StsbenchError(f"{run}: the {name} is not what it was trained with: put it back")

@@ -93,7 +93,10 @@ def prepare_run(
     """Load, build and check everything. The order matters: random numbers are drawn on the way, from `generators`."""
     recipe = options.recipe
     names = [manifest.stage] if manifest.stage else list(plan.stages)
-    opened = _opened_stages(recipe, plan, names)
+    if stray := [name for name in recipe.stages if name not in plan.stages]:
+        raise StsbenchError(f"{plan.name} has no stage '{stray[0]}'; it has {', '.join(plan.stages)}")
+    counted = counted_stages(recipe, plan, names)  # by the schedules of those that run
+    opened = [name for name in plan.stages if name in (*names, *counted)]
     checkpoints = Checkpoints(options.output / "checkpoints", accelerator, generators)
     resumed = checkpoints.newest() if options.resume else None
     if options.resume and resumed is None:
@@ -173,14 +176,6 @@ def fixed_inputs(recipe: Recipe, backbone: Backbone) -> dict[str, str]:
     if base := resolve_base(folder, offline=True):
         files |= {"backbone's base": model_digest(base), "the base's tokenizer": tokenizer_digest(base)}
     return {**files, **method_file(recipe.method)}
-
-
-def _opened_stages(recipe: Recipe, plan: MethodPlan, names: Sequence[str]) -> list[str]:
-    """The stages that run, and those whose steps their schedules count. StsbenchError for a stage that there is not."""
-    if stray := [name for name in recipe.stages if name not in plan.stages]:
-        raise StsbenchError(f"{plan.name} has no stage '{stray[0]}'; it has {', '.join(plan.stages)}")
-    counted = counted_stages(recipe, plan, names)
-    return [name for name in plan.stages if name in (*names, *counted)]
 
 
 def _warm_start(options: TrainOptions, manifest: RunManifest, plan: MethodPlan) -> WarmStart | None:

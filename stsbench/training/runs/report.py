@@ -319,16 +319,11 @@ def summarise_subsets(runs: Mapping[int, Sequence[Path]]) -> dict[str, Any]:
     scores = over_runs(every)
     for entry in [scores["dev"], scores["dev_last"], *scores["tests"]]:
         if entry is not None:
-            entry["subsets"] = spread(_means(entry["values"]))
+            values: dict[int, list[float]] = {}  # of each subset
+            for key, value in entry["values"].items():
+                values.setdefault(int(key.partition("/")[0]), []).append(value)
+            entry["subsets"] = spread({subset: fmean(of_seeds) for subset, of_seeds in values.items()})
     return {"subsets": list(runs), "seeds": seeds, "rows": rows, **scores}
-
-
-def _means(values: Mapping[str, float]) -> dict[int, float]:
-    """Subset -> the mean over its seeds."""
-    groups: dict[int, list[float]] = {}
-    for key, value in values.items():
-        groups.setdefault(int(key.partition("/")[0]), []).append(value)
-    return {subset: fmean(scores) for subset, scores in groups.items()}
 
 
 def subset_rows(summary: dict[str, Any]) -> list[str]:

@@ -155,7 +155,11 @@ def run_lock(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise StsbenchError(f"cannot write {path}: {error.strerror or error}") from error
     with stream:
-        _lock(stream.fileno(), path)
+        locked = lock_file(stream.fileno())
+        # A holder removes its file at the end: one that is gone locks nothing, and another process may have made it anew.
+        gone = locked and (not path.exists() or not os.path.samestat(os.fstat(stream.fileno()), path.stat()))
+        if locked is False or gone:
+            raise StsbenchError(f"{path.parent}: another process is training into it")
         try:
             yield
         finally:
@@ -164,11 +168,3 @@ def run_lock(folder: Path) -> Iterator[None]:
                     path.unlink()
                     for emptied in (folder, *made):
                         emptied.rmdir()
-
-
-def _lock(handle: int, path: Path) -> None:
-    locked = lock_file(handle)
-    # A holder removes its file at the end: one that is gone locks nothing, and another process may have made it anew.
-    gone = locked and (not path.exists() or not os.path.samestat(os.fstat(handle), path.stat()))
-    if locked is False or gone:
-        raise StsbenchError(f"{path.parent}: another process is training into it")
