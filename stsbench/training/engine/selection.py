@@ -79,16 +79,13 @@ class Selection:
         elif name == "transfer dev":
             protocol = load_protocol("transfer")({})
             self._score = self._probed(protocol, {task: sources.load(id, **load) for task, id in protocol.tasks().items()})
-        elif name.startswith(OWN_PAIRS):
-            data = read_scored_pairs(Path(name.removeprefix(OWN_PAIRS)).expanduser())
-            self.name = f"{OWN_PAIRS}{data.task}"  # a log does not say in which folder
+        elif name.startswith((OWN_PAIRS, LABELLED_PAIRS)):
+            prefix = OWN_PAIRS if (scored := name.startswith(OWN_PAIRS)) else LABELLED_PAIRS
+            read: Callable[[Path], PairSet] = read_scored_pairs if scored else read_labelled_pairs
+            data = read(Path(name.removeprefix(prefix)).expanduser())
+            self.name = f"{prefix}{data.task}"  # a log does not say in which folder
             self._refuse_test(data, data_dir, sample)
-            self._score = self._correlated(data)
-        elif name.startswith(LABELLED_PAIRS):
-            data = read_labelled_pairs(Path(name.removeprefix(LABELLED_PAIRS)).expanduser())
-            self.name = f"{LABELLED_PAIRS}{data.task}"
-            self._refuse_test(data, data_dir, sample)
-            self._score = self._separated(data)
+            self._score = self._correlated(data) if scored else self._separated(data)
         elif held_out is None:
             raise StsbenchError("selection.by held-out needs rows that are held out: set data.held_out")
 

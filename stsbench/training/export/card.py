@@ -112,30 +112,32 @@ vectors = SentenceTransformer("PATH").encode(texts)
 
 def _loading(summary: dict[str, Any]) -> list[str]:
     """How each library loads it: a line and a snippet each. summary: as of `describe`."""
-    if summary["pooler"] == "mask":
-        return prompt_loading(summary["prompt"], bool(summary["auto_pooler"]), _OURS, _LIBRARY)
-    padded = padded_length(summary["pooler"])
-    library = _LIBRARY.replace('"PATH"', '"PATH", trust_remote_code=True')
-    if padded is not None:
-        return [
-            f"PATH is this folder. All three give the same vectors, of texts padded to {padded} tokens.\n",
-            f"```python\n{_OURS}```\n",
-            "sentence-transformers (6 or newer) needs stsbench installed for the mean over padding, and "
-            "trust_remote_code=True to import a module that is not its own; the folder holds no code.\n",
-            f"```python\n{library}```\n", f"```python\n{transformers_snippet(summary)}```\n",
-        ]
-    learned = KINDS.get(summary["pooler"])
-    if learned is None:
-        snippets = [_OURS, _LIBRARY, transformers_snippet(summary)]
-        return ["PATH is this folder. All three give the same vectors.\n", *(f"```python\n{text}```\n" for text in snippets)]
-    return [
-        "PATH is this folder. Both give the same vectors.\n", f"```python\n{_OURS}```\n",
-        f"sentence-transformers needs stsbench installed for the {learned.title}, and trust_remote_code=True to import a "
-        "module that is not its own; the folder holds no code.\n",
-        f"```python\n{library}```\n",
-        f"With transformers alone there are no sentence vectors: none of its models has the {learned.title} that makes "
-        "them.\n",
-    ]
+    prompt, padded, learned = summary.get("prompt"), padded_length(summary["pooler"]), KINDS.get(summary["pooler"])
+    needed, version, more, lacking = "", "", "", ""  # what needs stsbench installed, and what transformers lacks
+    if prompt is not None:
+        needed, more = "the prompt", " A `prompt` of its own goes directly before the text, inside the template."
+        if reasons := beyond_transformers(prompt):
+            lacking = f"it knows nothing of {' and '.join(reasons)}"
+    elif padded is not None:
+        needed, version = "the mean over padding", " (6 or newer)"
+    elif learned is not None:
+        needed, lacking = f"the {learned.title}", f"none of its models has the {learned.title} that makes them"
+    texts = "" if padded is None else f", of texts padded to {padded} tokens"
+    lines = [f"PATH is this folder. {'Both' if lacking else 'All three'} give the same vectors{texts}.\n", _python(_OURS)]
+    if needed:
+        lines.append(
+            f"sentence-transformers{version} needs stsbench installed for {needed}, and trust_remote_code=True to import a "
+            f"module that is not its own; the folder holds no code.{more}\n"
+        )
+    lines.append(_python(_LIBRARY.replace('"PATH"', '"PATH", trust_remote_code=True') if needed else _LIBRARY))
+    if lacking:
+        return [*lines, f"With transformers alone there are no sentence vectors: {lacking}.\n"]
+    alone = transformers_snippet(summary) if prompt is None else prompt_snippet(prompt, bool(summary["auto_pooler"]))
+    return [*lines, _python(alone)]
+
+
+def _python(text: str) -> str:
+    return f"```python\n{text}```\n"
 
 
 def transformers_snippet(summary: dict[str, Any]) -> str:
@@ -276,25 +278,6 @@ def prompt_rows(summary: dict[str, Any] | None) -> list[tuple[str, Any]]:
     ]
 
 
-def prompt_loading(summary: dict[str, Any], pooling_layer: bool, native: str, library: str) -> list[str]:
-    """How each library loads it: a line and a snippet each.
-
-    summary: as of `prompt_summary`; pooling_layer: AutoModel makes one; native, library: their snippets.
-    """
-    library = library.replace('"PATH"', '"PATH", trust_remote_code=True')
-    reasons = beyond_transformers(summary)
-    snippets = [native, library] if reasons else [native, library, prompt_snippet(summary, pooling_layer)]
-    return [
-        f"PATH is this folder. {'Both' if reasons else 'All three'} give the same vectors.\n", f"```python\n{native}```\n",
-        "sentence-transformers needs stsbench installed for the prompt, and trust_remote_code=True to import a module that "
-        "is not its own; the folder holds no code. A `prompt` of its own goes directly before the text, inside the "
-        "template.\n",
-        *(f"```python\n{text}```\n" for text in snippets[1:]),
-        *([f"With transformers alone there are no sentence vectors: it knows nothing of {' and '.join(reasons)}.\n"]
-          if reasons else []),
-    ]
-
-
 def beyond_transformers(summary: dict[str, Any]) -> list[str]:
     """What of a prompt its plain model and tokenizer cannot do; nothing where the vector is a filled template's mask."""
     return [
@@ -310,7 +293,10 @@ def beyond_transformers(summary: dict[str, Any]) -> list[str]:
 
 
 def prompt_snippet(summary: dict[str, Any], pooling_layer: bool) -> str:
-    """Python that turns `texts` into `vectors` with transformers alone. Arguments: as of `prompt_loading`."""
+    """Python that turns `texts` into `vectors` with transformers alone.
+
+    summary: as of `prompt_summary`; pooling_layer: AutoModel makes one.
+    """
     before, after = summary["filled"]
     head = summary["head"]
     option = ", add_pooling_layer=False" if pooling_layer else ""

@@ -197,6 +197,8 @@ def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
     if len(names) > 1:
         raise StsbenchError(f"the runs were selected by different dev scores ({', '.join(names)}): no common mean")
 
+    first = next(iter(origins.values())) if 0 < len(origins) < len(runs) else None
+
     def over(lines: dict[Any, dict[str, Any]], ending: str = "") -> dict[str, Any] | None:
         scores = {key: one["score"] for key, one in lines.items()}
         return {"name": names[0] + ending, **spread(scores)} if scores else None
@@ -204,16 +206,8 @@ def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
     return {
         "dev": over(best), "dev_last": over(last, ", last step"),
         "tests": [{**dict(zip(_KEYS, key, strict=True)), **spread(values)} for key, values in tests.items()],
-        "shared": _shared(origins, len(runs)),
+        "shared": first and {"runs": len(runs), "origins": len(origins), "stage": first["stage"], "first": first["run"]},
     }
-
-
-def _shared(origins: Mapping[str, dict[str, Any]], runs: int) -> dict[str, Any] | None:
-    """origins: those of the runs, by their weights."""
-    if not 0 < len(origins) < runs:
-        return None
-    first = next(iter(origins.values()))
-    return {"runs": runs, "origins": len(origins), "stage": first["stage"], "first": first["run"]}
 
 
 def shared_line(scores: dict[str, Any]) -> str | None:

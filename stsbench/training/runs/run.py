@@ -110,7 +110,11 @@ def _train_stages(run: PreparedRun, callback: TrainingCallback | None) -> Positi
         with StopRequest().hold() as stop:
             for stage in [stage for stage in run.stages if stage.number >= position.number]:
                 if stage.number != position.number:
-                    position = _next_position(run, stage, position)
+                    position = replace(
+                        _start_of(run, stage), log=position.log,
+                        best=position.best if run.recipe.selection.over == "all" else None,
+                        seconds_before=position.seconds_before + position.seconds,
+                    )
                 position = _train_stage(run, stage, position, run_log, callback, before, stop)
                 before += stage.batches.steps
     finally:
@@ -169,14 +173,6 @@ def _announce(run: PreparedRun, stage: Stage) -> None:
 def _start_of(run: PreparedRun, stage: Stage) -> Position:
     return Position(
         stage.number, stage.name, steps=stage.batches.steps, processes=run.accelerator.num_processes, inputs=run.inputs
-    )
-
-
-def _next_position(run: PreparedRun, stage: Stage, last: Position) -> Position:
-    """The start of a stage after another one."""
-    return replace(
-        _start_of(run, stage), log=last.log, best=last.best if run.recipe.selection.over == "all" else None,
-        seconds_before=last.seconds_before + last.seconds,
     )
 
 
