@@ -10,13 +10,10 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stsbench.errors import StsbenchError, UsageError
 from stsbench.training.recipes.recipe import Recipe
-
-if TYPE_CHECKING:
-    pass
 
 _naming, _named = Lock(), set[Path]()  # run folders that this process has named
 
