@@ -22,9 +22,8 @@ from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.experiments.run import Run
 from stsbench.methods import MirrorBERT, SimCSE
 from stsbench.training import TrainingCallback
-from stsbench.training.runs import request as requests
 from stsbench.training.runs import seed_runs
-from stsbench.training.runs.request import TrainRequest
+from stsbench.training.runs.request import TrainRequest, resolve
 
 __all__ = ["cache", "one_thread", "place"]
 QUICK = {"training.batch_size": 10, "selection.every": 2, "training.learning_rate": 1e-3}
@@ -43,7 +42,7 @@ def test_trainings_of_one_moment_have_folders_of_their_own(place):
     """In threads, and of the same recipe."""
     with ThreadPoolExecutor(4) as pool:
         request = TrainRequest(method="simcse", settings={"backbone.model": str(place / "tiny"), "precision": "float32"})
-        named = [options.output for options, _ in pool.map(lambda _: requests.resolve(request, lambda line: None), range(8))]
+        named = [options.output for options, _ in pool.map(lambda _: resolve(request, lambda line: None), range(8))]
     assert len(set(named)) == 8 and {folder.parent for folder in named} == {Path("runs")}
 
 
@@ -360,7 +359,7 @@ def test_only_written_options_count(monkeypatch):
         requests.append((request.method, dict(request.values)))
         raise StsbenchError("enough")
 
-    monkeypatch.setattr(requests, "resolve", resolve)
+    monkeypatch.setattr("stsbench.training.runs.request.resolve", resolve)
     for method in (MirrorBERT(), SimCSE(temperature=0.05, view="given")):
         with pytest.raises(StsbenchError, match=r"^enough$"):
             stsbench.train(method)
