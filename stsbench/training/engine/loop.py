@@ -39,7 +39,7 @@ class LossError(StsbenchError):
 
 
 class Loop:
-    """Trains one stage of `method` by the terms of `objective` (the method itself, or training/engine/objective.py's).
+    """Trains one stage of `method` by the terms of `objective` (the method itself, or what a recipe puts around it).
 
     wrapped: the objective as the accelerator gives it back, and so is `optimiser`; stop: asked of this process.
     """
