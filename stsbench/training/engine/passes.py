@@ -11,7 +11,7 @@ from accelerate import Accelerator
 
 from stsbench.encoders.forward.dropout import dropout_rates
 from stsbench.errors import StsbenchError
-from stsbench.plugins import calling, where
+from stsbench.registry import calling, where
 from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Term
 from stsbench.training.api.method import Method

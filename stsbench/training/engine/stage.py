@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from stsbench.data.text.examples import TextRows
 from stsbench.errors import DataError, StsbenchError
-from stsbench.plugins import calling
 from stsbench.registry import calling, did_you_mean
 from stsbench.training.api.batch import Batch, Examples, Shares, Views
 from stsbench.training.api.checks import check_views

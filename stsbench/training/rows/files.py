@@ -13,11 +13,10 @@ from stsbench.data.fetch import sources
 from stsbench.data.fetch.sources import NAMED
 from stsbench.data.sets.catalog import Entry, entries
 from stsbench.data.sets.sets import PairSet
-from stsbench.data.text.built import built_folder
-from stsbench.data.text.store import training_cache
-from stsbench.data.text.sts_texts import NAMED
+from stsbench.data.text.cache import built_folder
 from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import DataError, EncoderError, NotOnThisMachineError, StsbenchError
+from stsbench.files import training_cache
 from stsbench.registry import did_you_mean
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import DataSettings, Recipe

@@ -15,7 +15,6 @@ from training_runs import one_thread
 from stsbench.config import validate
 from stsbench.encoders.load import load_encoder
 from stsbench.methods.diffaug.options import DiffAugOptions
-from stsbench.training.engine.live import live_encoder
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.export.export import export_model
 
