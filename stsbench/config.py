@@ -171,22 +171,30 @@ def put(data: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 def validate(model: type[ModelT], data: Mapping[str, Any], where: str, above: str = "") -> ModelT:
-    """`data` as a `model`, types taken strictly ("64" is not a number). above: the dotted key that `data` stands below.
+    """Return `data` as a `model`. above: the dotted key that `data` stands below.
 
     Raises StsbenchError, one line beginning with `where`, for the first thing wrong, misspelt keys first.
     """
     try:
+        return parse(model, data, above)
+    except ValueError as error:
+        raise StsbenchError(f"{where}: {error}") from error
+
+
+def parse(model: type[ModelT], data: Mapping[str, Any], above: str = "") -> ModelT:
+    """Return `data` as a `model`, types taken strictly ("64" is not a number). Raises ValueError, the line of `validate`."""
+    try:
         text = json.dumps(data, default=str)
     except (ValueError, TypeError, RecursionError) as error:
-        raise StsbenchError(f"{where}: holds what no setting can be: {error}") from error
+        raise ValueError(f"holds what no setting can be: {error}") from error
     try:
         made = model.model_validate_json(text, strict=True)  # JSON: strict about numbers, and yet a list may be a tuple
     except ValidationError as error:
         first = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
-        raise StsbenchError(f"{where}: {_in_words(model, first, above)}") from error
+        raise ValueError(_in_words(model, first, above)) from error
     for key, value in flatten(made.model_dump(), lists=True).items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise StsbenchError(f"{where}: {above}{key} must be a finite number, not {value}")
+            raise ValueError(f"{above}{key} must be a finite number, not {value}")
     return made
 
 
@@ -253,7 +261,9 @@ def _in_words(model: type[BaseModel], error: Any, above: str) -> str:
         return f"{key} {error['msg']}, not {shown(value)}"
     if kind == "value_error":
         text = " ".join(error["msg"].removeprefix("Value error, ").split())
-        return f"{key}: {text}" if error["loc"] else f"{above}{text}"
+        if not error["loc"]:
+            return f"{above}{text}"
+        return f"{key}{'.' if text.partition(' ')[0] in _fields(model, error['loc']) else ': '}{text}"
     what = _WORDS.get(kind.partition("_")[0])
     return f"{key} must be {what}, not {shown(value)}" if what else f"{key}: {error['msg']}, not {shown(value)}"
 
@@ -262,7 +272,7 @@ def _fields(model: Any, loc: Iterable[Any]) -> list[str]:
     """The keys that the model has at a place."""
     for part in loc:
         if isinstance(part, str) and part in getattr(model, "model_fields", {}):
-            model = _model_in(model.model_fields[part].annotation)
+            model = model_in(model.model_fields[part].annotation)
     return list(getattr(model, "model_fields", {}))
 
 
@@ -303,11 +313,11 @@ def _bound(bound: Any) -> str:
     return f"{bound:g}" if isinstance(bound, float) else str(bound)
 
 
-def _model_in(annotation: Any) -> Any:
-    """The model inside `X`, `X | None`, `list[X]`; None where there is none."""
+def model_in(annotation: Any) -> Any:
+    """Return the model inside `X`, `X | None`, `list[X]`; None where there is none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((model for argument in get_args(annotation) if (model := _model_in(argument))), None)
+    return next((model for argument in get_args(annotation) if (model := model_in(argument))), None)
 
 
 def shown(value: Any) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from stsbench.config import values_of
+from stsbench.config import model_in, values_of
 from stsbench.rules import Condition, Rule, broken
 
 
@@ -48,8 +48,8 @@ def setting(
 
 @dataclass(frozen=True)
 class Described:
-    """One setting in words. default: as JSON; values: its type, words and bounds; goes_with: without which it has no effect,
-    "" where there is none."""
+    """One setting in words. default: as JSON, "" of one that must be given; values: its type, words and bounds; goes_with:
+    without which it has no effect, "" where there is none."""
 
     name: str
     values: str
@@ -62,15 +62,16 @@ class Described:
         """The setting as an item of a list."""
         facts = [self.meaning, f"It goes with {self.goes_with}" if self.goes_with else "",
                  f"Source: {self.source}" if self.source else ""]
-        return f"- {self.name} = {self.default} ({self.values}): {'. '.join(filter(None, facts))}."
+        default = f" = {self.default}" if self.default else ""
+        return f"- {self.name}{default} ({self.values}): {'. '.join(filter(None, facts))}."
 
 
 def described(model: type[BaseModel], settings: Mapping[str, Any]) -> list[Described]:
-    """Return the fields of `model`, in order; `settings`: the values that stand as defaults, such as those of a variant."""
+    """Return the fields of `model`, in order. settings: the values that stand as defaults, such as those of a variant."""
     rules, _ = rules_of(model)
     return [
         Described(
-            name, values_of(field), json.dumps(settings[name]), field.description or "",
+            name, values_of(field), json.dumps(settings[name]) if name in settings else "", field.description or "",
             _extra(field.json_schema_extra, "source"), rules[name].words() if name in rules else "",
         )
         for name, field in model.model_fields.items()
@@ -78,11 +79,18 @@ def described(model: type[BaseModel], settings: Mapping[str, Any]) -> list[Descr
 
 
 def defaults_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the defaults of `model` as JSON has them; those of settings that must be given are null."""
-    defaults = {name: None if field.is_required() else field.get_default(call_default_factory=True)
-                for name, field in model.model_fields.items()}
+    """Return the defaults of `model` as JSON has them, without those of settings that must be given."""
+    defaults = {name: field.get_default(call_default_factory=True)
+                for name, field in model.model_fields.items() if not field.is_required()}
     return {name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
             for name, value in defaults.items()}
+
+
+def sections(model: type[BaseModel], above: str = "") -> dict[str, type[BaseModel]]:
+    """Return the models inside `model` by dotted key, each before those inside it."""
+    inner = {f"{above}{name}": model_in(field.annotation) for name, field in model.model_fields.items()}
+    return {key: section for name, part in inner.items() if part is not None
+            for key, section in {name: part, **sections(part, f"{name}.")}.items()}
 
 
 def chosen_by(model: type[BaseModel], name: str) -> str:

@@ -22,7 +22,6 @@ from stsbench.evaluation.records import _Overlap
 from stsbench.leaderboard.records.board_settings import BoardSettings
 from stsbench.training.recipes.methods import GROUP, options_of
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.wrappers import GuideSettings
 
 PAGES = {page.relative_to(ROOT).as_posix(): page.read_text("utf-8") for page in pages(ROOT)}
 PROTOCOLS = {name: registry.resolve("stsbench.protocols", name) for name in registry.names("stsbench.protocols")}
@@ -34,7 +33,6 @@ TABLES = {
     ("docs/how-to/leaderboard.md", "A board of your own"): (BoardSettings, True),
     ("docs/reference/records.md", "Fields"): (Record, False),
     ("docs/reference/records.md", "Cost"): (Cost, False),
-    ("docs/reference/recipes.md", "A guide"): (GuideSettings, False),
     ("docs/reference/training-runs.md", "What the training text shares with test sets"): (_Overlap, False),
     ("docs/reference/protocol-regression.md", "Settings"): (PROTOCOLS["regression"].Settings, True),
 }

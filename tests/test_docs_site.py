@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stsbench.training.recipes import describe
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "site"
 
@@ -125,6 +127,17 @@ def test_pages_of_settings_presets_and_schema_name_everything():
     assert all(f"\n## {path.stem}\n" in presets for path in (ROOT / "protocols/presets").glob("*.yaml"))
     headings = {name.lower() for name in re.findall(r"^## (\w+)$", schema, re.MULTILINE)}
     assert set(re.findall(r"\]\(#(\w+)\)", schema)) <= headings and len(headings) > 5
+
+
+def test_the_page_of_a_recipe_s_keys_has_a_row_for_each():
+    page = module("tables").keys_page()
+    parts = {heading: body for heading, body in re.findall(r"^## (\S+)$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)}
+    for section, model in describe.SECTIONS.items():
+        inner = {key.removeprefix(f"{section}.") for key in describe.SECTIONS}
+        rows = [line for line in parts[section].splitlines() if line.startswith("| `")]
+        assert [row.split("`")[1] for row in rows] == [name for name in model.model_fields if name not in inner]
+    assert "| `milestones` | `[]` | list of int | steps taken from which on" in parts["training"]
+    assert parts["training"].count("| schedule piecewise |") == 2
 
 
 def test_every_page_of_the_docs_is_in_the_navigation():

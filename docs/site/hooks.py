@@ -75,6 +75,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "api": api.pages(ROOT),
         "notebooks": {uri: (book.title, book.text) for uri, book in books.items()},
         "recipes": tables.recipe_pages(ROOT),
+        "keys": {"reference/recipe-keys.md": ("", tables.keys_page())},
         "settings": {"reference/settings.md": ("", tables.settings_page())},
         "presets": {"reference/presets.md": ("", tables.presets_page())},
         "schema": {"reference/record-schema.md": ("", tables.schema_page(ROOT))},

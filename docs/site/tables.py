@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from stsbench.evaluation.plan import presets, protocol_of
 from stsbench.evaluation.protocol import kinds
 from stsbench.registry import names
 from stsbench.settings import described
-from stsbench.training.recipes.describe import options, title
+from stsbench.training.recipes.describe import SECTIONS, keys_of, options, title
 from stsbench.training.recipes.methods import GROUP, find_method, options_of
 from stsbench.training.recipes.recipes import find_recipe, recipe_names
 
@@ -70,6 +71,15 @@ def _settings(rows: Iterable[Any]) -> str:
     cells = [[code(one.name), code(one.default), *map(plain, (one.values, one.meaning, one.goes_with, one.source))]
              for one in rows]
     return table(["setting", "default", "values", "meaning", "goes with", "source"], cells)
+
+
+def keys_page() -> str:
+    """Every key of every section of a recipe."""
+    text = "# Keys of a recipe\n\n`--set SECTION.KEY=VALUE` changes one; `stages.NAME.data` and `stages.NAME.training` have "
+    text += "those of `data` and `training`, too. [How recipes are changed](recipes.md).\n"
+    for name, model in SECTIONS.items():
+        text += f"\n## {name}\n\n{plain(cleandoc(model.__doc__ or ''))}\n\n{_settings(keys_of(name))}"
+    return text
 
 
 def settings_page() -> str:

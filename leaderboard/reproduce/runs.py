@@ -19,8 +19,8 @@ from stsbench.evaluation.run_file import load_records, runs_below
 from stsbench.leaderboard.records.admission import proven
 from stsbench.leaderboard.records.entries import DESCRIPTION, Prompts, read_entry
 from stsbench.training.recipes.methods import short_name
-from stsbench.training.recipes.recipe import FREE, Recipe
-from stsbench.training.recipes.recipes import changes, shipped_recipe, stored_recipe
+from stsbench.training.recipes.recipe import FREE, Recipe, changes
+from stsbench.training.recipes.recipes import shipped_recipe, stored_recipe
 from stsbench.training.runs.report import read_summary
 
 from .commands import known_data

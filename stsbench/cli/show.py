@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 import sys
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from stsbench.training.recipes.recipe import Recipe
 
 _PAGES = "stsbench.pages"  # entry points: further kinds of things that have a page, each a Pages
-_KINDS = ("protocol", "post", "data", "method", "recipe")
+_KINDS = ("protocol", "post", "data", "method", "recipe", "section")
 
 
 class Pages(Protocol):
@@ -139,9 +140,11 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> None:
 @click.argument("name")
 @click.option("--method", metavar="METHOD|FILE.py:CLASS", help="The method of a recipe file that names none, or FILE.py.")
 def show(kind: str, name: str, method: str | None) -> None:
-    """Show one protocol (or a paper's preset), post-processing, data set or recipe in full, or a method's card and options.
+    """Show one protocol (or a paper's preset), post-processing, data set or recipe in full, a method's card and options, or
+    what the keys of a recipe's section mean.
 
-    A recipe is NAME, METHOD/NAME or a YAML file of your own, which is checked.
+    A recipe is NAME, METHOD/NAME or a YAML file of your own, which is checked. A section is training, data, backbone and the
+    like, or recipe for the keys beside them.
     """
     if method and kind != "recipe":
         raise click.UsageError(f"--method goes with `show recipe FILE.yaml`, not with `show {kind}`")
@@ -154,11 +157,11 @@ def show(kind: str, name: str, method: str | None) -> None:
         echo(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True), nl=False)
     elif kind == "recipe":
         from stsbench.training.recipes.named import named_recipe
-        from stsbench.training.recipes.recipes import resolved_yaml
+        from stsbench.training.recipes.recipe import resolved_yaml
 
         echo(resolved_yaml(named_recipe(name, method)), nl=False)
     elif kind in _KINDS:
-        {"protocol": _show_protocol, "post": _show_post, "method": _show_method}[kind](name)
+        {"protocol": _show_protocol, "post": _show_post, "method": _show_method, "section": _show_section}[kind](name)
     else:
         echo(resolve(_PAGES, kind).page(name))
 
@@ -188,9 +191,9 @@ def _show_post(name: str) -> None:
 
     kind = load_post(name)
     echo(card(name))
-    defaults = defaults_of(kind.Options)
-    echo(f"\nSettings (`--post {name}:SETTING=VALUE`):\n" if defaults else "\nNo settings.")
-    for entry in described(kind.Options, defaults):
+    settings = described(kind.Options, defaults_of(kind.Options))
+    echo(f"\nSettings (`--post {name}:SETTING=VALUE`):\n" if settings else "\nNo settings.")
+    for entry in settings:
         echo(str(entry))
 
 
@@ -205,3 +208,13 @@ def _show_method(name: str) -> None:
     echo("A recipe's `options`, or `--set options.NAME=VALUE`:\n")
     for entry in options(name):
         echo(str(entry))
+
+
+def _show_section(name: str) -> None:
+    from stsbench.training.recipes.describe import SECTIONS, keys_of
+
+    rows = keys_of(name)
+    echo(f"{inspect.getdoc(SECTIONS[name])}\n\n`--set {'' if name == 'recipe' else f'{name}.'}KEY=VALUE`, or in a recipe:\n")
+    for entry in rows:
+        echo(str(entry))
+    echo(f"\nOther sections: {', '.join(key for key in SECTIONS if key != name)}")

@@ -12,7 +12,7 @@ from stsbench.evaluation.run_file import RUN, load_records, observations_of, wri
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.reproduce.table import find_rows, lines_of
-from stsbench.training.recipes.recipes import resolved_yaml
+from stsbench.training.recipes.recipe import resolved_yaml
 
 ENTRIES = PUBLISHED.parent / "measured"
 PUBLICATIONS = load_publications()

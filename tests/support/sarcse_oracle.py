@@ -13,7 +13,7 @@ from tiny_models import build, sentences
 
 from stsbench.methods.sarcse.method import SARCSE
 from stsbench.training.modules.backbone import load_backbone
-from stsbench.training.recipes.recipe import TextCNNSettings
+from stsbench.training.recipes.sections import TextCNNSettings
 
 SIZES = {"kernels": (3, 4, 5), "channels": 6}  # of most tests
 ODD = {"kernels": (2, 1, 4, 6), "channels": 7, "fusion_channels": 2, "fusion_width": 3, "activation": "tanh"}

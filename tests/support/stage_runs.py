@@ -12,6 +12,9 @@ from stsbench.config import put
 from stsbench.errors import StsbenchError
 from stsbench.training.recipes import methods, recipes
 from stsbench.training.runs.request import TrainOptions
+from stsbench.training.recipes import methods
+from stsbench.training.recipes.recipe import checked
+from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run import train
 
 
@@ -49,7 +52,7 @@ def recipe_of(place, *, stages=None, **settings):
         put(values, key.replace("__", "."), value, "test")
     for key, value in (stages or {}).items():
         put(values, f"stages.{key}", value, "test")
-    return recipes.checked(values, "test")
+    return checked(values, "test")
 
 
 def run(place, name, recipe=None, **options):

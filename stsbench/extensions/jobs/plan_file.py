@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
+from pydantic import BeforeValidator, Field, create_model, model_validator
 
 from stsbench.config import read_yaml, shown, validate
 from stsbench.encoders.options import CoreArguments, EncoderOptions
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import DataOptions, MeasureOptions
 from stsbench.registry import DEFAULT_PROTOCOL
+from stsbench.settings import Settings, setting
 
 JOB = "job:"  # before the name of a group, or of one job of it, whose run is meant
 DATA_DIR = "{data_dir}"  # in paths: defaults.data_dir
@@ -35,64 +36,60 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_several), Field(min_length=1
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_several), Field(min_length=1)]
 
 
-class Section(BaseModel):
-    """A part of a plan; an unknown key is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Defaults(Section):
+class Defaults(Settings):
     """What all jobs share, unless their group says otherwise."""
 
-    data_dir: str | None = None  # --data-dir of each job, and what {data_dir} in a path stands for
-    sample: bool = False  # --sample of each job
-    offline: bool = False
-    device: str | None = None
-    dtype: Dtype | None = None  # of trainings; an evaluation computes in float32 unless its group says otherwise
-    seeds: Seeds = (42,)  # of trainings
-    set: dict[str, Any] = {}  # --set of trainings
+    data_dir: str | None = setting(None, "--data-dir of each job, and what {data_dir} in a path stands for")
+    sample: bool = setting(False, "--sample of each job")
+    offline: bool = setting(False, "--offline of each job")
+    device: str | None = setting(None, "--device of each job")
+    dtype: Dtype | None = setting(
+        None, "of trainings; an evaluation computes in float32 unless its group says otherwise",
+    )
+    seeds: Seeds = setting((42,), "of trainings")
+    set: dict[str, Any] = setting({}, "--set of trainings")
 
 
-class BoardEntry(Section):
+class BoardEntry(Settings):
     """What `stsbench leaderboard add` is told of a group's runs: its options by the same names, `name` being --entry."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$")
-    method: str
-    backbone: str
-    setting: Literal["unsup", "semi", "sup"]
-    flags: tuple[str, ...] = ()
-    recipe: str | None = None
-    paper: str | None = None
-    note: str | None = None
+    name: str = setting(..., "--entry", pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$")
+    method: str = setting(..., "--method")
+    backbone: str = setting(..., "--backbone")
+    flags: tuple[str, ...] = setting((), "--flag, one each")
+    recipe: str | None = setting(None, "--recipe")
+    paper: str | None = setting(None, "--paper")
+    note: str | None = setting(None, "--note")
+    setting: Literal["unsup", "semi", "sup"] = setting(..., "--setting")  # last: below it `setting` is this key
 
 
-class TrainGroup(Section):
+class TrainGroup(Settings):
     """Trainings: one for each method x recipe x backbone x seed. Keys are the options of `stsbench train`."""
 
-    method: Texts
-    recipe: Texts | None = None  # names or files; None: each method's default
-    backbone: Texts | None = None  # models, or job:NAME
-    data: str | None = None
-    labelled: str | None = None
-    stage: str | None = None
-    start_from: str | None = None  # --from: a run, or job:NAME
-    seeds: Seeds | None = None
-    max_steps: int | None = Field(default=None, ge=1)
-    set: dict[str, Any] = {}
-    default_set: bool = True  # false: without the `set` of the defaults
-    device: str | None = None
-    dtype: Dtype | None = None
-    entry: BoardEntry | None = None  # of the evaluations of these trainings in groups without an entry
+    method: Texts = setting(..., "methods")
+    recipe: Texts | None = setting(None, "names or files; null: each method's default")
+    backbone: Texts | None = setting(None, "models, or job:NAME")
+    data: str | None = setting(None, "--data")
+    labelled: str | None = setting(None, "--labelled")
+    stage: str | None = setting(None, "--stage")
+    start_from: str | None = setting(None, "--from: a run, or job:NAME")
+    seeds: Seeds | None = setting(None, "instead of those of the defaults")
+    max_steps: int | None = setting(None, "--max-steps", ge=1)
+    set: dict[str, Any] = setting({}, "--set, over that of the defaults")
+    default_set: bool = setting(True, "false: without the set of the defaults")
+    device: str | None = setting(None, "--device")
+    dtype: Dtype | None = setting(None, "--dtype")
+    entry: BoardEntry | None = setting(None, "of the evaluations of these trainings in groups without an entry")
 
 
-class EvalGroup(Section):
+class EvalGroup(Settings):
     """Evaluations: one for each model x protocols. All other keys are options of `stsbench eval`, as they are declared."""
 
-    model: Texts  # models, or job:NAME for each training of a group
-    protocols: Texts = (DEFAULT_PROTOCOL,)  # one evaluation each; "sts,geometry" is one evaluation by both
-    set: dict[str, Any] = {}
-    device: str | None = None
-    entry: BoardEntry | None = None
+    model: Texts = setting(..., "models, or job:NAME for each training of a group")
+    protocols: Texts = setting((DEFAULT_PROTOCOL,), 'one evaluation each; "sts,geometry" is one evaluation by both')
+    set: dict[str, Any] = setting({}, "--set")
+    device: str | None = setting(None, "--device")
+    entry: BoardEntry | None = setting(None, "what these evaluations are a row of")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -151,18 +148,22 @@ _RENAMED: dict[str, list[str]] = {}  # key of an earlier version -> what is writ
 for _entry, _ in _OPTIONS.values():
     for _old, _new in _entry.metadata["renamed"].items():
         _RENAMED.setdefault(_old, []).append(_new.replace("=", ": "))
-_KEYS: dict[str, Any] = {key: (_type(*known) | None, None) for key, known in _OPTIONS.items()}
+_KEYS: dict[str, Any] = {
+    key: (_type(entry, kind) | None, setting(None, entry.metadata["help"])) for key, (entry, kind) in _OPTIONS.items()
+}
 EvalGroup = create_model("EvalGroup", __base__=EvalGroup, **_KEYS)  # type: ignore[misc]  # the class above with more keys
 
 
-class Plan(Section):
-    """Everything a plan file says. train, eval: name of a group -> the group."""
+class Plan(Settings):
+    """Everything a plan file says."""
 
-    output: str  # where run folders go
-    defaults: Defaults = Defaults()
-    files: dict[str, str] = {}  # a file that jobs read and somebody has to make first -> the command that makes it
-    train: dict[str, TrainGroup] = {}
-    eval: dict[str, EvalGroup] = {}
+    output: str = setting(..., "where run folders go")
+    defaults: Defaults = setting(Defaults(), "what all jobs share")
+    files: dict[str, str] = setting(
+        {}, "a file that jobs read and somebody has to make first -> the command that makes it",
+    )
+    train: dict[str, TrainGroup] = setting({}, "name of a group -> its trainings")
+    eval: dict[str, EvalGroup] = setting({}, "name of a group -> its evaluations")
 
     @model_validator(mode="after")
     def _names_are_of_folders(self) -> Plan:

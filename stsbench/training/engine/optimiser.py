@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from stsbench.training.recipes.recipe import TrainingSettings
+from stsbench.training.recipes.sections import TrainingSettings
 
 _RATIO = 32  # slanted: of the highest rate to the lowest
 
@@ -38,7 +38,7 @@ def make_optimiser(
         for (factor, plain), group in sorted(groups.items(), key=lambda item: item[0])
     ]
     if settings.optimizer == "rmsprop":
-        assert settings.rho is not None  # recipes/optimisation.py
+        assert settings.rho is not None  # a rule of recipes/sections.py
         return torch.optim.RMSprop(parameters, lr=settings.learning_rate, alpha=settings.rho, eps=settings.epsilon)
     weights = [weight for group in groups.values() for weight in group]
     fused = bool(weights) and all(weight.device.type in ("cpu", "cuda") for weight in weights)

@@ -26,6 +26,11 @@ from stsbench.training.rows.batches import Batches, TokenBatches, stream, to_bat
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.stage_rows import StageData
 from stsbench.wording import counted
+from stsbench.training.api.view_checks import check_views
+from stsbench.training.engine.ranked import Objective
+from stsbench.training.recipes.sections import TrainingSettings
+from stsbench.training.rows.batches import Batches, to_batch
+from stsbench.training.rows.streams import stream
 
 
 @dataclass

@@ -16,8 +16,7 @@ from stsbench.encoders.prompt.template import FullStop, parse_template
 from stsbench.publish.model_card import plain
 from stsbench.training.api.method import Inference
 from stsbench.training.recipes.methods import short_name
-from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.recipes import changes
+from stsbench.training.recipes.recipe import Recipe, changes
 from stsbench.wording import counted
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")

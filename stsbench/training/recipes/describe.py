@@ -1,11 +1,16 @@
-"""What a method says of itself, read from its files: card, stages, options with their meanings. Imports no torch."""
+"""What a method and a recipe's sections say of themselves: card, options and keys with their meanings. Imports no torch."""
 
 from __future__ import annotations
 
 import inspect
 
-from stsbench.settings import Described, defaults_of, described
+from stsbench.errors import StsbenchError
+from stsbench.registry import did_you_mean
+from stsbench.settings import Described, defaults_of, described, sections
 from stsbench.training.recipes.methods import find_method, load_method, options_of, short_name
+from stsbench.training.recipes.recipe import Recipe
+
+SECTIONS = {"recipe": Recipe, **sections(Recipe)}  # by dotted key, the recipe's own keys first
 
 
 def card(method: str) -> str:
@@ -27,3 +32,11 @@ def options(method: str) -> list[Described]:
     """Return the method's options, in the order of its source."""
     model = options_of(method)
     return described(model, defaults_of(model))
+
+
+def keys_of(section: str) -> list[Described]:
+    """Return the keys of one of SECTIONS, without those that are sections themselves. Raises StsbenchError, one line."""
+    if section not in SECTIONS:
+        raise StsbenchError(f"a recipe has no section '{section}'{did_you_mean(section, SECTIONS)}")
+    rows = described(SECTIONS[section], defaults_of(SECTIONS[section]))
+    return [row for row in rows if (row.name if section == "recipe" else f"{section}.{row.name}") not in SECTIONS]

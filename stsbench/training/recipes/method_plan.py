@@ -13,8 +13,9 @@ from stsbench.training.api.method import LabelledUse, Method, Needs
 from stsbench.training.api.options import Options
 from stsbench.training.api.ranking_options import RankingOptions
 from stsbench.training.recipes.methods import load_method
-from stsbench.training.recipes.recipe import Recipe, SemiSettings
-from stsbench.training.recipes.wrappers import GuideSettings, MatryoshkaSettings, check_guide
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.sections import SemiSettings
+from stsbench.training.recipes.wrappers import GuideSettings, MatryoshkaSettings
 
 SUP = "sup"  # the stage of labelled rows that recipe.semi puts before the method's own
 
@@ -88,15 +89,13 @@ class MethodPlan:
 def plan_of(recipe: Recipe) -> MethodPlan:
     """The recipe's method, loaded.
 
-    Raises StsbenchError, one line, for an unknown or unfinished method, and for semi where it has no effect or the method
-    uses labelled rows itself.
+    Raises StsbenchError, one line, for an unknown or unfinished method, and for semi where the method uses labelled rows
+    itself.
     """
     kind = load_method(recipe.method)
     plan = MethodPlan(
         kind, kind.Options(**recipe.options), ranking=recipe.ranking, matryoshka=recipe.matryoshka, guide=recipe.guide
     )
-    if recipe.guide is not None:
-        check_guide(recipe.guide)
     if recipe.ranking is not None and isinstance(plan.options, RankingOptions):
         raise StsbenchError(f"ranking: the method {kind.name} ranks by its own options: set ranking to null")
     sections = {"ranking": recipe.ranking, "guide": recipe.guide}
@@ -111,9 +110,4 @@ def plan_of(recipe: Recipe) -> MethodPlan:
         return plan
     if SUP in plan.method_stages or any(plan.labelled(stage) != "none" for stage in plan.method_stages):
         raise StsbenchError(f"semi: the method {kind.name} uses labelled rows itself: set semi to null")
-    if recipe.semi.procedure == "sup-unsup" and recipe.semi.alpha != SemiSettings.model_fields["alpha"].default:
-        raise StsbenchError(
-            f"semi.alpha {recipe.semi.alpha:g} has no effect with semi.procedure sup-unsup, which adds up no losses: leave "
-            "it out"
-        )
     return replace(plan, semi=recipe.semi)

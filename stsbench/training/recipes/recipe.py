@@ -5,58 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from stsbench.config import apply_sets, dump_yaml, flatten, put, shown, validate
+from stsbench.config import apply_sets, dump_yaml, flatten, parse, put, shown, validate
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.registry import did_you_mean
+from stsbench.settings import Settings, setting
 from stsbench.training.api.ranking_options import RankingOptions
 from stsbench.training.recipes.methods import options_of, short_name
-from stsbench.training.recipes.optimisation import check_optimisation
 from stsbench.training.recipes.sections import (
-    CHANNELS as CHANNELS,
-)
-from stsbench.training.recipes.sections import (
-    MOST as MOST,
-)
-from stsbench.training.recipes.sections import (
-    BackboneSettings as BackboneSettings,
-)
-from stsbench.training.recipes.sections import (
-    DataSettings as DataSettings,
-)
-from stsbench.training.recipes.sections import (
-    LabelledSettings as LabelledSettings,
-)
-from stsbench.training.recipes.sections import (
-    MeanCNNSettings as MeanCNNSettings,
-)
-from stsbench.training.recipes.sections import (
-    Published as Published,
-)
-from stsbench.training.recipes.sections import (
-    SearchSettings as SearchSettings,
-)
-from stsbench.training.recipes.sections import (
-    Section as Section,
-)
-from stsbench.training.recipes.sections import (
-    SelectionSettings as SelectionSettings,
-)
-from stsbench.training.recipes.sections import (
-    SemiSettings as SemiSettings,
-)
-from stsbench.training.recipes.sections import (
-    Source as Source,
-)
-from stsbench.training.recipes.sections import (
-    TextCNNSettings as TextCNNSettings,
-)
-from stsbench.training.recipes.sections import (
-    TrainingSettings as TrainingSettings,
+    BackboneSettings,
+    DataSettings,
+    LabelledSettings,
+    Published,
+    SearchSettings,
+    SelectionSettings,
+    SemiSettings,
+    Source,
+    TrainingSettings,
 )
 from stsbench.training.recipes.wrappers import GuideSettings, MatryoshkaSettings
 
@@ -69,35 +38,49 @@ _NOTE = re.compile(r"(?:^| )Changed from (.+?): ([^:]+)\.$")
 _DESCRIPTION = re.compile(r"(.+?) with other ([^ ]+(?:, [^ ]+)*)")
 
 
-class Recipe(Section):
+class Recipe(Settings):
     """A training run in full. `stages` overrides `data` and `training` stage by stage."""
 
-    name: str
-    method: str
-    description: str = ""
-    source: Source | None = None
-    published: list[Published] = Field(default=[])
-    backbone: BackboneSettings
-    options: dict[str, Any] = Field(default={})  # the method's own
-    data: DataSettings = DataSettings()
-    labelled: LabelledSettings | None = None
-    ranking: RankingOptions | None = None  # RankCSE's terms beside those of any contrastive method
-    matryoshka: MatryoshkaSettings | None = None  # its contrastive term on the first numbers of every vector, too
-    guide: GuideSettings | None = None  # its contrastive term without the negatives that a frozen encoder finds too near
-    semi: SemiSettings | None = None  # makes any method that needs no labels a semi-supervised one
-    training: TrainingSettings = TrainingSettings()
-    stages: dict[str, dict[str, Any]] = Field(default={})  # stage -> {"data": {...}, "training": {...}}
-    selection: SelectionSettings = SelectionSettings()
-    precision: Literal["float32", "bf16", "fp16"] = "float32"
-    seed: int = Field(default=42, ge=0, le=2**32 - 1)
-    checkpoint_every: int | None = Field(default=None, ge=1)  # steps; null: at every dev evaluation
-    checkpoint_minutes: float | None = Field(default=10, gt=0)  # also so long after the last one; null: by steps alone
-    search: SearchSettings | None = None  # of a recipe that `stsbench sweep` wrote
+    name: str = setting(..., "of the recipe; a file without one has that of the file")
+    method: str = setting(..., "an installed method, or FILE.py:CLASS")
+    description: str = setting("", "one line of what differs from the recipe that it extends")
+    source: Source | None = setting(None, "where the values come from")
+    published: list[Published] = setting([], "what the paper prints of a model trained by it")
+    backbone: BackboneSettings = setting(..., "the model that training starts from")
+    options: dict[str, Any] = setting({}, "the method's own")
+    data: DataSettings = setting(DataSettings(), "the training text")
+    labelled: LabelledSettings | None = setting(None, "labelled rows beside it, or of a stage")
+    ranking: RankingOptions | None = setting(None, "RankCSE's terms beside those of any contrastive method")
+    matryoshka: MatryoshkaSettings | None = setting(
+        None, "the contrastive term of any method on the first numbers of every vector, too",
+    )
+    guide: GuideSettings | None = setting(
+        None, "the contrastive term of any method without the negatives that a frozen encoder finds too near",
+    )
+    semi: SemiSettings | None = setting(None, "makes any method that needs no labels a semi-supervised one")
+    training: TrainingSettings = setting(TrainingSettings(), "the optimisation")
+    stages: dict[str, dict[str, Any]] = setting({}, "stage -> {data: {...}, training: {...}}, over those of the recipe")
+    selection: SelectionSettings = setting(SelectionSettings(), "which checkpoint is kept as the best")
+    precision: Literal["float32", "bf16", "fp16"] = setting("float32", "of the forward passes' numbers")
+    seed: int = setting(42, "of every random number of the training", ge=0, le=2**32 - 1)
+    checkpoint_every: int | None = setting(None, "steps; null: at every dev evaluation", ge=1)
+    checkpoint_minutes: float | None = setting(
+        10, "also so long after the last checkpoint; null: by steps alone", gt=0,
+    )
+    search: SearchSettings | None = setting(None, "of a recipe that `stsbench sweep` wrote")
 
     @model_validator(mode="after")
-    def _stages_are_whole(self) -> Recipe:
-        for name in self.stages:
-            self.stage_data(name), self.stage_training(name)
+    def _stages_are_whole(self) -> Self:
+        """Read each stage's values with those that it takes over: what goes together is asked of the whole stage."""
+        parts: dict[str, Settings] = {"data": self.data, "training": self.training}
+        for name, stage in self.stages.items():
+            for part, values in stage.items():
+                key = f"stages.{name}.{part}"
+                if part not in parts:
+                    raise ValueError(f"unknown key '{key}'{did_you_mean(part, parts)}")
+                if not isinstance(values, Mapping):
+                    raise ValueError(f"{key} must be a mapping, not {shown(values)}")
+                parse(type(parts[part]), {**parts[part].model_dump(mode="json"), **values}, f"{key}.")
         return self
 
     def stage_data(self, stage: str) -> DataSettings:
@@ -139,18 +122,9 @@ class Recipe(Section):
 
 def checked(raw: Mapping[str, Any], where: str) -> Recipe:
     """`raw` as a Recipe, the method's options checked and complete too. Raises StsbenchError beginning with `where`."""
-    recipe = checked_but_for_options(raw, where)
+    recipe = validate(Recipe, raw, where)
     options = validate(options_of(recipe.method), recipe.options, where, "options.")
     return recipe.model_copy(update={"options": options.model_dump(mode="json")})
-
-
-def checked_but_for_options(raw: Mapping[str, Any], where: str) -> Recipe:
-    _check_stages(raw, where)
-    recipe = validate(Recipe, raw, where)
-    check_optimisation(recipe.training, where, "training")
-    for stage in recipe.stages:
-        check_optimisation(recipe.stage_training(stage), where, f"stages.{stage}.training")
-    return recipe
 
 
 def changes(recipe: Recipe) -> tuple[str, list[str]] | None:
@@ -245,20 +219,3 @@ def _no_trial(recipe: Recipe, changed: Recipe, differing: set[str]) -> dict[str,
 def _same_file(recipes: str | None, chosen: str | None) -> bool:
     """Whether one is the other in another folder; a recipe without a file leaves it open."""
     return recipes is None or (chosen is not None and Path(recipes).name == Path(chosen).name)
-
-
-def _check_stages(raw: Mapping[str, Any], where: str) -> None:
-    """Each stage's own values: on the sections that they override, so that an error names the key in full."""
-    stages = raw.get("stages", {})
-    if not isinstance(stages, Mapping):
-        return  # the Recipe's own check says so
-    parts: dict[str, type[Section]] = {"data": DataSettings, "training": TrainingSettings}
-    for name, stage in stages.items():
-        if not isinstance(stage, Mapping):
-            raise StsbenchError(f"{where}: stages.{name} must be a mapping, not {shown(stage)}")
-        for part, values in stage.items():
-            if part not in parts:
-                raise StsbenchError(f"{where}: unknown key 'stages.{name}.{part}'{did_you_mean(str(part), parts)}")
-            if not isinstance(values, Mapping):
-                raise StsbenchError(f"{where}: stages.{name}.{part} must be a mapping, not {shown(values)}")
-            validate(parts[part], values, where, f"stages.{name}.{part}.")

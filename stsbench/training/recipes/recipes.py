@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stsbench.config import load_config, read_yaml, shown
+from stsbench.config import load_config, read_yaml, shown, validate
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean, names, namesakes
 from stsbench.training.recipes.methods import GROUP, canonical, find_method, options_of
-from stsbench.training.recipes.recipe import OWN, Recipe, changed_recipe, checked_but_for_options
-from stsbench.training.recipes.recipe import changes as changes
-from stsbench.training.recipes.recipe import checked as checked
-from stsbench.training.recipes.recipe import resolved_yaml as resolved_yaml
+from stsbench.training.recipes.recipe import OWN, Recipe, changed_recipe, checked
 
 
 def recipe_folders(method: str) -> list[Path]:
@@ -94,7 +91,7 @@ def stored_recipe(run: Path) -> Recipe:
     raw = read_yaml(path)
     if raw.get("method") in names(GROUP):
         return checked(raw, str(path))
-    return checked_but_for_options(raw, str(path))
+    return validate(Recipe, raw, str(path))
 
 
 def load_recipe(

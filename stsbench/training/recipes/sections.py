@@ -1,14 +1,16 @@
-"""The parts of a recipe: every choice by name, its allowed values, and its default. Imports no torch."""
+"""The parts of a recipe: every choice by name, its allowed values, its default, and what it goes with. Imports no torch."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from stsbench.encoders.forward.pooling import MEAN_PADDED, padded_length
+from stsbench.rules import POSITIVE, recipe_value
+from stsbench.settings import Settings, setting
 
 _TRAINED = ("cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn", "mean_cnn", "mask")
 
@@ -32,42 +34,36 @@ Layers = Annotated[tuple[Annotated[int, Field(ge=0, le=512)], ...], Field(min_le
 _Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Section(BaseModel):
-    """A part of a recipe; an unknown key is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Source(Section):
+class Source(Settings):
     """Where a recipe's values come from."""
 
-    paper: str  # as cited, e.g. "Gao et al. 2021 (SimCSE)"
-    table: str | None = None  # e.g. "Table 5", "Table 3, p = 0.1"
-    code: str | None = None  # repository@commit:file
-    note: str | None = None  # what neither states and was inferred
+    paper: str = setting(..., 'as cited, e.g. "Gao et al. 2021 (SimCSE)"')
+    table: str | None = setting(None, 'e.g. "Table 5", "Table 3, p = 0.1"')
+    code: str | None = setting(None, "repository@commit:file")
+    note: str | None = setting(None, "what neither states and was inferred")
 
 
-class Published(Section):
-    """One published row: scores as printed, by task: x 100, but for the plain numbers of geometry."""
+class Published(Settings):
+    """One published row."""
 
-    protocol: str  # e.g. "sts:all", "transfer", "sts-b dev", "geometry"
-    metric: str = "spearman"
-    scores: dict[str, float]
+    protocol: str = setting(..., 'e.g. "sts:all", "transfer", "sts-b dev", "geometry"')
+    metric: str = setting("spearman", "what is printed")
+    scores: dict[str, float] = setting(..., "as printed, by task: x 100, but for the plain numbers of geometry")
 
 
-class TextCNNSettings(Section):
+class TextCNNSettings(Settings):
     """The learned pooler text_cnn (encoders/forward/text_cnn.py): windows of one width a kernel, their maxima fused by a
     second convolution."""
 
-    kernels: Kernels = (3, 4, 5)  # tokens a window
-    channels: int = Field(default=500, ge=2, le=CHANNELS)  # of each kernel
-    fusion_channels: int = Field(default=3, ge=1, le=CHANNELS)
-    fusion_width: int = Field(default=2, ge=1)  # channels that the fusion reads side by side, over all kernels
-    activation: Literal["relu", "tanh", "none"] = "relu"  # before the maximum over windows
+    kernels: Kernels = setting((3, 4, 5), "tokens a window")
+    channels: int = setting(500, "of each kernel", ge=2, le=CHANNELS)
+    fusion_channels: int = setting(3, "of the second convolution", ge=1, le=CHANNELS)
+    fusion_width: int = setting(2, "channels that the fusion reads side by side, over all kernels", ge=1)
+    activation: Literal["relu", "tanh", "none"] = setting("relu", "before the maximum over windows")
 
     @model_validator(mode="after")
-    def _widths_fit(self) -> TextCNNSettings:
-        if min(self.kernels) < 1 or len(set(self.kernels)) < len(self.kernels):
+    def _widths_fit(self) -> Self:
+        if len(set(self.kernels)) < len(self.kernels):
             raise ValueError("kernels are different numbers of tokens, 1 at least")
         if self.fusion_width > self.channels:
             raise ValueError(f"fusion_width {self.fusion_width} is more than the {self.channels} channels")
@@ -84,98 +80,151 @@ def _trained_pooler(name: str) -> str:
 Pooler = Annotated[str, AfterValidator(_trained_pooler)]
 
 
-class MeanCNNSettings(Section):
+class MeanCNNSettings(Settings):
     """The learned pooler mean_cnn (encoders/forward/mean_cnn.py): windows of one width a kernel around each token, side by
     side, and their mean over the tokens."""
 
-    kernels: Kernels = (1, 3, 5)  # tokens a window
-    channels: int = Field(default=256, ge=1, le=CHANNELS)  # of each kernel
-    activation: Literal["relu", "none"] = "relu"  # before the mean
+    kernels: Kernels = setting((1, 3, 5), "tokens a window, odd numbers")
+    channels: int = setting(256, "of each kernel", ge=1, le=CHANNELS)
+    activation: Literal["relu", "none"] = setting("relu", "before the mean")
 
     @model_validator(mode="after")
-    def _windows_have_a_middle(self) -> MeanCNNSettings:
-        if min(self.kernels) < 1 or len(set(self.kernels)) < len(self.kernels) or any(k % 2 == 0 for k in self.kernels):
+    def _windows_have_a_middle(self) -> Self:
+        if len(set(self.kernels)) < len(self.kernels) or any(kernel % 2 == 0 for kernel in self.kernels):
             raise ValueError("kernels are different odd numbers of tokens")
         return self
 
 
-class BackboneSettings(Section):
+class BackboneSettings(Settings):
     """The model that training starts from."""
 
-    model: str  # Hub id or folder
-    pooler: Pooler = "cls"  # mean_padded:N: the mean over N positions, those of the padding counted
-    text_cnn: TextCNNSettings | None = None  # of the pooler text_cnn; null: a model's own, or SARCSE's sizes
-    mean_cnn: MeanCNNSettings | None = None  # of the pooler mean_cnn; null: a model's own, or IS-BERT's sizes
-    dropout: float | None = Field(default=None, ge=0, lt=1)  # on hidden states and attention; null: the model's own
-    max_length: int = Field(default=32, ge=3)  # tokens, special ones included
-    layers: Layers | None = None  # those that are kept, from 0: [0, 2, 4]; null: all
+    model: str = setting(..., "Hub id or folder")
+    pooler: Pooler = setting("cls", f"{', '.join(_TRAINED)}, or {MEAN_PADDED}: the mean over N positions, padding counted")
+    text_cnn: TextCNNSettings | None = setting(None, "of the pooler text_cnn; null: a model's own, or SARCSE's sizes")
+    mean_cnn: MeanCNNSettings | None = setting(None, "of the pooler mean_cnn; null: a model's own, or IS-BERT's sizes")
+    dropout: float | None = setting(None, "on hidden states and attention; null: the model's own", ge=0, lt=1)
+    max_length: int = setting(32, "tokens, special ones included", ge=3)
+    layers: Layers | None = setting(None, "those that are kept, from 0: [0, 2, 4]; null: all")
 
 
-class DataSettings(Section):
+class DataSettings(Settings):
     """The training text."""
 
-    file: str | None = None  # or the training split of the catalog's scored pairs: stsb/train
-    format: Literal["auto", "text", "csv", "tsv", "jsonl"] = "auto"  # auto: by the file's extension
-    columns: dict[str, str] = {}  # role -> column name; roles: sentence, anchor, positive, negative, label, score ...
-    where: dict[str, str] = {}  # column -> value: other rows are left out
-    drop_blank: bool = False  # rows with an empty text (counted and reported either way)
-    drop_duplicates: bool = False  # rows equal to an earlier one (counted and reported either way)
-    # rows with a text of fewer characters, white space at its ends not counted, are left out (and counted)
-    min_characters: int = Field(default=0, ge=0)
-    held_out: int = Field(default=0, ge=0)  # rows kept out of training, drawn by the seed, for selection by "held-out"
-    sample: int | None = Field(default=None, ge=1)  # so many rows, drawn by the seed; null: all
-    share: float = Field(default=1.0, gt=0, le=1)  # each row is kept with this probability: few labels
-    sample_seed: int | None = Field(default=None, ge=0)  # what sample and share draw by; null: the run's seed
-    contiguous: bool = False  # lines follow one another in their documents, a blank line ends one
-    lines_per_row: int = Field(default=1, ge=1)  # plain text: so many lines, joined by a space; a blank line ends a row
+    file: str | None = setting(None, "or the training split of the catalog's scored pairs: stsb/train")
+    format: Literal["auto", "text", "csv", "tsv", "jsonl"] = setting("auto", "auto: by the file's extension")
+    columns: dict[str, str] = setting(
+        {}, "role -> column name; roles: sentence, anchor, positive, negative, label, score ...",
+    )
+    where: dict[str, str] = setting({}, "column -> value: other rows are left out")
+    drop_blank: bool = setting(False, "leaves out rows with an empty text (counted and reported either way)")
+    drop_duplicates: bool = setting(False, "leaves out rows equal to an earlier one (counted and reported either way)")
+    min_characters: int = setting(
+        0, "rows with a text of fewer characters, white space at its ends not counted, are left out (and counted)", ge=0,
+    )
+    held_out: int = setting(0, 'rows kept out of training, drawn by the seed, for selection by "held-out"', ge=0)
+    sample: int | None = setting(None, "so many rows, drawn by the seed; null: all", ge=1)
+    share: float = setting(1.0, "each row is kept with this probability: few labels", gt=0, le=1)
+    sample_seed: int | None = setting(None, "what sample and share draw by; null: the run's seed", ge=0)
+    contiguous: bool = setting(False, "lines follow one another in their documents, a blank line ends one")
+    lines_per_row: int = setting(1, "plain text: so many lines, joined by a space; a blank line ends a row", ge=1)
 
 
 class LabelledSettings(DataSettings):
     """Labelled rows (NLI). A stage trains on them only, or a batch of them goes with each batch of `data`."""
 
-    batch_size: int = Field(default=128, ge=1)  # examples of a batch that goes with one of `data`
+    batch_size: int = setting(128, "examples of a batch that goes with one of data", ge=1)
 
 
-class SemiSettings(Section):
+class SemiSettings(Settings):
     """A method without labels and NLI's cross-entropy on [u; v; |u - v|], after one another or at once (DiffAug, App. C)."""
 
-    procedure: Literal["joint", "sup-unsup", "sup-joint"]  # sup: a stage of that name, with the cross-entropy alone
-    alpha: float = Field(default=1e-3, gt=0)  # weight of the cross-entropy added to the method's loss
+    procedure: Literal["joint", "sup-unsup", "sup-joint"] = setting(
+        ..., "sup: a stage of that name, with the cross-entropy alone; joint: beside the method's loss",
+    )
+    alpha: float = setting(
+        1e-3, "weight of the cross-entropy added to the method's loss", gt=0,
+        goes_with={"procedure": ("joint", "sup-joint")},
+    )
 
 
-class TrainingSettings(Section):
+class TrainingSettings(Settings):
     """One stage's optimisation."""
 
-    batch_size: int = Field(default=64, ge=1, le=MOST)  # examples a forward pass, over all processes: the in-batch negatives
-    # a forward pass ends before its rows times the longest one's tokens, of all its texts, are more; null: no limit
-    batch_tokens: int | None = Field(default=None, ge=1, le=MOST)
-    accumulate: int = Field(default=1, ge=1, le=MOST)  # forward passes a step; adds no negatives
-    # texts that the encoder holds activations of at a time, in each process; the loss is that of the whole batch. null: all
-    chunk: int | None = Field(default=None, ge=1, le=MOST)
-    epochs: float = Field(default=1.0, gt=0, le=1e6)
-    max_steps: int | None = Field(default=None, ge=1, le=10**9)  # shortens the run, and the schedule with it
-    learning_rate: float = Field(default=3e-5, gt=0)
-    # linear: to 0 at the last step; slanted: the triangle of ULMFiT, from 1/32 of the rate and back
-    schedule: Literal["linear", "constant", "piecewise", "slanted"] = "linear"
-    milestones: tuple[int, ...] = ()  # piecewise: steps taken from which on `rates` apply, one each, whatever max_steps is
-    rates: tuple[float, ...] = ()  # piecewise: learning rates after the milestones; before the first, learning_rate
-    schedule_of: str | None = None  # the stage whose steps the schedule counts, whatever its own number; null: its own
-    warmup: float = Field(default=0, ge=0)  # steps; below 1 a share of all steps
-    # the steps that a warm-up in steps was meant for, where max_steps shortened a recipe: it shrinks with them. Written by
-    # recipes/optimisation.py; epochs: those of the epochs; null: the run has the recipe's own length
-    warmup_of: Annotated[int, Field(ge=1)] | Literal["epochs"] | None = None
-    weight_decay: float = Field(default=0.0, ge=0)  # rmsprop: added to the gradient
-    weight_decay_on: Literal["matrices", "all"] = "matrices"  # all: on biases and LayerNorm, too, as plain torch does
-    optimizer: Literal["adamw", "rmsprop"] = "adamw"
-    betas: tuple[_Beta, _Beta] = (0.9, 0.999)  # adamw
-    rho: float | None = Field(default=None, ge=0, lt=1)  # rmsprop: of its mean square; torch has 0.99, TensorFlow 0.9
-    epsilon: float = Field(default=1e-8, gt=0)  # rmsprop: outside the root; torch has 1e-8, TensorFlow 1e-7
-    # epsilon behind bias correction, or before it; uncorrected: no bias correction, as in the first BERT's optimiser
-    adam: Literal["torch", "transformers", "uncorrected"] = "torch"
-    clip: float | None = Field(default=1.0, gt=0)  # gradient norm; null: none
-    order: Literal["random", "length"] = "random"  # length: batches of similar length, not the papers' batches
-    drop_last: bool = False  # the last, smaller batch of an epoch
-    gather: Literal["exact", "simcse", "local"] = "exact"  # negatives of other processes: see training/api/batch.py
+    batch_size: int = setting(
+        64, "examples a forward pass, over all processes: the in-batch negatives", ge=1, le=MOST,
+    )
+    batch_tokens: int | None = setting(
+        None, "a forward pass ends before its rows times the longest one's tokens, of all its texts, are more; null: no "
+        "limit", ge=1, le=MOST,
+    )
+    accumulate: int = setting(1, "forward passes a step; adds no negatives", ge=1, le=MOST)
+    chunk: int | None = setting(
+        None, "texts that the encoder holds activations of at a time, in each process; the loss is that of the whole batch. "
+        "null: all", ge=1, le=MOST,
+    )
+    epochs: float = setting(1.0, "passes over the rows", gt=0, le=1e6)
+    max_steps: int | None = setting(None, "shortens the run, and the schedule with it", ge=1, le=10**9)
+    learning_rate: float = setting(3e-5, "what the schedule scales", gt=0)
+    schedule: Literal["linear", "constant", "piecewise", "slanted"] = setting(
+        "linear", "linear: to 0 at the last step; slanted: the triangle of ULMFiT, from 1/32 of the rate and back",
+    )
+    milestones: tuple[int, ...] = setting(
+        (), "steps taken from which on rates apply, one each, whatever max_steps is",
+        goes_with={"schedule": "piecewise"}, needed=True,
+    )
+    rates: tuple[float, ...] = setting(
+        (), "learning rates after the milestones; before the first, learning_rate",
+        goes_with={"schedule": "piecewise"}, needed=True,
+    )
+    schedule_of: str | None = setting(
+        None, "the stage whose steps the schedule counts, whatever its own number; null: its own",
+        goes_with={"schedule": ("linear", "constant", "slanted")},
+    )
+    warmup: float = setting(0, "steps; below 1 a share of all steps", ge=0)
+    warmup_of: Annotated[int, Field(ge=1)] | Literal["epochs"] | None = setting(
+        None, "the steps that a warm-up in steps was meant for, where max_steps shortened a recipe: it shrinks with them, "
+        "and this is not set by hand; epochs: those of the epochs; null: the run has the recipe's own length",
+    )
+    weight_decay: float = setting(0.0, "beside the gradient; rmsprop: added to it", ge=0)
+    weight_decay_on: Literal["matrices", "all"] = setting(
+        "matrices", "all: on biases and LayerNorm, too, as plain torch does", goes_with={"weight_decay": POSITIVE},
+    )
+    optimizer: Literal["adamw", "rmsprop"] = setting("adamw", "what makes a step of a gradient")
+    betas: tuple[_Beta, _Beta] = setting(
+        (0.9, 0.999), "of the gradient's mean and of its square's", goes_with={"optimizer": "adamw"},
+    )
+    rho: float | None = setting(
+        None, "of its mean square", ge=0, lt=1, goes_with={"optimizer": "rmsprop"}, needed=True,
+        why="torch's default is 0.99 (epsilon 1e-8), TensorFlow's 0.9 (1e-7)",
+    )
+    epsilon: float = setting(1e-8, "rmsprop: outside the root; torch has 1e-8, TensorFlow 1e-7", gt=0)
+    adam: Literal["torch", "transformers", "uncorrected"] = setting(
+        "torch", "epsilon behind bias correction, or before it; uncorrected: no bias correction, as in the first BERT's "
+        "optimiser", goes_with={"optimizer": "adamw"},
+    )
+    clip: float | None = setting(1.0, "gradient norm; null: none", gt=0)
+    order: Literal["random", "length"] = setting("random", "length: batches of similar length, not the papers' batches")
+    drop_last: bool = setting(False, "leaves out the last, smaller batch of an epoch")
+    gather: Literal["exact", "simcse", "local"] = setting(
+        "exact", "negatives of other processes: see training/api/batch.py",
+    )
+
+    @model_validator(mode="after")
+    def _milestones_rise(self) -> Self:
+        if self.schedule != "piecewise":
+            return self
+        steps, rates, warmup = self.milestones, self.rates, self.warmup
+        if len(steps) != len(rates):
+            raise ValueError(f"milestones must be as many as rates: there are {len(steps)} and {len(rates)}")
+        if steps[0] < 1 or any(later <= step for step, later in pairwise(steps)):
+            raise ValueError(f"milestones {recipe_value(steps)} must be rising numbers of steps, from 1")
+        if min(rates) < 0:
+            raise ValueError(f"rates {recipe_value(rates)} must be 0 or above")
+        if 0 < warmup < 1:
+            raise ValueError(f"warmup {warmup:g} is a share of all steps, and milestones are steps: give steps")
+        if steps[0] < warmup:
+            raise ValueError(f"milestones {recipe_value(steps)} begin within the warmup of {warmup:g} steps")
+        return self
 
 
 def _selected_by(name: str) -> str:
@@ -185,22 +234,26 @@ def _selected_by(name: str) -> str:
     return name
 
 
-class SelectionSettings(Section):
+class SelectionSettings(Settings):
     """Which checkpoint is kept as the best."""
 
-    # sts:FILE, pairs:FILE: scored or labelled pairs of one's own, as the protocol of that name reads them
-    by: Annotated[str, AfterValidator(_selected_by)] = "sts-b dev"
-    every: int = Field(default=250, ge=1)  # steps
-    over: Literal["last", "all"] = "last"  # the best of the last stage, or of all stages
-    at_end: bool = False  # also after the last step; the papers' code does so only where it is a multiple of `every`
+    by: Annotated[str, AfterValidator(_selected_by)] = setting(
+        "sts-b dev", f"{', '.join(SELECTED_BY)}; sts:FILE, pairs:FILE: scored or labelled pairs of one's own, as the "
+        "protocol of that name reads them",
+    )
+    every: int = setting(250, "steps", ge=1)
+    over: Literal["last", "all"] = setting("last", "the best of the last stage, or of all stages")
+    at_end: bool = setting(
+        False, "also after the last step; the papers' code does so only where it is a multiple of every",
+    )
 
 
-class SearchSettings(Section):
+class SearchSettings(Settings):
     """How `stsbench sweep` chose this recipe's values: the best of so many trials on development data."""
 
-    trials: int = Field(ge=1)  # all that were begun, those that were stopped early, too
-    seeds: int = Field(ge=1)  # trainings of a trial; its score is their mean
-    by: str  # the development score
-    score: float  # of the best trial
-    sampler: Literal["grid", "random", "tpe"]
-    space: dict[str, Any]  # key -> the values among which was searched, or low, high, log
+    trials: int = setting(..., "all that were begun, those that were stopped early, too", ge=1)
+    seeds: int = setting(..., "trainings of a trial; its score is their mean", ge=1)
+    by: str = setting(..., "the development score")
+    score: float = setting(..., "of the best trial")
+    sampler: Literal["grid", "random", "tpe"] = setting(..., "how trials were drawn")
+    space: dict[str, Any] = setting(..., "key -> the values among which was searched, or low, high, log")

@@ -14,8 +14,8 @@ from stsbench.encoders.forward.mean_cnn import MeanCNN
 from stsbench.encoders.forward.pooling import pool
 from stsbench.encoders.forward.token_pooler_files import FILES
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.training.recipes.recipe import MeanCNNSettings
 from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.recipes.sections import MeanCNNSettings
 
 COUNTS = [9, 1, 2, 5]
 

@@ -18,7 +18,8 @@ from stsbench.errors import EncoderError, StsbenchError
 from stsbench.training.api.method import Inference
 from stsbench.training.export.card import describe, model_card
 from stsbench.training.export.export import export_model
-from stsbench.training.recipes.recipe import BackboneSettings, Recipe
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.sections import BackboneSettings
 
 TEXTS = [*tiny_models.sentences(12), "", "a cat", "the cat " * 25]
 RECIPE = Recipe(name="tiny-run", method="mirror-bert", backbone={"model": "/home/me/tiny"})

@@ -23,7 +23,7 @@ from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.parts import check_ends
 from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import Backbone, load_backbone
-from stsbench.training.recipes.recipe import TextCNNSettings
+from stsbench.training.recipes.sections import TextCNNSettings
 
 
 def made(width=6, seed=0, **more):

@@ -20,7 +20,8 @@ from terminal import screen
 from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.reproduce import command
 from stsbench.leaderboard.reproduce.table import lines_of
-from stsbench.training.recipes.recipes import load_recipe, resolved_yaml
+from stsbench.training.recipes.recipe import resolved_yaml
+from stsbench.training.recipes.recipes import load_recipe
 
 PAPERS = {each.paper.id: each for each in PUBLICATIONS}
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")

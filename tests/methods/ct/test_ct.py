@@ -19,7 +19,7 @@ from stsbench.methods.ct.objective import loss as pair_loss
 from stsbench.methods.ct.options import ContrastiveTensionOptions
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.recipes.method_plan import MethodPlan
-from stsbench.training.recipes.recipe import TrainingSettings
+from stsbench.training.recipes.sections import TrainingSettings
 
 SIZES = {
     ("fresh", 7): 15, ("fresh", 2): 5, ("consecutive", 7): 15, ("consecutive", 2): 5, ("anchor", 7): 8, ("anchor", 2): 3,

@@ -18,8 +18,8 @@ from transformers import AutoModel
 import stsbench
 from stsbench.methods.ct.method import ContrastiveTension
 from stsbench.training.engine.optimiser import learning_rate, make_optimiser, set_step, steps_taken
-from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.recipes.sections import TrainingSettings
 from stsbench.training.rows.batches import Batches
 
 __all__ = ["one_thread"]

@@ -16,8 +16,8 @@ from training_runs import one_thread
 
 import stsbench
 from stsbench.methods.diffcse.method import DiffCSE
-from stsbench.training.recipes.recipe import TextCNNSettings
 from stsbench.training.recipes.recipes import find_recipe, recipe_names
+from stsbench.training.recipes.sections import TextCNNSettings
 from stsbench.training.runs.prepare import make_backbone
 
 __all__ = ["folder", "generator", "one_thread", "place"]

@@ -11,7 +11,7 @@ from method_oracle import MemoryRows, batch_of, total
 from training_runs import one_thread
 
 from stsbench.training.engine.optimiser import make_optimiser
-from stsbench.training.recipes.recipe import TrainingSettings
+from stsbench.training.recipes.sections import TrainingSettings
 
 __all__ = ["folder", "generator", "one_thread", "place"]
 

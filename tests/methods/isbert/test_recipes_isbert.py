@@ -3,8 +3,8 @@
 from shipped_recipes import BERT, WAY_OF, changed, held, printed, recipe, rows_of, settings
 
 from stsbench.methods.isbert.options import ISBERTOptions
-from stsbench.training.recipes.recipe import MeanCNNSettings
 from stsbench.training.recipes.recipes import recipe_names
+from stsbench.training.recipes.sections import MeanCNNSettings
 
 METHOD, PAPER, RELEASED = "is-bert", "bert-base-nli", "bert-base-nli-released"
 

@@ -19,7 +19,7 @@ from stsbench.methods.sarcse.options import SARCSEOptions
 from stsbench.training.api.batch import Shares, Views
 from stsbench.training.engine.optimiser import make_optimiser, set_step
 from stsbench.training.losses.reconstruction import reconstruction_loss, token_errors
-from stsbench.training.recipes.recipe import TrainingSettings
+from stsbench.training.recipes.sections import TrainingSettings
 from stsbench.training.rows.batches import to_batch
 
 __all__ = ["bert", "folder"]

@@ -28,13 +28,8 @@ from stsbench.encoders.prompt.mlp_head import check_head
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training.recipes import describe
 from stsbench.training.recipes.methods import GROUP, options_of
-from stsbench.training.recipes.recipes import (
-    default_recipe,
-    find_recipe,
-    load_recipe,
-    recipe_names,
-    resolved_yaml,
-)
+from stsbench.training.recipes.recipe import resolved_yaml
+from stsbench.training.recipes.recipes import default_recipe, find_recipe, load_recipe, recipe_names
 
 # All of them -----------------------------------------------------------------------------------------------------
 

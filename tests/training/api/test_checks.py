@@ -21,7 +21,7 @@ from stsbench.training.api.checks import (
 )
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import load_method
-from stsbench.training.recipes.recipe import SemiSettings
+from stsbench.training.recipes.sections import SemiSettings
 
 TEXTS = ["A baker.", "Two nurses wait at a tram stop."]
 AT = r"\(test_checks.py:\d+\)"

@@ -24,8 +24,8 @@ from stsbench.training.api.options import Options
 from stsbench.training.engine.stage import make_stage
 from stsbench.training.losses.pair_features import SBERT_FEATURES, Features
 from stsbench.training.recipes.method_plan import plan_of
-from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.recipes.sections import TrainingSettings
 from stsbench.training.rows.batches import Batches, shares_of, to_batch
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.stage_rows import open_rows

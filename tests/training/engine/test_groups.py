@@ -12,7 +12,7 @@ from stsbench.training.api import Backbone, Inference, Method, Needs, Options, V
 from stsbench.training.api.checks import check_candidates, check_views
 from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.selection import Selection
-from stsbench.training.recipes.recipe import TrainingSettings
+from stsbench.training.recipes.sections import TrainingSettings
 from stsbench.training.rows.batches import Batches
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from stsbench.training.engine.optimiser import make_optimiser, set_step, steps_taken
-from stsbench.training.recipes.recipe import TrainingSettings
+from stsbench.training.recipes.sections import TrainingSettings
 
 SHAPE = (3, 4)
 RNG = np.random.default_rng(5)

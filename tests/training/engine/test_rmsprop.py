@@ -8,7 +8,7 @@ import training_runs
 from training_runs import log_of, one_thread, train, weights_of
 
 from stsbench.training.engine.optimiser import learning_rate, make_optimiser, set_step, steps_taken
-from stsbench.training.recipes.recipe import TrainingSettings
+from stsbench.training.recipes.sections import TrainingSettings
 
 __all__ = ["one_thread"]
 SHAPE = (3, 4)

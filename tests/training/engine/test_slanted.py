@@ -2,10 +2,8 @@
 
 import pytest
 
-from stsbench.errors import StsbenchError
 from stsbench.training.engine.optimiser import learning_rate
-from stsbench.training.recipes.optimisation import check_optimisation
-from stsbench.training.recipes.recipe import TrainingSettings
+from stsbench.training.recipes.sections import TrainingSettings
 
 
 def settings(**more):
@@ -32,5 +30,5 @@ def test_it_is_the_linear_schedule_but_for_the_ends():
 
 
 def test_settings_of_other_schedules_have_no_effect_on_it():
-    with pytest.raises(StsbenchError, match=r"milestones .* of schedule piecewise, not of slanted"):
-        check_optimisation(settings(milestones=(5,), rates=(1e-5,)), "here", "training")
+    with pytest.raises(ValueError, match=r"milestones \[5\] has no effect with schedule slanted: it goes with"):
+        settings(milestones=(5,), rates=(1e-5,))

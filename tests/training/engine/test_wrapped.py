@@ -186,15 +186,16 @@ def test_the_diagonals_by_the_guide_are_the_library_s(place, tmp_path):
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ({"guide.model": "python:some.module:encoder"}, "would run code"),
+    ({"guide.model": "python:some.module:encoder"}, "guide.model python:some.module:encoder would run code"),
     ({"guide.model": "m", "guide.settings": {"trust_remote_code": True}}, "would run code"),
-    ({"guide.model": "m", "guide.threshold": "fixed"}, "needs guide.phi"),
-    ({"guide.model": "m", "guide.phi": 0.9}, "guide.phi has no effect"),
-    ({"guide.model": "m", "guide.threshold": "fixed", "guide.phi": 0.9, "guide.margin": 0.1}, "guide.margin has no effect"),
+    ({"guide.model": "m", "guide.threshold": "fixed"}, "guide.threshold fixed needs phi: e.g. 0.95"),
+    ({"guide.model": "m", "guide.phi": 0.9}, "guide.phi 0.9 has no effect with threshold absolute: it goes with thresh"),
+    ({"guide.model": "m", "guide.threshold": "fixed", "guide.phi": 0.9, "guide.margin": 0.1},
+     "guide.margin 0.1 has no effect with threshold fixed"),
     ({"guide.model": "m", "guide.diagonals": "by_guide", "guide.contrast_anchors": False,
-      "guide.contrast_positives": False}, "guide.diagonals has no effect"),
+      "guide.contrast_positives": False}, "guide.diagonals by_guide has no effect without contrast_anchors or contrast_p"),
     ({"matryoshka.dims": [4, 4]}, "different numbers"), ({"matryoshka.dims": [0]}, "different numbers"),
-    ({"matryoshka.dims": [4, 2], "matryoshka.weights": [1]}, "weights must be 2 numbers"),
+    ({"matryoshka.dims": [4, 2], "matryoshka.weights": [1]}, "matryoshka.weights must be 2 numbers"),
     ({"matryoshka.dims": []}, "matryoshka.dims"), ({"matryoshka.weights": [1]}, "matryoshka.dims"),
 ])
 def test_what_the_plan_refuses(settings, message):

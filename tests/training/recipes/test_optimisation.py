@@ -3,8 +3,9 @@
 import pytest
 from shipped_recipes import one_line
 
-from stsbench.training.recipes.recipe import TrainingSettings
-from stsbench.training.recipes.recipes import load_recipe, resolved_yaml
+from stsbench.training.recipes.recipe import resolved_yaml
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.recipes.sections import TrainingSettings
 
 RMSPROP = ("training.optimizer=rmsprop", "training.rho=0.9", "training.adam=torch")
 PIECEWISE = ("training.schedule=piecewise", "training.milestones=[5, 9]", "training.rates=[2e-5, 0]")
@@ -13,19 +14,24 @@ PIECEWISE = ("training.schedule=piecewise", "training.milestones=[5, 9]", "train
 @pytest.mark.parametrize(("sets", "parts"), [
     ((*RMSPROP, "training.betas=[0.9, 0.98]"), ["training.betas [0.9, 0.98] has no effect", "leave it at [0.9, 0.999]"]),
     ((*RMSPROP, "training.adam=transformers"), ["training.adam transformers has no effect", "leave it at torch"]),
-    (RMSPROP[::2], ["training.optimizer rmsprop needs rho", "TensorFlow's 0.9"]),
-    (("training.rho=0.9",), ["training.rho 0.9 has no effect", "not of adamw", "leave it at null"]),
+    (RMSPROP[::2], ["training.optimizer rmsprop needs rho: torch's", "TensorFlow's 0.9"]),
+    (("training.rho=0.9",),
+     ["training.rho 0.9 has no effect with optimizer adamw: it goes with optimizer rmsprop; leave it at null"]),
     ((*RMSPROP, "training.rho=1"), ["training.rho must be below 1"]),
     (("training.optimizer=rmsporp",), ["training.optimizer", "did you mean rmsprop?"]),
-    (("training.milestones=[5]",), ["training.milestones [5] has no effect", "not of linear", "leave it at []"]),
-    (("training.schedule=constant", "training.rates=[0.1]"), ["training.rates [0.1] has no effect", "not of constant"]),
-    (("training.schedule=piecewise",), ["as many milestones as rates", "0 and 0"]),
-    ((*PIECEWISE, "training.rates=[1e-5]"), ["2 and 1"]),
+    (("training.milestones=[5]",), ["training.milestones [5] has no effect with schedule linear", "leave it at []"]),
+    (("training.schedule=constant", "training.rates=[0.1]"), ["training.rates [0.1] has no effect with schedule constant"]),
+    (("training.schedule=piecewise",), ["training.schedule piecewise needs milestones"]),
+    ((*PIECEWISE, "training.rates=[1e-5]"), ["training.milestones must be as many as rates: there are 2 and 1"]),
     ((*PIECEWISE, "training.milestones=[9, 9]"), ["training.milestones [9, 9] must be rising"]),
     ((*PIECEWISE, "training.milestones=[0, 9]"), ["must be rising numbers of steps, from 1"]),
     ((*PIECEWISE, "training.rates=[1e-5, -1e-5]"), ["training.rates [1e-05, -1e-05] must be 0 or above"]),
-    ((*PIECEWISE, "training.warmup=6"), ["begin within the warmup of 6 steps"]),
+    ((*PIECEWISE, "training.warmup=6"), ["training.milestones [5, 9] begin within the warmup of 6 steps"]),
+    ((*PIECEWISE, "training.warmup=0.1"), ["training.warmup 0.1 is a share of all steps, and milestones are steps"]),
     ((*PIECEWISE, "training.schedule_of=main"), ["training.schedule_of main has no effect"]),
+    (("training.weight_decay_on=all",), ["training.weight_decay_on all has no effect with weight_decay 0"]),
+    (("stages.main.training.warmup=-1",), ["stages.main.training.warmup must be at least 0, not -1"]),
+    (("stages.main.training.schedule=piecewise",), ["stages.main.training.schedule piecewise needs milestones"]),
     (("stages.main.training.rho=0.9",), ["stages.main.training.rho 0.9 has no effect"]),
     (("stages.main.training.optimizer=rmsprop", "stages.main.training.rho=0.9"),
      ["stages.main.training.adam transformers has no effect"]),  # what the stage takes over counts

@@ -17,8 +17,9 @@ from stsbench.cli.show import list_, show
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training.recipes import describe
 from stsbench.training.recipes.methods import GROUP, find_method
-from stsbench.training.recipes.recipe import SearchSettings
-from stsbench.training.recipes.recipes import changes, load_recipe, recipe_names, resolved_yaml
+from stsbench.training.recipes.recipe import changes, resolved_yaml
+from stsbench.training.recipes.recipes import load_recipe, recipe_names
+from stsbench.training.recipes.sections import SearchSettings
 
 # Loading ---------------------------------------------------------------------------------------------------------
 
@@ -306,6 +307,21 @@ def test_show_says_the_first_fault_of_a_file(text, part, tmp_path):
     mine.write_text(text)
     one_line(lambda: run(show, "recipe", str(mine)), part)
     one_line(lambda: run(show, "recipe", str(tmp_path / "none.yaml")), "none.yaml: there is no such file")
+
+
+def test_show_section():
+    text = run(show, "section", "training").output
+    assert "\n`--set training.KEY=VALUE`, or in a recipe:\n" in text and "backbone.text_cnn" in text
+    assert "- rho = null (float | None, >= 0, < 1): of its mean square. It goes with optimizer rmsprop.\n" in text
+    text = run(show, "section", "recipe").output
+    assert "\n`--set KEY=VALUE`" in text and "\n- name (str): of the recipe" in text and "- training" not in text
+    assert "- weight_decay_on" not in text and "- teachers" not in run(show, "section", "ranking").output
+    one_line(lambda: run(show, "section", "trainig"), "a recipe has no section 'trainig'; did you mean training or ranking?")
+
+
+def test_no_key_of_a_recipe_is_without_its_meaning():
+    for section in (section for section in describe.SECTIONS if not section.startswith("ranking")):  # a method's options
+        assert all(key.meaning for key in describe.keys_of(section)), section
 
 
 def test_show_method():

@@ -11,8 +11,9 @@ from clirun import cli, place
 from training_runs import one_thread
 
 from stsbench.training.engine.optimiser import learning_rate, shortened_warmup
-from stsbench.training.recipes.recipe import TrainingSettings
-from stsbench.training.recipes.recipes import load_recipe, resolved_yaml
+from stsbench.training.recipes.recipe import resolved_yaml
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.recipes.sections import TrainingSettings
 from stsbench.training.runs.finish import trained_as
 
 __all__ = ["cli", "one_thread", "place"]
@@ -71,7 +72,8 @@ def test_it_is_kept_with_the_recipe_and_is_no_setting_of_its_own(tmp_path):
 ])
 def test_the_same_proportion_as_the_run(schedule, warmup, of, steps, epochs, expected):
     more = {"milestones": (20_000,), "rates": (1e-6,)} if schedule == "piecewise" else {}
-    settings = TrainingSettings(warmup=warmup, warmup_of=of, schedule=schedule, learning_rate=5e-5, **more)
+    more |= {"warmup": warmup, "warmup_of": of, "schedule": schedule, "learning_rate": 5e-5}
+    settings = TrainingSettings().model_copy(update=more)  # piecewise, too, where a share is refused
     effective = shortened_warmup(settings, steps, epochs)
     assert effective == expected
     if expected < steps:

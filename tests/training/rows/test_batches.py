@@ -14,7 +14,7 @@ from transformers import get_constant_schedule_with_warmup, get_linear_schedule_
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Views
 from stsbench.training.engine.optimiser import learning_rate, make_optimiser
-from stsbench.training.recipes.recipe import TrainingSettings
+from stsbench.training.recipes.sections import TrainingSettings
 from stsbench.training.rows.batches import Batches, TokenBatches, shares_of, to_batch
 
 CPU = torch.device("cpu")

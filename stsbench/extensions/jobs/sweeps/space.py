@@ -8,12 +8,12 @@ from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Tag, model_validator
 
 from stsbench.config import parse_yaml, read_yaml, validate
 from stsbench.errors import StsbenchError
-from stsbench.extensions.jobs.plan_file import Section
 from stsbench.registry import did_you_mean
+from stsbench.settings import Settings, setting
 from stsbench.training.recipes.methods import find_method
 
 LARGEST = 2**53  # beyond it not every whole number is a float, and optuna computes with these
@@ -21,12 +21,12 @@ Value = None | bool | int | float | str
 Values = Mapping[str, Value]
 
 
-class Range(Section):
+class Range(Settings):
     """All numbers from low to high, both included; whole numbers where both are."""
 
-    low: int | float
-    high: int | float
-    log: bool = False  # orders of magnitude are as likely as one another
+    low: int | float = setting(..., "the lowest")
+    high: int | float = setting(..., "the highest")
+    log: bool = setting(False, "orders of magnitude are as likely as one another")
 
     @model_validator(mode="after")
     def _goes_up(self) -> Range:
@@ -46,11 +46,11 @@ def _kind(among: Any) -> str:
 Among = Annotated[Annotated[list[Value], Tag("values")] | Annotated[Range, Tag("range")], Discriminator(_kind)]
 
 
-class Space(Section):
-    """A space file. space: dotted key of the recipe -> list of values, or low, high, log; source: where it is from."""
+class Space(Settings):
+    """A space file."""
 
-    space: dict[str, Among] = Field(min_length=1)
-    source: str = ""
+    space: dict[str, Among] = setting(..., "dotted key of the recipe -> list of values, or low, high, log", min_length=1)
+    source: str = setting("", "where it is from")
 
     @model_validator(mode="after")
     def _has_choices(self) -> Space:

@@ -25,8 +25,9 @@ from stsbench.extensions.jobs.sweeps.study import UNSCORED, Sampler, Study, Tria
 from stsbench.files import atomic_write, sha256_file
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.methods import canonical, method_file, short_name
-from stsbench.training.recipes.recipe import OPERATIONAL, Recipe, SearchSettings
-from stsbench.training.recipes.recipes import checked, load_recipe, resolved_yaml
+from stsbench.training.recipes.recipe import OPERATIONAL, Recipe, checked, resolved_yaml
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.recipes.sections import SearchSettings
 from stsbench.training.runs.report import read_log, spread, summary
 
 BEST, TRIALS = "best.yaml", "trials.json"
