@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.training.engine.callbacks import TrainingCallback as TrainingCallback
     from stsbench.training.export.fitted import fit as fit
     from stsbench.training.export.programs import export as export
-    from stsbench.training.recipes.by_name import load_recipe as load_recipe
+    from stsbench.training.recipes.named import load_recipe as load_recipe
 
 _GROUP = "stsbench.functions"  # entry points: what extensions add
 _PACKAGES = ("leaderboard", "methods")
@@ -37,7 +37,7 @@ _PUBLIC = {
     "fit": "stsbench.training.export.fitted",
     "load": "stsbench.experiments.load",
     "load_encoder": "stsbench.encoders.load",
-    "load_recipe": "stsbench.training.recipes.by_name",
+    "load_recipe": "stsbench.training.recipes.named",
     "load_records": "stsbench.evaluation.run_file",
     "plot": "stsbench.plots.draw",
     "score": "stsbench.evaluation.rescore",

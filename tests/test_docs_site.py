@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stsbench.training.recipes import describe
+from stsbench.training.recipes.recipe import SECTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "site"
@@ -132,8 +132,8 @@ def test_pages_of_settings_presets_and_schema_name_everything():
 def test_the_page_of_a_recipe_s_keys_has_a_row_for_each():
     page = module("tables").keys_page()
     parts = {heading: body for heading, body in re.findall(r"^## (\S+)$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)}
-    for section, model in describe.SECTIONS.items():
-        inner = {key.removeprefix(f"{section}.") for key in describe.SECTIONS}
+    for section, model in SECTIONS.items():
+        inner = {key.removeprefix(f"{section}.") for key in SECTIONS}
         rows = [line for line in parts[section].splitlines() if line.startswith("| `")]
         assert [row.split("`")[1] for row in rows] == [name for name in model.model_fields if name not in inner]
     assert "| `milestones` | `[]` | list of int | steps taken from which on" in parts["training"]

@@ -12,8 +12,8 @@ from stsbench.evaluation.plan import presets, protocol_of
 from stsbench.evaluation.protocol import kinds
 from stsbench.registry import names
 from stsbench.settings import described
-from stsbench.training.recipes.describe import SECTIONS, keys_of, options, title
-from stsbench.training.recipes.methods import GROUP, find_method, options_of
+from stsbench.training.recipes.methods import GROUP, find_method, options, options_of, title
+from stsbench.training.recipes.recipe import SECTIONS, keys_of
 from stsbench.training.recipes.recipes import find_recipe, recipe_names
 
 Pages = dict[str, tuple[str, str]]

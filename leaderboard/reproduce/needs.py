@@ -43,7 +43,7 @@ class Surroundings:
     @cached_property
     def has_cuda(self) -> bool:
         """Whether torch finds a CUDA device."""
-        from stsbench.training.recipes.precision import lacks_fp16
+        from stsbench.training.recipes.recipes import lacks_fp16
 
         return not lacks_fp16(None)
 

@@ -86,8 +86,7 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
 
 
 def _list_methods() -> None:
-    from stsbench.training.recipes.describe import title
-    from stsbench.training.recipes.methods import GROUP
+    from stsbench.training.recipes.methods import GROUP, title
     from stsbench.training.recipes.recipes import recipe_names
 
     _columns([(name, counted(len(recipe_names(name)), "recipe"), title(name)) for name in names(GROUP)])
@@ -198,8 +197,7 @@ def _show_post(name: str) -> None:
 
 
 def _show_method(name: str) -> None:
-    from stsbench.training.recipes.describe import card, options
-    from stsbench.training.recipes.methods import canonical, options_of
+    from stsbench.training.recipes.methods import canonical, card, options, options_of
 
     name = canonical(name)
     facts = options_of(name)
@@ -211,7 +209,7 @@ def _show_method(name: str) -> None:
 
 
 def _show_section(name: str) -> None:
-    from stsbench.training.recipes.describe import SECTIONS, keys_of
+    from stsbench.training.recipes.recipe import SECTIONS, keys_of
 
     rows = keys_of(name)
     echo(f"{inspect.getdoc(SECTIONS[name])}\n\n`--set {'' if name == 'recipe' else f'{name}.'}KEY=VALUE`, or in a recipe:\n")

@@ -10,11 +10,10 @@ import tiny_models
 from stsbench import registry
 from stsbench.config import put
 from stsbench.errors import StsbenchError
-from stsbench.training.recipes import methods, recipes
-from stsbench.training.runs.request import TrainOptions
 from stsbench.training.recipes import methods
 from stsbench.training.recipes.recipe import checked
 from stsbench.training.runs.options import TrainOptions
+from stsbench.training.runs.request import TrainOptions
 from stsbench.training.runs.run import train
 
 

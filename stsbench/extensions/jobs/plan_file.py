@@ -43,9 +43,7 @@ class Defaults(Settings):
     sample: bool = setting(False, "--sample of each job")
     offline: bool = setting(False, "--offline of each job")
     device: str | None = setting(None, "--device of each job")
-    dtype: Dtype | None = setting(
-        None, "of trainings; an evaluation computes in float32 unless its group says otherwise",
-    )
+    dtype: Dtype | None = setting(None, "of trainings; an evaluation computes in float32 unless its group says otherwise")
     seeds: Seeds = setting((42,), "of trainings")
     set: dict[str, Any] = setting({}, "--set of trainings")
 
@@ -159,9 +157,7 @@ class Plan(Settings):
 
     output: str = setting(..., "where run folders go")
     defaults: Defaults = setting(Defaults(), "what all jobs share")
-    files: dict[str, str] = setting(
-        {}, "a file that jobs read and somebody has to make first -> the command that makes it",
-    )
+    files: dict[str, str] = setting({}, "a file that jobs read and somebody has to make first -> the command that makes it")
     train: dict[str, TrainGroup] = setting({}, "name of a group -> its trainings")
     eval: dict[str, EvalGroup] = setting({}, "name of a group -> its evaluations")
 

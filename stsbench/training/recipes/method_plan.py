@@ -14,8 +14,7 @@ from stsbench.training.api.options import Options
 from stsbench.training.api.ranking_options import RankingOptions
 from stsbench.training.recipes.methods import load_method
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.sections import SemiSettings
-from stsbench.training.recipes.wrappers import GuideSettings, MatryoshkaSettings
+from stsbench.training.recipes.sections import GuideSettings, MatryoshkaSettings, SemiSettings
 
 SUP = "sup"  # the stage of labelled rows that recipe.semi puts before the method's own
 

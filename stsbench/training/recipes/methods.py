@@ -1,8 +1,12 @@
-"""Where a method is: an entry point's name, or FILE.py:CLASS. Its options are read without torch where they can be."""
+"""Where a method is, an entry point's name or FILE.py:CLASS, and what it says of itself: card, title, options.
+
+Options are read without torch where they can be.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.registry import did_you_mean, names
+from stsbench.settings import Described, defaults_of, described
 from stsbench.training.api.options import Options
 
 if TYPE_CHECKING:
@@ -127,6 +132,27 @@ def method_of(options: Options) -> str:
         f"{kind.__name__} of {kind.__module__} is not the options of an installed method: name the method itself, "
         "NAME or FILE.py:CLASS"
     )
+
+
+def card(method: str) -> str:
+    """The method's card.md; of a method without one its name and its class's docstring."""
+    path = find_method(method).folder / "card.md"
+    if path.is_file():
+        return path.read_text("utf-8")
+    return f"# {short_name(method)}\n\n{inspect.cleandoc(load_method(method).__doc__ or '')}"
+
+
+def title(method: str) -> str:
+    """The first heading of the card, "" where there is none."""
+    path = find_method(method).folder / "card.md"
+    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+    return next((line.lstrip("# ").strip() for line in lines if line.startswith("#")), "")
+
+
+def options(method: str) -> list[Described]:
+    """Return the method's options, in the order of its source."""
+    model = options_of(method)
+    return described(model, defaults_of(model))
 
 
 def _options_beside(source: MethodSource) -> type[Options] | None:

@@ -1,12 +1,15 @@
-"""A recipe as `stsbench show recipe` is asked for it: by its name, or a file of the user's own."""
+"""A recipe as a user names it, in Python and on the command line: METHOD, METHOD/NAME, NAME or a file."""
 
 from __future__ import annotations
 
+from itertools import chain
+from os import PathLike, fspath
 from pathlib import Path
 
-from stsbench.config import parent_of, read_yaml
+from stsbench.config import parent_of, read_yaml, shown
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean, names
+from stsbench.training.recipes import recipes
 from stsbench.training.recipes.methods import GROUP, find_method, is_file_method
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import default_recipe, find_recipe, recipe_names
@@ -29,12 +32,12 @@ def named_recipe(name: str, method: str | None = None) -> Recipe:
         return find_recipe(holder, rest)[0]
     if name in names(GROUP):
         raise StsbenchError(f"'{name}' is a method: name one of its recipes, e.g. {name}/{default_recipe(name)}")
-    known = {holder: recipe_names(holder) for holder in names(GROUP)}
-    holders = [holder for holder in known if name in known[holder]]
+    shipped = _shipped()
+    holders = [holder for holder in shipped if name in shipped[holder]]
     if len(holders) > 1:
         raise StsbenchError(f"several methods have a recipe '{name}': {', '.join(f'{holder}/{name}' for holder in holders)}")
     if not holders:
-        hint = did_you_mean(name, [one for every in known.values() for one in every])
+        hint = did_you_mean(name, chain.from_iterable(shipped.values()))
         hint = hint if hint.startswith("; did") else "; see stsbench list recipes"
         raise StsbenchError(f"no method has a recipe '{name}'{hint}")
     return find_recipe(holders[0], name)[0]
@@ -69,3 +72,38 @@ def _method_of(path: Path) -> str:
             raise StsbenchError(f"{path}: {several}; add the line 'method: NAME'")
         path = parent
     return shipped.get(path.resolve().parent, next(iter(shipped.values())))  # a circle: find_recipe says where it runs
+
+
+def load_recipe(recipe: str | PathLike[str], *, method: str | None = None) -> Recipe:
+    """A recipe as an object, to be read, changed (`with_settings`), saved and trained by (`train`).
+
+    recipe: METHOD/NAME as `stsbench list recipes` shows it, METHOD for the method's own, or a YAML file, such as the
+    recipe.yaml of a run folder. method: of a file that names another file's class as its method, FILE.py:CLASS, which is
+    read only where it is named here. Raises StsbenchError, one line.
+
+    >>> import stsbench
+    >>> recipe = stsbench.load_recipe("simcse/unsup-bert-base")
+    >>> recipe.training.learning_rate, recipe.backbone.model
+    (3e-05, 'google-bert/bert-base-uncased')
+    """
+    name = fspath(recipe)
+    if method is not None:
+        return recipes.load_recipe(method, name)
+    if name in names(GROUP) or is_file_method(name):
+        return recipes.load_recipe(name)
+    if (named := name.partition("/")[0]) in names(GROUP) and not Path(name).is_file():
+        return recipes.load_recipe(named, name)
+    if not Path(name).expanduser().is_file():
+        words = chain(_shipped(), (f"{holder}/{one}" for holder, listed in _shipped().items() for one in listed))
+        raise StsbenchError(f"there is no recipe {shown(name)}{did_you_mean(name, words)}, and no such file")
+    stored = read_yaml(Path(name).expanduser()).get("method")
+    if not isinstance(stored, str):
+        raise StsbenchError(f"{name} does not name its method: method=... here, or a line 'method: ...' in it")
+    if is_file_method(stored):
+        raise StsbenchError(f"{name} is of {stored}, a Python file, which is run only where it is named: method='{stored}'")
+    return recipes.load_recipe(stored, name)
+
+
+def _shipped() -> dict[str, list[str]]:
+    """Return the names of the recipes that each method brings."""
+    return {method: recipe_names(method) for method in names(GROUP)}

@@ -13,13 +13,15 @@ from stsbench.config import apply_sets, dump_yaml, flatten, parse, put, shown, v
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.registry import did_you_mean
-from stsbench.settings import Settings, setting
+from stsbench.settings import Described, Settings, defaults_of, described, sections, setting
 from stsbench.training.api.ranking_options import RankingOptions
 from stsbench.training.recipes.methods import options_of, short_name
 from stsbench.training.recipes.sections import (
     BackboneSettings,
     DataSettings,
+    GuideSettings,
     LabelledSettings,
+    MatryoshkaSettings,
     Published,
     SearchSettings,
     SelectionSettings,
@@ -27,7 +29,6 @@ from stsbench.training.recipes.sections import (
     Source,
     TrainingSettings,
 )
-from stsbench.training.recipes.wrappers import GuideSettings, MatryoshkaSettings
 
 OWN = ("name", "description", "source", "published")  # said of one recipe: what extends it has other values
 OPERATIONAL = {"checkpoint_minutes"}  # changes nothing in what is trained, and is in no digest
@@ -64,9 +65,7 @@ class Recipe(Settings):
     precision: Literal["float32", "bf16", "fp16"] = setting("float32", "of the forward passes' numbers")
     seed: int = setting(42, "of every random number of the training", ge=0, le=2**32 - 1)
     checkpoint_every: int | None = setting(None, "steps; null: at every dev evaluation", ge=1)
-    checkpoint_minutes: float | None = setting(
-        10, "also so long after the last checkpoint; null: by steps alone", gt=0,
-    )
+    checkpoint_minutes: float | None = setting(10, "also so long after the last checkpoint; null: by steps alone", gt=0)
     search: SearchSettings | None = setting(None, "of a recipe that `stsbench sweep` wrote")
 
     @model_validator(mode="after")
@@ -118,6 +117,17 @@ class Recipe(Settings):
 
     def __str__(self) -> str:
         return resolved_yaml(self)
+
+
+SECTIONS = {"recipe": Recipe, **sections(Recipe)}  # by dotted key, the recipe's own keys first
+
+
+def keys_of(section: str) -> list[Described]:
+    """Return the keys of one of SECTIONS, without those that are sections themselves. Raises StsbenchError, one line."""
+    if section not in SECTIONS:
+        raise StsbenchError(f"a recipe has no section '{section}'{did_you_mean(section, SECTIONS)}")
+    rows = described(SECTIONS[section], defaults_of(SECTIONS[section]))
+    return [row for row in rows if (row.name if section == "recipe" else f"{section}.{row.name}") not in SECTIONS]
 
 
 def checked(raw: Mapping[str, Any], where: str) -> Recipe:

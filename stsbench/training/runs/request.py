@@ -68,8 +68,7 @@ def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOpt
     and UsageError for options that exclude or need one another.
     """
     from stsbench.training.recipes.methods import canonical
-    from stsbench.training.recipes.precision import load_for_device
-    from stsbench.training.recipes.recipes import load_recipe, namesakes_of
+    from stsbench.training.recipes.recipes import load_for_device, load_recipe, namesakes_of
     from stsbench.training.recipes.sample import is_of_sample, of_the_users_own, sample_settings
     from stsbench.training.rows.files import backbone_at_hand
     from stsbench.training.runs.warm_start import earlier_recipe

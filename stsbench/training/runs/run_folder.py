@@ -19,10 +19,8 @@ from stsbench.config import flatten
 from stsbench.errors import DataError, StsbenchError
 from stsbench.files import atomic_write, clear_leftovers, leftover, lock_file
 from stsbench.parsing import read_json_object
-from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.recipes import check_whole, load_recipe, resolved_yaml
 from stsbench.training.recipes.recipe import Recipe, resolved_yaml
-from stsbench.training.recipes.recipes import check_whole, load_recipe
+from stsbench.training.recipes.recipes import check_whole, load_recipe, resolved_yaml
 from stsbench.training.runs.lock import LOCK
 
 _MANIFEST = "begun.json"

@@ -12,8 +12,8 @@ from training_runs import make_text, one_thread
 import stsbench
 from stsbench.methods.consert.method import ConSERT
 from stsbench.methods.consert.options import ConSERTOptions
-from stsbench.training.recipes.describe import card
 from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.methods import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
 
 __all__ = ["one_thread"]

@@ -7,6 +7,7 @@ from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.diffcse.options import DiffCSEOptions, generates
 from stsbench.training.recipes.describe import card
 from stsbench.training.recipes.method_plan import MethodPlan
+from stsbench.training.recipes.methods import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
 
 BASE, TRANSFER = "bert-base-sts", "bert-base-transfer"

@@ -4,7 +4,7 @@ import pytest
 from shipped_recipes import WAY_OF, changed, recipe, rows_of, settings
 
 from stsbench.methods.infocse.options import InfoCSEOptions
-from stsbench.training.recipes.describe import card
+from stsbench.training.recipes.methods import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
 
 NAMES = recipe_names("infocse")

@@ -16,7 +16,7 @@ from shipped_recipes import (
 )
 
 from stsbench.methods.pcl.options import PCLOptions
-from stsbench.training.recipes.describe import card
+from stsbench.training.recipes.methods import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
 
 MAIN = {"released-bert-base": BERT, "released-bert-large": BERT_LARGE, "released-roberta-base": ROBERTA,

@@ -6,7 +6,7 @@ from shipped_recipes import BERT, ROBERTA, WAY_OF, changed, held, one_of_each, p
 from training_runs import one_thread
 
 from stsbench.methods.promptbert.options import PromptBERTOptions
-from stsbench.training.recipes.describe import card
+from stsbench.training.recipes.methods import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
 
 __all__ = ["one_thread"]

@@ -3,7 +3,7 @@
 import pytest
 from shipped_recipes import BERT, BERT_LARGE, ROBERTA, ROBERTA_LARGE, changed, recipe, settings
 
-from stsbench.training.recipes.describe import card
+from stsbench.training.recipes.methods import card
 from stsbench.training.recipes.recipes import recipe_names
 
 NAMES = recipe_names("rankcse")

@@ -5,7 +5,7 @@ from shipped_recipes import BERT, ROBERTA, ROBERTA_LARGE, WAY_OF, changed, held,
 
 from stsbench.methods.sarcse.method import check_pooler
 from stsbench.methods.sarcse.options import SARCSEOptions
-from stsbench.training.recipes.describe import card
+from stsbench.training.recipes.methods import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
 
 BASE = "roberta-base"

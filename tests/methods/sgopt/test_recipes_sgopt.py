@@ -10,7 +10,7 @@ from training_runs import one_thread
 
 import stsbench
 from stsbench.methods.sgopt.options import SGOPTOptions
-from stsbench.training.recipes.describe import card
+from stsbench.training.recipes.methods import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
 
 __all__ = ["one_thread"]

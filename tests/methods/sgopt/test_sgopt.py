@@ -30,7 +30,6 @@ from stsbench.training.api.batch import Shares
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.modules.backbone import pool_layers
 from stsbench.training.recipes.recipe import TrainingSettings
-from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.sections import TrainingSettings
 
 __all__ = ["one_thread"]

@@ -26,7 +26,7 @@ from shipped_recipes import (
 from stsbench import registry
 from stsbench.encoders.prompt.mlp_head import check_head
 from stsbench.methods.simcse.options import SimCSEOptions
-from stsbench.training.recipes import describe
+from stsbench.training.recipes import methods
 from stsbench.training.recipes.methods import GROUP, options_of
 from stsbench.training.recipes.recipe import resolved_yaml
 from stsbench.training.recipes.recipes import default_recipe, find_recipe, load_recipe, recipe_names
@@ -73,7 +73,7 @@ def test_what_is_read_without_torch_is_what_the_class_says(method):
     loaded = registry.resolve(GROUP, method)
     assert default_recipe(method) == loaded.Options.default_recipe in recipe_names(method)
     assert options_of(method) is loaded.Options
-    assert [option.name for option in describe.options(method)] == list(loaded.Options.model_fields)
+    assert [option.name for option in methods.options(method)] == list(loaded.Options.model_fields)
     assert load_recipe(method) == recipe(loaded.Options.default_recipe, method)
 
 

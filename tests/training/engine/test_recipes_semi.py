@@ -9,8 +9,8 @@ from training_runs import one_thread
 
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.options import SimCSEOptions
-from stsbench.training.recipes.describe import card
 from stsbench.training.recipes.method_plan import MethodPlan
+from stsbench.training.recipes.methods import card
 from stsbench.training.recipes.recipes import recipe_names
 
 __all__ = ["one_thread"]

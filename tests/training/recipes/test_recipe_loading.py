@@ -15,9 +15,9 @@ from shipped_recipes import BERT_LARGE, EVERY, METHODS, ROBERTA_LARGE, S, U, one
 from stsbench import registry
 from stsbench.cli.show import list_, show
 from stsbench.methods.simcse.options import SimCSEOptions
-from stsbench.training.recipes import describe
+from stsbench.training.recipes import methods
 from stsbench.training.recipes.methods import GROUP, find_method
-from stsbench.training.recipes.recipe import changes, resolved_yaml
+from stsbench.training.recipes.recipe import SECTIONS, changes, keys_of, resolved_yaml
 from stsbench.training.recipes.recipes import load_recipe, recipe_names
 from stsbench.training.recipes.sections import SearchSettings
 
@@ -209,11 +209,11 @@ def test_a_plugins_recipes_are_found_alike(plugin):
     got = load_recipe("triplet")
     assert (got.name, got.method, got.options) == ("small", "triplet", {"margin": 0.25})
     one_line(lambda: load_recipe("triplet", None, ["options.margn=1"]), "did you mean options.margin?")
-    [option] = describe.options("triplet")
+    [option] = methods.options("triplet")
     assert (option.name, option.default, option.meaning) == ("margin", "0.5", "of the triplet loss")
     listed = CliRunner().invoke(list_, ["recipes", "--method", "triplet"])
     assert listed.exit_code == 0 and listed.output.split() == ["triplet/small", "some/model", "-"]
-    one_line(lambda: describe.card("triplet"), "failed to load: RuntimeError('must not be loaded')")  # it has no card.md
+    one_line(lambda: methods.card("triplet"), "failed to load: RuntimeError('must not be loaded')")  # it has no card.md
 
 
 def test_a_plugin_without_recipes_or_with_a_wrong_default(plugin):
@@ -320,8 +320,8 @@ def test_show_section():
 
 
 def test_no_key_of_a_recipe_is_without_its_meaning():
-    for section in (section for section in describe.SECTIONS if not section.startswith("ranking")):  # a method's options
-        assert all(key.meaning for key in describe.keys_of(section)), section
+    for section in (section for section in SECTIONS if not section.startswith("ranking")):  # a method's options
+        assert all(key.meaning for key in keys_of(section)), section
 
 
 def test_show_method():
