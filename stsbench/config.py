@@ -130,8 +130,7 @@ def parent_of(path: Path, name: Any, folders: tuple[Path, ...]) -> Path:
     existing = next((candidate for candidate in candidates if candidate.is_file()), None)
     if existing is None:
         known = sorted({recipe.stem for folder in (path.parent, *folders) for recipe in folder.glob("*.yaml")} - {path.stem})
-        hint = did_you_mean(name, known) if known else ""
-        raise StsbenchError(f"{path}: extends {name}: no such recipe{hint if hint.startswith('; did') else ''}")
+        raise StsbenchError(f"{path}: extends {name}: no such recipe{did_you_mean(name, known, otherwise='')}")
     return existing
 
 
@@ -249,8 +248,7 @@ def _in_words(model: type[BaseModel], error: Any, above: str) -> str:
         return f"needs a value for {key}"
     if kind == "literal_error":
         words = re.findall(r"'([^']*)'", context["expected"])
-        hint = did_you_mean(value, words) if isinstance(value, str) and words else ""
-        hint = hint if hint.startswith("; did") else ""
+        hint = did_you_mean(value, words, otherwise="") if isinstance(value, str) else ""
         return f"{key} must be {context['expected']}, not {shown(value)}{hint}"
     if kind in _BOUNDS:
         name, words_ = _BOUNDS[kind]

@@ -22,17 +22,19 @@ DEFAULT_PROTOCOL = "sts"  # what is measured where nobody names a protocol, and 
 T = TypeVar("T")
 
 
-def did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
-    """'; did you mean ...?' with the closest known names, else those that begin with `name`, else '; known: ...'.
+def did_you_mean(name: str, known: Iterable[str], before: str = "", otherwise: str | None = None) -> str:
+    """Return '; did you mean ...?' with the closest known names, else those that begin with `name`, else '; known: ...'.
 
-    before: what stands before the closest ones where they are given, as `data.`.
+    before: what stands before the closest ones where they are given, as `data.`; otherwise: the text where none is close.
     """
     names = list(known)
     lower = {candidate.lower(): candidate for candidate in names}
     close = [lower[match] for match in difflib.get_close_matches(name.lower(), lower, n=2, cutoff=0.6)]
     if not close and len(name) > 1:
         close = [lower[candidate] for candidate in lower if candidate.startswith(name.lower())][:2]
-    return f"; did you mean {' or '.join(before + match for match in close)}?" if close else f"; known: {', '.join(names)}"
+    if close:
+        return f"; did you mean {' or '.join(before + match for match in close)}?"
+    return f"; known: {', '.join(names)}" if otherwise is None else otherwise
 
 
 def namesakes(name: str, meaning: str, before: str = "") -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from stsbench.registry import names, resolve
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
+    from stsbench.settings import Described
     from stsbench.training.recipes.recipe import Recipe
 
 _PAGES = "stsbench.pages"  # entry points: further kinds of things that have a page, each a Pages
@@ -178,10 +179,7 @@ def _show_protocol(name: str) -> None:
     if variants := [f"{protocol.name}:{word}" for word in protocol.variants]:
         facts["variants"] = variants
     echo(yaml.safe_dump(facts, sort_keys=False), nl=False)
-    settings = described(protocol.settings_model(protocol.settings), protocol.settings)
-    echo(f"\nSettings (`--set {protocol.name}.NAME=VALUE`):\n" if settings else "\nNo settings.")
-    for entry in settings:
-        echo(str(entry))
+    _settings(described(protocol.settings_model(protocol.settings), protocol.settings), f"--set {protocol.name}.NAME=VALUE")
 
 
 def _show_post(name: str) -> None:
@@ -190,10 +188,14 @@ def _show_post(name: str) -> None:
 
     kind = load_post(name)
     echo(card(name))
-    settings = described(kind.Options, defaults_of(kind.Options))
-    echo(f"\nSettings (`--post {name}:SETTING=VALUE`):\n" if settings else "\nNo settings.")
-    for entry in settings:
-        echo(str(entry))
+    _settings(described(kind.Options, defaults_of(kind.Options)), f"--post {name}:SETTING=VALUE")
+
+
+def _settings(rows: Sequence[Described], way: str) -> None:
+    """Print settings as a list. way: how one is changed."""
+    echo(f"\nSettings (`{way}`):\n" if rows else "\nNo settings.")
+    for row in rows:
+        echo(str(row))
 
 
 def _show_method(name: str) -> None:
@@ -212,7 +214,6 @@ def _show_section(name: str) -> None:
     from stsbench.training.recipes.recipe import SECTIONS, keys_of
 
     rows = keys_of(name)
-    echo(f"{inspect.getdoc(SECTIONS[name])}\n\n`--set {'' if name == 'recipe' else f'{name}.'}KEY=VALUE`, or in a recipe:\n")
-    for entry in rows:
-        echo(str(entry))
+    echo(inspect.cleandoc(SECTIONS[name].__doc__ or ""))
+    _settings(rows, f"--set {'' if name == 'recipe' else f'{name}.'}KEY=VALUE")
     echo(f"\nOther sections: {', '.join(key for key in SECTIONS if key != name)}")

@@ -73,7 +73,7 @@ def _holds(run: _Halves, halves: _Halves) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """How a file is read (see stsbench.training.recipes.recipe.DataSettings). format: text, csv, tsv or jsonl."""
+    """How a file is read (see stsbench.training.recipes.sections.DataSettings). format: text, csv, tsv or jsonl."""
 
     format: str
     columns: Mapping[str, str]

@@ -37,8 +37,7 @@ def named_recipe(name: str, method: str | None = None) -> Recipe:
     if len(holders) > 1:
         raise StsbenchError(f"several methods have a recipe '{name}': {', '.join(f'{holder}/{name}' for holder in holders)}")
     if not holders:
-        hint = did_you_mean(name, chain.from_iterable(shipped.values()))
-        hint = hint if hint.startswith("; did") else "; see stsbench list recipes"
+        hint = did_you_mean(name, chain.from_iterable(shipped.values()), otherwise="; see stsbench list recipes")
         raise StsbenchError(f"no method has a recipe '{name}'{hint}")
     return find_recipe(holders[0], name)[0]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import BaseModel, model_validator
 
 from stsbench.config import apply_sets, dump_yaml, flatten, parse, put, shown, validate
 from stsbench.errors import StsbenchError
@@ -119,7 +119,7 @@ class Recipe(Settings):
         return resolved_yaml(self)
 
 
-SECTIONS = {"recipe": Recipe, **sections(Recipe)}  # by dotted key, the recipe's own keys first
+SECTIONS: dict[str, type[BaseModel]] = {"recipe": Recipe, **sections(Recipe)}  # by dotted key, the recipe's own keys first
 
 
 def keys_of(section: str) -> list[Described]:

@@ -161,7 +161,5 @@ def _path(method: str, name: str) -> Path:
         return shipped
     if name.endswith((".yaml", ".yml")) or "/" in name:
         raise StsbenchError(f"--recipe {name}: there is no such file")
-    known = recipe_names(method)
-    hint = did_you_mean(name, known) if known else ""
-    hint = hint if hint.startswith("; did") else f"; see stsbench list recipes --method {method}"
+    hint = did_you_mean(name, recipe_names(method), otherwise=f"; see stsbench list recipes --method {method}")
     raise StsbenchError(f"the method '{method}' has no recipe '{name}'{hint}")

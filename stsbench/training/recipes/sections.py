@@ -13,8 +13,6 @@ from stsbench.rules import POSITIVE, Where, recipe_value
 from stsbench.settings import Settings, setting
 
 _TRAINED = ("cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn", "mean_cnn", "mask")
-
-
 AVG_STS, AVG_STS_SETS = "avg_sts", ("stsb/dev", "sick-r/trial")  # the mean over both, as SimCSE's code calls it
 SELECTED_BY, OWN_PAIRS = ("sts-b dev", AVG_STS, "transfer dev", "held-out", "none"), "sts:"  # of selection.by
 LABELLED_PAIRS = "pairs:"  # the same of pairs that match or do not
@@ -32,6 +30,7 @@ def _layers_in_order(layers: tuple[int, ...]) -> tuple[int, ...]:
 Layers = Annotated[tuple[Annotated[int, Field(ge=0, le=512)], ...], Field(min_length=1, max_length=512),
                    AfterValidator(_layers_in_order)]
 _Beta = Annotated[float, Field(ge=0, lt=1)]
+_Count = Annotated[int, Field(ge=1, le=MOST)]
 
 
 class Source(Settings):
@@ -112,9 +111,7 @@ class DataSettings(Settings):
 
     file: str | None = setting(None, "or the training split of the catalog's scored pairs: stsb/train")
     format: Literal["auto", "text", "csv", "tsv", "jsonl"] = setting("auto", "auto: by the file's extension")
-    columns: dict[str, str] = setting(
-        {}, "role -> column name; roles: sentence, anchor, positive, negative, label, score ...",
-    )
+    columns: dict[str, str] = setting({}, "role -> column name: sentence, anchor, positive, negative, label, score ...")
     where: dict[str, str] = setting({}, "column -> value: other rows are left out")
     drop_blank: bool = setting(False, "leaves out rows with an empty text (counted and reported either way)")
     drop_duplicates: bool = setting(False, "leaves out rows equal to an earlier one (counted and reported either way)")
@@ -179,16 +176,12 @@ class GuideSettings(Settings):
     model: str = setting(
         ..., "as after --model, but for python:; it reads the rows' texts as they are, in every process the whole batch",
     )
-    settings: dict[str, str | int | bool | None] = setting(
-        {}, "further arguments of load_encoder, e.g. {pooler: cls}; not trust_remote_code",
-    )
+    settings: dict[str, str | int | bool | None] = setting({}, "further arguments of load_encoder, e.g. {pooler: cls}")
     threshold: Literal["absolute", "relative", "fixed"] = setting(
         "absolute", "a text is masked where the guide's cosine with the anchor is greater than that of the positive, g, "
         "less the margin (absolute), than g - margin |g| (relative), or than phi (fixed)",
     )
-    margin: float = setting(
-        0.0, "what the positive's cosine is lessened by", goes_with={"threshold": ("absolute", "relative")},
-    )
+    margin: float = setting(0.0, "lessens the positive's cosine", goes_with={"threshold": ("absolute", "relative")})
     phi: float | None = setting(
         None, "the cosine above which a text is masked", gt=-1, lt=1, goes_with={"threshold": "fixed"}, needed=True,
         why="e.g. 0.95",
@@ -224,15 +217,13 @@ class GuideSettings(Settings):
 class TrainingSettings(Settings):
     """One stage's optimisation."""
 
-    batch_size: int = setting(64, "examples a forward pass, over all processes: the in-batch negatives", ge=1, le=MOST)
-    batch_tokens: int | None = setting(
-        None, "a forward pass ends before its rows times the longest one's tokens, of all its texts, are more; null: no "
-        "limit", ge=1, le=MOST,
+    batch_size: _Count = setting(64, "examples a forward pass, over all processes: the in-batch negatives")
+    batch_tokens: _Count | None = setting(
+        None, "a forward pass ends before its rows times the longest one's tokens, of all its texts, are more; null: none",
     )
-    accumulate: int = setting(1, "forward passes a step; adds no negatives", ge=1, le=MOST)
-    chunk: int | None = setting(
-        None, "texts that the encoder holds activations of at a time, in each process; the loss is that of the whole batch. "
-        "null: all", ge=1, le=MOST,
+    accumulate: _Count = setting(1, "forward passes a step; adds no negatives")
+    chunk: _Count | None = setting(
+        None, "texts whose activations are held at a time, in each process; the loss is that of the whole batch. null: all",
     )
     epochs: float = setting(1.0, "passes over the rows", gt=0, le=1e6)
     max_steps: int | None = setting(None, "shortens the run, and the schedule with it", ge=1, le=10**9)
@@ -262,9 +253,7 @@ class TrainingSettings(Settings):
         "matrices", "all: on biases and LayerNorm, too, as plain torch does", goes_with={"weight_decay": POSITIVE},
     )
     optimizer: Literal["adamw", "rmsprop"] = setting("adamw", "what makes a step of a gradient")
-    betas: tuple[_Beta, _Beta] = setting(
-        (0.9, 0.999), "of the gradient's mean and of its square's", goes_with={"optimizer": "adamw"},
-    )
+    betas: tuple[_Beta, _Beta] = setting((0.9, 0.999), "of gradients and their squares", goes_with={"optimizer": "adamw"})
     rho: float | None = setting(
         None, "of its mean square", ge=0, lt=1, goes_with={"optimizer": "rmsprop"}, needed=True,
         why="torch's default is 0.99 (epsilon 1e-8), TensorFlow's 0.9 (1e-7)",
@@ -277,9 +266,7 @@ class TrainingSettings(Settings):
     clip: float | None = setting(1.0, "gradient norm; null: none", gt=0)
     order: Literal["random", "length"] = setting("random", "length: batches of similar length, not the papers' batches")
     drop_last: bool = setting(False, "leaves out the last, smaller batch of an epoch")
-    gather: Literal["exact", "simcse", "local"] = setting(
-        "exact", "negatives of other processes: see training/api/batch.py",
-    )
+    gather: Literal["exact", "simcse", "local"] = setting("exact", "other processes' negatives: training/api/batch.py")
 
     @model_validator(mode="after")
     def _milestones_rise(self) -> Self:

@@ -311,10 +311,10 @@ def test_show_says_the_first_fault_of_a_file(text, part, tmp_path):
 
 def test_show_section():
     text = run(show, "section", "training").output
-    assert "\n`--set training.KEY=VALUE`, or in a recipe:\n" in text and "backbone.text_cnn" in text
+    assert "\nSettings (`--set training.KEY=VALUE`):\n" in text and "backbone.text_cnn" in text
     assert "- rho = null (float | None, >= 0, < 1): of its mean square. It goes with optimizer rmsprop.\n" in text
     text = run(show, "section", "recipe").output
-    assert "\n`--set KEY=VALUE`" in text and "\n- name (str): of the recipe" in text and "- training" not in text
+    assert "(`--set KEY=VALUE`)" in text and "\n- name (str): of the recipe" in text and "- training" not in text
     assert "- weight_decay_on" not in text and "- teachers" not in run(show, "section", "ranking").output
     one_line(lambda: run(show, "section", "trainig"), "a recipe has no section 'trainig'; did you mean training or ranking?")
 
