@@ -58,8 +58,6 @@ WAYS = ("fill", "whole")  # of the generator
 def run_method(side: str, work: Path, args: argparse.Namespace) -> float | None:
     """Train by one side until the clock ends it; the last logged loss, the mean of 10 steps, None where there were fewer."""
     from stsbench.training.recipes.recipe import checked
-    from stsbench.training.recipes.recipes import checked
-    from stsbench.training.runs.options import TrainOptions
     from stsbench.training.runs.request import TrainOptions
     from stsbench.training.runs.run import train
 

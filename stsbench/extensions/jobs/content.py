@@ -23,10 +23,7 @@ from stsbench.extensions.jobs.plan_file import Defaults
 from stsbench.extensions.jobs.state import BESIDE, alone
 from stsbench.files import atomic_write, sha256_file
 from stsbench.parsing import read_json_object
-from stsbench.training.recipes.recipe import DataSettings
 from stsbench.training.recipes.sections import AVG_STS, AVG_STS_SETS, LABELLED_PAIRS, OWN_PAIRS, DataSettings
-from stsbench.training.rows.at_hand import training_file
-from stsbench.training.rows.catalog_rows import SetPlace
 from stsbench.training.rows.files import SetPlace, training_file
 
 READ = "read.json"  # in .jobs: name of a text, model or dev data -> digest of what it was

@@ -26,8 +26,7 @@ from stsbench.training.api.teachers import Ranking, Teachers
 from stsbench.training.losses.guided import GuideRule
 from stsbench.training.modules.masked_lm import LMHead
 from stsbench.training.recipes.method_plan import SUP, MethodPlan
-from stsbench.training.recipes.recipe import SemiSettings
-from stsbench.training.recipes.wrappers import GuideSettings, MatryoshkaSettings
+from stsbench.training.recipes.sections import GuideSettings, MatryoshkaSettings, SemiSettings
 from stsbench.training.rows.batches import to_batch
 
 _TERM = "nli"

@@ -18,17 +18,14 @@ from stsbench.registry import calling, did_you_mean
 from stsbench.training.api.batch import Batch, Examples, Shares, Views
 from stsbench.training.api.checks import check_views
 from stsbench.training.api.method import Method
-from stsbench.training.api.view_checks import check_views
 from stsbench.training.engine.objective import Objective
 from stsbench.training.engine.optimiser import shortened_warmup, warmup_steps
-from stsbench.training.engine.ranked import Objective
 from stsbench.training.recipes.method_plan import MethodPlan
-from stsbench.training.recipes.recipe import LabelledSettings, Recipe, TrainingSettings
-from stsbench.training.recipes.sections import TrainingSettings
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.sections import LabelledSettings, TrainingSettings
 from stsbench.training.rows.batches import Batches, TokenBatches, stream, to_batch
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.stage_rows import StageData
-from stsbench.training.rows.streams import stream
 from stsbench.wording import counted
 
 

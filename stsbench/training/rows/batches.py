@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Batch, Ragged, Shares, Views
-from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.recipes.sections import TrainingSettings
-from stsbench.training.rows.streams import Use, stream
 from stsbench.wording import counted
 
 # numpy takes a short key for the same as one with zeros behind it: every key here has the same length.

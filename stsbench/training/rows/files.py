@@ -22,7 +22,6 @@ from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.sample import BACKBONE
 from stsbench.training.recipes.sections import DataSettings
-from stsbench.training.rows.catalog_rows import SetPlace, catalog_file, is_set, trainable_sets
 
 _SCALES = {"stsb": (0.0, 5.0), "sick": (1.0, 5.0)}  # kind of scored pairs -> the scale of its scores
 LABELLED = "labelled"  # the section of labelled rows, and their key beside the stages' names

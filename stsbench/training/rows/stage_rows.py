@@ -31,13 +31,9 @@ from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.sample import TEXTS
 from stsbench.training.recipes.sections import DataSettings
-from stsbench.training.rows.at_hand import LABELLED as LABELLED
-from stsbench.training.rows.at_hand import training_file
 from stsbench.training.rows.batches import stream
-from stsbench.training.rows.catalog_rows import SetPlace, scale_of
-from stsbench.training.rows.files import LABELLED, SetPlace, scale_of, training_file
-from stsbench.training.rows.shared_words import shared_words
-from stsbench.training.rows.streams import stream
+from stsbench.training.rows.files import LABELLED as LABELLED
+from stsbench.training.rows.files import SetPlace, scale_of, training_file
 from stsbench.wording import counted
 
 LABELS = "labels"  # the key of their classes among what a run reads

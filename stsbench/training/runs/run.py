@@ -32,7 +32,7 @@ from stsbench.training.engine.stage import Stage, dropped, scheduled, stage_name
 from stsbench.training.modules.backbone import draw_repeatedly, set_chunk
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.methods import method_file
-from stsbench.training.recipes.precision import lacks_fp16
+from stsbench.training.recipes.recipes import lacks_fp16
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.overlap import overlap_lines, training_overlap
 from stsbench.training.runs.finish import described_data, export_best, summarise, tested

@@ -20,8 +20,7 @@ from stsbench.errors import DataError, StsbenchError
 from stsbench.files import atomic_write, clear_leftovers, leftover, lock_file
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.recipe import Recipe, resolved_yaml
-from stsbench.training.recipes.recipes import check_whole, load_recipe, resolved_yaml
-from stsbench.training.runs.lock import LOCK
+from stsbench.training.recipes.recipes import check_whole, load_recipe
 
 _MANIFEST = "begun.json"
 _KEYS = {"warm_start": "origin"}  # field -> its key in the file

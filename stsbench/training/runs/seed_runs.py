@@ -16,7 +16,8 @@ from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write, clear_leftovers
 from stsbench.training.engine.callbacks import TrainingCallback
 from stsbench.training.engine.loop import LossError
-from stsbench.training.recipes.recipe import DataSettings, LabelledSettings, Recipe
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.sections import DataSettings, LabelledSettings
 from stsbench.training.runs.report import summarise_seeds, summarise_subsets
 from stsbench.training.runs.request import TrainOptions
 from stsbench.training.runs.run import train

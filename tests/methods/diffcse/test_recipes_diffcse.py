@@ -5,7 +5,6 @@ from shipped_recipes import BERT, BERT_LARGE, ROBERTA, WAY_OF, changed, held, pr
 
 from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.diffcse.options import DiffCSEOptions, generates
-from stsbench.training.recipes.describe import card
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names

@@ -20,7 +20,6 @@ from stsbench.errors import StsbenchError
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.modules import masked_lm as module
 from stsbench.training.modules.backbone import load_backbone
-from stsbench.training.modules.generator import Generator
 from stsbench.training.modules.masked_lm import Generator
 from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.recipes.sections import TrainingSettings
