@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and those of extensions
     from stsbench import leaderboard as leaderboard
+    from stsbench import losses as losses
     from stsbench import methods as methods
     from stsbench.comparison.compare import compare as compare
     from stsbench.encoders.load import load_encoder as load_encoder
@@ -28,7 +29,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.training.recipes.named import load_recipe as load_recipe
 
 _GROUP = "stsbench.functions"  # entry points: what extensions add
-_PACKAGES = ("leaderboard", "methods")
+_PACKAGES = ("leaderboard", "losses", "methods")
 _PUBLIC = {
     "TrainingCallback": "stsbench.training.engine.callbacks",
     "compare": "stsbench.comparison.compare",

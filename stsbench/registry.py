@@ -71,20 +71,16 @@ def resolve(group: str, name: str) -> Any:
         raise StsbenchError(f"the {kind} '{name}' ({point.value}) failed to load: {error!r}") from error
 
 
-def lazy_names(
-    package: str, modules: Mapping[str, str], absent: Mapping[str, str] | None = None
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and the `__dir__` of a package whose names load on first use.
+def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the `__getattr__` and the `__dir__` of a package whose names load on first use.
 
-    modules: name -> the module beside the package's __init__.py that has it; absent: a name that one may look for -> why the
-    package lacks it, which the AttributeError says.
+    modules: name -> the module beside the package's __init__.py that has it.
     """
 
     def get(name: str) -> Any:
         if name in modules:
             return getattr(import_module(f"{package}.{modules[name]}"), name)
-        why = f"; {absent[name]}" if absent and name in absent else ""
-        raise AttributeError(f"module '{package}' has no attribute '{name}'{why}")
+        raise AttributeError(f"module '{package}' has no attribute '{name}'")
 
     def listed() -> list[str]:
         return sorted([*modules, *(name for name in vars(sys.modules[package]) if name.startswith("__"))])

@@ -81,6 +81,17 @@ def test_examples_of_docstrings_become_code():
     assert fenced(">>> 1\n1") == "```pycon\n>>> 1\n1\n```" and fenced("Prose.\n") == "Prose.\n".rstrip()
 
 
+def test_every_loss_has_a_page_and_a_line_in_the_index():
+    from stsbench import losses
+
+    pages = module("losses").pages(ROOT)
+    assert set(pages) == {"losses/index.md", *(f"losses/{name}.md" for name in losses.__all__)}
+    for name in losses.__all__:
+        origin = getattr(losses, name).__module__
+        assert pages[f"losses/{name}.md"][1].startswith(f"::: {origin}.{name}\n"), name
+        assert pages["losses/index.md"][1].count(f"| [`{name}`]({name}.md) | ") == 1
+
+
 def described(path):
     """The names at the top of a module that have a docstring; a value's stands below it."""
     body = ast.parse(path.read_text("utf-8")).body

@@ -32,7 +32,9 @@ LOCAL = {  # in tests these may stay
     "alike", "apart", "company", "each", "found", "given", "held", "mine", "ours", "own", "place", "places", "said", "seen",
     "sound", "theirs", "together", "typed", "ways",
 }
-VIEWS = ("stsbench/training", "methods", "tests/training", "tests/methods", "tests/support")  # contrastive views
+VIEWS = (  # contrastive views
+    "stsbench/losses", "stsbench/training", "methods", "tests/losses", "tests/training", "tests/methods", "tests/support",
+)
 PHRASES = re.compile(
     r"\btold apart|\bacts? in no way|\bone fit at a time|\bgives? none\b|\bgives? no batch"
     r"|(?<!here )\b(?:is|are) no (?:numbers?|folder|directory|text|UTF-8|JSON|CSV|file|\w+ (?:file|folder|format|text))\b",

@@ -19,11 +19,11 @@ ROOT = Path(__file__).resolve().parents[1]
 OUTER = ("protocols", "methods", "leaderboard")
 # Rooms of the core: a file imports from its own room and from rooms that stand before it. "" is the core's root.
 CORE = (
-    "", "display", "metrics", "metrics.inference", "metrics.thresholds", "probes", "data.sets", "data.fetch",
+    "", "losses", "display", "metrics", "metrics.inference", "metrics.thresholds", "probes", "data.sets", "data.fetch",
     "data.text", "data.own", "encoders", "encoders.cache", "encoders.parallel", "encoders.post", "encoders.forward",
-    "encoders.prompt", "encoders.transformer", "encoders.light", "evaluation", "publish", "training.losses",
-    "training.modules", "training.api", "training.recipes", "training.rows", "training.engine", "training.export",
-    "training.runs", "plots", "comparison", "experiments", "cli.output", "cli",
+    "encoders.prompt", "encoders.transformer", "encoders.light", "evaluation", "publish", "training.modules",
+    "training.api", "training.recipes", "training.rows", "training.engine", "training.export", "training.runs", "plots",
+    "comparison", "experiments", "cli.output", "cli",
 )
 # Rooms of the board, which may import the core, too.
 BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.ranks", "leaderboard.page", "leaderboard")
@@ -234,7 +234,7 @@ PLANTED = {
     ],
     "an extension imports leaderboard": [("stsbench/extensions/one/two.py", "import stsbench.leaderboard")],
     "encoders imports evaluation": [("stsbench/encoders/one.py", "from stsbench.evaluation.plan import plan")],
-    "training.losses imports training.api": [("stsbench/training/losses/one.py", "import stsbench.training.api.method")],
+    "losses imports training.api": [("stsbench/losses/one.py", "import stsbench.training.api.method")],
     "leaderboard.records imports leaderboard.page": [
         ("leaderboard/records/one.py", "import stsbench.leaderboard.page.site")
     ],

@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
+from torch import Tensor
 
 import stsbench
-from stsbench import leaderboard, methods
+from stsbench import leaderboard, losses, methods
 from stsbench.comparison.comparison import Comparison
 from stsbench.comparison.differences import ComparisonTable
 from stsbench.encoders.base import Encoder
@@ -52,3 +53,4 @@ assert_type(stsbench.load_recipe("simcse/unsup-bert-base").with_settings({"seed"
 assert_type(stsbench.sweep("simcse", grid={"training.learning_rate": [1e-5, 1e-4]}), Trials)
 assert_type(stsbench.run_plan("plan.yaml", dry_run=True), Jobs)
 assert_type(leaderboard.load(), Board)
+assert_type(losses.simcse(Tensor(), Tensor(), temperature=0.05), Tensor)

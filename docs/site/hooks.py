@@ -11,6 +11,7 @@ from typing import Any
 
 import api
 import commands
+import losses
 import notebooks
 import tables
 from links import rewrite
@@ -73,6 +74,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "post": {p: (p[5:-3], "") for p in elsewhere.values() if p.startswith("post/")},
         "cli": commands.pages(),
         "api": api.pages(ROOT),
+        "losses": losses.pages(ROOT),
         "notebooks": {uri: (book.title, book.text) for uri, book in books.items()},
         "recipes": tables.recipe_pages(ROOT),
         "keys": {"reference/recipe-keys.md": ("", tables.keys_page())},

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from stsbench.data.text.examples import followed, following
 from stsbench.encoders.forward.padded import check_family, own_positions
 from stsbench.errors import StsbenchError
+from stsbench.losses.tokens import count_guesses, guess_metrics, masked_lm
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.method import Method, Needs
-from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import mask_tokens
 from stsbench.training.modules.masked_lm import LMHead, made_up

@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from stsbench import settings  # `setting` is an option here
+from stsbench.losses.choices import SBERT_FEATURES, Features
 from stsbench.rules import Values, Where
 from stsbench.training.api.options import Options
-from stsbench.training.losses.pair_features import SBERT_FEATURES, Features
 
 Setting = Literal["unsup", "sup", "joint", "sup-unsup", "joint-unsup"]
 Augmentation = Literal["none", "shuffle", "token_cutoff", "feature_cutoff", "dropout", "span", "adversarial"]

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stsbench.losses.contrastive import scaled
+from stsbench.losses.labelled import ct
 from stsbench.training.api.batch import Batch, Examples, Gathering, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method, Needs
 from stsbench.training.modules.backbone import Backbone
 
-from .objective import loss, scaled_pair
 from .options import ContrastiveTensionOptions
 
 MODELS = ("model2", "model1")  # where both score the same, the authors' code keeps model2
@@ -72,7 +73,7 @@ class ContrastiveTension(Method):
             return {"in_batch": batch_term(x, y, scale, options.similarity == "cosine", batch.shares, self.gather_mode)}
         assert batch.labels is not None
         weight = float(batch.shares.total) if options.reduction == "sum" else 1.0
-        return {"tension": Term(loss(x, y, batch.labels), n, weight)}
+        return {"tension": Term(ct(x, y, batch.labels), n, weight)}
 
     def view_vectors(self, batch: Batch) -> None:
         """The two encoders start alike: views of equal tokens are meant to be one vector."""
@@ -138,6 +139,6 @@ def batch_term(first: Tensor, second: Tensor, scale: Tensor | float, cosine: boo
     first, second: (n, d), this process's rows; scale: a positive number, or a (1, 1) tensor. Source: sentence-transformers,
     ContrastiveTensionLossInBatchNegatives.
     """
-    x, y = scaled_pair(first, second, "cosine" if cosine else "dot")
+    x, y = (scaled(vectors, "cosine" if cosine else "dot", 1e-12) for vectors in (first, second))
     one, other = (contrast(a * scale, b, [], shares, mode, similarity="dot") for a, b in ((x, y), (y, x)))
     return Term((one.value + other.value) / 2, one.count)

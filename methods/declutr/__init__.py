@@ -1,12 +1,1 @@
 """DeCLUTR (Giorgi et al. 2021)."""
-
-from typing import TYPE_CHECKING
-
-from stsbench.registry import lazy_names
-
-if TYPE_CHECKING:
-    from .objective import contrastive_loss as contrastive_loss
-
-__all__ = ["contrastive_loss"]
-_WHY = "its second term guesses masked tokens, and is no function of sentence vectors: contrastive_loss is the first"
-__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(__all__, "objective"), {"loss": _WHY})

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from stsbench.encoders.forward.pooling import STATES, padded_length
 from stsbench.errors import DataError, StsbenchError
+from stsbench.losses.tokens import masked_lm
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Method, Needs
-from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import mask_tokens
 from stsbench.training.modules.masked_lm import LMHead, made_up

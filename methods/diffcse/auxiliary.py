@@ -11,11 +11,9 @@ from torch import Tensor, nn
 
 from stsbench.data.text.examples import following
 from stsbench.errors import StsbenchError
+from stsbench.losses.tokens import corrective_lm, detections, masked_lm, replaced_tokens
 from stsbench.training.api.batch import IGNORED, Examples, Ragged, Term, Views
 from stsbench.training.api.views import Repeater
-from stsbench.training.losses.corrective_lm import corrective_loss
-from stsbench.training.losses.masked_lm import masked_lm
-from stsbench.training.losses.replaced_tokens import detections, replaced_token_loss
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.copies import Conditioned
 from stsbench.training.modules.edits import delete_tokens, insert_masks, mask_tokens
@@ -182,7 +180,7 @@ class Auxiliary(nn.Module):
             assert self.lm_head is not None and self.gate is not None and original is not None
             hidden = self.discriminator(ids, mask, first, padding=False)[counted]
             gate = self.gate(hidden).squeeze(1)
-            word, copy = corrective_loss(self.lm_head(hidden), gate, ids[counted], original[counted])
+            word, copy = corrective_lm(self.lm_head(hidden), gate, ids[counted], original[counted])
             self._note(torch.stack([gate, -gate], 1), (ids != original)[counted], torch.ones_like(gate, dtype=torch.bool))
             ((copied, _),) = more
             return {name: Term(word, len(hidden), weight), copied: Term(copy, len(hidden), weight)}
@@ -191,7 +189,7 @@ class Auxiliary(nn.Module):
         replaced = (ids != original) & real if original is not None else (block.labels == 1)
         logits = self.detector(self.discriminator(ids, mask, first, padding=self.options.rtd_mean == "all"))
         self._note(logits, replaced, real)
-        value = replaced_token_loss(logits, replaced.long(), counted)
+        value = replaced_tokens(logits, replaced.long(), counted)
         return {name: Term(value, int(counted.sum()), weight)}
 
     def counted(self, block: Block) -> dict[str, Tensor]:

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from stsbench.errors import StsbenchError
+from stsbench.losses.ranking import cosines, row_loss, vector_loss, without_own
 from stsbench.training.api.batch import Batch, Examples, Term, Views, gather, gather_columns
 from stsbench.training.api.method import Method, Needs
 from stsbench.training.api.teachers import Teachers
-from stsbench.training.losses.ranking import cosines, without_own
 from stsbench.training.modules.backbone import Backbone
 
-from .objective import row_loss, vector_loss
 from .options import DistilOptions
 from .projections import PCA, LinearProjection, projection_of
 

@@ -6,11 +6,11 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from stsbench.losses.choices import DISTIL_LOSSES
 from stsbench.settings import setting
 from stsbench.training.api.options import Options
 from stsbench.training.api.ranking_options import Teacher
 
-LOSSES = {"vectors": ("mse", "cosine"), "similarities": ("mse", "kl"), "ranks": ("listmle", "listnet")}  # by objective
 _VECTORS, _BY_PCA = {"objective": "vectors"}, {"projection": ("auto", "pca")}
 
 
@@ -54,7 +54,7 @@ class DistilOptions(Options):
             raise ValueError("teachers is empty: name an encoder, [{model: NAME}]")
         if len(self.teachers) == 1 and self.teachers[0].weight != 1:
             raise ValueError("teachers: the weight of a single teacher has no effect: leave it at 1")
-        if self.loss not in (losses := LOSSES[self.objective]):
+        if self.loss not in (losses := DISTIL_LOSSES[self.objective]):
             to = " or ".join(losses)
             raise ValueError(f"loss {self.loss} does not go with objective {self.objective}: set it to {to}")
         return self

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from stsbench.encoders.forward.checkpoint import first_line
 from stsbench.encoders.forward.padded import wide_mask
 from stsbench.errors import StsbenchError
+from stsbench.losses.tokens import count_guesses, guess_metrics, masked_lm
 from stsbench.training.api.batch import IGNORED, Term
-from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.copies import Reference
 from stsbench.training.modules.masked_lm import LMHead

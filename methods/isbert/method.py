@@ -8,9 +8,9 @@ from torch.nn import functional
 
 from stsbench.encoders.forward.mean_cnn import MeanCNN
 from stsbench.errors import StsbenchError
+from stsbench.losses.mutual_information import jensen_shannon
 from stsbench.training.api.batch import Batch, Examples, Term, Views, gather
 from stsbench.training.api.method import Method
-from stsbench.training.losses.mutual_information import jensen_shannon
 from stsbench.training.modules.backbone import Backbone
 
 from .options import ISBERTOptions

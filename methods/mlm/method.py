@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from stsbench.errors import StsbenchError
+from stsbench.losses.tokens import count_guesses, guess_metrics, masked_lm
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
 from stsbench.training.api.method import Inference, Method, Needs
-from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import mask_tokens
 from stsbench.training.modules.masked_lm import LMHead, as_masked_lm, made_up

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stsbench.encoders.prompt.mlp_head import MLPHead, check_head
+from stsbench.losses.group import agreement, group_cross_entropy, group_scores
 from stsbench.training.api.batch import Batch, Examples, Term, Views, gather
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method, Needs
-from stsbench.training.losses.group import agreement, group_cross_entropy, group_scores
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import backwards, shuffled, with_deletions, with_repetitions
 

@@ -14,12 +14,12 @@ from stsbench.data.text.examples import token_counts
 from stsbench.encoders.forward.borrowed import borrowed
 from stsbench.encoders.forward.text_cnn import Features, TextCNN
 from stsbench.errors import StsbenchError
+from stsbench.losses.tokens import reconstruction, token_errors, token_weights
 from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method, Needs
 from stsbench.training.api.views import pairs_or_sentence, role_views
-from stsbench.training.losses.reconstruction import reconstruction_loss, token_errors, token_weights
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.rows.batches import to_batch
 
@@ -97,7 +97,7 @@ class SARCSE(Method):
                 ("reconstruction", slice(n), options.beta),
                 ("reconstruction_positive", slice(n, None), options.gamma),
             ):
-                value = reconstruction_loss(errors[part], weights[part], features.real[part])
+                value = reconstruction(errors[part], weights[part], features.real[part])
                 terms[name] = Term(value, len(errors[part]), weight)
         return terms
 

@@ -1,13 +1,1 @@
 """Sentence-BERT (Reimers and Gurevych 2019)."""
-
-from typing import TYPE_CHECKING
-
-from stsbench.registry import lazy_names
-
-if TYPE_CHECKING:
-    from .objective import loss as loss
-    from .objective import regression_loss as regression_loss
-    from .objective import triplet_loss as triplet_loss
-
-__all__ = ["loss", "regression_loss", "triplet_loss"]
-__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(__all__, "objective"))

@@ -9,12 +9,13 @@ import numpy as np
 from torch import Tensor
 
 from stsbench.errors import StsbenchError
+from stsbench.losses.labelled import sbert_regression
+from stsbench.losses.margins import triplet
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles
 from stsbench.training.api.method import Inference, Method, Needs
 from stsbench.training.modules.backbone import Backbone
 
-from .objective import regression_loss, triplet_loss
 from .options import SBERTOptions
 
 
@@ -71,10 +72,10 @@ class SBERT(Method):
         n = len(batch)
         if batch.scores is None:
             anchor, positive, negative = vectors.split(n)
-            return {"triplet": Term(triplet_loss(anchor, positive, negative, margin=self.options.margin), n)}
+            return {"triplet": Term(triplet(anchor, positive, negative, margin=self.options.margin), n)}
         u, v = vectors.split(n)
         scale, similarity = self.options.scale, self.options.similarity
-        return {"sts": Term(regression_loss(u, v, batch.scores, scale=scale, similarity=similarity), n)}
+        return {"sts": Term(sbert_regression(u, v, batch.scores, scale=scale, similarity=similarity), n)}
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
         """None: two texts of a pair may be one and the same."""

@@ -6,9 +6,9 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from stsbench.losses.choices import SBERT_FEATURES, Features
 from stsbench.settings import setting
 from stsbench.training.api.options import Options
-from stsbench.training.losses.pair_features import SBERT_FEATURES, Features
 
 TestPooler = Literal["mean", "cls", "max", "first_last:layer1", "last2"]
 _NLI = {"objective": ("nli", "nli-sts")}

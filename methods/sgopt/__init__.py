@@ -1,11 +1,1 @@
 """SG-OPT (Kim et al. 2021): BERT's sentence vector learns from its own layers as they were before training."""
-
-from typing import TYPE_CHECKING
-
-from stsbench.registry import lazy_names
-
-if TYPE_CHECKING:
-    from .objective import loss as loss
-
-__all__ = ["loss"]
-__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(__all__, "objective"))

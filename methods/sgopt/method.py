@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stsbench.errors import StsbenchError
+from stsbench.losses.arguments import unit
+from stsbench.losses.mutual_information import sgopt
 from stsbench.training.api.batch import Batch, Examples, Gathering, Shares, Term, Views, gather
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Method, Needs
@@ -15,7 +17,6 @@ from stsbench.training.modules.backbone import Backbone, pool_layers
 from stsbench.training.modules.copies import Reference
 from stsbench.training.modules.projector import GELUProjector
 
-from .objective import loss, unit
 from .options import SGOPTOptions
 
 
@@ -106,12 +107,12 @@ def layers_of(options: SGOPTOptions, backbone: Backbone) -> tuple[int, ...]:
 
 
 def all_layers_term(vectors: Tensor, layers: Tensor, temperature: float, shares: Shares, mode: Gathering) -> Term:
-    """`objective.loss` with the layers of all processes. vectors: (n, D), layers: (n, K, D), this process's rows."""
+    """`losses.sgopt` with the layers of all processes. vectors: (n, D), layers: (n, K, D), this process's rows."""
     every = gather(layers.flatten(1), shares, mode).unflatten(1, layers.shape[1:])
     if mode == "simcse":
         vectors = gather(vectors, shares, mode)
     start = shares.start if mode == "exact" else 0
-    return Term(loss(vectors, layers, temperature=temperature, all_layers=every, start=start), len(vectors))
+    return Term(sgopt(vectors, layers, temperature=temperature, all_layers=every, start=start), len(vectors))
 
 
 def one_layer_term(
@@ -124,7 +125,7 @@ def one_layer_term(
     other sentence's h, which the released code's opt2 cuts off with the c.
     """
     with torch.autocast(vectors.device.type, enabled=False):
-        x, y = unit(vectors), unit(layer)
+        x, y = unit(vectors, 1e-12), unit(layer, 1e-12)
         every, others = gather(torch.cat([y, x], 1), shares, mode).chunk(2, 1)
         if mode == "simcse":
             x = others

@@ -12,13 +12,13 @@ from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate, with_full_stop
 from stsbench.errors import StsbenchError
+from stsbench.losses.margins import bidirectional_margin
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method, Needs
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.prompting import check_length
 
-from .margin import bidirectional_margin
 from .negatives import Negatives, stop_rule
 from .options import SNCSEOptions
 

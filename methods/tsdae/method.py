@@ -6,9 +6,9 @@ import numpy as np
 from torch import Tensor
 
 from stsbench.errors import StsbenchError
+from stsbench.losses.tokens import masked_lm
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.method import Method, Needs
-from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.masked_lm import made_up
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.errors import StsbenchError
+from stsbench.losses.contrastive import sum_or_mean
 from stsbench.training.api.batch import Batch, Examples, Term, Views, gather
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Method, Needs
@@ -18,7 +19,6 @@ from stsbench.training.api.views import Repeater
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.projector import GroupWhitening
 
-from .objective import reduced
 from .options import WhitenedCSEOptions
 
 _SEEDS = "permutation"  # Views.by_row: in each row the seed of its part's permutation, the same in every process
@@ -74,7 +74,7 @@ class WhitenedCSE(Method):
             contrast(first, other, [], batch.shares, self.gather_mode, temperature=self.options.temperature)
             for other in others
         ]
-        return {"contrastive": Term(reduced([term.value for term in terms], self.options.reduce), terms[0].count)}
+        return {"contrastive": Term(sum_or_mean([term.value for term in terms], self.options.reduce), terms[0].count)}
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
         """As the loss compares them, where each view has a permutation of its own; else the encoder's: of whitened views

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.errors import StsbenchError
+from stsbench.losses.choices import Similarity
+from stsbench.losses.contrastive import info_nce, nt_xent
+from stsbench.losses.guided import GuideCosines, GuideRule, guided_info_nce, guided_nt_xent, masked_share
+from stsbench.losses.labelled import cosent_of_similarities, labelled_in_batch
 from stsbench.training.api.batch import Gathering, Shares, Term, gather, gather_columns
 from stsbench.training.api.options import Queue
-from stsbench.training.losses.contrastive import Similarity, info_nce
-from stsbench.training.losses.graded_pairs import cosent, labelled_in_batch
-from stsbench.training.losses.guided import GuideCosines, GuideRule, guided_info_nce, guided_nt_xent, masked_share
-from stsbench.training.losses.nt_xent import nt_xent
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.copies import Reference
 
@@ -250,7 +250,7 @@ def rank_pairs(
         similarities = torch.stack([similarity(cut(first), cut(second)) for first, second in pairs], dim=1)
         both = torch.cat([similarities, several.to(similarities.dtype)], dim=1)
         ranked, order = gather(both, shares, mode).chunk(2, dim=1)
-        return cosent(ranked.flatten(), order.flatten(), scale=scale)
+        return cosent_of_similarities(ranked.flatten(), order.flatten(), scale=scale)
 
     value = _summed(wrapping, width, shortened)
     if mode == "simcse":

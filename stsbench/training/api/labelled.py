@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stsbench.errors import StsbenchError
+from stsbench.losses.choices import SBERT_FEATURES, Feature
+from stsbench.losses.labelled import sbert_nli
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
-from stsbench.training.losses.nli import nli_cross_entropy
-from stsbench.training.losses.pair_features import SBERT_FEATURES, Feature
 
 
 class _Reader(Protocol):  # a Method
@@ -69,7 +69,7 @@ class NLIClassifier(nn.Module):
     ) -> None:
         """width: d; classes: c. None where only the data or a checkpoint tells: then `set_shape`, or load a state.
 
-        features: the blocks, whose names training/losses/pair_features.py explains; bias: whether there is b.
+        features: the blocks, whose names losses/choices.py explains; bias: whether there is b.
         """
         super().__init__()
         self.std, self.features, self.bias, self.init = std, features, bias, init
@@ -109,7 +109,7 @@ class NLIClassifier(nn.Module):
             first, second = vectors.split(n) if n else [vectors] * 2
             labels = batch.labels
         weight, bias = self.linear.weight, self.linear.bias
-        value = nli_cross_entropy(first, second, weight, bias, labels=labels, features=self.features)
+        value = sbert_nli(first, second, labels, weight, bias, features=self.features)
         return Term(value, len(labels))
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *more: Any) -> None:

@@ -14,10 +14,10 @@ from torch import Tensor
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError, StsbenchError
+from stsbench.losses.ranking import consistency, cosines, listmle, listnet, without_own
 from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Examples, Gathering, Term, Views, gather, gather_columns
 from stsbench.training.api.ranking_options import RankingOptions
-from stsbench.training.losses.ranking import consistency, cosines, listmle, listnet, without_own
 from stsbench.training.modules.backbone import Backbone
 
 _LEAST = 1e-8  # the smallest norm that is divided by

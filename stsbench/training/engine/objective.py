@@ -16,6 +16,7 @@ from torch import nn
 
 from stsbench.encoders.forward.borrowed import borrowed
 from stsbench.errors import StsbenchError
+from stsbench.losses.guided import GuideRule
 from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import Wrapping, watched, wrapped
@@ -23,7 +24,6 @@ from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_views
 from stsbench.training.api.method import Method
 from stsbench.training.api.ranking_options import RankingOptions
 from stsbench.training.api.teachers import Ranking, Teachers
-from stsbench.training.losses.guided import GuideRule
 from stsbench.training.modules.masked_lm import LMHead
 from stsbench.training.recipes.method_plan import SUP, MethodPlan
 from stsbench.training.recipes.sections import GuideSettings, MatryoshkaSettings, SemiSettings

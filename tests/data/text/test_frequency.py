@@ -16,7 +16,7 @@ from stsbench.data.text.examples import TextRows, token_counts
 from stsbench.data.text.store import open_store
 from stsbench.data.text.tokens import tokenised
 from stsbench.errors import DataError
-from stsbench.training.losses.reconstruction import reconstruction_loss, token_errors, token_weights
+from stsbench.losses.tokens import reconstruction, token_errors, token_weights
 
 FIRST, SECOND = sentences(40, longest=12, seed=8), sentences(40, longest=4, seed=9)
 
@@ -148,7 +148,7 @@ def test_reconstruction_one_by_one(lengths, seed, reduction):
             squares = [(float(x[row, place, i]) - float(y[row, place, i])) ** 2 for i in range(d)]
             one += float(weights[row, place]) * sum(squares) / (d if reduction == "mean" else 1)
         expected += one / length / n if length else 0.0
-    found = reconstruction_loss(token_errors(y, x, reduction), weights, real)
+    found = reconstruction(token_errors(y, x, reduction), weights, real)
     assert found.item() == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 

@@ -21,6 +21,7 @@ from training_runs import one_thread
 from stsbench import as_sentence_transformers_loss, methods
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.extensions.sentence_transformers_loss.backbone import surroundings
+from stsbench.losses import simcse
 
 __all__ = ["loaded", "one_thread", "place"]
 SCORES, CLASSES = torch.tensor([0.5, 1, 2, 3, 4, 5, 2.5, 1.5]), torch.tensor([0, 1, 2, 0, 1, 2, 2, 1])
@@ -178,7 +179,7 @@ def test_whatever_doubles_the_vectors_is_seen(loaded, surround):
         columns = features_of(plain, TEXTS)
         batch = right._batch(columns, None)
         vectors = 2 * right.method.backbone.pooled(batch.ids, batch.mask)
-        expected = methods.simcse.loss(*vectors.chunk(2), similarity="dot")
+        expected = simcse(*vectors.chunk(2), similarity="dot")
         right(columns)
         assert own(columns).item() == pytest.approx(expected.item(), rel=1e-4)
     with pytest.raises(StsbenchError, match="acts in the model's forward, and mlm reads hidden states, which it does not"):

@@ -14,8 +14,8 @@ from shipped_recipes import one_line
 
 from stsbench.config import validate
 from stsbench.errors import StsbenchError
+from stsbench.losses.labelled import ct as pair_loss
 from stsbench.methods.ct.method import ContrastiveTension
-from stsbench.methods.ct.objective import loss as pair_loss
 from stsbench.methods.ct.options import ContrastiveTensionOptions
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.recipes.method_plan import MethodPlan

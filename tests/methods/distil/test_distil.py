@@ -12,12 +12,13 @@ from simcse_oracle import PLAIN, folder, same
 from sklearn import decomposition
 from torch import nn
 
-from stsbench import methods
+from stsbench import losses
 from stsbench.config import validate
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
+from stsbench.losses.choices import DISTIL_LOSSES as LOSSES
 from stsbench.methods.distil.method import Distil
-from stsbench.methods.distil.options import LOSSES, DistilOptions
+from stsbench.methods.distil.options import DistilOptions
 from stsbench.methods.distil.projections import principal_components
 from stsbench.training.api.batch import Shares
 from stsbench.training.api.teachers import Teachers
@@ -189,7 +190,7 @@ def library_loss(kind, student, teachers, **options):
 
 def of_here(student, teachers, **options):
     student = student.clone().requires_grad_(True)
-    value = methods.distil.loss(student, teachers, **options)
+    value = losses.distil(student, teachers, **options)
     return value.item(), torch.autograd.grad(value, student)[0]
 
 
@@ -227,13 +228,13 @@ def test_the_library_s_divergence_is_temperature_squared_times_that_here():
 
 def test_values_by_hand():
     z, t = torch.tensor([[3.0, 4.0], [1.0, 0.0]]), torch.tensor([[0.0, 4.0], [2.0, 0.0]])
-    assert methods.distil.loss(z, t).item() == pytest.approx((9 + 0 + 1 + 0) / 4)
-    assert methods.distil.loss(z, t, loss="cosine").item() == pytest.approx((1 - 0.8 + 0) / 2)
+    assert losses.distil(z, t).item() == pytest.approx((9 + 0 + 1 + 0) / 4)
+    assert losses.distil(z, t, loss="cosine").item() == pytest.approx((1 - 0.8 + 0) / 2)
     cosines = torch.tensor([[1.0, 0.1], [0.1, 1.0]])  # the student's is .6, both ways
-    assert methods.distil.loss(z, cosines, objective="similarities").item() == pytest.approx(0.25)
+    assert losses.distil(z, cosines, objective="similarities").item() == pytest.approx(0.25)
     for kind in ("kl", "listmle"):  # one other text: nothing to rank
         objective = "ranks" if kind == "listmle" else "similarities"
-        assert methods.distil.loss(z, cosines, objective=objective, loss=kind).item() == pytest.approx(0, abs=1e-7)
+        assert losses.distil(z, cosines, objective=objective, loss=kind).item() == pytest.approx(0, abs=1e-7)
 
 
 @pytest.mark.parametrize("kind", ["kl", "mse"])

@@ -12,7 +12,7 @@ from simcse_oracle import naive_info_nce
 from tiny_models import build
 from two_processes import check_same_as_one, passes_of_two, shares_of
 
-from stsbench import methods
+from stsbench import losses
 from stsbench.errors import StsbenchError
 from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.esimcse.method import ESimCSE
@@ -218,10 +218,10 @@ def test_the_loss_as_a_function_of_vectors(folder):
     method(batch_of(method, rows(folder)))
     batch, stored = batch_of(method, rows(folder, 1)), method.queue.stored()
     first, second = method.vectors(batch.ids, batch.mask).split(N)
-    value = methods.esimcse.loss(first, second, stored)
+    value = losses.esimcse(first, second, stored)
     assert value.item() == method(batch)["contrastive"].value.item()
     with pytest.raises(ValueError, match="anchors"):
-        methods.esimcse.loss(first, second[:2])
+        losses.esimcse(first, second[:2])
 
 
 # Several processes -------------------------------------------------------------------------------------------------

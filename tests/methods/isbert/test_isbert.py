@@ -10,10 +10,10 @@ from isbert_oracle import SMALL, TEXTS, isbert, local_vectors, terms
 from method_oracle import LIMIT, MemoryRows, batch_of, make, states, tokens, total
 
 from stsbench.errors import StsbenchError
+from stsbench.losses.mutual_information import jensen_shannon
 from stsbench.methods.isbert.method import ISBERT
 from stsbench.methods.isbert.options import ISBERTOptions
 from stsbench.training.api.batch import Shares
-from stsbench.training.losses.mutual_information import jensen_shannon
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.rows.batches import to_batch
 

@@ -10,12 +10,12 @@ from pcl_oracle import TERMS, TEXTS, Naive, pcl
 from tiny_models import build
 from two_processes import check_same_as_one, passes_of_two, shares_of
 
-from stsbench import methods
+from stsbench import losses
 from stsbench.config import validate
 from stsbench.errors import StsbenchError
+from stsbench.losses.group import agreement, group_cross_entropy, group_scores
 from stsbench.methods.pcl.method import PCL
 from stsbench.methods.simcse.method import SimCSE
-from stsbench.training.losses.group import agreement, group_cross_entropy, group_scores
 from stsbench.training.rows.batches import to_batch
 
 N = 5
@@ -324,14 +324,14 @@ def test_the_loss_as_a_function_of_vectors(folders, clean):
         z = method.vectors(batch.ids, batch.mask).split(N)
         q = None if peer is None else method.head(method.peer(batch.ids, batch.mask)).split(N)
         kinds = {"group_positive": "bce", "reduce": "row"} if clean else {}
-        value = methods.pcl.loss(z, q, **kinds)
+        value = losses.pcl(z, q, **kinds)
         assert value.item() == pytest.approx(sum(term.value for term in method(batch).values()).item(), abs=1e-12)
     with pytest.raises(ValueError, match="two views or more"):
-        methods.pcl.loss(z[:1])
+        losses.pcl(z[:1])
     with pytest.raises(ValueError, match="two views or more"):
-        methods.pcl.loss(z, z[:2])
+        losses.pcl(z, z[:2])
     with pytest.raises(ValueError, match="must be"):
-        methods.pcl.loss([z[0], z[1][:2]])
+        losses.pcl([z[0], z[1][:2]])
 
 
 # Several processes ------------------------------------------------------------------------------------------------

@@ -13,12 +13,13 @@ from sarcse_oracle import ODD, PLAIN, SINGLE, SIZES, TEXTS, TRIPLETS, bert, fold
 from simcse_oracle import naive_info_nce
 
 from stsbench.encoders.forward.text_cnn import TextCNN
+from stsbench.losses.tokens import reconstruction, token_errors
 from stsbench.methods.sarcse.decoder import Decoder
 from stsbench.methods.sarcse.method import SARCSE
 from stsbench.methods.sarcse.options import SARCSEOptions
 from stsbench.training.api.batch import Shares, Views
 from stsbench.training.engine.optimiser import make_optimiser, set_step
-from stsbench.training.losses.reconstruction import reconstruction_loss, token_errors
+from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.recipes.sections import TrainingSettings
 from stsbench.training.rows.batches import to_batch
 
@@ -161,14 +162,14 @@ def test_the_gradient_of_the_target(detach):
     def loss(values):
         features = head.features(values, mask)
         target = was if detach else features.tokens
-        return reconstruction_loss(token_errors(decoder(features), target), weights, features.real)
+        return reconstruction(token_errors(decoder(features), target), weights, features.real)
 
     own = SimpleNamespace(options=SARCSEOptions(detach_target=detach), decoder=decoder, weights=weights.flatten())
     given_states = states.clone().requires_grad_()
     features = head.features(given_states, mask)
     ids = torch.nn.functional.pad(torch.arange(12).view(2, 6), (1, 1))  # token i has weight i
     errors, found = SARCSE._errors(own, features, ids)
-    reconstruction_loss(errors, found, features.real).backward()
+    reconstruction(errors, found, features.real).backward()
     with torch.no_grad():
         inside, around = ((0, 1, 0), (0, 4, 2), (0, 6, 3), (1, 1, 1), (1, 3, 3)), ((0, 0, 0), (0, 7, 1), (1, 4, 0))
         for row, place, coordinate in (*inside, *around):

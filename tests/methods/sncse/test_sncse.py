@@ -13,8 +13,8 @@ from transformers import AutoModel, AutoTokenizer
 from stsbench.config import validate
 from stsbench.encoders.prompt.template import with_full_stop
 from stsbench.errors import StsbenchError
+from stsbench.losses.margins import bidirectional_margin
 from stsbench.methods.promptbert.method import PromptBERT
-from stsbench.methods.sncse.margin import bidirectional_margin
 from stsbench.methods.sncse.method import SNCSE
 from stsbench.methods.sncse.options import SNCSEOptions
 

@@ -8,11 +8,11 @@ from shipped_recipes import one_line
 from two_processes import both_find, check_same_as_one, passes_of_two, shares_of
 from whitenedcse_oracle import TEXTS, Naive, batch_for, whitenedcse
 
-from stsbench import methods
+from stsbench import losses
 from stsbench.config import validate
+from stsbench.losses.contrastive import info_nce
 from stsbench.methods.whitenedcse.method import WhitenedCSE
 from stsbench.methods.whitenedcse.options import WhitenedCSEOptions
-from stsbench.training.losses.contrastive import info_nce
 from stsbench.training.modules.projector import GroupWhitening
 
 N, WIDTH = 11, 32
@@ -65,7 +65,7 @@ def test_without_whitening_it_is_the_sum_of_two_losses_of_simcse(folder):
     value = method(batch)["contrastive"].value
     torch.random.set_rng_state(state)
     first, second, third = method._compared(batch)
-    both = methods.simcse.loss(first, second) + methods.simcse.loss(first, third)
+    both = losses.simcse(first, second) + losses.simcse(first, third)
     assert value.item() == pytest.approx(both.item(), abs=1e-12) and not torch.equal(second, third)
     assert method.head(method.backbone.pooled(batch.ids, batch.mask)).shape == (3 * N, WIDTH)
 

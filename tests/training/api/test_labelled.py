@@ -18,11 +18,11 @@ from training_runs import cache, one_thread, place
 import stsbench
 from stsbench.config import validate
 from stsbench.errors import DataError, StsbenchError
+from stsbench.losses.choices import SBERT_FEATURES, Features
 from stsbench.training.api.batch import Batch, Shares, Views
 from stsbench.training.api.labelled import PAIR, TRIPLET, NLIClassifier, nli_roles
 from stsbench.training.api.options import Options
 from stsbench.training.engine.stage import make_stage
-from stsbench.training.losses.pair_features import SBERT_FEATURES, Features
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.recipes.sections import TrainingSettings

@@ -19,6 +19,8 @@ from torch.nn.functional import normalize
 from two_processes import both_find
 
 from stsbench.errors import StsbenchError
+from stsbench.losses.guided import GuideRule
+from stsbench.losses.labelled import labelled_in_batch, pair_angles, pair_cosines
 from stsbench.training.api.batch import Shares
 from stsbench.training.api.contrasting import (
     Wrapping,
@@ -29,8 +31,6 @@ from stsbench.training.api.contrasting import (
     watched,
     wrapped,
 )
-from stsbench.training.losses.graded_pairs import labelled_in_batch, pair_angles, pair_cosines
-from stsbench.training.losses.guided import GuideRule
 
 N, D = 6, 8
 DIMS = ((8, 1.0), (5, 0.5), (2, 2.0))

@@ -13,7 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import normalize
 
 from stsbench.errors import StsbenchError
-from stsbench.training.losses.contrastive import info_nce
+from stsbench.losses.contrastive import info_nce
 from stsbench.training.modules.backbone import load_backbone, set_chunk
 from stsbench.training.runs.request import TrainOptions
 from stsbench.training.runs.run import train

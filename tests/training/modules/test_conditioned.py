@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from stsbench.errors import EncoderError
-from stsbench.training.losses.replaced_tokens import replaced_token_loss
+from stsbench.losses.tokens import replaced_tokens
 from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.modules.copies import Conditioned
 from stsbench.training.modules.packed_training import packable
@@ -145,7 +145,7 @@ def test_the_detection_loss_has_the_gradient_of_finite_differences(tiny, padding
     counted = torch.ones_like(mask).bool() if padding else mask.bool()
 
     def loss(vectors):
-        return replaced_token_loss(tiny(ids, mask, vectors, padding) @ detector, labels, counted)
+        return replaced_tokens(tiny(ids, mask, vectors, padding) @ detector, labels, counted)
 
     gradient = torch.autograd.grad(loss(first), first)[0]
     assert gradient.abs().amax(1).min().item() > 1e-5

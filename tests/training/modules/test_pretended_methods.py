@@ -14,8 +14,8 @@ from tiny_models import sentences
 from training_runs import one_thread
 
 from stsbench.encoders.prompt.template import TokenTemplate
+from stsbench.losses import contrastive
 from stsbench.training.api.batch import Shares
-from stsbench.training.losses import nt_xent
 from stsbench.training.recipes.methods import load_method
 from stsbench.training.rows.batches import to_batch
 
@@ -84,7 +84,7 @@ def planted(fault, monkeypatch, method):
         def itself(logits, rows, start):
             return logits.masked_fill(torch.eye(*logits.shape, dtype=torch.bool), -torch.inf)
 
-        monkeypatch.setattr(nt_xent, "_without_self", itself)
+        monkeypatch.setattr(contrastive, "_without_self", itself)
     elif fault == "a buffer that is none":
         guesses = method._buffers.pop("guesses")
         object.__setattr__(method, "guesses", guesses)

@@ -1,0 +1,43 @@
+"""Losses as functions of tensors: those of methods, by their names, and those that they are made of.
+
+    from stsbench import losses
+
+    losses.simcse(anchors, positives, negatives, temperature=0.05).backward()
+
+Vectors are (n, d), row by row; defaults are the papers'; each is what the method of that name computes. The names load on
+first use, and torch with them.
+"""
+
+from typing import TYPE_CHECKING
+
+from stsbench.registry import lazy_names
+
+if TYPE_CHECKING:  # what an editor and mypy see
+    from stsbench.losses.contrastive import *  # noqa: F403
+    from stsbench.losses.group import *  # noqa: F403
+    from stsbench.losses.guided import *  # noqa: F403
+    from stsbench.losses.labelled import *  # noqa: F403
+    from stsbench.losses.margins import *  # noqa: F403
+    from stsbench.losses.mutual_information import *  # noqa: F403
+    from stsbench.losses.ranking import *  # noqa: F403
+    from stsbench.losses.tokens import *  # noqa: F403
+
+NAMES = {  # module -> its public names
+    "contrastive": (
+        "info_nce", "nt_xent", "simcse", "promptbert", "diffaug", "diffcse", "sarcse", "infocse", "esimcse", "whitenedcse",
+        "consert", "mirrorbert", "declutr", "ct_in_batch",
+    ),
+    "group": ("group_scores", "group_cross_entropy", "agreement", "pcl"),
+    "guided": ("GuideCosines", "GuideRule", "guided_info_nce", "guided_nt_xent"),
+    "labelled": (
+        "sbert_nli", "sbert_regression", "ct", "cosent_of_similarities", "cosent", "pair_cosines", "pair_angles",
+        "labelled_in_batch", "angle", "angle_triplets",
+    ),
+    "margins": ("triplet", "bidirectional_margin", "sncse"),
+    "mutual_information": ("jensen_shannon", "isbert", "sgopt"),
+    "ranking": ("listnet", "listmle", "consistency", "rankcse", "distil"),
+    "tokens": ("masked_lm", "corrective_lm", "replaced_tokens", "token_errors", "token_weights", "reconstruction"),
+}
+_MODULES = {name: module for module, names in NAMES.items() for name in names}
+__all__ = sorted(_MODULES)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

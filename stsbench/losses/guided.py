@@ -1,0 +1,174 @@
+"""InfoNCE and NT-Xent without the negatives that a frozen guide finds too near: GIST, and MultiCSR's mask.
+
+Sources: Solatorio (2024), GISTEmbed; Wang et al. (2024), MultiCSR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from stsbench.losses.arguments import nan_unless_finite
+from stsbench.losses.choices import GuidedLoss, Masked, Similarity, Threshold
+from stsbench.losses.contrastive import as_anchors, contrast_logits, scaled
+
+
+@dataclass(frozen=True)
+class GuideRule:
+    """What is masked, of the guide's cosines g, and which loss is taken of the rest.
+
+    threshold: text x is no negative of anchor i where its g is greater than t_i: g(a_i, p_i) - margin (absolute),
+    g(a_i, p_i) - margin |g(a_i, p_i)| (relative), phi (fixed). contrast_anchors, contrast_positives: the other anchors are
+    negatives of a_i, and the other positives of p_i, in the same softmax. diagonals: whether a text is always masked in its
+    own row, or by the same rule, which keeps it where g(a_i, p_i) is 1. masked: out of the softmax, or there with the
+    exponent 0. loss: the cross-entropy, or the mean over all columns of -[y ln p + (1 - y) ln(1 - p)], p the softmax.
+    """
+
+    threshold: Threshold = "absolute"
+    margin: float = 0.0
+    phi: float = 1.0
+    contrast_anchors: bool = True
+    contrast_positives: bool = True
+    diagonals: Literal["masked", "by_guide"] = "masked"
+    masked: Masked = "remove"
+    loss: GuidedLoss = "ce"
+
+    def thresholds(self, positive: Tensor) -> Tensor:
+        """Return t_i, (n, 1), of g(a_i, p_i), (n,)."""
+        if self.threshold == "fixed":
+            return torch.full_like(positive, self.phi).unsqueeze(1)
+        return (positive - self.margin * (positive.abs() if self.threshold == "relative" else 1.0)).unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class GuideCosines:
+    """The guide's cosines of n rows with the N of the whole batch, each (n, N): g(a_i, p_j); g(a_i, m_j) of each block of
+    hard negatives; g(a_i, a_j); g(p_i, p_j)."""
+
+    positives: Tensor
+    negatives: tuple[Tensor, ...]
+    anchors: Tensor
+    between_positives: Tensor
+
+
+def guided_info_nce(
+    queries: Tensor, keys: Tensor, guide: GuideCosines, rule: GuideRule, *, anchors: Tensor | None = None,
+    temperature: float = 0.05, similarity: Similarity = "cosine", negatives: Sequence[Tensor] = (),
+    stored: Tensor | None = None, alpha: float = 1.0, start: int = 0,
+) -> Tensor:
+    """Return `info_nce` without the columns that the guide masks, with the blocks that the rule adds: a mean over queries.
+
+    queries: (n, d), rows `start` to start + n of `anchors`, (N, d), the queries of the whole batch, which contrast_anchors
+    needs; all else as for `info_nce`. A query's own positive is never masked, and `stored` vectors, of texts that the guide
+    has not read, neither. No query gives 0, with a gradient. In float32 at least.
+    Sources: Solatorio (2024), GISTEmbed (its sentence-transformers form at temperature 0.01); Wang et al. (2024), MultiCSR
+    (threshold fixed, masked zero, loss bce_of_softmax, no further blocks).
+    """
+    n = len(queries)
+    with torch.autocast(queries.device.type, enabled=False):
+        logits = contrast_logits(
+            queries, keys, temperature=temperature, similarity=similarity, negatives=negatives, stored=stored, alpha=alpha,
+            start=start,
+        )
+        limit = rule.thresholds(own_column(guide.positives, start))
+        itself = torch.zeros_like(guide.positives, dtype=torch.bool)
+        rows = torch.arange(n, device=queries.device)
+        itself[rows, rows + start] = True
+        removed = [(guide.positives > limit) & ~itself, *(block > limit for block in guide.negatives)]
+        if stored is not None:
+            removed.append(torch.zeros_like(logits[-1], dtype=torch.bool))
+        if rule.contrast_anchors:
+            if anchors is None:
+                raise ValueError("contrast_anchors needs the anchors of the whole batch")
+            logits.append(_among(queries, anchors, temperature, similarity, itself, rule))
+            removed.append(guide.anchors > limit)
+        if rule.contrast_positives:
+            logits.append(_among(keys[start : start + n], keys, temperature, similarity, itself, rule))
+            removed.append(guide.between_positives > limit)
+        scores = _masked(torch.cat(logits, dim=1), torch.cat(removed, dim=1), rule)
+        blocks = {f"guide of negatives {number}": block for number, block in enumerate(guide.negatives, 1)}
+        known = nan_unless_finite(
+            **blocks, guide=guide.positives, guide_of_anchors=guide.anchors, guide_of_positives=guide.between_positives
+        )
+        return _mean_loss(scores, rows + start, rule.loss) + known
+
+
+def guided_nt_xent(
+    first: Tensor, second: Tensor, guide: Tensor, rule: GuideRule, *, temperature: float = 0.1,
+    all_first: Tensor | None = None, all_second: Tensor | None = None, start: int = 0,
+) -> Tensor:
+    """Return `nt_xent` without the views of texts that the guide masks; the mean over 2n views.
+
+    guide: (n, N), g of this process's texts with those of the whole batch, whatever view of them is compared. NT-Xent has
+    both views of all other texts as negatives, so the rule's contrast_anchors and contrast_positives say nothing here.
+    All else as for `nt_xent`.
+    """
+    all_first, all_second = (first, second) if all_first is None or all_second is None else (all_first, all_second)
+    rows = torch.arange(len(first), device=first.device)
+    with torch.autocast(first.device.type, enabled=False):
+        itself = torch.zeros_like(guide, dtype=torch.bool)
+        itself[rows, rows + start] = True
+        removed = (guide > rule.thresholds(own_column(guide, start))) & ~itself
+        losses = []
+        for view, others, same in ((first, all_second, all_first), (second, all_first, all_second)):
+            unit = as_anchors(view, temperature, "cosine")
+            across, along = (unit @ scaled(block, "cosine").T for block in (others, same))
+            scores = _masked(torch.cat([across, along], dim=1), torch.cat([removed, removed], dim=1), rule)
+            hidden = torch.cat([torch.zeros_like(itself), itself], dim=1)
+            losses.append(_mean_loss(scores.masked_fill(hidden, -torch.inf), rows + start, rule.loss))
+    return (losses[0] + losses[1]) / 2 + nan_unless_finite(guide=guide)
+
+
+def masked_share(guide: GuideCosines, rule: GuideRule, start: int = 0) -> Tensor:
+    """Return the share of the rows' negatives that the guide masks, (): of `guided_info_nce`, and of `guided_nt_xent` where
+    the guide's cosines of anchors are all there is. A text itself is no negative. 0 where there is none."""
+    limit = rule.thresholds(own_column(guide.positives, start))
+    rows = torch.arange(len(guide.positives), device=guide.positives.device)
+    other = torch.ones_like(guide.positives, dtype=torch.bool)
+    other[rows, rows + start] = False
+    blocks = [(guide.positives, other), *((block, torch.ones_like(other)) for block in guide.negatives)]
+    blocks += [(guide.anchors, other)] if rule.contrast_anchors else []
+    blocks += [(guide.between_positives, other)] if rule.contrast_positives else []
+    masked = torch.stack([((block > limit) & negative).sum() for block, negative in blocks]).sum()
+    return masked / torch.stack([negative.sum() for _, negative in blocks]).sum().clamp(min=1)
+
+
+def own_column(cosines: Tensor, start: int) -> Tensor:
+    """Return (n,), of (n, N) the column start + i of each row i."""
+    rows = torch.arange(len(cosines), device=cosines.device)
+    return cosines[rows, rows + start]
+
+
+def _among(
+    rows: Tensor, every: Tensor, temperature: float, similarity: Similarity, itself: Tensor, rule: GuideRule
+) -> Tensor:
+    """Return the (n, N) exponents of vectors among all of their kind."""
+    logits = as_anchors(rows, temperature, similarity) @ scaled(every, similarity).T
+    return logits.masked_fill(itself, -torch.inf) if rule.diagonals == "masked" else logits
+
+
+def _masked(scores: Tensor, removed: Tensor, rule: GuideRule) -> Tensor:
+    if rule.masked == "remove":
+        return scores.masked_fill(removed, -torch.inf)
+    return scores.masked_fill(removed & (scores > -torch.inf), 0.0)
+
+
+def _mean_loss(scores: Tensor, targets: Tensor, loss: GuidedLoss) -> Tensor:
+    """Return the mean over rows (n, C); no row gives 0."""
+    if loss == "ce":
+        return functional.cross_entropy(scores, targets, reduction="sum") / max(len(scores), 1)
+    logs = scores.log_softmax(dim=1)
+    right = functional.nll_loss(logs, targets, reduction="sum")
+    # ln(1 - p) of the column of greatest p is taken from the other columns: 1 - p is 0 in float32 where p is near 1
+    top = scores.argmax(dim=1, keepdim=True)
+    target = targets.unsqueeze(1)
+    rest = scores.scatter(1, top, -torch.inf).masked_fill(top == target, 0.0).logsumexp(dim=1) - scores.logsumexp(dim=1)
+    left_out = torch.zeros_like(scores, dtype=torch.bool).scatter(1, target, True).scatter(1, top, True)
+    others = torch.log1p(-logs.exp().masked_fill(left_out, 0.0)).sum(dim=1)
+    others = others + rest.masked_fill(top.squeeze(1) == targets, 0.0)
+    return (right - others.sum()) / max(scores.numel(), 1)

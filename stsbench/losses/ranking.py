@@ -1,0 +1,183 @@
+"""Learning to rank: a student orders the sentences of a batch as a teacher does, by both of its views in one way (RankCSE);
+distillation by a teacher's vectors or cosines."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from stsbench.losses.arguments import check_positive, check_rows, check_weights, nan_unless_finite, unit, wide
+from stsbench.losses.choices import DISTIL_LOSSES, Consistency, DistilLoss, DistilObjective, Ranks
+
+_LEAST = 1e-7  # what the community code clamps at
+
+
+def cosines(vectors: Tensor, others: Tensor) -> Tensor:
+    """Return the (n, m) cosines of n and m vectors, (n, d) and (m, d), in float32 at least."""
+    product: Tensor = unit(vectors) @ unit(others).T
+    return product
+
+
+def without_own(scores: Tensor, start: int) -> Tensor:
+    """Return the scores (n, N) of a batch without each row's own positive, in column start + row: (n, N - 1)."""
+    rows = torch.arange(len(scores), device=scores.device)
+    kept = torch.ones_like(scores, dtype=torch.bool)
+    kept[rows, rows + start] = False
+    return scores[kept].reshape(len(scores), max(scores.shape[1] - 1, 0))
+
+
+def listnet(student: Tensor, teacher: Tensor) -> Tensor:
+    """Return ListNet's cross-entropy of the probabilities of being first.
+
+        mean over rows of - sum_j softmax(teacher)_j log softmax(student)_j
+
+    student, teacher: (n, N) similarities over their temperatures; the first has the gradient. No row gives 0. Computed in
+    float32 at least.
+    Sources: Cao et al. (2007), ListNet, its top-one probabilities; Liu et al. (2023), RankCSE.
+    """
+    student, teacher = wide(student), wide(teacher)
+    return -(teacher.softmax(1) * student.log_softmax(1)).sum() / max(len(student), 1)
+
+
+def listmle(student: Tensor, teacher: Tensor, *, eps: float = 0.0, ranks: Ranks = "sum") -> Tensor:
+    """Return ListMLE's -log probability of the teacher's order, by Plackett and Luce.
+
+        mean over rows of sum_k [ log sum_{m >= k} exp(s_m) - s_k ],   s the student's scores from the teacher's best on
+
+    student, teacher: (n, N) similarities over their temperatures; the teacher's order alone counts, columns that it does
+    not tell apart stay in their order. eps: added inside the logarithm behind the row's maximum, as in the community code
+    (1e-7): tails below it are flat. ranks: the sum over k, or their mean. No row gives 0. Computed in float32 at least.
+    Sources: Xia et al. (2008), ListMLE; Liu et al. (2023), RankCSE.
+    """
+    check_weights(eps=eps)
+    order = teacher.argsort(dim=1, descending=True, stable=True)
+    scores = wide(student).gather(1, order)
+    if eps:
+        scores = scores - scores.amax(1, keepdim=True)
+        tails = (scores.exp().flip(1).cumsum(1).flip(1) + eps).log()
+    else:
+        tails = scores.flip(1).logcumsumexp(1).flip(1)
+    total = (tails - scores).sum() / max(len(scores), 1) + nan_unless_finite(teacher=teacher)
+    return total if ranks == "sum" else total / max(scores.shape[1], 1)
+
+
+def consistency(first: Tensor, second: Tensor, kind: Consistency = "js") -> Tensor:
+    """Return RankCSE's consistency of two rankings, their Jensen-Shannon divergence in nats.
+
+        mean over rows of [ KL(P || M) + KL(Q || M) ] / 2,   P = softmax(first), Q = softmax(second), M = (P + Q) / 2
+
+    first, second: (n, N), how a row's one view ranks all others and how its other view does. kind "entropy": what the
+    community code computes instead, -(H(P) + H(Q)) / 2: to lower it is to flatten both, whether they agree or not. No row
+    gives 0. Computed in float32 at least.
+    Source: Liu et al. (2023), RankCSE, ranking consistency; perceptiveshawty/RankCSE@17c5226, for "entropy".
+    """
+    one, other = wide(first), wide(second)
+    if kind == "entropy":  # the mixture's logarithm is clamped from below at 1e-7, which is above every logarithm
+        parts = [p * (p.log() - _LEAST) for p in (one.softmax(1).clamp(min=_LEAST), other.softmax(1).clamp(min=_LEAST))]
+    else:
+        one, other = one.log_softmax(1), other.log_softmax(1)
+        middle = torch.logaddexp(one, other) - math.log(2)
+        parts = [functional.kl_div(middle, log, reduction="none", log_target=True) for log in (one, other)]
+    return (parts[0] + parts[1]).sum() / max(2 * len(first), 1)
+
+
+def rankcse(
+    first: Tensor, second: Tensor, teacher: Tensor, *, loss: Literal["listmle", "listnet"] = "listmle",
+    student_temperature: float = 0.05, teacher_temperature: float = 0.05, eps: float = 0.0, ranks: Ranks = "sum",
+) -> Tensor:
+    """Return RankCSE's ranking by a teacher: `listmle` or `listnet` of a batch's cosines over their temperatures.
+
+        student_ij = cos(first_i, second_j) / student_temperature,   teacher_ij / teacher_temperature
+
+    first, second: (n, d), row by row the two views of a sentence; teacher: (n, n), its cosines between the sentences.
+    listmle: -log of the probability of the teacher's order by Plackett and Luce, a row's own second view among the n;
+    listnet: the cross-entropy of the probabilities of being first, without it. eps, ranks: of `listmle`. Gives
+    a scalar with a gradient, in float32 at least.
+    Source: Liu et al. (2023), RankCSE, ranking distillation.
+
+    >>> import torch
+    >>> from stsbench import losses
+    >>> z = torch.eye(4)  # a student that tells no two other sentences apart: ln 3 for the first of three
+    >>> round(float(losses.rankcse(z, z, torch.eye(4), loss="listnet")), 4)
+    1.0986
+    """
+    check_rows(first=first, second=second)
+    if tuple(teacher.shape) != (len(first), len(first)):
+        raise ValueError(f"teacher must be (n, n) cosines, n = {len(first)}: it is {tuple(teacher.shape)}")
+    check_positive(teacher_temperature=teacher_temperature, student_temperature=student_temperature)
+    nan_unless_finite(teacher=teacher)
+    student = cosines(first, second) / student_temperature
+    teacher = teacher.to(student.dtype) / teacher_temperature
+    if loss == "listnet":
+        return listnet(without_own(student, 0), without_own(teacher, 0))
+    return listmle(student, teacher, eps=eps, ranks=ranks)
+
+
+def distil(
+    student: Tensor, teacher: Tensor, *, objective: DistilObjective = "vectors", loss: DistilLoss = "mse",
+    teacher_temperature: float = 0.05, student_temperature: float = 0.05,
+) -> Tensor:
+    """Return how far a student's vectors are from what a teacher says of the same texts.
+
+        mse: mean of (student - teacher)^2;   cosine: mean over rows of 1 - cos(student, teacher);
+        kl: mean over rows of sum_j P_j (log P_j - log Q_j), P and Q the softmax of teacher's and student's cosines
+
+    student: (n, d). teacher: for vectors (n, d), by mse, the mean over all numbers, or cosine, the mean of 1 - cos; for
+    similarities and ranks (n, n), its cosines between the texts, of which each row's own is left out: by mse, kl (the
+    student's softmax from the teacher's), listmle or listnet. Raises ValueError for other shapes, or a loss of another
+    objective. Gives a scalar with a gradient, in float32 at least.
+    Sources: Reimers and Gurevych (2020) for the mse of vectors; Liu et al. (2023), RankCSE, for ranks.
+
+    >>> import torch
+    >>> from stsbench import losses
+    >>> z = torch.eye(4)
+    >>> float(losses.distil(z, torch.zeros(4, 4)))
+    0.25
+    """
+    if loss not in DISTIL_LOSSES[objective]:
+        raise ValueError(f"objective {objective} has the losses {', '.join(DISTIL_LOSSES[objective])}, and not {loss}")
+    check_positive(teacher_temperature=teacher_temperature, student_temperature=student_temperature)
+    nan_unless_finite(teacher=teacher)
+    if objective == "vectors":
+        check_rows(student=student, teacher=teacher)
+        return vector_loss(student, teacher, loss)
+    check_rows(student=student)
+    if tuple(teacher.shape) != (len(student), len(student)):
+        raise ValueError(f"teacher must be (n, n) cosines, n = {len(student)}: it is {tuple(teacher.shape)}")
+    rows = without_own(cosines(student, student), 0), without_own(teacher, 0)
+    return row_loss(*rows, loss, teacher_temperature, student_temperature)
+
+
+def vector_loss(student: Tensor, teacher: Tensor, kind: DistilLoss) -> Tensor:
+    """Return by mse the mean over all numbers of (n, d) vectors, by cosine the mean over rows of 1 - cos. No row gives 0."""
+    student = wide(student)
+    teacher = teacher.to(student.dtype)
+    if kind == "mse":
+        return (student - teacher).square().sum() / max(student.numel(), 1)
+    return (1 - functional.cosine_similarity(student, teacher, dim=1)).sum() / max(len(student), 1)
+
+
+def row_loss(
+    student: Tensor, teacher: Tensor, kind: DistilLoss, teacher_temperature: float, student_temperature: float
+) -> Tensor:
+    """Return a student's distance to its teacher by (n, C) cosines of n texts to C others, a row's own left out.
+
+    mse: the mean over all of them; kl: the mean over rows of sum_j P_j (log P_j - log Q_j), P and Q the softmax of the
+    teacher's and the student's over their temperatures; listmle, listnet: the functions of these names. No row gives 0.
+    """
+    student = wide(student)
+    teacher = teacher.to(student.dtype)
+    if kind == "mse":
+        return (student - teacher).square().sum() / max(student.numel(), 1)
+    student, teacher = student / student_temperature, teacher / teacher_temperature
+    if kind == "listmle":
+        return listmle(student, teacher)
+    if kind == "listnet":
+        return listnet(student, teacher)
+    return functional.kl_div(student.log_softmax(1), teacher.log_softmax(1), reduction="sum", log_target=True) / max(
+        len(student), 1
+    )

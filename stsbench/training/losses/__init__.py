@@ -1,1 +1,0 @@
-"""Losses as pure functions of tensors, one equation each."""

@@ -1,0 +1,223 @@
+"""The guide's masks against a loop and sentence-transformers' GISTEmbedLoss, values and gradients, in float64."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import guided_oracle
+import pytest
+import torch
+from guided_oracle import naive_guided
+from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
+from torch.nn.functional import binary_cross_entropy, normalize
+
+from stsbench.losses.contrastive import info_nce, nt_xent
+from stsbench.losses.guided import GuideCosines, GuideRule, guided_info_nce, guided_nt_xent, masked_share
+
+N, D = 7, 5
+
+
+def drawn(seed, blocks, rows=N, width=D):
+    numbers = torch.Generator().manual_seed(seed)
+    return [torch.randn(rows, width, generator=numbers, dtype=torch.float64).requires_grad_() for _ in range(blocks)]
+
+
+def cosines(guides):
+    units = [normalize(block.detach(), dim=1) for block in guides]
+    a, p, *negatives = units
+    return GuideCosines(a @ p.T, tuple(a @ block.T for block in negatives), a @ a.T, p @ p.T)
+
+
+def guides_near(seed, blocks, spread=0.8):
+    """A guide's vectors: positives near their anchors."""
+    first, *others = drawn(seed, blocks)
+    return [first.detach(), *((first + spread * block).detach() for block in others)]
+
+
+def gradients(value, vectors):
+    return torch.autograd.grad(value, vectors, allow_unused=True)
+
+
+def differ(ours, theirs):
+    return max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True) if a is not None or b is not None)
+
+
+RULES = [
+    {"threshold": threshold, "margin": margin, "phi": 0.2, "contrast_anchors": one, "contrast_positives": other}
+    for (threshold, margin), (one, other) in product(
+        [("absolute", 0.0), ("absolute", 0.3), ("relative", 0.5), ("fixed", 0.0)],
+        [(True, True), (True, False), (False, False)],
+    )
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("blocks", [0, 1, 2])
+@pytest.mark.parametrize("kind", [{}, {"masked": "zero"}, {"loss": "bce_of_softmax"},
+                                  {"masked": "zero", "loss": "bce_of_softmax"}, {"diagonals": "by_guide"}], ids=str)
+def test_value_and_gradient_are_the_loop_s(rule, blocks, kind):
+    vectors, guides = drawn(1, 2 + blocks), guides_near(2, 2 + blocks)
+    rule = {**rule, **kind}
+    ours = guided_info_nce(vectors[0], vectors[1], cosines(guides), GuideRule(**rule), anchors=vectors[0],
+                           temperature=0.1, negatives=vectors[2:])
+    theirs, count = naive_guided(vectors[0], vectors[1], guides, negatives=vectors[2:], temperature=0.1, **rule)
+    assert count > 0 and abs(ours - theirs) < 1e-10
+    assert differ(gradients(ours, vectors), gradients(theirs, vectors)) < 1e-8
+
+
+@pytest.mark.parametrize("blocks", [0, 1])
+@pytest.mark.parametrize("one, other", [(True, True), (False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("strategy, margin", [("absolute", 0.0), ("absolute", 0.3), ("relative", 0.5)])
+def test_the_library_s_loss(tmp_path, strategy, margin, one, other, blocks):
+    vectors, guides = drawn(3, 2 + blocks), guides_near(4, 2 + blocks)
+    tokens = guided_oracle.tokenizer(tmp_path)
+    loss = GISTEmbedLoss(
+        guided_oracle.Vectors(D, tokens), guided_oracle.GuideVectors(D, tokens), margin_strategy=strategy, margin=margin,
+        contrast_anchors=one, contrast_positives=other,
+    )
+    theirs = loss([{"vectors": v, "guide": g} for v, g in zip(vectors, guides, strict=True)], None)
+    rule = GuideRule(strategy, margin, contrast_anchors=one, contrast_positives=other, diagonals="by_guide")
+    ours = guided_info_nce(vectors[0], vectors[1], cosines(guides), rule, anchors=vectors[0], temperature=0.01,
+                           negatives=vectors[2:])
+    assert abs(ours - theirs) < 1e-9 * max(1.0, theirs.item())
+    assert differ(gradients(ours, vectors), gradients(theirs, vectors)) < 1e-8
+
+
+@pytest.mark.parametrize("diagonals", ["masked", "by_guide"])
+def test_equal_texts_stay_among_their_kind_only_in_the_library(tmp_path, diagonals):
+    """A sentence twice: the guide's cosine is 1, nothing is greater, and the student's 1 is in the denominator."""
+    vectors, (guide,) = drawn(5, 2), guides_near(6, 1)
+    # the same texts: one block of exact cosines of 1, as torch's cosine gives it or not
+    exact = (normalize(guide, dim=1) @ normalize(guide, dim=1).T).fill_diagonal_(1.0)
+    rule = GuideRule(diagonals=diagonals)
+    ours = guided_info_nce(*vectors, GuideCosines(exact, (), exact, exact), rule, anchors=vectors[0], temperature=0.1)
+    total = []
+    a, p = (normalize(block, dim=1) for block in vectors)
+    for i in range(N):
+        row = [a[i] @ p[j] for j in range(N)]
+        row += [side[i] @ side[j] for side in (a, p) for j in range(N) if diagonals == "by_guide" or i != j]
+        total.append(-torch.log(torch.exp(row[i] / 0.1) / sum(torch.exp(each / 0.1) for each in row)))
+    assert abs(ours - sum(total) / N) < 1e-10
+
+
+def test_what_equals_what():
+    (a, p, m), guides = drawn(7, 3), guides_near(8, 3)
+    known = cosines(guides)
+    alone = {"contrast_anchors": False, "contrast_positives": False}
+    nothing = guided_info_nce(a, p, known, GuideRule(margin=-9.0, **alone), negatives=[m], temperature=0.05)
+    assert abs(nothing - info_nce(a, p, negatives=[m])) < 1e-12
+    phi = guided_info_nce(a, p, known, GuideRule("fixed", phi=1.0, **alone), negatives=[m], temperature=0.05)
+    assert abs(phi - info_nce(a, p, negatives=[m])) < 1e-12
+    everything = guided_info_nce(a, p, known, GuideRule(margin=9.0), anchors=a, negatives=[m])
+    assert everything.item() == 0.0
+    # y ln p alone over 2 B^2 entries is the cross-entropy over 2 B
+    bce = guided_info_nce(a, p, known, GuideRule(margin=9.0, loss="bce_of_softmax", **alone), negatives=[m])
+    assert bce.item() == 0.0
+    stored = torch.randn(4, D, dtype=torch.float64)
+    kept = guided_info_nce(a, p, known, GuideRule(margin=9.0, **alone), negatives=[m], stored=stored)
+    assert abs(kept - info_nce(a, p, stored=stored)) > 1e-3 and kept.item() > 0  # of texts that the guide has not read
+
+
+def test_the_bce_is_torch_s_own_and_finite_where_p_is_1():
+    (a, p, m), guides = drawn(9, 3), guides_near(10, 3)
+    alone = {"contrast_anchors": False, "contrast_positives": False, "loss": "bce_of_softmax"}
+    rule = GuideRule("fixed", phi=0.3, masked="zero", **alone)
+    known = cosines(guides)
+    unit = [normalize(block, dim=1) for block in (a, p, m)]
+    logits = torch.cat([unit[0] @ unit[1].T, unit[0] @ unit[2].T], 1) / 0.05
+    mask = (torch.cat([known.positives, *known.negatives], 1) <= 0.3).double()
+    mask[range(N), range(N)] = 1.0
+    y = torch.zeros_like(mask)
+    y[range(N), range(N)] = 1.0
+    released = binary_cross_entropy((logits * mask).softmax(1), y)
+    ours = guided_info_nce(a, p, known, rule, negatives=[m], temperature=0.05)
+    assert abs(ours - released) < 1e-9
+    sharp = [block.detach().float().requires_grad_() for block in (a, a + 1e-3, -a)]
+    value = guided_info_nce(sharp[0], sharp[1], cosines(guides), rule, negatives=sharp[2:], temperature=0.001)
+    value.backward()
+    assert torch.isfinite(value) and all(torch.isfinite(block.grad).all() for block in sharp)
+    wrong = [block.detach().float().requires_grad_() for block in (a, -a, a)]  # p is 1 at a hard negative
+    rule = GuideRule("fixed", **alone)
+    value = guided_info_nce(wrong[0], wrong[1], cosines(guides), rule, negatives=wrong[2:], temperature=0.001)
+    value.backward()
+    assert torch.isfinite(value) and value > 1 and all(torch.isfinite(block.grad).all() for block in wrong)
+
+
+@pytest.mark.parametrize("masked", ["remove", "zero"])
+def test_nt_xent_under_a_guide_is_the_loop_s(masked):
+    first, second = drawn(11, 2)
+    guide = normalize(drawn(12, 1)[0].detach(), dim=1)
+    guide = (guide @ guide.T).fill_diagonal_(1.0)
+    rule, losses, count = GuideRule(margin=0.6, masked=masked), [], 0
+    views = [*first, *second]
+    for r in range(2 * N):
+        total, right = 0.0, None
+        for other in range(2 * N):
+            logit = guided_oracle.cosine(views[r], views[other]) / 0.1
+            if other == r:
+                continue
+            if other == (r + N) % (2 * N):
+                right = logit
+            elif guide[r % N, other % N] > 1 - 0.6:
+                count += 1
+                if masked == "remove":
+                    continue
+                logit = logit * 0
+            total = total + logit.exp()
+        losses.append(-(right - total.log()))
+    ours, theirs = guided_nt_xent(first, second, guide, rule), sum(losses) / (2 * N)
+    assert count and abs(ours - theirs) < 1e-10
+    assert differ(gradients(ours, (first, second)), gradients(theirs, (first, second))) < 1e-9
+    none = guided_nt_xent(first, second, guide, GuideRule(margin=-1.0))
+    assert abs(none - nt_xent(first, second)) < 1e-12
+
+
+def test_no_row_gives_zero_with_a_gradient():
+    (a, p), guides = drawn(13, 2), guides_near(14, 2)
+    known = cosines(guides)
+    empty = GuideCosines(known.positives[:0], (), known.anchors[:0], known.between_positives[:0])
+    for loss in ("ce", "bce_of_softmax"):
+        value = guided_info_nce(a[:0], p, empty, GuideRule(loss=loss), anchors=a)
+        assert value == 0 and value.requires_grad
+    value = guided_nt_xent(a[:0], p[:0], known.anchors[:0], GuideRule(), all_first=a, all_second=p)
+    assert value == 0 and value.requires_grad
+    with pytest.raises(ValueError, match="needs the anchors"):
+        guided_info_nce(a, p, known, GuideRule())
+
+
+def test_bfloat16_vectors_are_compared_in_float32():
+    (a, p), guides = drawn(15, 2), guides_near(16, 2)
+    low = [block.detach().bfloat16() for block in (a, p)]
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = guided_info_nce(*low, cosines(guides), GuideRule(), anchors=low[0], temperature=0.05)
+    theirs, _ = naive_guided(*(block.double() for block in low), guides, temperature=0.05)
+    assert ours.dtype == torch.float32 and abs(ours - theirs) < 1e-4 * theirs.item()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("blocks", [0, 2])
+def test_the_masked_share_is_counted(rule, blocks):
+    guide, start = cosines(guides_near(4, 2 + blocks)), 2
+    some = GuideCosines(
+        guide.positives[start:], tuple(block[start:] for block in guide.negatives), guide.anchors[start:],
+        guide.between_positives[start:],
+    )
+    kinds = GuideRule(**rule)
+    masked = negatives = 0
+    for i in range(start, N):
+        positive = float(guide.positives[i, i])
+        near = {"absolute": kinds.margin, "relative": kinds.margin * abs(positive)}
+        limit = kinds.phi if kinds.threshold == "fixed" else positive - near[kinds.threshold]
+        among = [(guide.positives, True), *((block, False) for block in guide.negatives)]
+        among += [(guide.anchors, True)] if kinds.contrast_anchors else []
+        among += [(guide.between_positives, True)] if kinds.contrast_positives else []
+        for block, same in among:
+            others = [float(block[i, j]) for j in range(N) if not (same and i == j)]
+            masked += sum(value > limit for value in others)
+            negatives += len(others)
+    assert float(masked_share(some, kinds, start)) == pytest.approx(masked / negatives)
+
+
+def test_of_one_text_alone_nothing_is_masked():
+    one = torch.ones(1, 1)
+    assert float(masked_share(GuideCosines(one, (), one, one), GuideRule(margin=0.5))) == 0

@@ -1,0 +1,120 @@
+"""Ranking losses against their definitions in plain loops, values and gradients, and the community code's own terms."""
+
+import math
+from itertools import permutations
+
+import pytest
+import torch
+from torch import nn
+
+from stsbench.losses.ranking import consistency, cosines, listmle, listnet, without_own
+
+N = 5
+
+
+def scores(seed, rows=N, columns=N, scale=4.0):
+    drawn = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (scale * drawn).requires_grad_()
+
+
+def naive_listnet(student, teacher):
+    losses = []
+    for s, t in zip(student, teacher, strict=True):
+        p, q = ([each.exp() / sum(other.exp() for other in row) for each in row] for row in (s, t))
+        losses.append(-sum(b.detach() * a.log() for a, b in zip(p, q, strict=True)))
+    return sum(losses) / len(losses)
+
+
+def naive_listmle(student, teacher, eps=0.0, mean=False):
+    losses = []
+    for s, t in zip(student, teacher, strict=True):
+        order = sorted(range(len(t)), key=lambda column: -t[column].item())
+        top = s.max() if eps else 0.0
+        parts = [(sum((s[m] - top).exp() for m in order[k:]) + eps).log() - (s[order[k]] - top) for k in range(len(order))]
+        losses.append(sum(parts) / (len(parts) if mean else 1))
+    return sum(losses) / len(losses)
+
+
+def naive_js(first, second):
+    losses = []
+    for s, t in zip(first, second, strict=True):
+        p = [each.exp() / sum(other.exp() for other in s) for each in s]
+        q = [each.exp() / sum(other.exp() for other in t) for each in t]
+        m = [(a + b) / 2 for a, b in zip(p, q, strict=True)]
+        losses.append(sum(a * (a / c).log() + b * (b / c).log() for a, b, c in zip(p, q, m, strict=True)) / 2)
+    return sum(losses) / len(losses)
+
+
+def community_divergence(first, second):
+    """What the community code computes of the two softmaxes, by torch's own KLDivLoss."""
+    divergence = nn.KLDivLoss(reduction="batchmean", log_target=True)
+    p, q = (rows.softmax(dim=-1).clamp(min=1e-7) for rows in (first, second))
+    middle = (0.5 * (p + q)).log().clamp(min=1e-7)
+    return 0.5 * (divergence(middle, p.log()) + divergence(middle, q.log()))
+
+
+@pytest.mark.parametrize(("value", "naive"), [
+    (listnet, naive_listnet),
+    (listmle, naive_listmle),
+    (lambda s, t: listmle(s, t, eps=1e-7), lambda s, t: naive_listmle(s, t, 1e-7)),
+    (lambda s, t: listmle(s, t, ranks="mean"), lambda s, t: naive_listmle(s, t, mean=True)),
+    (consistency, naive_js),
+    (lambda s, t: consistency(s, t, "entropy"), community_divergence),
+])
+def test_values_and_gradients_are_those_of_the_definition(value, naive):
+    s, t = scores(0), scores(1)
+    got, expected = value(s, t), naive(s, t)
+    assert got.item() == pytest.approx(expected.item(), abs=1e-10)
+    of = (s, t) if naive in (naive_js, community_divergence) else (s,)
+    for one, other in zip(torch.autograd.grad(got, of), torch.autograd.grad(expected, of), strict=True):
+        assert torch.allclose(one, other, rtol=0, atol=1e-10) and one.abs().max() > 1e-3
+
+
+def test_the_probabilities_of_all_orders_add_up_to_one():
+    s = scores(2, 1, 4).detach()
+    teachers = [torch.tensor([[float(-order.index(column)) for column in range(4)]]) for order in permutations(range(4))]
+    assert sum(math.exp(-listmle(s, teacher).item()) for teacher in teachers) == pytest.approx(1, abs=1e-12)
+
+
+def test_listmle_knows_the_order_alone_and_keeps_columns_that_the_teacher_does_not_tell_apart():
+    s, t = scores(3), scores(4)
+    assert listmle(s, t).item() == listmle(s, t.exp() * 7 - 1).item()
+    assert listmle(s, torch.zeros(N, N)).item() == pytest.approx(naive_listmle(s, -torch.arange(N).expand(N, N)).item())
+
+
+def test_what_is_wrong_with_1e_7_inside_the_logarithm():
+    """At cosines over 0.05 the last of a list are within its rounding: the gradient that would order them is gone."""
+    s = torch.tensor([[20.0, 2.0, 1.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    t = torch.tensor([[4.0, 1.0, 2.0, 3.0]])  # of the last three the student has the opposite order
+    exact, flat = (torch.autograd.grad(listmle(s, t, eps=eps), s)[0][0] for eps in (0.0, 1e-7))
+    assert exact[1] > 0.5 > -0.5 > flat[1]  # the teacher's last is pushed down, and with 1e-7 up as all others are
+    assert (flat[1:] < -0.5).all()
+
+
+def test_a_teacher_that_is_the_student_teaches_listnet_nothing():
+    s = scores(5)
+    assert torch.autograd.grad(listnet(s, s.detach()), s)[0].abs().max() < 1e-12
+
+
+def test_the_divergence_is_0_for_equal_rankings_at_most_ln_2_and_the_entropy_is_neither():
+    s, far = scores(6), torch.eye(N, dtype=torch.float64) * 60
+    assert consistency(s, s).item() == pytest.approx(0, abs=1e-12)
+    assert consistency(far, far.flip(1)).item() == pytest.approx(math.log(2) * (N - 1) / N, abs=1e-9)  # the middle agrees
+    flat = torch.zeros(N, N, dtype=torch.float64)
+    assert consistency(flat, flat, "entropy").item() == pytest.approx(-math.log(N), abs=1e-6)
+    assert consistency(s, s, "entropy") > consistency(flat, flat, "entropy")  # agreement is not what it rewards
+
+
+def test_cosines_and_lists_without_a_row_s_own():
+    a, b = scores(7, 3, 6).detach(), scores(8, N, 6).detach()
+    naive = [[float(x @ y) / math.sqrt(float(x @ x) * float(y @ y)) for y in b] for x in a]
+    assert cosines(a, b).numpy() == pytest.approx(torch.tensor(naive, dtype=a.dtype).numpy(), abs=1e-12)
+    numbers = torch.arange(10.0).reshape(2, 5)
+    assert without_own(numbers, 2).tolist() == [[0, 1, 3, 4], [5, 6, 7, 9]]
+
+
+def test_no_row_gives_0_and_a_gradient():
+    none, other = scores(9, 0), scores(10, 0)
+    rest = without_own(none, 0)
+    for value in (listnet(none, other), listmle(none, other), consistency(none, other), listnet(rest, rest)):
+        assert value.item() == 0 and value.requires_grad
