@@ -106,8 +106,7 @@ def _broken(options: Any, rules: Mapping[str, Rule], defaults: Mapping[str, Any]
         if value == default:
             continue
         if unmet is not None:
-            back = f"leave it at {recipe_value(default)}" if spell is in_recipe else "leave it out"
-            yield f"{spell(name, value)} has no effect {_unmet(unmet, options, spell)}; {back}"
+            yield _idle(name, value, default, unmet, options, spell)
         for other, values in rule.excluded.items():
             opposite = getattr(options, other)
             if opposite != defaults[other] if values is GIVEN else _allows(values, opposite):
@@ -115,11 +114,16 @@ def _broken(options: Any, rules: Mapping[str, Rule], defaults: Mapping[str, Any]
                 yield f"{' and '.join(both)} exclude each other{why}"
 
 
-def _unmet(condition: Condition, options: Any, spell: Spelling) -> str:
-    words = _words(condition, spell)
-    if isinstance(condition, Where) or GIVEN in condition.values():
-        return f"without {words}"
-    return f"with {' and '.join(spell(name, getattr(options, name)) for name in condition)}: it goes with {words}"
+def _idle(name: str, value: Any, default: Any, condition: Condition, options: Any, spell: Spelling) -> str:
+    """The line on an option whose condition is not met."""
+    words, recipe = _words(condition, spell), spell is in_recipe
+    absent = isinstance(condition, Where) or GIVEN in condition.values()
+    if absent and not recipe:
+        return f"{spell(name)} needs {words}"
+    now = f"without {words}" if absent or isinstance(condition, Where) else (
+        f"with {' and '.join(spell(other, getattr(options, other)) for other in condition)}: it goes with {words}")
+    back = f"leave it at {recipe_value(default)}" if recipe else "leave it out"
+    return f"{spell(name, value)} has no effect {now}; {back}"
 
 
 def _holds(condition: Condition, options: Any) -> bool:

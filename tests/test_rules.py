@@ -76,7 +76,7 @@ class Asked:
     ({"trials": 0}, "--trials must be at least 1, not 0"),
     ({"trials": 3, "kind": "grid"}, "--trials 3 has no effect with --kind grid: it goes with --kind random; leave it out"),
     ({"sample": True, "data_dir": "x"}, "--sample and --data-dir exclude each other"),
-    ({"commit": "abc"}, "--commit abc has no effect without --all-models; leave it out"),
+    ({"commit": "abc"}, "--commit needs --all-models"),
     ({"tied": False, "kind": "grid"}, "--no-tied and --kind grid exclude each other"),
 ])
 def test_an_option_that_breaks_a_rule_is_one_line(options, line):

@@ -46,15 +46,17 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.params.append(click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
-                                        help="Show this message with the rarer options, too."))
+        if any(getattr(parameter, "rare", False) for parameter in self.params):
+            self.params.append(click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False,
+                                            callback=_show_all, help="Show this message with the rarer options, too."))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each heading with its options; those of the command itself come first."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
             shown = ctx.meta.get(_ALL) or not getattr(parameter, "rare", False)
-            if shown and (record := parameter.get_help_record(ctx)) is not None:
+            record = parameter.get_help_record(ctx) if shown and isinstance(parameter, click.Option) else None
+            if record is not None:
                 sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
         for title, records in sections.items():
             if records:
@@ -91,7 +93,7 @@ def _option(entry: Field[Any], kind: Any, section: str) -> Callable[..., Any]:
         more["type"] = float
     elif kind == Path | None:
         more["type"] = click.Path(path_type=Path)
-    elif entry.default_factory is dict:
+    elif entry.default_factory in (dict, list):
         more["multiple"] = True
     default = ",".join(entry.default) if isinstance(entry.default, tuple) else entry.default
     if default and isinstance(default, str | int | float):

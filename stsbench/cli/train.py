@@ -9,46 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stsbench.cli.options import Command, options_of
 from stsbench.cli.output.messages import is_quiet, log, tell_stopped, warnings_as_lines
 from stsbench.processes import exit_code
+from stsbench.training.runs.options import KEYS, RecipeOptions, RunOptions
 
 if TYPE_CHECKING:
     from stsbench.training.recipes.recipe import Recipe
     from stsbench.training.runs.request import TrainOptions
 
 
-@click.command("train")
+@click.command("train", cls=Command)
 @click.argument("method", metavar="METHOD|FILE.py:CLASS")
-@click.option("--recipe", help="A recipe's name (`stsbench list recipes`) or a YAML file. Default: the method's own.")
-@click.option("--backbone", help="Model to start from: Hub id, folder, minilm, or a training run. Sets backbone.model.")
-@click.option("--data", help="Training text: .txt (a sentence a line), .csv, .tsv or .jsonl; or stsb/train. Sets data.file.")
-@click.option("--labelled", metavar="FILE", help="Labelled rows (NLI), where a stage uses them. Sets labelled.file.")
-@click.option("--stage", metavar="N|NAME", help="Train this stage alone, of a method with several (`stsbench show method`).")
-@click.option("--from", "start_from", metavar="RUN", type=click.Path(path_type=Path), help="The run whose weights "
-              "--stage starts with: of the stage before. Without --recipe by its recipe.")
+@options_of(RecipeOptions, RunOptions)
 @click.option("--output", type=click.Path(path_type=Path), help="Run folder; default runs/<time>-<method>-<recipe>.")
 @click.option("--seed", type=click.IntRange(0), help="Sets seed.")
 @click.option("--seeds", type=click.IntRange(2, 1000), help="Train so many, with seeds counted up from the first, and "
               "report mean and standard deviation.")
 @click.option("--subsets", type=click.IntRange(2, 1000), help="Few labels: draw the sampled rows (labelled.share, "
               "data.share) so many times anew, with --seeds M each M runs; report mean and standard deviation.")
-@click.option("--max-steps", type=click.IntRange(1), help="Sets training.max_steps, of every stage that has more: "
-              "a shorter run and schedule.")
-@click.option("--set", "sets", multiple=True, metavar="KEY.SUB=VALUE", help="Any value of the recipe "
-              "(`stsbench show recipe NAME` shows them); repeatable.")
-@click.option("--resume", is_flag=True, help="Go on where the run in --output was stopped.")
-@click.option("--device", help="cpu, cuda or mps. Default: the accelerator, else cpu.")
-@click.option("--dtype", type=click.Choice(["float32", "bf16", "fp16"]), help="Sets precision.")
-@click.option("--eval", "protocols", metavar="PROTOCOL,...", help="Test the best afterwards, as `stsbench eval` does.")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Development and test data in SentEval's layout.")
-@click.option("--sample", is_flag=True, help="A first training without any file: minilm, a few steps on texts inside the "
-              "package. With texts of your own: development and test data from the package alone.")
-@click.option("--track", multiple=True, metavar="tensorboard|wandb", help="Log there, too; repeatable.")
-@click.option("--offline", is_flag=True, help="Never touch the network.")
-def train(
-    seeds: int | None, subsets: int | None, protocols: str | None, backbone: str | None, data: str | None,
-    labelled: str | None, seed: int | None, max_steps: int | None, dtype: str | None, track: tuple[str, ...], **options: Any,
-) -> int:
+def train(seeds: int | None, subsets: int | None, evaluate: str | None, **options: Any) -> int:
     """Train METHOD by a recipe; the run folder keeps log, checkpoints and, in best/, the encoder to use.
 
     METHOD is one of `stsbench list methods`, or a class of your own: stsbench train ./my.py:MyMethod --recipe my.yaml.
@@ -57,23 +37,16 @@ def train(
     """
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"
-    from stsbench.errors import UsageError
     from stsbench.evaluation.options import words_of
     from stsbench.training.recipes.sample import WARNING
     from stsbench.training.runs.request import TrainRequest, resolve
 
-    settings = {  # the options that are only another spelling of --set
-        "backbone.model": backbone, "data.file": data, "labelled.file": labelled, "seed": seed,
-        "training.max_steps": max_steps, "precision": dtype,
-    }
+    settings = {key: options.pop(name) for name, key in KEYS.items()}  # they are only another spelling of --set
     request = TrainRequest(
-        settings={key: value for key, value in settings.items() if value is not None}, trackers=track,
-        evaluate=words_of(protocols) or (), command=["stsbench", *sys.argv[1:]], **options,
+        settings={key: value for key, value in settings.items() if value is not None}, evaluate=words_of(evaluate) or (),
+        command=["stsbench", *sys.argv[1:]], **options,
     )
-    try:
-        chosen, on_sample = resolve(request, _log)
-    except UsageError as error:
-        raise click.UsageError(str(error)) from error
+    chosen, on_sample = resolve(request, _log)
     warnings_as_lines()
     code = _run(chosen, seeds, subsets)
     if code == 0 and on_sample:

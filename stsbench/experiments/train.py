@@ -15,6 +15,7 @@ from stsbench.notebook import TrainingBar, in_notebook
 from stsbench.training.api.options import Options
 from stsbench.training.engine.callbacks import Callbacks, TrainingCallback, checked_callbacks
 from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.runs.options import KEYS
 from stsbench.training.runs.request import TrainRequest
 
 
@@ -67,10 +68,9 @@ def train(
     check_counts(seeds=seeds, subsets=subsets, max_steps=max_steps)
     told = checked_callbacks(callbacks)
     words = asked(method, recipe, settings, backbone=backbone, data=data, labelled=labelled, dev=dev)
-    named = {
-        "backbone.model": words.backbone, "data.file": words.data, "labelled.file": words.labelled,
-        "selection.by": words.dev, "seed": seed, "training.max_steps": max_steps, "precision": dtype,
-    }
+    values = {"backbone": words.backbone, "data": words.data, "labelled": words.labelled, "seed": seed,
+              "max_steps": max_steps, "dtype": dtype}
+    named = {**{KEYS[name]: value for name, value in values.items()}, "selection.by": words.dev}
     request = TrainRequest(
         method=words.method, recipe=words.recipe, output=None if output is None else Path(output), values=words.values,
         settings={key: value for key, value in named.items() if value is not None}, resume=resume, device=device,

@@ -159,7 +159,7 @@ def test_words_and_keywords_ask_for_the_same(words, keywords, monkeypatch, tmp_p
 
 
 def test_every_option_of_the_command_is_a_keyword():
-    names = {"sets": "settings", "protocols": "evaluate"}
+    names = {"sets": "settings", "trackers": "track"}
     options = {names.get(option.name, option.name): option for option in command.params}
     keywords = inspect.signature(stsbench.train).parameters
     assert set(options) | {"dev", "callbacks"} == set(keywords)

@@ -1,5 +1,4 @@
-"""How a recipe is run (where to, on which device, with which development data), and how a user asks for it: what
-`stsbench train` and `stsbench.train` were asked for becomes a recipe and its options."""
+"""A training as it is asked for: what `stsbench train` and `stsbench.train` were told becomes a recipe and its options."""
 
 from __future__ import annotations
 
@@ -13,28 +12,14 @@ from threading import Lock
 from typing import Any
 
 from stsbench.errors import StsbenchError, UsageError
+from stsbench.options import option
 from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.runs.options import RunOptions
 
 _naming, _named = Lock(), set[Path]()  # run folders that this process has named
 
 
-@dataclass(kw_only=True)
-class RunOptions:
-    """How a recipe is run. Of these only the place of the development data has an effect on which weights are kept."""
-
-    resume: bool = False
-    device: str | None = None
-    data_dir: Path | None = None
-    sample: bool = False
-    offline: bool = False
-    trackers: Sequence[str] = ()
-    evaluate: Sequence[str] = ()  # protocols of the final test
-    command: Sequence[str] = field(default_factory=list)
-    stage: str | int | None = None  # the only stage to train, by name or number from 1; None: all
-    start_from: Path | None = None  # the earlier run that a later stage goes on from: --from
-
-
-@dataclass
+@dataclass(frozen=True)
 class TrainOptions(RunOptions):
     """A recipe, and how it is run."""
 
@@ -42,7 +27,7 @@ class TrainOptions(RunOptions):
     output: Path
 
 
-@dataclass
+@dataclass(frozen=True)
 class TrainRequest(RunOptions):
     """A training as the command line, or `stsbench.train`, asks for it; `resolve` makes TrainOptions of it.
 
@@ -54,7 +39,7 @@ class TrainRequest(RunOptions):
 
     method: str
     recipe: str | Recipe | None = None
-    output: Path | None = None
+    output: Path | None = option(None, "Run folder; default runs/<time>-<method>-<recipe>.")
     settings: Mapping[str, Any] = field(default_factory=dict)
     sets: Sequence[str] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -119,14 +104,8 @@ def _unused(name: str) -> Path:
 
 
 def _check_usage(request: TrainRequest) -> None:
-    """Raises UsageError for options that exclude or need one another, and for a key that is set twice: one value would
-    silently not count."""
-    if request.resume and request.output is None:
-        raise UsageError("--resume needs --output, the run folder to go on with")
-    if request.start_from and request.stage is None and not request.resume:
-        raise UsageError(f"--from {request.start_from} goes with --stage N, the stage that starts with its weights")
-    if request.sample and request.data_dir:
-        raise UsageError("--sample and --data-dir exclude each other")
+    """Raise UsageError for a key that is set twice, of which one value would silently not count, and for several processes
+    without a folder that all of them know."""
     if request.output is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("several processes need --output, one folder for all of them")
     if twice := sorted({*request.settings} & {*request.values}):

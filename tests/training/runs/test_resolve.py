@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,13 +50,13 @@ def test_steps_are_of_every_stage_that_has_more(tmp_path, sets):
     )
     recipe = resolve(request, print)[0].recipe
     assert [recipe.stage_training(stage).max_steps for stage in ("prefix", "joint")] == [45, 40]
-    request.sets = [*sets, "stages.prefix.training.max_steps=60"]
+    request = replace(request, sets=[*sets, "stages.prefix.training.max_steps=60"])
     assert resolve(request, print)[0].recipe.stage_training("prefix").max_steps == 60
 
 
 @pytest.mark.parametrize(("asked", "message"), [
     ({"resume": True}, "--resume needs --output"),
-    ({"start_from": Path("run")}, "--from run goes with --stage N"),
+    ({"start_from": Path("run")}, "--from needs --stage N"),
     ({"sample": True, "data_dir": Path("data")}, "--sample and --data-dir exclude each other"),
     ({"settings": {"seed": 1}, "sets": ["seed=2"]}, "--set seed=2: seed is set twice"),
     ({"sets": ["seed=2", "seed=3"]}, "--set seed=3: seed is set twice"),

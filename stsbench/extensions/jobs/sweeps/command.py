@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stsbench.cli.options import Command, options_of
 from stsbench.cli.output.messages import tell, tell_stopped
 from stsbench.cli.output.progress import progress_bar
+from stsbench.options import SetOptions
 from stsbench.processes import exit_code
+from stsbench.training.runs.options import RecipeOptions
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
     from stsbench.extensions.jobs.sweeps.sweep import TrialResult
 
 
-@click.command("sweep", short_help="Search a method's settings by development score; the best as a recipe.")
+@click.command("sweep", cls=Command, short_help="Search a method's settings by development score; the best as a recipe.")
 @click.argument("method", metavar="METHOD|FILE.py:CLASS")
 @click.option("--space", metavar="FILE|NAME", help="What is searched: a YAML file, or a space that the method brings.")
 @click.option("--grid", multiple=True, metavar="KEY=VALUE,VALUE", help="What is searched: values of a setting; repeatable.")
@@ -36,16 +39,8 @@ if TYPE_CHECKING:
 @click.option("--ray", metavar="ADDRESS|local", help="Train on a Ray cluster, or on a Ray on this machine.")
 @click.option("--output", type=click.Path(path_type=Path), help="Default: runs/sweep-METHOD-DIGEST, the same for the same "
               "search.")
-@click.option("--recipe", help="As in `stsbench train`, like all that follow.")
-@click.option("--backbone")
-@click.option("--data")
-@click.option("--labelled")
-@click.option("--max-steps", type=click.IntRange(1))
-@click.option("--set", "sets", multiple=True, metavar="KEY.SUB=VALUE")
+@options_of(RecipeOptions, SetOptions)
 @click.option("--device")
-@click.option("--dtype", type=click.Choice(["float32", "bf16", "fp16"]))
-@click.option("--data-dir")
-@click.option("--sample", is_flag=True)
 @click.option("--offline", is_flag=True)
 def sweep(
     method: str, space: str | None, grid: tuple[str, ...], sampler: str | None, trials: int | None, seeds: int, seed: int,
@@ -57,16 +52,12 @@ def sweep(
     data are not read. The same command again goes on; several may run at once. OUTPUT/best.yaml is the recipe, and records
     of what it trains say among how many trials it was chosen.
     """
-    from stsbench.errors import UsageError
     from stsbench.extensions.jobs.plan_run import make_pool, refuse_missing
     from stsbench.extensions.jobs.sweeps.search import search_of
     from stsbench.extensions.jobs.sweeps.sweep import BEST
     from stsbench.extensions.jobs.sweeps.sweep import sweep as sweeping
 
-    try:
-        search = search_of(method, space, grid, sampler, trials, seeds, seed, prune, options)
-    except UsageError as error:
-        raise click.UsageError(str(error)) from error
+    search = search_of(method, space, grid, sampler, trials, seeds, seed, prune, options)
     folder = output or Path("runs") / f"sweep-{search.name}"
     search = replace(search, output=folder)
     refuse_missing(search.samples(), "sweep", {}, search.defaults)

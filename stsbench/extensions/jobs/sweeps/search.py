@@ -12,9 +12,10 @@ from stsbench.extensions.jobs.plan_file import Defaults, TrainGroup
 from stsbench.extensions.jobs.sweeps.space import Space, read_space, space_of_grid
 from stsbench.extensions.jobs.sweeps.study import Sampler
 from stsbench.extensions.jobs.sweeps.sweep import Sweep
+from stsbench.options import SetOptions
+from stsbench.training.runs.options import KEYS
 
-_NAMED = {"backbone": "backbone.model", "data": "data.file", "labelled": "labelled.file", "max_steps": "training.max_steps",
-          "dtype": "precision"}
+_NAMED = {name: key for name, key in KEYS.items() if name != "seed"}
 Grid = Sequence[str] | Mapping[str, Sequence[Any]]
 
 
@@ -29,8 +30,7 @@ def search_of(
     """
     if bool(space) == bool(grid):
         raise UsageError("say what is searched: either --space FILE, or --grid KEY=VALUE,VALUE")
-    if options["sample"] and options["data_dir"]:
-        raise UsageError("--sample and --data-dir exclude each other")
+    SetOptions(data_dir=options["data_dir"], sample=options["sample"])
     searched = _space(method, space, grid)
     kind: Any = sampler or ("grid" if searched.finite else "tpe")
     if kind not in get_args(Sampler):
