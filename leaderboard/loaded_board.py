@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.display.tabular import Tabular, html_lines, html_table, text_table
+from stsbench.display.table import Document
+from stsbench.display.tabular import Tabular
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.page.index_json import index
 from stsbench.leaderboard.page.site import tab_shard
-from stsbench.leaderboard.page.tables import CSV_COLUMNS, SAMPLE, latex, latex_tables, lead_lines, lead_tab, score_rows
+from stsbench.leaderboard.page.tables import CSV_COLUMNS, SAMPLE, latex, latex_tables, lead_tab, lead_table, score_rows
 from stsbench.leaderboard.ranks import board as ranks
-from stsbench.leaderboard.ranks.wording import group_title
 from stsbench.registry import did_you_mean
 from stsbench.wording import counted
 
@@ -38,17 +37,10 @@ class Board(ranks.Board, Tabular):
         entries = f"{len(self.entries)} {'entry' if len(self.entries) == 1 else 'entries'}"
         return f"<Board {self.folder}: {entries}, {counted(len(self.tabs), 'tab')}; print it for the leading one>"
 
-    def __str__(self) -> str:
-        """The leading tab's best rows, then what was left out."""
-        if (tab := lead_tab(self)) is None:
-            return repr(self)
-        return "\n".join([_title(tab), text_table(lead_lines(tab, SHOWN)), *self._remarks(tab)])
-
-    def _repr_html_(self) -> str:
-        """The same in a notebook."""
-        if (tab := lead_tab(self)) is None:
-            return escape(repr(self))
-        return html_table(_title(tab), lead_lines(tab, SHOWN)) + html_lines(self._remarks(tab))
+    def document(self) -> Document:
+        """Return the leading tab's best rows, then what was left out."""
+        tab = lead_tab(self)
+        return Document() if tab is None else Document([lead_table(tab, SHOWN)], below=self._remarks(tab))
 
     def tab(self, name: str | None = None) -> ranks.Tab:
         """The tab of that id ("sts-spearman-all"), as the page's address has it; the leading one without a name.
@@ -118,7 +110,3 @@ class Board(ranks.Board, Tabular):
         published = len(others) - len(named)
         counts = [f"{counted(published, 'tab')} of published rows alone"] if published else []
         return [f"other tabs: {', '.join([*named, *counts])}"] if others else []
-
-
-def _title(tab: ranks.Tab) -> str:
-    return f"{group_title(tab.group)}, {tab.title}"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from stsbench.display.tabular import Tabular
-from stsbench.leaderboard.page.markdown_text import pipes, plain_markdown
+from stsbench.display.markdown import pipes, plain_markdown
+from stsbench.display.tabular import Rows
 from stsbench.leaderboard.ranks.board import Board, Cell, Row, Tab
 from stsbench.parsing import TooLargeError, load_yaml
 from stsbench.wording import counted
@@ -26,7 +26,7 @@ _LISTED = 10  # files named in a report
 
 
 @dataclass(frozen=True, repr=False)
-class Placement(Tabular):
+class Placement(Rows):
     """Where the entries of `changes` stand on `board`. others: files beside them that changed, too."""
 
     board: Board

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # control, format, surrogate, line and paragraph separators
 _IN_TEXT = "\n\t\u200c\u200d"  # the last two join or part letters and emoji; no terminal obeys them
+# Copied in one piece: what stands between backquotes, an option with its quoted value, a command up to the next mark.
+_COPIED = re.compile(r"`[^`]+`[^\s]*|--[\w-]+ '[^']+'[^\s]*|\bstsbench [a-z-]+(?: (?!-- )[^\s;:,)]+)*[^\s]*|\S+")
 
 
 def counted(number: int, noun: str) -> str:
@@ -43,6 +45,31 @@ def visible(text: str, kept: str = "") -> str:
 def printable(text: str) -> str:
     """The same of text for a terminal: its lines and tabs stay, and nothing in it moves a cursor or sets a colour."""
     return visible(text, _IN_TEXT)
+
+
+def width_of(text: str) -> int:
+    """Return the columns of a terminal that a line takes: two for a character of Chinese, none for an accent."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def break_lines(text: str, width: int) -> str:
+    """Return `text` in lines of at most `width` columns: none ends within a word, or within a command or a path, which is
+    copied in one piece."""
+    return "\n".join(line if width_of(line) <= width else _break_line(line, width) for line in text.split("\n"))
+
+
+def _break_line(line: str, width: int) -> str:
+    lines = [re.match(r"\s*", line)[0]]  # type: ignore[index]  # it matches always
+    for gap, piece in re.findall(rf"(\s*)({_COPIED.pattern})", line.lstrip()):
+        if lines[-1].strip() and width_of(lines[-1] + gap + piece) > width:
+            lines.append(piece)
+        else:
+            lines[-1] += gap + piece
+    return "\n".join(lines)
 
 
 def csv_cell(text: str) -> str:

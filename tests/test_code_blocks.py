@@ -12,6 +12,7 @@ import pytest
 import tiny_models
 from clirun import cli, place
 from doc_blocks import BY_TEST, ROOT, Block, blocks, fences, pages, parse
+from text_tables import by_row
 from training_runs import no_pinned_memory, one_thread
 
 from stsbench.encoders.transformer import minilm
@@ -77,8 +78,8 @@ class Runner:
         first, *lines = block.text.splitlines()
         assert first.startswith("$ ")
         printed = self.command(Block("sh", first[2:]).commands[0]).splitlines()
-        rows = [line for line in lines if line.startswith("│")]
-        assert rows and set(rows) <= set(printed)
+        cells = {name: sorted(its) for name, its in by_row(lines).items()}
+        assert len(cells) > 1 and cells == {name: sorted(its) for name, its in by_row(printed).items()}
 
     def python(self, block):
         """It prints what the page says."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.display.latex import comment, escaped, latex_table
-from stsbench.display.report import markdown_cell
-from stsbench.display.tabular import csv_table, html_lines, html_table, text_table
+from stsbench.display.latex import comment, escaped
+from stsbench.display.markdown import plain_markdown
+from stsbench.display.table import Table, csv_table, html_lines
 from stsbench.wording import counted, csv_cell, sized
 
 
@@ -28,12 +28,12 @@ HOSTILE = "a|b <img src=x> \x1b[31m \u202e\\input{x} $x$ & c"
 
 def test_foreign_text_is_text_in_every_form():
     """No terminal, page or paper obeys what a name holds; a comment has one line."""
-    forms = [html_table(HOSTILE, [["task"], [HOSTILE]]), html_lines([HOSTILE]), markdown_cell(HOSTILE), escaped(HOSTILE),
-             latex_table([["task"], [HOSTILE]], escaped(HOSTILE), "x"), comment(f"a\n{HOSTILE}"),
-             text_table([[csv_cell(HOSTILE)]])]
+    table = Table.of(HOSTILE, [HOSTILE], [[HOSTILE]], notes=[HOSTILE, f"    {HOSTILE}"])
+    forms = [table.html(), html_lines([HOSTILE]), plain_markdown(HOSTILE), escaped(HOSTILE), table.latex().split("%")[0],
+             comment(f"a\n{HOSTILE}"), table.text(), table.text(40), table.csv(), table.markdown()]
     assert not any("\x1b" in form or "\u202e" in form for form in forms)
     assert not any("<img" in form for form in forms[:3]) and not any("\\input" in form for form in forms[3:5])
-    assert "\n" not in forms[5] and "a\\|b" in forms[2]
+    assert "\n" not in forms[5] and "a\\|b" in forms[2] and forms[9].count("<img") == 1  # in a block of code
 
 
 # CSV -------------------------------------------------------------------------------------------------------------
@@ -63,4 +63,4 @@ def test_csv_is_written_in_one_place():
             name = node.attr if isinstance(node, ast.Attribute) else node.name if isinstance(node, ast.alias) else ""
             if name in ("writer", "DictWriter", "to_csv", "write_csv", "savetxt"):
                 writers.add(str(file.relative_to(ROOT)))
-    assert writers == {"stsbench/display/tabular.py"}
+    assert writers == {"stsbench/display/table.py"}

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from stsbench.cli.options import options_of
-from stsbench.cli.output.json_file import write_json
 from stsbench.cli.output.messages import echo, log
+from stsbench.cli.output.report import print_result
 from stsbench.errors import StsbenchError
 from stsbench.options import SetOptions
-
-_WIDE = 120  # columns of a terminal that has room for a setting in words and its figures
-
-if TYPE_CHECKING:
-    from .outcome import Identification
 
 
 @click.command(short_help="Find the protocol that reproduces published numbers.")
@@ -49,33 +45,5 @@ def identify(
         for line in first(unchecked(outcome.result, outcome.several), top):
             echo(line, err=True)
         raise StsbenchError(NOTHING)
-    if json_target:
-        write_json(outcome.as_json(), json_target)
-    if json_target != "-":
-        _print(outcome, top)
+    print_result(replace(outcome, top=top), json_target=json_target)
     return 0
-
-
-def _print(outcome: Identification, top: int) -> None:
-    from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
-
-    from .report import UNIT, first, further, header, heading, lines, unchecked
-
-    console = console_of(markup=False)
-    result, about = outcome.result, outcome.several
-    for text in heading(result, outcome.observations):
-        print_text(console, text)
-    print_text(console, UNIT)
-    words = ("setting", "papers' presets")
-    cells = zip(header(result), zip(*lines(result, about, top), strict=True), strict=True)
-    columns = [Column(name, column, name in words, 50) for name, column in cells]
-    if console.width >= _WIDE:
-        print_columns(console, columns, repeated=2)
-    else:  # what the places are first, then their figures
-        print_columns(console, [*columns[:2], columns[-1]])
-        print_columns(console, [columns[0], *columns[2:-1]])
-    if (rest := len(result.matches) - top) > 0:
-        print_text(console, further(rest, len(result.matches)))
-    for text in first(unchecked(result, about), top):
-        print_text(console, text)
-    print_text(console, outcome.sentence)

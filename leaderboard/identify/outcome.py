@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stsbench.display.tabular import Tabular, html_lines, html_table, text_table
+from stsbench.display.table import Document
+from stsbench.display.tabular import Tabular
 from stsbench.wording import counted
 
 from .observed import Observed
-from .report import UNIT, as_json, described, first, header, heading, lines, sentence, unchecked
+from .report import as_json, described, first, further, heading, sentence, table, unchecked
 from .search import Match, SearchResult
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Identification(Tabular):
 
     result: SearchResult
     observations: tuple[Observed, ...]
+    top: int = SHOWN  # settings that are printed
 
     @property
     def candidates(self) -> tuple[Match, ...]:
@@ -49,16 +50,13 @@ class Identification(Tabular):
     def __repr__(self) -> str:
         return f"<Identification: {self.verdict}, {counted(len(self.candidates), 'setting')} compared; print it for them>"
 
-    def __str__(self) -> str:
-        """What `stsbench identify` prints: what was compared, the nearest settings, the outcome in words."""
-        table = [UNIT, text_table(self._table())] if self.candidates else []
-        return "\n".join([*heading(self.result, self.observations), *table, *self._unchecked(), self.sentence])
-
-    def _repr_html_(self) -> str:
-        """The same in a notebook."""
-        above = html_lines(heading(self.result, self.observations))
-        table = html_table(UNIT, self._table()) if self.candidates else ""
-        return above + table + html_lines([*self._unchecked(), self.sentence])
+    def document(self) -> Document:
+        """Return what was compared, the nearest settings, and the outcome in words."""
+        tables = [table(self.result, self.several, self.top)] if self.candidates else []
+        rest = len(self.candidates) - self.top
+        below = [*([further(rest, len(self.candidates))] if rest > 0 else []),
+                 *first(unchecked(self.result, self.several), self.top), self.sentence]
+        return Document(tables, heading(self.result, self.observations), below)
 
     def to_arrow(self) -> Table:
         """A table with a row for each setting: its place (shared by all that reproduce the numbers), the setting in
@@ -79,14 +77,3 @@ class Identification(Tabular):
     def as_json(self) -> dict[str, Any]:
         """What --json writes, as plain data."""
         return as_json(self.result, self.several)
-
-    def to_json(self) -> str:
-        """What --json writes."""
-        return json.dumps(self.as_json(), indent=1)
-
-    def _table(self) -> list[list[str]]:
-        names = [name.replace("\n", " ") for name in header(self.result)]
-        return [names, *lines(self.result, self.several, SHOWN)]
-
-    def _unchecked(self) -> list[str]:
-        return first(unchecked(self.result, self.several), SHOWN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from stsbench.display.table import Column, Table
 from stsbench.wording import counted
 
 from .observed import Observed
@@ -99,21 +100,19 @@ def heading(result: SearchResult, observations: Sequence[Observed]) -> list[str]
     return lines
 
 
-def header(result: SearchResult) -> list[str]:
-    """Of `lines`; a line feed is where a narrow column may break."""
-    figures = ("mean\n|diff|", "largest\n|diff|", "to the\nlast digit")
-    return ["place", "setting", *figures, *result.numbers.items, "papers' presets"]
-
-
-def lines(result: SearchResult, about: bool, top: int) -> list[list[str]]:
-    """The table's cells, a line for each of the nearest `top` settings."""
-    items, made = result.numbers.items, []
-    for match in result.matches[:top]:
-        rank = f"{match.rank}" + ("=" if sum(other.rank == match.rank for other in result.matches) > 1 else "")
-        cells = [signed(match.differences[task]) for task in items]
-        figures = [f"{match.mean:.2f}", f"{abs(match.largest[1]):.2f}", f"{match.exact} of {len(items)}"]
-        made.append([rank, named(match, about, ":"), *figures, *cells, ", ".join(match.papers)])
-    return made
+def table(result: SearchResult, about: bool, top: int) -> Table:
+    """Return a row for each of the nearest `top` settings."""
+    items, matches = result.numbers.items, result.matches[:top]
+    ranks = [match.rank for match in result.matches]
+    return Table(UNIT, [
+        Column("place", [f"{match.rank}{'=' if ranks.count(match.rank) > 1 else ''}" for match in matches], words=False),
+        Column("setting", [named(match, about, ":") for match in matches], words=True),
+        Column("mean |diff|", [match.mean for match in matches], detail=1),
+        Column("largest |diff|", [abs(match.largest[1]) for match in matches], detail=1),
+        Column("to the last digit", [f"{match.exact} of {len(items)}" for match in matches], detail=1),
+        *(Column(task, [signed(match.differences[task]) for match in matches], detail=1) for task in items),
+        Column("papers' presets", [", ".join(match.papers) for match in matches], words=True),
+    ])
 
 
 def first(lines: list[str], top: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stsbench.leaderboard.page.markdown_text import pipes, plain_markdown
+from stsbench.display.markdown import pipes, plain_markdown
 
 from .results import ITEMS
 from .rows import FLAGS

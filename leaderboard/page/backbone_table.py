@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from stsbench.display.markdown import pipes, plain_markdown
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.board import Board, Cell, Row, Tab
 from stsbench.training.recipes.recipes import shipped_recipe
-
-from .markdown_text import pipes, plain_markdown
 
 MINILM = ("MiniLM-L6", "all-MiniLM-L6-v2 + MLM, 32 tokens")
 USUAL = "bert-base-uncased"  # a published figure of another backbone names it

@@ -10,10 +10,9 @@ from itertools import combinations
 
 import numpy as np
 
+from stsbench.display.markdown import pipes, plain_markdown
 from stsbench.leaderboard.ranks.agreement import agreement
 from stsbench.leaderboard.ranks.board import Board, Sensitivity, Tab
-
-from .markdown_text import pipes, plain_markdown
 
 PICTURE = "protocol-sensitivity.svg"
 WHY = (

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.display.latex import PACKAGES, escaped, latex_table
-from stsbench.display.report import markdown_cell
-from stsbench.display.tabular import Tabular, arrow_table, csv_table, html_lines, html_table, text_table
+from stsbench.display.table import Column, Document, Table
+from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import UsageError
 from stsbench.metrics.prompts import (
     RankBounds,
@@ -29,13 +26,13 @@ from stsbench.metrics.prompts import (
     spread,
     variance_split,
 )
-from stsbench.wording import counted, printable
+from stsbench.wording import counted
 
 from .study_files import REPOSITORY, Study, read_study
 from .study_table import read_table
 
 if TYPE_CHECKING:
-    from pyarrow import Table
+    from pyarrow import Table as ArrowTable
 
 NAME = "prompt-sensitivity"
 MEAN = "mean of the sets"  # each with a prompt of its own
@@ -106,56 +103,24 @@ class PromptStudy(Tabular):
                     **{name: int(values[at]) for name, values in vars(bounds).items()},
                 }
 
-    def tables(self) -> Iterator[tuple[str, list[list[str]]]]:
-        """Title and lines of cells, the header first."""
-        rows = list(self.rows())
+    def document(self) -> Document:
+        """Return scores and ranks set by set; claims, what was left out and what the columns mean stand below."""
+        rows, tables = list(self.rows()), []
         for task in self.study.tasks:
             here = [row for row in rows if row["set"] == task]
             count = shared_prompts(self.study.scores[task]).shape[1]
-            yield f"{task}: scores", [_SCORES, *map(_score_cells, here)]
-            yield f"{task}: ranks, {counted(count, 'prompt')} that all models read", [
-                _RANKS, *(_rank_cells(row, count) for row in here)]
+            tables += [_score_table(task, here), _rank_table(task, here, count)]
         by_default = _ranks_of(np.mean(list(self.study.default.values()), axis=0))
-        yield f"{MEAN}: ranks", [["model", "by default", "own", "all"], *(
-            [model, str(by_default[at]), *_range_cells(self.mean_bounds, at)] for at, model in enumerate(self.study.models))]
+        ranks = [[model, str(by_default[at]), *_range_cells(self.mean_bounds, at)]
+                 for at, model in enumerate(self.study.models)]
+        tables.append(Table.of(f"{MEAN}: ranks", ["model", "by default", "own", "all"], ranks))
         header = ["set", "model", "prompt", "rest", "Kendall's W"]
-        yield "shares of the variance", [header, *map(self._split, self.study.tasks)]
+        tables.append(Table.of("shares of the variance", header, map(self._split, self.study.tasks)))
+        return Document(tables, below=[*map(str, self.claims), *self.study.notes(), FOOT])
 
-    def remarks(self) -> list[str]:
-        """Return what stands below the tables: claims, what was left out, what the columns mean."""
-        return [*map(str, self.claims), *self.study.notes(), FOOT]
-
-    def __str__(self) -> str:
-        """What `stsbench reproduce prompt-sensitivity` prints."""
-        parts = [f"{title}\n{text_table(lines)}\n" for title, lines in self.tables()]
-        return printable("\n".join([*parts, *self.remarks()]))
-
-    def _repr_html_(self) -> str:
-        """The same in a notebook."""
-        tables = [html_table(title, lines) for title, lines in self.tables()]
-        return "".join([*tables, html_lines(self.remarks())])
-
-    def to_arrow(self) -> Table:
+    def to_arrow(self) -> ArrowTable:
         """A row for each set and model."""
         return arrow_table(list(self.rows()))
-
-    def csv(self) -> str:
-        """The same, a line each."""
-        rows = list(self.rows())
-        return csv_table(list(rows[0]), rows)
-
-    def latex(self) -> str:
-        """A booktabs table for each that `print` shows."""
-        return PACKAGES + "\n".join(latex_table(lines, escaped(title), f"{NAME}:{title}") for title, lines in self.tables())
-
-    def markdown(self) -> str:
-        """The same in Markdown, then the claims."""
-        parts, remarks = [], [*map(str, self.claims), *self.study.notes()]
-        for title, lines in self.tables():
-            rules = ["---", *["---:"] * (len(lines[0]) - 1)]
-            body = ["| " + " | ".join(map(markdown_cell, line)) + " |" for line in (lines[0], rules, *lines[1:])]
-            parts += [f"**{title}**\n", *body, ""]
-        return "\n".join([*parts, *(f"- {escape(line, quote=False)}" for line in remarks), ""])
 
     def as_json(self) -> dict[str, Any]:
         """What --json writes, as plain data; null where a figure is missing."""
@@ -165,10 +130,6 @@ class PromptStudy(Tabular):
             "models": list(self.study.models), "claims": [asdict(claim) for claim in self.claims],
             "notes": self.study.notes(),
         }
-
-    def to_json(self) -> str:
-        """What --json writes."""
-        return json.dumps(self.as_json(), indent=1)
 
     def _split(self, task: str) -> list[str]:
         split, agreement = variance_split(self.study.scores[task]), kendall_w(self.study.scores[task])
@@ -199,23 +160,28 @@ def recomputed(results: Path | None) -> PromptStudy:
     return prompt_sensitivity(results)
 
 
-_SCORES = ["model", "n", "default", "mean", "sd", "error", "min", "quartiles", "max", "below default"]
-_RANKS = ["model", "by default", "first alone", "first same", "rank alone", "rank same", "own", "all"]
+def _score_table(task: str, rows: Sequence[dict[str, Any]]) -> Table:
+    quartiles = [" ".join(_number(row[key]) for key in ("lower", "median", "upper")) for row in rows]
+    below = ["" if np.isnan(row["percentile"]) else f"{100 * row['percentile']:.0f}%" for row in rows]
+    return Table(f"{task}: scores", [
+        Column("model", [row["model"] for row in rows]), Column("n", [row["n"] for row in rows]),
+        *(Column(key, [row[key] for row in rows]) for key in ("default", "mean", "sd", "error", "min")),
+        Column("quartiles", quartiles), Column("max", [row["max"] for row in rows]), Column("below default", below),
+    ])
 
 
-def _score_cells(row: dict[str, Any]) -> list[str]:
-    numbers = [_number(row[key]) for key in ("default", "mean", "sd", "error", "min")]
-    quartiles = " ".join(_number(row[key]) for key in ("lower", "median", "upper"))
-    below = "" if np.isnan(row["percentile"]) else f"{100 * row['percentile']:.0f}%"
-    return [row["model"], str(row["n"]), *numbers, quartiles, _number(row["max"]), below]
-
-
-def _rank_cells(row: dict[str, Any], count: int) -> list[str]:
-    return [
-        row["model"], str(row["default_rank"]), f"{row['first_alone']:.3f}", f"{row['first_same'] * count:g} of {count}",
-        f"{row['expected_rank_alone']:.2f}", f"{row['expected_rank_same']:.2f}",
-        *(f"{row[f'{whose}_best']} to {row[f'{whose}_worst']}" for whose in ("own", "every")),
-    ]
+def _rank_table(task: str, rows: Sequence[dict[str, Any]], count: int) -> Table:
+    """The ranks of models by prompts; count: how many all of them read."""
+    spans = {name: [f"{row[f'{whose}_best']} to {row[f'{whose}_worst']}" for row in rows]
+             for name, whose in (("own", "own"), ("all", "every"))}
+    return Table(f"{task}: ranks, {counted(count, 'prompt')} that all models read", [
+        Column("model", [row["model"] for row in rows]), Column("by default", [row["default_rank"] for row in rows]),
+        Column("first alone", [float(row["first_alone"]) for row in rows], 3),
+        Column("first same", [f"{row['first_same'] * count:g} of {count}" for row in rows]),
+        Column("rank alone", [float(row["expected_rank_alone"]) for row in rows]),
+        Column("rank same", [float(row["expected_rank_same"]) for row in rows]),
+        *(Column(name, cells) for name, cells in spans.items()),
+    ])
 
 
 def _range_cells(bounds: RankBounds, at: int) -> list[str]:

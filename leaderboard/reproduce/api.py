@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.display.tabular import OneTable, Tabular, html_lines, html_table, text_table
+from stsbench.display.table import Document, Table
+from stsbench.display.tabular import Tabular
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.paths import find_board
 from stsbench.wording import counted
 
 from . import forms
-from .cells import FOOT, grid
+from .cells import FOOT
 from .table import Count, Line, all_ways, by_heading, count, find_paper, find_rows, headings, lines_of
 
 if TYPE_CHECKING:
-    from pyarrow import Table
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,55 +32,26 @@ class PaperTable(Tabular):
         measured = sum(bool(line.measured) for line in self.lines)
         return f"<PaperTable {self.name}: {counted(len(self.lines), 'row')}, {measured} measured here; print it>"
 
-    def __str__(self) -> str:
-        """What `stsbench reproduce` prints: the table, each row's commands, what is missing to run them."""
-        parts = []
-        for heading, group in by_heading(self.lines):
-            header, cells = grid(group)
-            parts += [forms.title(heading), *([heading.note] if heading.note else []), text_table([header, *cells])]
-            parts += [*(text for line in group for text in _how(line)), *forms.missing(group)]
-        return "\n".join([*parts, FOOT])
+    def document(self) -> Document:
+        """Return a table for each heading, with each row's commands and what is missing to run them."""
+        groups = by_heading(self.lines)
+        missing = [line for _, group in groups for line in forms.missing(group)]
+        return Document([forms.shown_table(heading, group) for heading, group in groups], below=[*missing, FOOT])
 
-    def _repr_html_(self) -> str:
-        """The same in a notebook."""
-        parts = []
-        for heading, group in by_heading(self.lines):
-            header, cells = grid(group)
-            parts.append(html_table(forms.title(heading), [header, *cells]))
-            lines = [*(text for line in group for text in _how(line)), *forms.missing(group)]
-            parts.append(f"<pre>{escape(chr(10).join(lines))}</pre>")
-        return "".join([*parts, html_lines([FOOT])])
-
-    def to_arrow(self) -> Table:
-        """A row for each figure that is published, and one for each measurement of it, as --format csv."""
+    def to_arrow(self) -> pa.Table:
+        """Return a row for each figure that is published, and one for each measurement of it, as --format csv."""
         import pyarrow
 
         rows = [row for line in self.lines for row in forms.figures(line)]
         return pyarrow.table({name: [row.get(name) for row in rows] for name in forms.COLUMNS})
 
-    def latex(self) -> str:
-        """A booktabs table for each heading."""
-        return forms.latex(self.lines)
-
-    def markdown(self) -> str:
-        """A Markdown table for each heading."""
-        return forms.markdown(self.lines)
-
-    def csv(self) -> str:
-        """A line for each figure."""
-        return forms.as_csv(self.lines)
-
     def as_json(self) -> list[dict[str, Any]]:
         """What --json writes, as plain data."""
         return [line.as_json() for line in self.lines]
 
-    def to_json(self) -> str:
-        """What --json writes."""
-        return json.dumps(self.as_json(), indent=1)
-
 
 @dataclass(frozen=True, repr=False)
-class Papers(OneTable):
+class Papers(Tabular):
     """The papers whose tables are held, or the tables of one: (name, what it is, how many rows are made how)."""
 
     paper: str | None
@@ -92,11 +61,8 @@ class Papers(OneTable):
         what = "Papers" if self.paper is None else f"Papers: tables of {self.paper}"
         return f"<{what}: {', '.join(name for name, _, _ in self.rows)}>"
 
-    def _title(self) -> str:
-        return "papers" if self.paper is None else f"tables of {self.paper}"
-
-    def to_arrow(self) -> Table:
-        """The columns name, what, how many rows there are, and how many a recipe, `evaluate` and nothing makes."""
+    def to_arrow(self) -> pa.Table:
+        """Return the columns name, what, how many rows there are, and how many a recipe, `evaluate` and nothing makes."""
         import pyarrow
 
         header, *lines = self._values()
@@ -106,8 +72,14 @@ class Papers(OneTable):
         header: list[Any] = ["name", "what", "rows", "by_recipe", "by_eval", "not_here"]
         return [header, *([name, what, made.rows, made.recipe, made.eval, made.without] for name, what, made in self.rows)]
 
-    def _lines(self) -> list[list[str]]:
-        return [[str(cell) for cell in line] for line in self._values()]
+    def document(self) -> Document:
+        """Return a row each, and of all papers one of all."""
+        kind, title = ("paper", "papers") if self.paper is None else ("table", f"tables of {self.paper}")
+        _, *lines = self._values()
+        if self.paper is None:
+            lines.append(["all", "", *map(sum, list(zip(*lines, strict=True))[2:])])
+        header = [kind, "what", "rows", "by a recipe", "by stsbench eval", "not here"]
+        return Document([Table.of(title, header, lines, rules=[len(self.rows)] if self.paper is None else ())])
 
 
 def reproduce(
@@ -159,10 +131,3 @@ def _board(named: str | Path | None) -> Path | None:
     """The board's folder, None where none is named and none is here. StsbenchError: what is named is none."""
     looked_for = named is not None or Path("leaderboard", "measured").is_dir()
     return find_board(None if named is None else Path(named)) if looked_for else None
-
-
-def _how(line: Line) -> Sequence[str]:
-    """How a row is run, and what must be known of it."""
-    row = line.row
-    name = f"{row.row} {row.method}" + (f", {row.backbone}" if row.backbone else "")
-    return [name, *(f"    {command}" for command in line.commands), *(f"    {remark}" for remark in forms.remarks(line))]

@@ -1,26 +1,19 @@
-"""Reproduced tables in forms to paste: LaTeX and Markdown as people read them, CSV rows for programs."""
+"""Reproduced tables: what people read of them, and rows for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stsbench.display.latex import PACKAGES, comment, escaped, latex_table
-from stsbench.display.report import markdown_cell
-from stsbench.display.tabular import csv_table
+from stsbench.display.table import Table
 from stsbench.leaderboard.publications.model import Heading
 
-from .cells import FOOT, grid
+from .cells import grid
 from .measured import columns_of, printed
-from .table import Line, by_heading, missing_of
+from .table import Line, missing_of
 
 COLUMNS = ("row", "method", "backbone", "protocol", "aggregation", "metric", "split", "column", "published", "name",
            "measured", "sd", "n")
-
-
-def as_csv(lines: Sequence[Line]) -> str:
-    """A line each column of a row, and one each measurement of it: published and measured stand in columns of their own."""
-    return csv_table(COLUMNS, (row for line in lines for row in figures(line)))
 
 
 def figures(line: Line) -> Iterator[dict[str, Any]]:
@@ -36,35 +29,18 @@ def figures(line: Line) -> Iterator[dict[str, Any]]:
                 yield {**about, "column": column, "name": reproduction.name, **figures}
 
 
-def markdown(lines: Sequence[Line]) -> str:
-    """A table each heading, then its rows' commands."""
-    parts = []
-    for heading, group in by_heading(lines):
-        header, cells = grid(group)
-        rules = ["---" if at < 3 else "---:" for at in range(len(header))]
-        parts += [f"**{heading.paper.id}:{heading.name}**: {about(heading)}\n"]
-        parts += ["| " + " | ".join(map(markdown_cell, row)) + " |" for row in (header, rules, *cells)]
-        parts.append("")
-        for line in group:
-            notes = [*(f"`{command}`" for command in line.commands), *remarks(line)]
-            parts.append(f"- {line.row.row} {line.row.method}" + (f": {'; '.join(notes)}" if notes else ""))
-        parts += ["", *(f"- {sentence}" for sentence in missing(group)), ""]
-    return "\n".join(parts) + "\n"
+def shown_table(heading: Heading, lines: Sequence[Line]) -> Table:
+    """Return the table of rows that share a heading; below it how each is run."""
+    header, cells = grid(lines)
+    notes = [*([heading.note] if heading.note else []), *(text for line in lines for text in _how(line))]
+    return Table.of(title(heading), header, cells, notes=notes, names=3, label=f"{heading.paper.id}:{heading.name}")
 
 
-def latex(lines: Sequence[Line]) -> str:
-    """A booktabs table each heading, as wide as both columns of a page, with its rows' commands as comments."""
-    parts = [PACKAGES.rstrip()]
-    for heading, group in by_heading(lines):
-        header, cells = grid(group)
-        caption = f"{escaped(title(heading))}. {escaped(FOOT)}"
-        parts += [
-            "", latex_table([header, *cells], caption, f"{heading.paper.id}:{heading.name}", left=3).rstrip(),
-            *(comment(f"{line.row.row} {line.row.method}: {text}") for line in group
-              for text in (*line.commands, *remarks(line))),
-            *map(comment, missing(group)),
-        ]
-    return "\n".join(parts) + "\n"
+def _how(line: Line) -> list[str]:
+    """How a row is run, and what must be known of it."""
+    row = line.row
+    name = f"{row.row} {row.method}" + (f", {row.backbone}" if row.backbone else "")
+    return [f"    {name}", *(f"        {text}" for text in (*line.commands, *remarks(line)))]
 
 
 def title(heading: Heading) -> str:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-
-from stsbench.cli.output.messages import echo
 
 RESAMPLES = 5000  # stsbench.comparison.shared's, which --help would have to import
 
@@ -64,12 +61,8 @@ def compare_(
     scores of the same data, measured in the same way, are compared; the others are listed with the reason. p is from a
     paired bootstrap over the items, and of several seeds also over these, corrected for the number of tasks (Holm).
     """
-    from stsbench.cli.output.differences import print_table, print_who
-    from stsbench.cli.output.grid import console_of, print_text
-    from stsbench.cli.output.json_file import write_json
-    from stsbench.cli.output.report import write_report
+    from stsbench.cli.output.report import print_omissions, print_result
     from stsbench.comparison.compare import compare
-    from stsbench.comparison.wording import limits
     from stsbench.errors import StsbenchError
 
     if json_target == report_target == "-":
@@ -77,19 +70,10 @@ def compare_(
     runs, names = runs_of(a, b, protocol)
     comparison = compare(*runs, protocols=names, metric=metric, resamples=resamples, seed=seed, by_seed=by_seed,
                          margin=margin)
-    for line in comparison.left_out_lines():
-        echo(line, err=True)
+    print_omissions(comparison)
     if not comparison.tables:
         raise StsbenchError(nothing_in_common(a, b, protocol))
-    if json_target:
-        write_json(comparison.as_json(), json_target)
-    if report_target:
-        write_report(comparison, report_target)
-    if "-" not in (json_target, report_target):
-        print_who(comparison, *runs, sys.stdout)
-        for table in comparison.tables:
-            print_table(table, sys.stdout)
-        print_text(console_of(), limits(comparison.seeds))
+    print_result(comparison, json_target=json_target, report_target=report_target, above=comparison.heading(folders=True))
     return 3 if comparison.failures else 0
 
 

@@ -13,6 +13,7 @@ import click
 
 from stsbench.cli.output.json_file import write_json
 from stsbench.cli.output.messages import echo, is_quiet
+from stsbench.cli.output.report import print_table
 from stsbench.errors import DataError
 from stsbench.wording import counted, sized
 
@@ -85,7 +86,7 @@ def verify(sets: tuple[str, ...], data_dir: Path | None, json_to: str | None) ->
     if json_to:
         write_json({"root": str(root), "sets": [vars(state) for state in states]}, json_to)
     if json_to != "-":
-        _table(f"Data in {root}", ["set", "text", "state", "items", "digest"], [
+        print_table(f"Data in {root}", ["set", "text", "state", "items", "digest"], [
             [s.id, s.text_version, s.state, "" if s.pairs is None else f"{s.pairs:,}", s.digest[:12]] for s in states
         ])
     bad = [state for state in states if state.state in ("changed", "unreadable")]
@@ -157,7 +158,7 @@ def overlap(
     rows = [[shown[id], f"{count:,}", _percent(count, report.sentences)] for id, count in report.by_other.items()]
     rows.append(["any of these", f"{report.shared:,}", _percent(report.shared, report.sentences)])
     label = " (sample data: not comparable with published numbers)" if sample else ""
-    _table(f"Sentences of {target} that also occur in other sets{label}", ["in", "sentences", "percent"], rows)
+    print_table(f"Sentences of {target} that also occur in other sets{label}", ["in", "sentences", "percent"], rows)
     echo(f"{target}: {report.sentences:,} distinct sentences; {report.touched_pairs:,} of {report.pairs:,} pairs "
                "have at least one shared sentence")
 
@@ -194,7 +195,8 @@ def _of_file(
     rows = [[shown[one.id], f"{one.texts:,}", f"{one.exact:,}", f"{one.normalised:,}", f"{one.near:,}",
              _percent(one.any, one.texts), f"{one.rows:,}"] for one in shared]
     label = " (sample data: not comparable with published numbers)" if sample else ""
-    _table(f"Test texts that {file} holds{label}", ["set", "texts", "exact", "normalised", "near", "percent", "rows"], rows)
+    header = ["set", "texts", "exact", "normalised", "near", "percent", "rows"]
+    print_table(f"Test texts that {file} holds{label}", header, rows)
     for one in shared:
         for example in one.examples:
             echo(f"{file}:{example.line}: {shown[one.id]}, {example.kind}: {example.training[:100]!r}"
@@ -237,15 +239,6 @@ def _tell(report: FetchReport) -> None:
         echo(f"warning: {name} differs from the known file: results on it are marked as such", err=True)
     for name in report.missing:
         echo(f"warning: {name} was not in the archive", err=True)
-
-
-def _table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    from stsbench.cli.output.grid import Column, console_of, print_columns
-
-    echo(title)
-    cells = list(zip(*rows, strict=True)) or [()] * len(columns)
-    numbers = ("items", "sentences", "percent", "texts", "exact", "normalised", "near", "rows")
-    print_columns(console_of(), [Column(name, its, name not in numbers) for name, its in zip(columns, cells, strict=True)])
 
 
 @contextmanager

@@ -30,10 +30,9 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
 
     Scores go to stdout; a run folder keeps records and observations, for `stsbench score`.
     """
-    from stsbench.cli.output.json_file import write_json
     from stsbench.cli.output.messages import log
     from stsbench.cli.output.progress import progress_bar
-    from stsbench.cli.output.report import print_failures, print_report
+    from stsbench.cli.output.report import print_omissions, print_result
     from stsbench.evaluation.api import EvalOptions, run
     from stsbench.evaluation.tables import SAMPLE
 
@@ -57,7 +56,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     chosen = EvalOptions(output=output, command=command, extra_provenance=_of_training(options), **options)
     with progress_bar() as progress:
         result = run(chosen, log=log, progress=progress, **({"doing": progress.doing} if progress else {}))
-    print_failures(result)
+    print_omissions(result)
     if not result.records:
         raise StsbenchError("no task could be scored" if result.failures else "no task was asked for")
     if options["sample"] and json_target == "-":
@@ -65,10 +64,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     if output is not None and result.folder != output:
         log(f"warning: {output} is there already and is left as it is: this run has another name")
     log(f"run: {result.folder}")  # before anything that can still fail: the run is kept whatever happens to its table
-    if json_target != "-":
-        print_report(result, form)
-    if json_target:
-        write_json([row.model_dump() for row in result.rows], json_target)
+    print_result(result, form, json_target=json_target)
     return 3 if result.failures else 0
 
 

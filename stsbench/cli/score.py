@@ -16,8 +16,7 @@ import click
               "FILE.tex, else Markdown; - makes stdout the report alone.")
 def score(run: Path, json_target: str | None, form: str, report_target: str | None) -> int:
     """Recompute every score of RUN, a folder written by `stsbench eval`, from its stored observations."""
-    from stsbench.cli.output.json_file import write_json
-    from stsbench.cli.output.report import print_failures, print_report, write_report
+    from stsbench.cli.output.report import print_omissions, print_result
     from stsbench.evaluation.rescore import score_again
 
     if json_target == report_target == "-":
@@ -25,11 +24,6 @@ def score(run: Path, json_target: str | None, form: str, report_target: str | No
     if report_target == "-" and form != "table":
         raise click.UsageError(f"--report - writes the report alone: leave --format {form} out")
     result = score_again(run)
-    if json_target:
-        write_json([row.model_dump() for row in result.rows], json_target)
-    if report_target:
-        write_report(result, report_target)
-    if "-" not in (json_target, report_target):
-        print_report(result, form)
-    print_failures(result)
+    print_result(result, form, json_target=json_target, report_target=report_target)
+    print_omissions(result)
     return 3 if result.failures else 0

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
-from stsbench.cli.output.messages import echo, log
+from stsbench.cli.output.messages import log
 from stsbench.encoders.options import EncoderOptions, ProcessOptions
 from stsbench.options import flag_of
 from stsbench.registry import names, resolve
 
 _GROUP = "stsbench.studies"  # entry points: objects of the class Study
-
-
-class StudyResult(Protocol):
-    """What a study gives. As text it is the table that is printed."""
-
-    @property
-    def failures(self) -> Sequence[str]:
-        """A line for each task that had no score."""
-
-    def rows(self) -> Iterable[Mapping[str, Any]]:
-        """What --json writes."""
-
-    def save(self, folder: Path) -> object:
-        """Write files beside the runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +24,8 @@ class Study:
     options: a dataclass of `stsbench.options.option`, which `eval` takes, too; asked_by: those that ask for the study, and
     without which the others have no effect; subject: what is measured, in the plural; suffix: of the default folder; files:
     what is written beside the runs. measure: takes a function that loads the encoder, a value for each of the options, and
-    arguments of `stsbench.evaluate` with `output` and `log`; what is wrong usage, it refuses before it loads.
+    arguments of `stsbench.evaluate` with `output` and `log`; what is wrong usage, it refuses before it loads. It returns a
+    `Tabular` with `failures`, a line for each task without a score, and `save(folder)`, which writes files beside the runs.
     """
 
     options: type
@@ -46,7 +33,7 @@ class Study:
     subject: str
     suffix: str
     files: str
-    measure: Callable[..., StudyResult]
+    measure: Callable[..., Any]
 
 
 def studies() -> list[Study]:
@@ -80,7 +67,7 @@ def run_study(
 ) -> int:
     """Measure, save and print. Return 3 where a task failed, else 0. UsageError for what several runs in one process do not
     take."""
-    from stsbench.cli.output.json_file import write_json
+    from stsbench.cli.output.report import print_result
     from stsbench.encoders.load import load_encoder
 
     encoder = {entry.name: options.pop(entry.name) for entry in fields(EncoderOptions)}
@@ -97,8 +84,5 @@ def run_study(
     )
     made.save(output)
     log(f"runs, {study.files}: {output}")
-    if json_target != "-":
-        echo(str(made))
-    if json_target:
-        write_json([*made.rows()], json_target)
+    print_result(made, json_target=json_target)
     return 3 if made.failures else 0

@@ -12,15 +12,15 @@ from stsbench.comparison.differences import Compared, ComparisonTable
 from stsbench.comparison.margins import margin_columns, margin_json
 from stsbench.comparison.report import report_of
 from stsbench.comparison.shared import Reasons
-from stsbench.comparison.wording import limits, notes, pairing, sentence, title
+from stsbench.comparison.wording import limits, pairing, sentence, shown_table, title
 from stsbench.config import shown
-from stsbench.display.latex import PACKAGES, caption, comment, escaped, latex_table
 from stsbench.display.report import Form
-from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
+from stsbench.display.table import Document
+from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.tables import encoder_in_words
-from stsbench.wording import counted, printable
+from stsbench.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,15 +61,10 @@ class Comparison(Tabular):
         a, b = map(encoder_in_words, self.runs)
         return f"<Comparison of A ({a}) and B ({b}): {counted(len(self.tables), 'table')}; print it for the differences>"
 
-    def __str__(self) -> str:
-        """A table for each setting, with what it says in a sentence; then what could not be compared."""
-        tables = ("\n".join([title(table), text_table(_lines(table)), *notes(table)]) for table in self.tables)
-        return printable("\n\n".join([self._who(), *tables, "\n".join(self._remarks())]))
-
-    def _repr_html_(self) -> str:
-        """The same in a notebook."""
-        tables = (html_table(title(table), _lines(table)) + html_lines(notes(table)) for table in self.tables)
-        return "".join([html_lines([self._who()]), *tables, html_lines(self._remarks())])
+    def document(self) -> Document:
+        """Return a table for each setting, with what it says in a sentence, below what A and B are."""
+        tables = [shown_table(table, f"{table.setting.protocol}-{number}") for number, table in enumerate(self.tables)]
+        return Document(tables, self.heading(), [limits(self.seeds)])
 
     def to_arrow(self) -> pa.Table:
         """A row for each task of each table: the scores a and b, a less b with its 95 % interval, p, and p after Holm's
@@ -98,16 +93,7 @@ class Comparison(Tabular):
         side = "left" if drawn.metric.lower else "right"
         better = "higher" if drawn.metric.better == "neither" else "better"
         return interval_axes(names, values, bounds, f"A - B, 95 % interval; {side} of 0: A is {better}", zero=True,
-                             title=f"{self._who()}\n{title(drawn)}", axes=axes)
-
-    def latex(self) -> str:
-        """One booktabs table a setting, whose caption names A and B and says what the table says."""
-        tables = (
-            latex_table(_lines(table), f"{escaped(self._who())}. {caption(title(table))}. {escaped(' '.join(notes(table)))}",
-                        f"{table.setting.protocol}-{number}")
-            for number, table in enumerate(self.tables)
-        )
-        return "\n".join([PACKAGES, *tables, *map(comment, self._remarks()), ""])
+                             title=f"{'; '.join(self.sides())}\n{title(drawn)}", axes=axes)
 
     def report(self, form: Form = "markdown") -> str:
         """Paragraphs and tables for a paper: what was measured, how, and what came out of it, as far as the records say it.
@@ -135,20 +121,23 @@ class Comparison(Tabular):
             **({"margin": self.margin} if self.margin is not None else {}),
         }
 
-    def to_json(self) -> str:
-        """What --json writes."""
-        return json.dumps(self.as_json(), indent=1)
+    def sides(self, folders: bool = False) -> list[str]:
+        """Return a line for each encoder, with the folders of its runs or without, and one where both are the same."""
+        lines = []
+        for letter, paths, run, seeds in zip("AB", self.folders, self.runs, self.seeds, strict=True):
+            if folders:
+                several = f"mean of {counted(seeds, 'run')}: " if seeds > 1 else ""
+                lines.append(f"{letter}: {several}{', '.join(map(str, paths))} ({encoder_in_words(run)})")
+            else:
+                lines.append(f"{letter}: {encoder_in_words(run)}{f', {seeds} seeds' if seeds > 1 else ''}")
+        return [*lines, *([SAME] if self.same else [])]
 
-    def _who(self) -> str:
-        sides = zip("AB", self.runs, self.seeds, strict=True)
-        who = [f"{letter}: {encoder_in_words(run)}{f', {seeds} seeds' if seeds > 1 else ''}" for letter, run, seeds in sides]
-        return "; ".join([*who, *([SAME] if self.same else [])])
+    def heading(self, folders: bool = False) -> list[str]:
+        """Return the same and, of several seeds, how they are paired."""
+        return [*self.sides(folders), *filter(None, [pairing(self.seeds, self.by_seed)])]
 
-    def _remarks(self) -> list[str]:
-        return [*filter(None, [pairing(self.seeds, self.by_seed)]), *self.left_out_lines(), limits(self.seeds)]
-
-    def left_out_lines(self) -> list[str]:
-        """What could not be compared: a line for each reason and protocol."""
+    def omissions(self) -> list[str]:
+        """Return a line for each reason and protocol of what could not be compared."""
         return reasons_lines(self.failures, self.left_out)
 
 
@@ -162,11 +151,6 @@ def reasons_lines(failures: Reasons, left_out: Reasons) -> list[str]:
         lines += [f"{word}: {label} {', '.join(dict.fromkeys(names))}: {reason}"
                   for (label, reason), names in tasks.items()]
     return lines
-
-
-def _lines(table: ComparisonTable) -> list[list[str]]:
-    header, *cells = table.lines()
-    return [[name.replace("\n", " ") for name in header], *cells]
 
 
 def _side(paths: list[Path], record: Record) -> dict[str, Any]:

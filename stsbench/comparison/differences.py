@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stsbench.comparison.comparability import Setting
+from stsbench.display.table import Column, Estimate
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.schema import Metric
@@ -103,30 +104,28 @@ class ComparisonTable:
         """Every row with its name, the average last."""
         return [*((row.name, row) for row in self.rows), *([("Avg-full", self.average)] if self.average else [])]
 
-    def lines(self) -> list[list[str]]:
-        """Its cells as text, the header first, some of it in two lines; the average last."""
-        digits = self.metric.digits
-        corrected = f"p, corrected\nfor {counted(len(self.rows), self.noun)}"
-        cells = [["task", "n", "A", "B", "A - B", "95 % interval\nof A - B", "p", corrected, "detectable\nin 80 %"]]
-        for name, row in self.named:
-            gap, bounds = row.difference, ""
-            if gap.low is not None and gap.high is not None:
-                bounds = f"{gap.low:z.{digits}f} to {gap.high:z.{digits}f}"
-            numbers = [f"{row.a:.{digits}f}", f"{row.b:.{digits}f}", f"{gap.value:+z.{digits}f}" if gap.value else "0"]
-            detectable = "" if row.detectable is None else f"{row.detectable:.{digits}f}"
-            cells.append([name, str(row.n), *numbers, bounds, _p(gap.p), _p(row.corrected), detectable])
+    def columns(self) -> list[Column]:
+        """Return the table's columns, the average last."""
+        names, rows = zip(*self.named, strict=True)
+        digits, gaps = self.metric.digits, [row.difference for row in rows]
+        columns = [
+            Column("task", names), Column("n", [row.n for row in rows], detail=2),
+            Column("A", [row.a for row in rows], digits), Column("B", [row.b for row in rows], digits),
+            Column("A - B", [Estimate(gap.value, gap.low, gap.high) for gap in gaps], digits, signed=True),
+            Column("p", [_p(gap.p) for gap in gaps]),
+            Column(f"p, corrected for {counted(len(self.rows), self.noun)}", [_p(row.corrected) for row in rows]),
+            Column("detectable in 80 %", [row.detectable for row in rows], digits, detail=2),
+        ]
         if self.margin is not None:
-            cells[0] += ["90 % interval\nof A - B", f"p, within {self.margin:g},\ncorrected", "verdict"]
-            for line, (_, row) in zip(cells[1:], self.named, strict=True):
-                line += self._of_margin(row)
-        return cells
-
-    def _of_margin(self, row: Compared) -> list[str]:
-        test, digits = row.equivalence, self.metric.digits
-        if test is None:
-            return ["", "", ""]
-        bounds = f"{test.low:z.{digits}f} to {test.high:z.{digits}f}"
-        return [bounds, _p(row.equivalence_corrected), row.verdict or ""]
+            tests = [row.equivalence for row in rows]
+            columns += [
+                Column("90 % interval of A - B", [test and Estimate(None, test.low, test.high) for test in tests], digits,
+                       detail=1),
+                Column(f"p, within {self.margin:g}, corrected", [_p(test and row.equivalence_corrected)
+                                                                 for row, test in zip(rows, tests, strict=True)], detail=1),
+                Column("verdict", [row.verdict if test else None for row, test in zip(rows, tests, strict=True)], detail=1),
+            ]
+        return columns
 
 
 def _p(p: float | None) -> str:

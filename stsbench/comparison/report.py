@@ -7,8 +7,9 @@ from itertools import groupby
 from typing import Protocol as Kind
 
 from stsbench.comparison.differences import ComparisonTable
-from stsbench.comparison.wording import limits, notes, over_tasks, pairing, title
-from stsbench.display.report import Report, ReportTable
+from stsbench.comparison.wording import limits, notes, over_tasks, pairing, shown_table
+from stsbench.display.report import Report
+from stsbench.display.table import Table
 from stsbench.evaluation.provenance import (
     cut_texts,
     data_facts,
@@ -131,7 +132,7 @@ def _versions(sides: Sequence[Sequence[Record]]) -> str:
     return f"A and B were measured {a}." if a == b else f"A was measured {a}. B was measured {b}."
 
 
-def _results(table: ComparisonTable) -> ReportTable:
+def _results(table: ComparisonTable) -> tuple[str, Table]:
     """A setting's results: protocol, data and scores, the sentence of the comparison and its notes; then its table."""
     records, metric, digits = table.measurements[0], table.metric, table.metric.digits
     sets = [next(group) for _, group in groupby(records, key=lambda record: record.data.id)]
@@ -146,7 +147,7 @@ def _results(table: ComparisonTable) -> ReportTable:
         row = table.rows[0]
         lines.append(f"On {row.name} A scores {row.a:.{digits}f} and B {row.b:.{digits}f} ({counted(row.n, 'item')}).")
     lines += notes(table)
-    return ReportTable(" ".join([*lines, _detectable(table)]).strip(), title(table), _cells(table))
+    return " ".join([*lines, _detectable(table)]).strip(), shown_table(table)
 
 
 def _detectable(table: ComparisonTable) -> str:
@@ -159,8 +160,3 @@ def _detectable(table: ComparisonTable) -> str:
         ends = dict.fromkeys(f"{end:.{digits}f}" for end in (of_rows[0], of_rows[-1]))
         parts.append(f"{' to '.join(ends)}{points} on {'a single' if len(table.rows) > 1 else 'this'} {table.noun}")
     return f"The minimum detectable difference is {' and '.join(parts)}." if parts else ""
-
-
-def _cells(table: ComparisonTable) -> list[list[str]]:
-    header, *cells = table.lines()
-    return [[name.replace("\n", " ") for name in header], *cells]

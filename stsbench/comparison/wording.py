@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from stsbench.comparison.differences import Compared, ComparisonTable
 from stsbench.comparison.margins import practically
+from stsbench.display.table import Table
 from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.schema import Metric
 from stsbench.evaluation.tables import SAMPLE, repeated_in_record
@@ -42,6 +43,12 @@ def notes(table: ComparisonTable) -> list[str]:
     repeated = dict.fromkeys(map(repeated_in_record, table.measurements[0] if table.measurements else ()))
     lines = [sentence(table), table.no_margin, over_tasks(table), *repeated, few(table), table.small_parts, data]
     return list(filter(None, lines))
+
+
+def shown_table(table: ComparisonTable, label: str = "") -> Table:
+    """Return the table that people read: its average below a line, and what it says below it. label: for LaTeX."""
+    return Table(title(table), table.columns(), notes(table), rules=[len(table.rows)] if table.average else (),
+                 label=label)
 
 
 def few(table: ComparisonTable) -> str:

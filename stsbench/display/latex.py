@@ -47,16 +47,16 @@ def tabular(columns: str, lines: Sequence[str]) -> str:
     ])
 
 
-def latex_table(lines: Sequence[Sequence[str]], title: str, label: str, left: int = 1) -> str:
+def latex_table(lines: Sequence[Sequence[str]], title: str, label: str, left: Sequence[bool]) -> str:
     """A booktabs table, no wider than both columns of a page.
 
     lines: the header first, of plain text, which is escaped; title: its caption, LaTeX; label: "-" stands for whatever of it
-    \\label does not take; left: how many columns have their cells to the left.
+    \\label does not take; left: whether each column has its cells to the left.
     """
     names, *body = lines
-    columns = "l" * left + "r" * (len(names) - left)
+    columns = "".join("l" if side else "r" for side in left)
     rows = [[_name(name, side) for name, side in zip(names, columns, strict=True)], *(map(escaped, line) for line in body)]
-    header, *rest = (" & ".join(row) + r" \\" for row in rows)
+    header, *rest = (_line(" & ".join(row)) + r" \\" for row in rows)
     return "\n".join([
         r"\begin{table*}", r"  \centering", r"  \small",
         tabular(columns, [r"\toprule", header, r"\midrule", *rest, r"\bottomrule"]),
@@ -70,5 +70,10 @@ def _name(text: str, side: str) -> str:
     lines = textwrap.wrap(text, _HEADER, break_long_words=False, break_on_hyphens=False)
     if len(lines) < 2:
         return escaped(text)
-    stacked = r" \\ ".join(map(escaped, lines))
+    stacked = r" \\ ".join(_line(escaped(line)) for line in lines)
     return rf"\shortstack[{side}]{{{stacked}}}"
+
+
+def _line(latex: str) -> str:
+    """Guard a line of a table: behind the end of the one before, a bracket or a star would be an argument of that."""
+    return "{}" + latex if latex.startswith(("[", "*")) else latex

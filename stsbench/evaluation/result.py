@@ -9,13 +9,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stsbench.config import shown
-from stsbench.display.report import Form, Report, ReportTable
-from stsbench.display.tabular import InFolder, csv_table, html_lines, html_table, text_table
+from stsbench.display.report import Form, Report
+from stsbench.display.table import Document, csv_table
+from stsbench.display.tabular import InFolder
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import metric_of
 from stsbench.evaluation.protocol import Observations
@@ -34,13 +34,15 @@ from stsbench.evaluation.run_file import RUN, write_run
 from stsbench.evaluation.tables import (
     AVERAGES,
     ORIGIN,
+    as_csv,
+    document,
     encoder,
     firsts,
     interval,
-    latex,
     main_rows,
+    paper_document,
     remarks,
-    sheets,
+    score_tables,
     table_rows,
     title_of,
 )
@@ -48,7 +50,7 @@ from stsbench.evaluation.tables import shown as shown_score
 from stsbench.files import atomic_write, is_temporary, temporary
 from stsbench.parsing import read_json_object
 from stsbench.registry import did_you_mean
-from stsbench.wording import counted, printable
+from stsbench.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,18 +75,13 @@ class Result(Scores, InFolder):
         where = "a temporary folder, which save(path) keeps" if is_temporary(self.folder) else str(self.folder)
         return f"<Result{of}: {counted(len(self.records), 'record')}{failed} in {where}; print it for its scores>"
 
-    def __str__(self) -> str:
-        """A table for each protocol, tasks down and metrics across; then what must be said of them, and was left out."""
-        parts = ("\n".join([sheet.title, text_table(sheet.lines()), *sheet.notes]) for sheet in sheets(self))
-        return printable("\n\n".join(filter(None, [*parts, "\n".join(self._remarks())]))) or repr(self)
+    def document(self) -> Document:
+        """Return a table for each protocol, tasks down and metrics across, and what must be said of them."""
+        return document(self)
 
-    def _repr_html_(self) -> str:
-        """The same in a notebook."""
-        parts = (html_table(sheet.title, sheet.lines()) + html_lines(sheet.notes) for sheet in sheets(self))
-        return "".join([*parts, html_lines(self._remarks())]) or escape(repr(self))
-
-    def _remarks(self) -> list[str]:
-        return [*remarks(self), *self.failed_lines(), *self.left_out_lines()]
+    def omissions(self) -> list[str]:
+        """Return a line for each failed task and each protocol left out."""
+        return [*self.failed_lines(), *self.left_out_lines()]
 
     def to_arrow(self) -> pa.Table:
         """A row for each score, subsets among them, averages last, with what makes two scores incomparable: encoder, pooler,
@@ -99,13 +96,21 @@ class Result(Scores, InFolder):
                 for row in table_rows(self)]
         return pa.Table.from_pylist(rows, pa.schema([(name, kinds.get(name, pa.string())) for name in names.values()]))
 
-    def to_json(self) -> str:
-        """Its rows, as `stsbench eval --json` writes them."""
-        return json.dumps([row.model_dump() for row in self.rows], indent=1)
+    def as_json(self) -> list[dict[str, Any]]:
+        """Return its rows, as `stsbench eval --json` writes them."""
+        return [row.model_dump() for row in self.rows]
+
+    def csv(self) -> str:
+        """Return a line for each score, as `--format csv` prints it."""
+        return as_csv(self)
 
     def latex(self) -> str:
-        """One booktabs table a protocol, as `--format latex` prints it."""
-        return latex(self)
+        """Return one booktabs table a protocol, tasks across, as `--format latex` prints it."""
+        return paper_document(self).latex()
+
+    def markdown(self) -> str:
+        """Return the same as GitHub's Markdown."""
+        return paper_document(self).markdown()
 
     def report(self, form: Form = "markdown") -> str:
         """Paragraphs and tables for a paper: what was measured, how, and the scores, as far as the records say it.
@@ -124,11 +129,10 @@ class Result(Scores, InFolder):
         about = [f"We measure {subject}: {encoder_facts(self.records)}.", fitting_facts(self.records),
                  cut_texts(self.records), *training_facts(self.records[:1])]
         paragraphs = [" ".join(filter(None, about)), f"It was measured {version_facts(self.records)}.",
-                      " ".join(_sentence(line) for line in self._remarks())]
+                      " ".join(_sentence(line) for line in [*remarks(self), *self.omissions()])]
         labels = dict.fromkeys(row.protocol for row in self.rows)
-        tables = [ReportTable(_in_words(self, label), sheet.title, sheet.lines())
-                  for label, sheet in zip(labels, sheets(self), strict=True)]
-        return Report(paragraphs, tables).text(form)
+        results = [(_in_words(self, label), table) for label, table in zip(labels, score_tables(self), strict=True)]
+        return Report(paragraphs, results).text(form)
 
     def plot(self, protocol: str | None = None, *, axes: Axes | None = None) -> Axes:
         """A protocol's scores task by task, with their 95 % intervals: of its first metric and aggregation.
@@ -164,7 +168,7 @@ class Result(Scores, InFolder):
         try:
             write_run(building / RUN, list(zip(self.records, self.observed, strict=True)))
             with atomic_write(building / SCORES) as stream:
-                stream.write(csv_table(list(ScoreRow.model_fields), (row.model_dump() for row in self.rows)))
+                stream.write(csv_table(list(ScoreRow.model_fields), self.as_json()))
             if missing := {key: value for key, value in self._missing().items() if value}:
                 with atomic_write(building / MISSING) as stream:
                     stream.write(json.dumps(missing, indent=1) + "\n")

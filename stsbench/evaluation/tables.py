@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from stsbench.data.sets.sets import repeated_in_words
-from stsbench.display.latex import PACKAGES, caption, comment, escaped, latex_table
-from stsbench.display.report import markdown_cell
-from stsbench.display.tabular import csv_table
+from stsbench.display.table import Column, Document, Estimate, Table, csv_table
 from stsbench.encoders.prompt.prompt import described
 from stsbench.encoders.prompt.reading import described_reading
 from stsbench.encoders.roles import reading_in_words
@@ -217,26 +214,20 @@ def altered_tasks(result: Scores, protocol: str) -> set[str]:
     return tasks | set(AVERAGES) if tasks else tasks
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A protocol's table. columns: header, of one or two lines, -> a cell a row; the first holds the tasks."""
-
-    title: str
-    columns: tuple[tuple[str, list[str]], ...]
-    notes: tuple[str, ...]
-
-    def lines(self) -> list[list[str]]:
-        """Its rows, the header first."""
-        header = [" ".join(name.split()) for name, _ in self.columns]
-        return [header, *map(list, zip(*(cells for _, cells in self.columns), strict=True))]
+def document(result: Scores) -> Document:
+    """Return one table a protocol, the first scores of each where there are several, and what must be said below them."""
+    tables = score_tables(result)
+    if len(tables) > 1:
+        tables.append(Table.of("summary", ["protocol", "headline"], headlines(result)))
+    return Document(tables, below=remarks(result))
 
 
-def sheets(result: Scores) -> list[Sheet]:
-    """One table a protocol: tasks down, (metric, aggregation) across; the headline with its 95 % interval."""
-    return [_sheet(result, protocol) for protocol in dict.fromkeys(row.protocol for row in result.rows)]
+def score_tables(result: Scores) -> list[Table]:
+    """Return one table a protocol: tasks down, (metric, aggregation) across; the headline with its 95 % interval."""
+    return [_score_table(result, protocol) for protocol in dict.fromkeys(row.protocol for row in result.rows)]
 
 
-def _sheet(result: Scores, protocol: str) -> Sheet:
+def _score_table(result: Scores, protocol: str) -> Table:
     rows, notes = main_rows(result, protocol), []
     if len(equal := equal_aggregations([row for row in result.rows if row.protocol == protocol])) > 1:
         notes.append(f"{', '.join(equal[:-1])} and {equal[-1]} are equal: no set here has subsets")
@@ -252,31 +243,27 @@ def _sheet(result: Scores, protocol: str) -> Sheet:
         notes.append(f"{', '.join(hidden)}: the scores of the subsets are in scores.csv (--format csv)")
     if averages := [f"{task}: {how}" for task, how in AVERAGES.items() if any(row.task == task for row in rows)]:
         notes.append("; ".join(averages))
-    return Sheet(title_of(result, protocol), _columns(rows, altered_tasks(result, protocol)), tuple(notes))
+    return Table(title_of(result, protocol), _columns(rows, altered_tasks(result, protocol)), notes)
 
 
-def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> tuple[tuple[str, list[str]], ...]:
+def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> list[Column]:
     lead = firsts(rows)
     named = [task + ("*" if task in altered else "") + (f", {subset}" if subset else "") for task, subset in lead]
-    columns = [("task", named)]
     # Metrics of one task may count different things (pairs, sentences, development items): n is the first one's.
     several = len({(row.task, row.subset, row.n) for row in rows}) > len(lead)
-    counts = [str(row.n) for row in lead.values()]
-    columns.append((f"n of\n{_whose(lead.values())}" if several else "n", counts))
+    counts = f"n of {_whose(lead.values())}" if several else "n"
+    columns = [Column("task", named), Column(counts, [row.n for row in lead.values()])]
     for metric, aggregation in dict.fromkeys((row.metric, row.aggregation) for row in rows):
-        its = [row for row in rows if (row.metric, row.aggregation) == (metric, aggregation)]
-        cells = {(row.task, row.subset): shown(row) for row in its}
-        columns.append((f"{metric}\n{aggregation or ''}", [cells.get(key, "") for key in lead]))
-    if bounded := [row for row in lead.values() if row.low is not None]:
-        columns.append((f"95 % interval of\n{_whose(bounded)}", [interval(row) for row in lead.values()]))
-    with_interval = [row for row in rows if metric_of(row).shows_interval]
-    for metric, aggregation in dict.fromkeys((row.metric, row.aggregation) for row in with_interval):
-        its = [row for row in with_interval if (row.metric, row.aggregation) == (metric, aggregation)]
-        those = {(row.task, row.subset): row for row in its}
-        if any(row.low is not None and row is not lead.get(key) for key, row in those.items()):
-            name = f"{metric} {aggregation or ''}".strip()
-            columns.append((f"95 % interval of\n{name}", [interval(those[key]) if key in those else "" for key in lead]))
-    return tuple(columns)
+        scores = {(row.task, row.subset): row for row in rows if (row.metric, row.aggregation) == (metric, aggregation)}
+        cells = [_estimate(scores[key], scores[key] is lead[key]) if key in scores else None for key in lead]
+        columns.append(Column(f"{metric} {aggregation or ''}".strip(), cells, metric_of(next(iter(scores.values()))).digits,
+                              detail=0 if any(scores.get(key) is row for key, row in lead.items()) else 1))
+    return columns
+
+
+def _estimate(row: ScoreRow, first: bool) -> Estimate:
+    """A score; the first one of a task has its interval, and others whose metric is read with it."""
+    return Estimate(row.value, row.low, row.high) if first or metric_of(row).shows_interval else Estimate(row.value)
 
 
 def _whose(rows: Iterable[ScoreRow]) -> str:
@@ -336,43 +323,20 @@ def _common(values: Sequence[Any]) -> Any:
     return values[0] if len(set(values)) == 1 else "mixed"
 
 
-def markdown(result: Scores) -> str:
-    """One table a protocol: a line a metric, tasks across."""
-    parts = [f"Encoder: {markdown_cell(encoder(result))}\n"]
-    for _, title, header, lines in _grids(result):
-        cells = [header, ["---", *["---:"] * (len(header) - 1)], *lines]
-        table = "\n".join("| " + " | ".join(map(markdown_cell, line)) + " |" for line in cells)
-        parts.append(f"**{markdown_cell(title)}**\n\n{table}\n")
-    return "\n".join([*parts, *(f"{markdown_cell(line)}\n" for line in remarks(result))])
-
-
-def latex(result: Scores) -> str:
-    """One booktabs table a protocol, as wide as both columns of a page: a line a metric, tasks across."""
-    parts = [PACKAGES]
-    for protocol, title, header, lines in _grids(result):
-        parts.append(latex_table([header, *lines], f"{escaped(encoder(result))}. {caption(title)}", protocol))
-    return "\n".join([*parts, *(f"{comment(line)}\n" for line in remarks(result))])
-
-
-def _grids(result: Scores) -> list[tuple[str, str, list[str], list[list[str]]]]:
-    """(protocol, title, header, lines) of each protocol, without `Avg-full`: papers print one average."""
-    grids = []
+def paper_document(result: Scores) -> Document:
+    """Return one table a protocol as papers print it: a line a metric, tasks across, one average (not `Avg-full`)."""
+    tables = []
     for protocol in dict.fromkeys(row.protocol for row in result.rows):
         rows = [row for row in main_rows(result, protocol) if row.task != "Avg-full"]
-        columns = list(dict.fromkeys((row.task, row.subset) for row in rows))
         altered = altered_tasks(result, protocol)
         cell = {(row.metric, row.aggregation, row.task, row.subset): shown(row) for row in rows}
-        lines = []
-        for metric, how in dict.fromkeys((row.metric, row.aggregation) for row in rows):
-            name = f"{metric} ({how})" if how else metric
-            lines.append([name, *(cell.get((metric, how, *column), "") for column in columns)])
-        grids.append((protocol, title_of(result, protocol), ["", *_headers(columns, altered)], lines))
-    return grids
-
-
-def _headers(columns: Sequence[tuple[str, str | None]], altered: Container[str]) -> list[str]:
-    marked = [(task + "*" if task in altered else task, subset) for task, subset in columns]
-    return [f"{task} {subset}" if subset else task for task, subset in marked]
+        lines = list(dict.fromkeys((row.metric, row.aggregation) for row in rows))
+        columns = [Column("", [f"{metric} ({how})" if how else metric for metric, how in lines])]
+        for task, subset in dict.fromkeys((row.task, row.subset) for row in rows):
+            name = " ".join(filter(None, [task + "*" if task in altered else task, subset]))
+            columns.append(Column(name, [cell.get((*line, task, subset), "") for line in lines]))
+        tables.append(Table(title_of(result, protocol), columns, label=protocol))
+    return Document(tables, [encoder(result)], remarks(result))
 
 
 def encoder(result: Scores) -> str:

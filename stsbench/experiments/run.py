@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.display.tabular import html_lines
+from stsbench.display.table import Document, Table
+from stsbench.display.tabular import RowsInFolder
 from stsbench.errors import DataError, StsbenchError
-from stsbench.experiments.table import TableInFolder
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
@@ -28,7 +27,7 @@ _OF_LINES = ("kind", "stage", "step", "terms", "name", "undefined")  # keys of t
 
 
 @dataclass(repr=False)
-class Run(TableInFolder):
+class Run(RowsInFolder):
     """What a training gave, of one seed, of several, or of several subsets.
 
     folder: the run folder; summary: what its train.json (seeds.json, subsets.json) holds, and run["best"] is
@@ -116,22 +115,21 @@ class Run(TableInFolder):
             rows += by_step.values()
         return rows
 
-    def to_json(self) -> str:
-        """The summary."""
-        return json.dumps(self.summary, indent=1) + "\n"
+    def as_json(self) -> dict[str, Any]:
+        """Return the summary."""
+        return self.summary
 
     def __repr__(self) -> str:
         of = f"{short_name(self.recipe.method)}, recipe {self.recipe.name}"
         return f"<Run of {of}, {self._of()}: {self._score()} in {self.folder}; print it for its scores>"
 
-    def __str__(self) -> str:
-        """The scores: before, best and after, or over seeds; then the final test and what must be known of them."""
-        tested = [str(self.tested)] if self.tested else []
-        return "\n\n".join([f"{self._title()}\n{super().__str__()}", *tested, *self._remarks()])
-
-    def _repr_html_(self) -> str:
-        tested = [self.tested._repr_html_()] if self.tested else []
-        return "".join([super()._repr_html_(), *tested, html_lines(self._remarks())])
+    def document(self) -> Document:
+        """Return the scores, before, best and after, or over seeds; the final test; and what must be known of them."""
+        header, *lines = self._lines()
+        tested = self.tested
+        test = Document() if tested is None else tested.document()
+        below = [*test.below, *(tested.omissions() if tested else []), *self._remarks()]
+        return Document([Table.of(self._title(), header, lines), *test.tables], below=below)
 
     def _of(self) -> str:
         numbers = {key[:-1]: self.summary[key] for key in ("subsets", "seeds") if key in self.summary}
@@ -175,10 +173,10 @@ class Run(TableInFolder):
     def _remarks(self) -> list[str]:
         shared = shared_line(self.summary) if "seeds" in self.summary else None
         rows = subset_rows(self.summary) if "subsets" in self.summary else []
-        return [*rows, *([shared] if shared else []), *self.failed_lines()]
+        return [*rows, *([shared] if shared else [])]
 
-    def failed_lines(self) -> list[str]:
-        """A line for each task of the final test that failed, and why."""
+    def omissions(self) -> list[str]:
+        """Return a line for each task of the final test that failed, and why."""
         return [f"failed: {task}: {why}" for task, why in self.failures.items()]
 
 

@@ -95,6 +95,6 @@ def train(
         if bar is not None:
             bar.close()
     run = replace(Run.of(chosen.output), failures=summary.get("failures", {}))
-    for line in [*([WARNING] if on_sample else []), *(f"warning: {line}" for line in run.failed_lines())]:
+    for line in [*([WARNING] if on_sample else []), *(f"warning: {line}" for line in run.omissions())]:
         log(line)
     return run

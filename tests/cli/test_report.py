@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from text_tables import parts
 
 from stsbench.cli.output.json_file import write_json
-from stsbench.cli.output.report import print_scores
+from stsbench.cli.output.report import print_result
 from stsbench.cli.output.training_report import print_summary
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import changed_settings, plan
@@ -23,9 +24,7 @@ from stsbench.evaluation.tables import (
     as_csv,
     headlines,
     interval,
-    latex,
     main_rows,
-    markdown,
     remarks,
     shown,
     title_of,
@@ -49,10 +48,10 @@ def whole(tmp_path_factory):
 
 
 def printed(result, capsys):
-    """The cells of print_scores' tables, line by line."""
-    print_scores(result)
+    """What is printed, and the cells of its table, line by line, the header first."""
+    print_result(result)
     out = capsys.readouterr().out
-    return out, [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in out.splitlines() if line[:1] in "│┃"]
+    return out, parts(out.splitlines())[0]
 
 
 def rows_of(*rows, protocol="p"):
@@ -71,7 +70,7 @@ def test_parts_too_small_to_rank_by_are_named_below_the_tables(capsys):
             "published.")
     assert said in remarks(rows("mean")) and said in remarks(rows("wmean"))
     assert not [line for line in remarks(rows("all")) if "too few" in line]
-    print_scores(rows("mean"))
+    print_result(rows("mean"))
     assert said in " ".join(capsys.readouterr().out.split())
 
 
@@ -83,18 +82,18 @@ def test_csv_is_every_row_at_full_precision(result):
 
 
 def test_markdown_is_a_table_of_the_printed_scores(result):
-    lines = [line for line in markdown(result).splitlines() if line.startswith("|")]
+    lines = [line for line in result.markdown().splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert {len(line) for line in cells} == {3} and cells[0] == ["", "STS12", "STS-B"]
     want = {(r.metric, r.aggregation, r.task): f"{r.value:.2f}" for r in result.rows if r.subset is None}
     for name, *values in cells[2:]:
         metric, how = re.fullmatch(r"(\w+) \((\w+)\)", name).groups()
         assert values == [want[metric, how, task] for task in ("STS12", "STS-B")]
-    assert len(cells) == 2 + 6 and "lexical:token-set" in markdown(result) and "sample data: not" in markdown(result)
+    assert len(cells) == 2 + 6 and "lexical:token-set" in result.markdown() and "sample data: not" in result.markdown()
 
 
 def test_latex_has_a_table_that_compiles_in_shape(result):
-    text = latex(result)
+    text = result.latex()
     body = re.search(r"\\midrule\n(.*)\\bottomrule", text, re.S)[1]
     lines = [line for line in body.splitlines() if line.strip()]
     assert len(lines) == 6 and all(line.count("&") == 2 and line.endswith(r"\\") for line in lines)
@@ -169,8 +168,8 @@ def test_a_changed_setting_is_said(name, settings, said):
 
 def test_a_changed_setting_stands_in_every_form(whole, capsys):
     assert title_of(whole, "sts").startswith("sts (similarity dot): scores x 100 (sample data")
-    assert "**sts (similarity dot): scores x 100" in markdown(whole)
-    assert r"sts (similarity dot): scores $\times$ 100" in latex(whole)
+    assert "**sts (similarity dot): scores x 100" in whole.markdown()
+    assert r"sts (similarity dot): scores $\times$ 100" in whole.latex()
     assert title_of(whole, "sts") in printed(whole, capsys)[0]
     assert headlines(whole)[0][0] == "sts (similarity dot)"
 
@@ -202,9 +201,9 @@ def test_csv_says_what_a_row_was_measured_on(whole):
 def test_an_average_stands_behind_its_tasks(whole, result, capsys):
     names = list(dict.fromkeys(row.task for row in main_rows(whole, "sts")))
     assert names == [*SEVEN, "Avg", "Avg-full", "SICK-R-MTEB"]
-    header = next(line for line in markdown(whole).splitlines() if line.startswith("|"))
+    header = next(line for line in whole.markdown().splitlines() if line.startswith("|"))
     assert [cell.strip() for cell in header.strip("|").split("|")][1:] == [*SEVEN, "Avg", "SICK-R-MTEB"]
-    assert " & ".join([*SEVEN, "Avg", "SICK-R-MTEB"]) + r" \\" in latex(whole)
+    assert " & ".join([*SEVEN, "Avg", "SICK-R-MTEB"]) + r" \\" in whole.latex()
     _, cells = printed(whole, capsys)
     assert [line[0] for line in cells][-1] == "SICK-R-MTEB"
     again = score_again(whole.folder)
@@ -224,11 +223,12 @@ def test_intervals_are_of_each_rows_first_score(capsys):
         ("B", None, "accuracy", 70, 61, 79, 20), ("B", None, "f1", 60, 1, 2, 20),
     )
     _, cells = printed(run, capsys)
-    assert cells[0][-1] == "95 % interval of" and cells[1][-1] == "the first score"
-    assert [[*line[:2], line[-1]] for line in cells[2:]] == [["A", "10", "45.00 to 55.00"], ["B", "20", "61.00 to 79.00"]]
+    assert cells == [["task", "n", "pearson [95 % interval]", "mse", "accuracy [95 % interval]", "f1"],
+                     ["A", "10", "50.00 [45.00, 55.00]", "1.00", "", ""],
+                     ["B", "20", "", "", "70.00 [61.00, 79.00]", "60.00"]]
     assert headlines(run) == [("p", "pearson: A 50.00; accuracy: B 70.00")]
     _, cells = printed(rows_of(("A", None, "pearson", 50, 45, 55, 10), ("B", None, "mse", 1, None, None, 9)), capsys)
-    assert cells[1][-1] == "pearson"  # the only one that has an interval
+    assert cells[0][2:] == ["pearson [95 % interval]", "mse"]  # only one has an interval
 
 
 def test_headlines_name_subsets_and_skip_a_tasks_further_metrics():
@@ -273,7 +273,7 @@ def test_scores_that_no_resample_changes_have_no_interval_and_a_word_why(tmp_pat
     (tmp_path / "queries.tsv").write_text("".join(f"{i}\tword{i} here\n" for i in range(5)))
     (tmp_path / "corpus.tsv").write_text("".join(f"c{i}\tword{i} there\n" for i in range(9)))
     (tmp_path / "relevance.tsv").write_text("".join(f"{i}\tc{i}\n" for i in range(5)))
-    print_scores(evaluate("lexical:token-set", output=tmp_path / "run", protocols=f"retrieval:{tmp_path}", no_cache=True))
+    print_result(evaluate("lexical:token-set", output=tmp_path / "run", protocols=f"retrieval:{tmp_path}", no_cache=True))
     out = capsys.readouterr().out
     assert "100.00" in out and f"{tmp_path.name}: no interval, as every resample scores the same" in out
 

@@ -8,6 +8,8 @@ import pytest
 
 from stsbench.cli import studies
 from stsbench.cli.studies import Study, asked_study, run_study
+from stsbench.display.table import Document
+from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.encoders.options import EncoderOptions, ProcessOptions
 from stsbench.options import option
 
@@ -23,15 +25,15 @@ class OtherOptions:
     far: str | None = option(None, "How far.", flag="--how-far")
 
 
-class Table:
+class Made(Tabular):
     def __init__(self, name, failures=()):
         self.name, self.failures = name, failures
 
-    def __str__(self):
-        return f"the table of {self.name}"
+    def document(self):
+        return Document(above=[f"the table of {self.name}"])
 
-    def rows(self):
-        yield {"name": self.name}
+    def to_arrow(self):
+        return arrow_table([{"name": self.name}])
 
     def save(self, folder):
         Path(folder).mkdir()
@@ -40,7 +42,7 @@ class Table:
 
 def measure(load, *, count, manner, output, log, protocols, **how):
     log(f"{count} times, {manner}")
-    return Table(f"{load().spec.name} under {protocols}", ("a task",) * how["strict"])
+    return Made(f"{load().spec.name} under {protocols}", ("a task",) * how["strict"])
 
 
 FIRST = Study(options=Options, asked_by=("count",), subject="copies", suffix="copies", files="a table", measure=measure)

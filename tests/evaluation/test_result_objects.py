@@ -13,7 +13,7 @@ from clirun import cli
 from matplotlib.figure import Figure
 
 from stsbench import compare, evaluate, load
-from stsbench.display.tabular import html_table
+from stsbench.display.table import Table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.result import Result
 
@@ -74,15 +74,15 @@ class Tables(HTMLParser):
 def test_a_result_shows_every_score_with_the_interval_of_the_first(runs):
     result = runs[0]
     assert len(repr(result)) < 300 and "3 records" in repr(result)
-    sts, regression = Tables(result._repr_html_()).tables
-    assert sts[0][:3] == ["task", "n", "spearman all"] and sts[0][-1] == "95 % interval of spearman all"
+    sts, regression, summary = Tables(result._repr_html_()).tables
+    assert sts[0][:4] == ["task", "n", "spearman all [95 % interval]", "spearman mean"] and summary[1][0] == "sts"
     assert regression[0][0] == "task" and [line[0] for line in sts[1:]] == ["STS12", "STS-B"]
     by_key = {(row.task, f"{row.metric} {row.aggregation}"): row for row in result.rows if row.subset is None}
     for line in sts[1:]:
-        for name, cell in zip(sts[0][2:-1], line[2:-1], strict=True):
+        for name, cell in zip(sts[0][3:], line[3:], strict=True):
             assert cell == f"{by_key[line[0], name].value:.2f}"
         first = by_key[line[0], "spearman all"]
-        assert line[-1] == f"{first.low:.2f} to {first.high:.2f}" and line[1] == str(first.n)
+        assert line[1:3] == [str(first.n), f"{first.value:.2f} [{first.low:.2f}, {first.high:.2f}]"]
     text = [re.split("  +", line.strip()) for line in str(result).splitlines()]
     assert all(line in text for line in sts) and "No average for sts" in str(result)
 
@@ -163,17 +163,18 @@ def test_a_picture_has_the_scores_and_their_intervals(runs):
 def test_a_comparison_shows_the_differences_and_says_what_they_mean(runs, comparison, printed):
     assert len(repr(comparison)) < 400 and "2 tables" in repr(comparison)
     for table, lines in zip(comparison.tables, Tables(comparison._repr_html_()).tables, strict=True):
-        assert lines[0][:5] == ["task", "n", "A", "B", "A - B"] and lines[0][-2].startswith("p, corrected for ")
+        assert lines[0][:5] == ["task", "n", "A", "B", "A - B [95 % interval]"]
+        assert lines[0][-2].startswith("p, corrected for ")
         for row, line in zip(table.rows, lines[1:], strict=True):
             gap = row.difference
             assert line[:4] == [row.task, str(row.n), f"{row.a:.2f}", f"{row.b:.2f}"]
-            assert line[5] == f"{gap.low:.2f} to {gap.high:.2f}" and float(line[4]) == round(gap.value, 2)
+            assert line[4] == f"{gap.value:+.2f} [{gap.low:.2f}, {gap.high:.2f}]"
     text = str(comparison)
     shown = " ".join(printed("compare", *(run.folder for run in runs), "--resamples", 100).split())
     for line in text.splitlines():  # titles, sentences and limits are the command's
         if re.match("[AB] is|A and B|sts:|regression:|Intervals", line):
             assert " ".join(line.split()) in shown
-    assert text.startswith("A: lexical:tfidf; B: lexical:token-set\n")
+    assert text.startswith("A: lexical:tfidf\nB: lexical:token-set\n")
     same = compare(runs[0], runs[0], resamples=100)
     assert "A and B name the same encoder" in str(same) and "A and B name the same encoder" not in text
 
@@ -184,7 +185,7 @@ def test_a_comparison_in_other_forms_is_what_the_command_gives(runs, comparison,
     ours = json.loads(comparison.to_json())
     assert ours == json.loads(compare(*folders, resamples=100).to_json()) == want
     latex = comparison.latex()
-    assert latex.count(r"\begin{table*}") == 2 and latex.count(r"\label{tab:") == 2 and r"95 \% interval" in latex
+    assert latex.count(r"\begin{table*}") == 2 and latex.count(r"\label{tab:") == 2 and "95 \\% \\\\ interval]" in latex
     for table in comparison.tables:
         for row in table.rows:
             assert f"{row.task} & {row.n} & {row.a:.2f} & {row.b:.2f} & " in latex
@@ -238,6 +239,6 @@ def test_a_notebook_shows_a_picture_once(runs, comparison, monkeypatch):
 def test_columns_of_words_stand_to_the_left_in_a_notebook():
     lines = [["task", "95 % interval", "flags", "n", "at"], ["STS12", "3.70 to 37.51", "", "45", "main 8"],
              ["STS13", "-1e-05 to 0", "NLI", "", "\u2013 main"]]
-    sides = re.findall(r'text-align: (left|right)">([^<]*)</t[hd]>', html_table("a", lines))
+    sides = re.findall(r'text-align: (left|right)">([^<]*)</t[hd]>', Table.of("a", lines[0], lines[1:]).html())
     assert [cell for _, cell in sides] == [cell for line in lines for cell in line]
     assert [side for side, _ in sides] == 3 * ["left", "right", "left", "right", "left"]

@@ -5,41 +5,40 @@ import subprocess
 
 import pytest
 
-from stsbench.display.latex import PACKAGES, latex_table
-from stsbench.display.tabular import OneTable, arrow_table
+from stsbench.display.latex import PACKAGES
+from stsbench.display.table import Document, Estimate, Table
+from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.experiments.run import Run
 
 
-class Scores(OneTable):
+class Scores(Tabular):
     def to_arrow(self):
         return arrow_table([{"task": "STS-B_1"}, {"task": "a", "score": 1.5}])
 
-    def _title(self):
-        return "50 % x 100"
-
-    def _lines(self):
-        return [["task", "score", "n"], ["STS-B_1", "1.50 ± 0.1", "3"]]
+    def document(self):
+        return Document([Table.of("50 % x 100", ["task", "score", "n"], [["STS-B_1", "1.50 ± 0.1", "3"]])])
 
 
 def test_a_latex_table_has_a_column_each_words_to_the_left_and_numbers_to_the_right():
     assert Scores().latex().splitlines() == [
-        r"% \usepackage{booktabs,graphicx}", r"\begin{table*}", r"  \centering", r"  \small",
+        r"% \usepackage{booktabs,graphicx}", "", r"\begin{table*}", r"  \centering", r"  \small",
         r"  \resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%", r"  \begin{tabular}{lrr}", r"    \toprule",
         r"    task & score & n \\", r"    \midrule", r"    STS-B\_1 & 1.50 $\pm$ 0.1 & 3 \\", r"    \bottomrule",
-        r"  \end{tabular}}", r"  \caption{50 \% x 100}", r"  \label{tab:scores}", r"\end{table*}",
+        r"  \end{tabular}}", r"  \caption{50 \% $\times$ 100}", r"  \label{tab:scores}", r"\end{table*}",
     ]
 
 
 def test_a_long_column_name_is_on_several_lines():
-    header = latex_table([["task", "95 % interval of A - B", "p_1"], ["STS-B", "1 to 2", "0.5"]], "", "x").splitlines()[6]
+    table = Table.of("", ["task", "95 % interval of A - B", "p_1"], [["STS-B", "1 to 2", "0.5"]])
+    header = table.latex("x").splitlines()[6]
     assert header.strip() == r"task & \shortstack[r]{95 \% interval \\ of A - B} & p\_1 \\"
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
 def test_latex_makes_a_wide_table_as_wide_as_the_page(tmp_path):
     """What LaTeX itself says: no error, and nothing that sticks out."""
-    wide = [["task", *(f"a long name of column {i}, 95 %" for i in range(14))], ["STS_B", *["0.123 to 0.456"] * 14]]
-    tables = latex_table(wide, "wide", "wide"), latex_table([["a", "b"], ["c", "1"]], "narrow", "narrow")
+    wide = Table.of("wide", ["task", *(f"a long name of column {i}, 95 %" for i in range(14))], [["a", *["1 to 4"] * 14]])
+    tables = wide.latex("wide"), Table.of("narrow", ["a", "[b]"], [["c", Estimate(1.0, 0.5, 2.0)]]).latex("narrow")
     document = [r"\documentclass{article}", PACKAGES.removeprefix("% "), r"\begin{document}", *tables, r"\end{document}"]
     (tmp_path / "page.tex").write_text("\n".join(document))
     ran = subprocess.run(["pdflatex", "-interaction=nonstopmode", "page.tex"], cwd=tmp_path, capture_output=True, text=True)

@@ -56,10 +56,10 @@ def test_the_frame_says_what_a_score_is_and_who_leads():
 def test_the_leading_table_has_intervals_ranks_and_what_was_left_out():
     tab = SYNTHETIC.tab()
     best = tab.measured[0]
-    header, first, *rest = str(SYNTHETIC).splitlines()[1:]
+    header, _, first, *rest = str(SYNTHETIC).splitlines()[1:]
     assert tab.id == "sts-spearman-all" and header.split()[-1] == "rank"
     cell = best.cells["Avg"]
-    assert f"{cell.value:.2f}" in first and f"{cell.low:.1f}-{cell.high:.1f}" in first and best.method in first
+    assert f"{cell.value:.2f} [{cell.low:.2f}, {cell.high:.2f}]" in first and best.method in first
     assert "10 rows further down left out" in rest and "60 published rows: never ranked" in rest
     html = EXAMPLE._repr_html_()
     assert "not ranked: its text was changed" in html and board_example.HOSTILE not in html and "<table>" in html

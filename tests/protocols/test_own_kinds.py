@@ -13,8 +13,9 @@ from sklearn.metrics.pairwise import paired_cosine_distances
 
 from stsbench import evaluate, load_encoder
 from stsbench.data.own.sets import read_labelled_pairs, read_labelled_texts, read_scored_pairs, read_triplets
+from stsbench.display.table import Estimate
 from stsbench.errors import DataError
-from stsbench.evaluation import tables
+from stsbench.evaluation.plan import metric_of
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records
 
@@ -196,11 +197,13 @@ def test_the_command_line(cli, place):
     fails(cli(*words, "pairs", "--output", "run"), "pairs measures data of your own: pairs:FILE")
     fails(cli(*words, "triplets:none.csv"), "triplets:none.csv: there is no file none.csv")
     code, out, err = cli(*words, "pairs:a.csv", "--output", "one")
-    assert code == 0 and "f1-threshold" in out and "95 % interval of" in out, err
+    assert code == 0 and "f1-threshold" in out and "ap [95 % interval]" in out, err
     rows = {row.metric: row for _, record in load_records(Path("one")) for row in record.scores if row.subset is None}
     for metric in ("ap", "f1-threshold", "accuracy-threshold"):  # of thresholds every interval is shown
-        assert tables.interval(rows[metric]) in out and rows[metric].low < rows[metric].high
-    assert tables.interval(rows["f1"]) not in out
+        row = rows[metric]
+        digits = metric_of(row).digits
+        assert f"{Estimate(row.value, row.low, row.high):.{digits}f}" in out and row.low < row.high
+    assert f"[{rows['f1'].low:.2f}, {rows['f1'].high:.2f}]" not in out
     code, out, err = cli(*words, "pairs:b.csv", "--similarity", "dot", "--output", "dot")
     assert code == 0, err
     code, out, _ = cli("compare", "one", "one")

@@ -55,4 +55,4 @@ def ends(row):
 
 
 def in_words(row):
-    return "" if row.low is None else f"{row.low:.2f} to {row.high:.2f}"
+    return "" if row.low is None else f"{row.value:.2f} [{row.low:.2f}, {row.high:.2f}]"

@@ -5,18 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from stsbench.wording import printable
+from stsbench.wording import break_lines, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Copied in one piece: what stands between backquotes, an option with its quoted value, a command up to the next mark.
-_COPIED = re.compile(r"`[^`]+`[^\s]*|--[\w-]+ '[^']+'[^\s]*|\bstsbench [a-z-]+(?: (?!-- )[^\s;:,)]+)*[^\s]*|\S+")
 _QUIET = False
 _BAR: Console | None = None
 
@@ -39,7 +36,7 @@ def at_words(text: str) -> str:
     """`text` in lines that fit stderr where that is a terminal: none ends within a word, or within a command or a path,
     which is copied in one piece."""
     width = _width()
-    return "\n".join(_broken(line, width) if width else line for line in text.split("\n"))
+    return break_lines(text, width) if width else text
 
 
 def _width() -> int:
@@ -48,20 +45,6 @@ def _width() -> int:
         return os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else 0
     except (OSError, ValueError):
         return 0
-
-
-def _broken(line: str, width: int) -> str:
-    if len(line.encode()) <= width:
-        return line
-    from rich.cells import cell_len
-
-    lines = [re.match(r"\s*", line)[0]]  # type: ignore[index]  # it matches always
-    for gap, piece in re.findall(rf"(\s*)({_COPIED.pattern})", line.lstrip()):
-        if lines[-1].strip() and cell_len(lines[-1] + gap + piece) > width:
-            lines.append(piece)
-        else:
-            lines[-1] += gap + piece
-    return "\n".join(lines)
 
 
 def be_quiet(quiet: bool) -> None:

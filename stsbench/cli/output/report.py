@@ -1,23 +1,27 @@
-"""Scores on the terminal: as tables, or in a form to paste; and reports for papers."""
+"""Results on the terminal: as tables, in a form to paste, as JSON; and reports for papers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
-from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
+from stsbench.cli.output.json_file import write_json
 from stsbench.cli.output.messages import echo
-from stsbench.display.report import Form
-from stsbench.evaluation.records import Scores
-from stsbench.evaluation.tables import as_csv, headlines, latex, markdown, remarks, sheets
+from stsbench.display.table import Document, Table, terminal_width
 from stsbench.files import atomic_write
+
+if TYPE_CHECKING:
+    from stsbench.display.report import Form
+    from stsbench.display.tabular import Tabular
 
 
 class Reported(Protocol):
     """A result that can be reported."""
 
     def report(self, form: Form = "markdown") -> str:
-        """The report as Markdown or LaTeX."""
+        """Return the report as Markdown or LaTeX."""
 
 
 def write_report(result: Reported, target: str) -> None:
@@ -30,32 +34,39 @@ def write_report(result: Reported, target: str) -> None:
         stream.write(text)
 
 
-def print_report(result: Scores, form: str) -> None:
-    """Write every score to stdout as tables, as a LaTeX or Markdown table, or as CSV rows."""
-    if form == "table":
-        print_scores(result)
-    else:
-        writer = {"latex": latex, "markdown": markdown, "csv": as_csv}[form]
-        echo(writer(result), nl=False)
-
-
-def print_scores(result: Scores) -> None:
-    """One table a protocol: tasks down, (metric, aggregation) across; the headline with its 95 % interval."""
-    console = console_of()
-    for sheet in sheets(result):
-        print_text(console, sheet.title)
-        print_columns(console, [Column(name, cells, left=name == "task") for name, cells in sheet.columns])
-        for line in sheet.notes:
-            print_text(console, line)
-    if len(summary := headlines(result)) > 1:
-        names, texts = zip(*summary, strict=True)
-        print_text(console, "summary")
-        print_columns(console, [Column("protocol", names, True, 30), Column("headline", texts, True, console.width - 36)])
-    for line in remarks(result):
-        print_text(console, line)
-
-
-def print_failures(result: Scores) -> None:
-    """One line on stderr for each failed task and each protocol left out."""
-    for line in (*result.failed_lines(), *result.left_out_lines()):
+def print_omissions(result: Tabular) -> None:
+    """Write a line to stderr for whatever failed or was left out."""
+    for line in result.omissions():
         echo(line, err=True)
+
+
+def print_document(document: Document) -> None:
+    """Write tables and lines to stdout, as wide as the terminal where it is one."""
+    echo(document.text(terminal_width()))
+
+
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write one table of rows of cells to stdout."""
+    print_document(Document([Table.of(title, header, rows)]))
+
+
+def print_result(
+    result: Tabular, form: str = "table", *, json_target: str | None = None, report_target: str | None = None,
+    above: Sequence[str] | None = None,
+) -> None:
+    """Write a result to stdout: as tables, or as LaTeX, Markdown or CSV.
+
+    json_target, report_target: files for it as JSON and as a report; with "-" stdout is that alone. above: lines that stand
+    above its tables instead of its own.
+    """
+    if json_target:
+        write_json(result.as_json(), json_target)
+    if report_target:
+        write_report(cast("Reported", result), report_target)
+    if "-" in (json_target, report_target):
+        return
+    if form != "table":
+        echo({"latex": result.latex, "markdown": result.markdown, "csv": result.csv}[form](), nl=False)
+        return
+    document = result.document()
+    print_document(document if above is None else replace(document, above=above))

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.cli.output.messages import echo
+from stsbench.cli.output.report import print_document, print_omissions, print_result, print_table
+from stsbench.display.table import Document
 
 
 def print_summary(folder: Path, summary: dict[str, Any]) -> None:
@@ -22,8 +24,6 @@ def print_summary(folder: Path, summary: dict[str, Any]) -> None:
 
 
 def _run(folder: Path, summary: dict[str, Any]) -> None:
-    from stsbench.cli.output.grid import console_of, print_text
-
     name = summary["selected_by"]
     before, after = (
         "undefined" if summary[when] is None else f"{summary[when]:.2f}" for when in ("before", "after")
@@ -37,15 +37,15 @@ def _run(folder: Path, summary: dict[str, Any]) -> None:
             best += " (below the start)"
         if not kept and undefined:
             best = "no step that could be kept has a score"
-        print_text(console_of(), f"{name}: {before} before, {best}, {after} after the last step")
+        line = f"{name}: {before} before, {best}, {after} after the last step"
+        print_document(Document(above=[line]))
     echo(f"exported {summary['exported']}: {folder / 'best'}")
     if (folder / "eval").is_dir():
-        from stsbench.cli.output.report import print_failures, print_report
         from stsbench.evaluation.rescore import score_again
 
         result = score_again(folder / "eval")
-        print_report(result, "table")
-        print_failures(result)
+        print_result(result)
+        print_omissions(result)
 
 
 def _seeds(summary: dict[str, Any]) -> None:
@@ -70,11 +70,6 @@ def _subsets(summary: dict[str, Any]) -> None:
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
-
-    console = console_of()
-    print_text(console, title)
-    cells = list(zip(*rows, strict=True)) or [()] * len(columns)
-    print_columns(console, [Column(name, its, left=name == "score") for name, its in zip(columns, cells, strict=True)])
+    print_table(title, columns, rows)
     if not rows:
         echo("no score to average: there was no dev evaluation and no --eval")

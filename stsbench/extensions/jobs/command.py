@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +12,8 @@ from stsbench.cli.output.messages import echo, tell, tell_stopped
 from stsbench.processes import exit_code
 
 if TYPE_CHECKING:
-    from stsbench.extensions.jobs.job import Job
     from stsbench.extensions.jobs.plan_run import PlanJobs
     from stsbench.extensions.jobs.state import Standing
-
-_STYLES = {"done": "green", "failed": "red", "stopped": "red", "running": "yellow"}
 
 
 @click.command("run", short_help="Run the trainings and evaluations of a plan file that are not done yet.")
@@ -54,7 +49,7 @@ def run(
     overrides = {**options, "offline": options["offline"] or None}
     asked = plan_jobs(plan_file, overrides=overrides, output=None if output is None else str(output), only=only, allow=allow)
     if status:
-        print_jobs(asked.jobs, asked.standings(), asked.folder)
+        _print(asked, asked.standings())
         return 0
     undone = asked.undone()
     if dry_run:
@@ -75,7 +70,7 @@ def _run_and_print(asked: PlanJobs, workers: int | None, ray: str | None) -> int
     except KeyboardInterrupt as error:
         tell_stopped("stopped; the same command goes on")
         return exit_code(error)
-    print_jobs(asked.jobs, ended, asked.folder)
+    _print(asked, ended)
     return 3 if any(standing.where != "done" for standing in ended.values()) else 0
 
 
@@ -86,22 +81,9 @@ def _nothing(asked: PlanJobs) -> int:
     return 0
 
 
-def print_jobs(jobs: Sequence[Job], standings: Mapping[str, Standing], output: Path) -> None:
-    """Print a row a job on stdout, and how many stand where below."""
-    from rich.console import Console
-    from rich.table import Table
+def _print(asked: PlanJobs, standings: Mapping[str, Standing]) -> None:
+    """Write a row a job to stdout, below how many stand where."""
+    from stsbench.cli.output.report import print_result
+    from stsbench.extensions.jobs.plan import Jobs
 
-    from stsbench.cli.output.grid import plain
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("job", overflow="fold")
-    table.add_column("state", no_wrap=True)
-    table.add_column("result", overflow="fold")
-    for job in jobs:
-        standing = standings[job.id]
-        table.add_row(plain(job.name), plain(standing.where, _STYLES.get(standing.where, "")), plain(standing.detail))
-    width = None if sys.stdout.isatty() else max(120, *(len(job.name) + len(standings[job.id].detail) + 20 for job in jobs))
-    console = Console(file=sys.stdout, width=width, highlight=False)
-    console.print(table)
-    counts = Counter(standing.where for standing in standings.values())
-    console.print(plain(f"{', '.join(f'{count} {where}' for where, count in counts.items())}; run folders in {output}"))
+    print_result(Jobs(asked.folder, asked.jobs, dict(standings)))

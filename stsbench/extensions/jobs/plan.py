@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from stsbench.display.table import Document, Table
+from stsbench.display.tabular import RowsInFolder
 from stsbench.errors import StsbenchError, warning_log
 from stsbench.experiments.asked import FilePath, check_counts, listed, path_word
-from stsbench.experiments.table import TableInFolder
 from stsbench.extensions.jobs.job import Job
 from stsbench.extensions.jobs.plan_file import Dtype
 from stsbench.extensions.jobs.plan_run import plan_jobs
 from stsbench.extensions.jobs.state import Standing
 from stsbench.notebook import working_line
-from stsbench.wording import counted
 
 
 @dataclass(repr=False)
-class Jobs(TableInFolder):
+class Jobs(RowsInFolder):
     """The jobs of a plan and where they stand. folder: of the run folders; standings: job id -> done, failed, ..., and what
     to say of it; not_added: how many entries could not be added to the board."""
 
@@ -43,15 +43,17 @@ class Jobs(TableInFolder):
         return {row["job"]: row["result"] for row in self.rows if row["state"] == "failed"}
 
     def __repr__(self) -> str:
+        return f"<Jobs: {self._counts}; run folders in {self.folder}>"
+
+    @property
+    def _counts(self) -> str:
         states = [row["state"] for row in self.rows]
-        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        return f"<Jobs: {counts or 'none'}; run folders in {self.folder}>"
+        return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)) or "none"
 
-    def _title(self) -> str:
-        return f"{counted(len(self.jobs), 'job')}; run folders in {self.folder}"
-
-    def _lines(self) -> list[list[str]]:
-        return [["job", "state", "result"], *([row["job"], row["state"], row["result"]] for row in self.rows)]
+    def document(self) -> Document:
+        """Return a row a job: where it stands, and what came out or went wrong."""
+        cells = [[row[key] for key in ("job", "state", "result")] for row in self.rows]
+        return Document([Table.of(f"{self._counts}; run folders in {self.folder}", ["job", "state", "result"], cells)])
 
 
 def run_plan(

@@ -37,17 +37,14 @@ def parity_(
     Exit codes: 0 equal, 3 different, 1 not comparable, 2 wrong usage. With --protocol 0 also where every
     score is equivalent.
     """
-    from stsbench.cli.output.json_file import write_json
-    from stsbench.cli.output.messages import echo, log
+    from stsbench.cli.output.messages import log
+    from stsbench.cli.output.report import print_result
     from stsbench.extensions.parity.page import write_page
     from stsbench.extensions.parity.parity import parity
 
     of_a, of_b = _settings("--a", a_settings), _settings("--b", b_settings)
     result = parity(a, b, texts=texts, a_options=of_a, b_options=of_b, **how)
-    if json_target != "-":
-        echo(str(result))
-    if json_target:
-        write_json(result.as_json(), json_target)
+    print_result(result, json_target=json_target)
     if page is not None:
         write_page(result, page)
         log(f"page: {page}")

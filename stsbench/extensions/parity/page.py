@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from stsbench.display.tabular import html_lines, html_table
+from stsbench.display.table import Table, html_lines
 from stsbench.encoders.base import fingerprint_of
 from stsbench.extensions.parity.measures import turned
-from stsbench.extensions.parity.result import EQUAL, Parity, Side
+from stsbench.extensions.parity.result import Parity, Side
 from stsbench.files import atomic_write
 
 _STYLE = (
@@ -43,12 +43,10 @@ def page(result: Parity) -> str:
              f'<div class="verdict {colour}">{html_lines(result.lines())}</div>']
     if len(result.cosines):
         parts += ["<h2>How far apart</h2>", _histogram(result)]
-        if result.verdict != EQUAL:
-            parts += [html_table("by kind of text", result.kind_lines()),
-                      html_table("the texts that are farthest apart", result.worst_lines())]
+        parts += [table.html() for table in result.distance_tables()]
     if result.scores:
-        parts += ["<h2>What it costs</h2>", html_table("scores x 100", result.score_lines())]
-    parts += ["<h2>Both sides</h2>", html_table("all that decides their vectors", _sides(*result.sides))]
+        parts += ["<h2>What it costs</h2>", result.score_table().html()]
+    parts += ["<h2>Both sides</h2>", _sides(*result.sides).html()]
     if result.explanation is not None:
         tried = "".join(f"<li>{escape(words)}</li>" for words in result.explanation.tried)
         parts.append(f"<h2>What was tried on A</h2><ul class='small'>{tried}</ul>")
@@ -79,7 +77,7 @@ def _histogram(result: Parity) -> str:
             f"font-size='13' font-family='system-ui,sans-serif'>{bars}</svg>")
 
 
-def _sides(a: Side, b: Side) -> list[list[str]]:
+def _sides(a: Side, b: Side) -> Table:
     """Every field of the two specs, and the libraries."""
     fields = [asdict(side.spec) for side in (a, b)]
     specs = [{**spec, **spec["options"], "fingerprint": fingerprint_of(spec)} for spec in fields]
@@ -89,7 +87,7 @@ def _sides(a: Side, b: Side) -> list[list[str]]:
     keys = dict.fromkeys([*specs[0], *specs[1]])
     cells = [[key, *(_value(spec.get(key)) for spec in specs)] for key in keys
              if any(spec.get(key) not in (None, "", []) for spec in specs)]
-    return [["", "A", "B"], *cells]
+    return Table.of("all that decides their vectors", ["", "A", "B"], cells)
 
 
 def _value(value: object) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stsbench.display.tabular import Tabular, arrow_table, html_lines, html_table, text_table
+from stsbench.display.table import Column, Document, Estimate, Table
+from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.encoders.base import EncoderSpec
 from stsbench.extensions.parity.explain import Explanation
 from stsbench.extensions.parity.measures import QUANTILES, Floats, cosines, lengths, turned
 from stsbench.extensions.parity.scores import EQUIVALENT, Scores
 from stsbench.extensions.parity.texts import ProbeTexts
-from stsbench.wording import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,20 +84,9 @@ class Parity(Tabular):
     def __repr__(self) -> str:
         return f"<Parity: {'; '.join([self.verdict, *self.causes])}>"
 
-    def __str__(self) -> str:
-        """The verdict, the figures, the causes, and a table of the texts that are farthest apart."""
-        parts = ["\n".join(self.lines())]
-        if self.verdict != EQUAL and len(self.cosines):
-            parts += [text_table(self.kind_lines()), text_table(self.worst_lines())]
-        if self.scores:
-            parts.append(text_table(self.score_lines()))
-        return printable("\n\n".join(parts))
-
-    def _repr_html_(self) -> str:
-        """The same in a notebook."""
-        tables = [("worst texts", self.worst_lines())] if self.verdict != EQUAL and len(self.cosines) else []
-        tables += [("scores", self.score_lines())] if self.scores else []
-        return html_lines(self.lines()) + "".join(html_table(title, cells) for title, cells in tables)
+    def document(self) -> Document:
+        """Return the verdict, the figures, the causes, and tables of the texts that are farthest apart and of the scores."""
+        return Document([*self.distance_tables(), *([self.score_table()] if self.scores else [])], self.lines())
 
     def to_arrow(self) -> pa.Table:
         """A row for each text: its kind, cosine, and the two lengths."""
@@ -133,24 +121,23 @@ class Parity(Tabular):
         return (f"why: nothing that was tried explains it ({len(explanation.tried)} changes of A, and two at a time).{near} "
                 "What is left: other weights, such as another revision's, or what was not tried")
 
-    def kind_lines(self) -> list[list[str]]:
-        """For each kind of text how many differ, and the smallest cosine."""
-        off = turned(self.a, self.b) > self.level
-        cells = [["kind of text", "texts", "beyond the tolerance", "smallest cosine"]]
-        for kind in dict.fromkeys(self.probe.kinds):
-            rows = np.array([one == kind for one in self.probe.kinds])
-            values = self.cosines[rows]
-            least = "none finite" if np.isnan(values).all() else _cosine(float(np.nanmin(values)))
-            cells.append([kind, str(int(rows.sum())), str(int(off[rows].sum())), least])
-        return cells
-
-    def worst_lines(self, count: int = WORST) -> list[list[str]]:
-        """The texts that are farthest apart: cosine, both lengths."""
-        cells = [["text", "kind", "cosine", "length in A", "length in B"]]
-        for row in self._rows(self.worst(count)):
-            cosine = "not finite" if row["cosine"] is None else _cosine(row["cosine"])
-            cells.append([_shown(row["text"]), row["kind"], cosine, f"{row['length_a']:.4g}", f"{row['length_b']:.4g}"])
-        return cells
+    def distance_tables(self) -> list[Table]:
+        """Return how many texts of each kind differ, and the texts that are farthest apart; no table where the vectors are
+        equal or have no cosines."""
+        if self.verdict == EQUAL or not len(self.cosines):
+            return []
+        off, kinds = turned(self.a, self.b) > self.level, np.array(self.probe.kinds)
+        rows = [(kind, kinds == kind) for kind in dict.fromkeys(self.probe.kinds)]
+        worst = self._rows(self.worst())
+        return [
+            Table.of("by kind of text", ["kind of text", "texts", "beyond the tolerance", "smallest cosine"], [
+                [kind, int(its.sum()), int(off[its].sum()), _least(self.cosines[its])] for kind, its in rows
+            ]),
+            Table.of("the texts that are farthest apart", ["text", "kind", "cosine", "length in A", "length in B"], [
+                [_shown(row["text"]), row["kind"], "not finite" if row["cosine"] is None else _cosine(row["cosine"]),
+                 f"{row['length_a']:.4g}", f"{row['length_b']:.4g}"] for row in worst
+            ]),
+        ]
 
     def worst(self, count: int = WORST) -> list[int]:
         """The numbers of the texts that are farthest apart, the farthest first."""
@@ -159,16 +146,16 @@ class Parity(Tabular):
         distance = turned(self.a, self.b)
         return [int(i) for i in np.argsort(-distance, kind="stable")[:count] if distance[i] > 0]
 
-    def score_lines(self) -> list[list[str]]:
-        """The scores, their difference and the verdict on it."""
-        cells = [["task", "protocol", "metric", "n", "A", "B", "B - A", "95 % interval", "verdict"]]
-        for row in self.scores:
-            low, high = row.difference.low, row.difference.high
-            bounds = "" if low is None or high is None else f"{low:z.3f} to {high:z.3f}"
-            verdict = f"{row.verdict} (margin {row.margin:g})"
-            cells.append([row.task, row.protocol, row.metric, str(row.n), f"{row.a:.2f}", f"{row.b:.2f}",
-                          f"{row.difference.value:+z.3f}", bounds, verdict])
-        return cells
+    def score_table(self) -> Table:
+        """Return the scores, their difference and the verdict on it."""
+        rows, gaps = self.scores, [row.difference for row in self.scores]
+        return Table("scores x 100", [
+            Column("task", [row.task for row in rows]), Column("protocol", [row.protocol for row in rows], detail=1),
+            Column("metric", [row.metric for row in rows], detail=1), Column("n", [row.n for row in rows], detail=1),
+            Column("A", [row.a for row in rows]), Column("B", [row.b for row in rows]),
+            Column("B - A", [Estimate(gap.value, gap.low, gap.high) for gap in gaps], 3, signed=True),
+            Column("verdict", [f"{row.verdict} (margin {row.margin:g})" for row in rows]),
+        ])
 
     def as_json(self) -> dict[str, Any]:
         """What --json writes, as plain data."""
@@ -187,10 +174,6 @@ class Parity(Tabular):
             "worst": self._rows(self.worst()), "scores": [_score(row) for row in self.scores], "notes": list(self.notes),
         }
 
-    def to_json(self) -> str:
-        """What --json writes."""
-        return json.dumps(self.as_json(), indent=1)
-
     def _rows(self, numbers: Any) -> list[dict[str, Any]]:
         size_a, size_b, cosine = lengths(self.a), lengths(self.b), self.cosines
         return [
@@ -198,6 +181,10 @@ class Parity(Tabular):
              "cosine": float(cosine[i]) if len(cosine) and np.isfinite(cosine[i]) else None,
              "length_a": float(size_a[i]), "length_b": float(size_b[i])} for i in numbers
         ]
+
+
+def _least(values: Floats) -> str:
+    return "none finite" if np.isnan(values).all() else _cosine(float(np.nanmin(values)))
 
 
 def _cosine(value: float) -> str:

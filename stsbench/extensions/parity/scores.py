@@ -57,7 +57,7 @@ def scores_of(encoders: Sequence[Encoder], options: ParityOptions) -> tuple[tupl
         raise StsbenchError(f"no verdict on the scores, a task has none: {lacking[0]}; name the others with --tasks")
     comparison = compare(runs[1], runs[0], resamples=options.resamples)
     heard = [str(one.message) for one in caught if issubclass(one.category, StsbenchWarning)]
-    notes = [line for line in heard if _BOARD not in line] + comparison.left_out_lines()
+    notes = [line for line in heard if _BOARD not in line] + comparison.omissions()
     rows = [
         Scores(table.setting.protocol, table.setting.metric, name, row.n, row.b, row.a, row.difference, options.margin)
         for table in comparison.tables for name, row in table.named

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -15,7 +14,8 @@ import yaml
 
 from stsbench.data.own.table import is_table
 from stsbench.data.sets.lines import numbered_lines, without_end
-from stsbench.display.tabular import Tabular, arrow_table, csv_table, html_lines, html_table, text_table
+from stsbench.display.table import Column, Document, Estimate, Table
+from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.options import CacheOptions
 from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, check_log, warning_log
@@ -29,11 +29,11 @@ from stsbench.metrics.prompts import Spread, mean_over_prompts, spread
 from stsbench.options import takes
 from stsbench.parsing import MOST_YAML, load_yaml, read_text
 from stsbench.registry import DEFAULT_PROTOCOL
-from stsbench.wording import counted, printable
+from stsbench.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pyarrow import Table
+    from pyarrow import Table as ArrowTable
 
 NEUTRAL = "text: "  # says nothing of a task: what a prefix costs, whatever it says
 DEFAULT, NONE, CONTROL, PROMPT = "default", "no prompt", "neutral prompt", "prompt"  # kinds of what is measured
@@ -109,8 +109,12 @@ class PromptScores(Tabular):
                 "prompts_low": low, "prompts_high": high, "items_low": default.low, "items_high": default.high,
             }
 
-    def to_arrow(self) -> Table:
-        """A row for each prompt and task, the default and the controls among them."""
+    def as_json(self) -> list[dict[str, Any]]:
+        """Return what --json writes, as plain data."""
+        return [*self.rows()]
+
+    def to_arrow(self) -> ArrowTable:
+        """Return a row for each prompt and task, the default and the controls among them."""
         return arrow_table([asdict(score) for score in self.scores])
 
     def save(self, folder: Path) -> None:
@@ -118,7 +122,7 @@ class PromptScores(Tabular):
         from stsbench.display.style import save
 
         with atomic_write(folder / "prompts.csv") as stream:
-            stream.write(csv_table([entry.name for entry in fields(PromptScore)], map(asdict, self.scores)))
+            stream.write(self.csv())
         save(self.plot(), folder / "prompts.png")
 
     def plot(self) -> Figure:
@@ -134,21 +138,24 @@ class PromptScores(Tabular):
         drawn: Figure = figure(strips, title, self.scores[0].metric, self.neutral)
         return drawn
 
-    def __str__(self) -> str:
-        """Scores and intervals of each task, then its best and its worst prompt, on 80 columns where names are short."""
-        lines = self._lines()
-        parts = [text_table([[line[0], *line[start:stop]] for line in lines]) for start, stop in ((1, 9), (9, None))]
-        remarks = [fill(remark, 80, subsequent_indent="  ", break_on_hyphens=False) for remark in self._remarks()]
-        return printable("\n".join([parts[0], "", parts[1], "", *remarks]))
+    def document(self) -> Document:
+        """Return scores and intervals of each task, then its best and its worst prompt."""
+        rows = list(self.rows())
 
-    def _repr_html_(self) -> str:
+        def column(header: str, key: str, detail: int = 0) -> Column:
+            return Column(header, [row[key] for row in rows], detail=detail)
+
+        columns = [
+            Column("task", [row["task"] for row in rows]),
+            Column("default", [Estimate(row["default"], row["items_low"], row["items_high"]) for row in rows]),
+            column("no prompt", "no_prompt"), column("neutral", "neutral"), column("mean", "mean"), column("sd", "sd"),
+            column("min", "min"), column("max", "max"),
+            Column("below default", [f"{100 * row['percentile']:.0f}%" for row in rows], detail=1),
+            column("prompts", "n", 1), column("error", "error", 1),
+            Column("95 % over prompts", [Estimate(None, row["prompts_low"], row["prompts_high"]) for row in rows], detail=1),
+        ]
         title = f"{self.name}: scores over {counted(self.prompts, 'prompt')}"
-        return html_table(title, self._lines()) + html_lines(self._remarks())
-
-    def _lines(self) -> list[list[str]]:
-        header = ["task", "default", "no prompt", "neutral", "mean", "sd", "min", "max", "below default", "prompts", "error",
-                  "95 % over prompts", "95 % over items"]
-        return [header, *map(_cells, self.rows())]
+        return Document([Table(title, columns)], below=self._remarks())
 
     def _remarks(self) -> list[str]:
         lines = []
@@ -298,18 +305,3 @@ def _scores(result: Result, kind: str, prompt: str, fingerprint: str) -> Iterato
         rows = [row for row in firsts(main_rows(result, label)).values() if row.task != "Avg-full" and row.subset is None]
         for row in rows:
             yield PromptScore(kind, prompt, label, row.task, row.metric, row.value, row.low, row.high, row.n, fingerprint)
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    numbers = [_number(row[key]) for key in ("default", "no_prompt", "neutral")]
-    over = [_number(row[key]) for key in ("mean", "sd", "min", "max")]
-    return [row["task"], *numbers, *over, f"{100 * row['percentile']:.0f}%", str(row["n"]), _number(row["error"]),
-            _range(row["prompts_low"], row["prompts_high"]), _range(row["items_low"], row["items_high"])]
-
-
-def _range(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None or np.isnan(value) else f"{value:.2f}"

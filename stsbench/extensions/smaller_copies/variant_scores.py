@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from stsbench.display.tabular import Tabular, arrow_table, csv_table, html_lines, html_table, text_table
+from stsbench.display.table import Column, Document, Estimate, Table
+from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import metric_under
 from stsbench.evaluation.schema import Metric
 from stsbench.extensions.smaller_copies.variant import CALL, FILE, SHARED
 from stsbench.files import atomic_write
-from stsbench.wording import counted, printable
+from stsbench.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pyarrow import Table
+    from pyarrow import Table as ArrowTable
 
     from stsbench.plots.pareto import Point
 
@@ -115,13 +114,9 @@ class VariantScores(Tabular):
         scores = self.of(task) if self._metric(task).better != "neither" else []
         return [score for score, on in zip(scores, front([score.point for score in scores]), strict=True) if on]
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """A row for each copy and task."""
-        yield from map(asdict, self.scores)
-
-    def to_arrow(self) -> Table:
-        """A row for each copy and task."""
-        return arrow_table([*self.rows()])
+    def to_arrow(self) -> ArrowTable:
+        """Return a row for each copy and task."""
+        return arrow_table([*map(asdict, self.scores)])
 
     def save(self, folder: Path) -> None:
         """Write variants.csv, every score, and a picture of each printed table, variants.png where there is one, into
@@ -129,7 +124,7 @@ class VariantScores(Tabular):
         from stsbench.display.style import save
 
         with atomic_write(folder / "variants.csv") as stream:
-            stream.write(csv_table([entry.name for entry in fields(VariantScore)], self.rows()))
+            stream.write(self.csv())
         for number in range(len(self.shown)):
             name = "variants" if len(self.shown) == 1 else "-".join(["variants", *self.shown[number]]).replace(" ", "-")
             save(self.plot(number), folder / f"{name}.png")
@@ -148,29 +143,25 @@ class VariantScores(Tabular):
                                f"points against the full vectors ({scores[0].metric})")
         return drawn
 
-    def __str__(self) -> str:
-        """A table for each protocol's average, or each of its tasks where it has none."""
-        parts = [f"{self._title(task)}\n{text_table(self._lines(task))}" for task in self.shown]
-        remarks = [fill(remark, 80, subsequent_indent="  ", break_on_hyphens=False) for remark in self._remarks()]
-        return printable("\n\n".join([*parts, "\n".join(remarks)]))
-
-    def _repr_html_(self) -> str:
-        tables = [html_table(self._title(task), self._lines(task)) for task in self.shown]
-        return "".join(tables) + html_lines(self._remarks())
+    def document(self) -> Document:
+        """Return a table for each protocol's average, or each of its tasks where it has none."""
+        return Document(list(map(self._table, self.shown)), below=self._remarks())
 
     def _title(self, task: tuple[str, str]) -> str:
         full = self.of(task)[0]
         return f"{self.name}: {task[0]} {task[1]}, {full.metric} of {full.n:,} items"
 
-    def _lines(self, task: tuple[str, str]) -> list[list[str]]:
+    def _table(self, task: tuple[str, str]) -> Table:
+        scores, digits = self.of(task), self._metric(task).digits
         front = {score.name for score in self.front(task)}
-        header = ["vectors", "bytes", "share", "score", "lost", "95 % interval", ""]
-        full, digits = self.of(task)[0], self._metric(task).digits
-        return [header, *([
-            score.name, f"{score.bytes:,}", f"{100 * score.bytes / full.bytes:.1f}%", f"{score.value:.{digits}f}",
-            *(["", ""] if score is full else [_number(score.loss, digits), _range(score, digits)]),
-            "*" if score.name in front else "",
-        ] for score in self.of(task))]
+        lost = [None, *(Estimate(score.loss, score.loss_low, score.loss_high) for score in scores[1:])]
+        return Table(self._title(task), [
+            Column("vectors", [score.name for score in scores]),
+            Column("bytes", [f"{score.bytes:,}" for score in scores]),
+            Column("share", [f"{100 * score.bytes / scores[0].bytes:.1f}%" for score in scores]),
+            Column("score", [score.value for score in scores], digits), Column("lost", lost, digits),
+            Column("", ["*" if score.name in front else "" for score in scores], words=True),
+        ])
 
     def _metric(self, task: tuple[str, str]) -> Metric:
         return metric_under(task[0], self.of(task)[0].metric)
@@ -183,12 +174,3 @@ class VariantScores(Tabular):
         cut = "scaled to length 1 again, as the model's are" if self.scaled else "not scaled, as the model's are not"
         widths = len({score.dims for score in self.scores}) > 1
         return [FOOT, *about, *([f"Cut vectors are {cut}."] if widths else []), *self.left_out]
-
-
-def _range(score: VariantScore, digits: int) -> str:
-    low, high = score.loss_low, score.loss_high
-    return "" if low is None or high is None else f"{_number(low, digits)} to {_number(high, digits)}"
-
-
-def _number(value: float, digits: int) -> str:
-    return f"{round(value, digits) + 0.0:.{digits}f}"  # 0.00, and not -0.00

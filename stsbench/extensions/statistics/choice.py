@@ -12,17 +12,17 @@ from stsbench.comparison.comparability import Setting
 from stsbench.comparison.comparison import reasons_json, reasons_lines
 from stsbench.comparison.shared import Reasons
 from stsbench.config import shown
-from stsbench.display.tabular import OneTable, arrow_table, html_lines, html_table, text_table
+from stsbench.display.table import Column, Document, Estimate, Table
+from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.schema import Metric
 from stsbench.extensions.statistics.costs import AXES, Axis, Spent
 from stsbench.plots.pareto import Point
-from stsbench.wording import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pyarrow import Table
+    from pyarrow import Table as ArrowTable
 
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 SURE = "(joint test at 5 %)"
@@ -44,7 +44,7 @@ class Candidate:
 
 
 @dataclass(repr=False)
-class Choice(OneTable):
+class Choice(Tabular):
     """Encoders on one task or average, the best first.
 
     different: of each pair whether the scores differ significantly, jointly for all; None where no test is possible, and
@@ -139,24 +139,19 @@ class Choice(OneTable):
         spelled = self._spelled(number)
         return self.candidates[number].name + (f" ({spelled})" if spelled else "")
 
-    def _title(self) -> str:
-        return self.title
-
-    def _lines(self) -> list[list[str]]:
-        return self.lines()
-
-    def lines(self) -> list[list[str]]:
-        """The table's cells as text, the header first."""
-        digits = self.metric.digits
-        axes = [axis for axis in AXES.values() if any(candidate.costs[axis.name] for candidate in self.candidates)]
-        lines = [["encoder", self.task, "95 % interval", "ties", *(axis.name for axis in axes), "front"]]
-        for candidate, on in zip(self.candidates, self.front, strict=True):
-            bounds = "" if candidate.low is None else f"{candidate.low:.{digits}f} to {candidate.high:.{digits}f}"
-            costs = (candidate.costs[axis.name] for axis in axes)
-            cells = ["" if spent is None else axis.shown(spent.value) for axis, spent in zip(axes, costs, strict=True)]
-            lines.append([candidate.name, f"{candidate.score:.{digits}f}", bounds, candidate.letters, *cells,
-                          "yes" if on else ""])
-        return lines
+    def document(self) -> Document:
+        """Return score beside cost, the best encoder first, and what the table says."""
+        columns = [
+            Column("encoder", [one.name for one in self.candidates]),
+            Column(self.task, [Estimate(one.score, one.low, one.high) for one in self.candidates], self.metric.digits),
+            Column("ties", [one.letters for one in self.candidates], words=True),
+        ]
+        for name, axis in AXES.items():
+            if any(costs := [one.costs[name] for one in self.candidates]):
+                cells = ["" if spent is None else axis.shown(spent.value) for spent in costs]
+                columns.append(Column(name, cells, detail=0 if axis is self.by else 1))
+        columns.append(Column("front", ["yes" if on else "" for on in self.front]))
+        return Document([Table(self.title, columns)], below=self.sentences())
 
     def sentences(self) -> list[str]:
         """What the table says, what its columns are, and what must be known of the costs."""
@@ -166,17 +161,11 @@ class Choice(OneTable):
         machine = f"Times and memory are of one machine: {self.machine}." if self.machine else ""
         return [*filter(None, [self.sentence, foot, machine]), *self.remarks]
 
-    def left_out_lines(self) -> list[str]:
-        """What could not be compared: a line for each reason and protocol."""
+    def omissions(self) -> list[str]:
+        """Return a line for each reason and protocol of what could not be compared."""
         return reasons_lines(self.failures, self.left_out)
 
-    def __str__(self) -> str:
-        return printable("\n".join([self.title, text_table(self.lines()), *self.sentences(), *self.left_out_lines()]))
-
-    def _repr_html_(self) -> str:
-        return html_table(self.title, self.lines()) + html_lines([*self.sentences(), *self.left_out_lines()])
-
-    def to_arrow(self) -> Table:
+    def to_arrow(self) -> ArrowTable:
         """A row for each encoder: score, interval, letters, every cost, whether it is on the front."""
         return arrow_table([
             {"encoder": candidate.name, "score": candidate.score, "low": candidate.low, "high": candidate.high,
@@ -221,10 +210,6 @@ class Choice(OneTable):
             "cheapest_of_the_best": [self.candidates[i].name for i in self.cheapest], "remarks": self.remarks,
             "not_compared": reasons_json(self.left_out), "failed": reasons_json(self.failures),
         }
-
-    def to_json(self) -> str:
-        """What --json writes."""
-        return json.dumps(self.as_json(), indent=1)
 
 
 def point(name: str, spent: Spent, score: float, low: float | None = None, high: float | None = None) -> Point:

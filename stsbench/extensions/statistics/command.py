@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -40,8 +39,7 @@ def power_(
     The difference between two encoders that N pairs detect in 80 % of experiments (5 % level), or the pairs that a
     difference of D points needs. It depends on how close the two encoders are.
     """
-    from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
-    from stsbench.cli.output.json_file import write_json
+    from stsbench.cli.output.report import print_result
     from stsbench.extensions.statistics.power import power
 
     if (pairs is None) == (difference is None):
@@ -51,16 +49,7 @@ def power_(
     if (protocol is not None or resamples != RESAMPLES or seed) and not runs:
         raise click.UsageError("--protocol, --resamples and --seed have no effect without --run")
     made = power(pairs, difference, runs=runs, protocol=protocol, metric=metric, resamples=resamples, seed=seed)
-    if json_target:
-        write_json(made.as_json(), json_target)
-    if json_target != "-":
-        console = console_of(sys.stdout)
-        print_text(console, made.title)
-        header, *rows = made.lines()
-        print_columns(console, [Column(name, cells, left=number == 0) for number, (name, cells) in
-                                enumerate(zip(header, zip(*rows, strict=True), strict=True))])
-        for line in made.sentences():
-            print_text(console, line)
+    print_result(made, json_target=json_target)
 
 
 @click.command("seeds", short_help="Say how many more seeds would settle a comparison, if any number can.")
@@ -77,29 +66,16 @@ def seeds_(
     A and B are given as to `compare`; one of them has several runs. The noise of the items stays, however many seeds there
     are: where no number of seeds suffices, it says how many items would.
     """
-    from stsbench.cli.output.differences import print_who
-    from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
-    from stsbench.cli.output.json_file import write_json
+    from stsbench.cli.output.report import print_omissions, print_result
     from stsbench.errors import StsbenchError
     from stsbench.extensions.statistics.seeds_needed import seeds_needed
 
     runs, names = runs_of(a, b, protocol)
     made = seeds_needed(*runs, protocols=names, metric=metric, resamples=resamples, seed=seed, by_seed=by_seed, power=power)
-    for line in made.left_out_lines():
-        echo(line, err=True)
+    print_omissions(made)
     if not made.rows:
         raise StsbenchError(nothing_in_common(a, b, protocol))
-    if json_target:
-        write_json(made.as_json(), json_target)
-    if json_target != "-":
-        console = console_of(sys.stdout)
-        print_who(made.comparison, *runs, sys.stdout)
-        header, *rows = made.lines()
-        cells = zip(*rows, strict=True)
-        print_columns(console, [Column(name, column, left=number < 2) for number, (name, column) in
-                                enumerate(zip(header, cells, strict=True))])
-        for line in made.sentences():
-            print_text(console, line)
+    print_result(made, json_target=json_target, above=made.comparison.heading(folders=True))
     return 3 if made.comparison.failures else 0
 
 
@@ -126,8 +102,7 @@ def choose_(
     A table with score, interval and costs; which no other beats in both; which scores do not differ significantly, by a
     joint test of all pairs; and the cheapest of the best. Costs are those that `stsbench eval --cost` recorded.
     """
-    from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
-    from stsbench.cli.output.json_file import write_json
+    from stsbench.cli.output.report import print_omissions, print_result
     from stsbench.display.style import save, targets
     from stsbench.extensions.statistics.choose import choose
 
@@ -138,22 +113,11 @@ def choose_(
     if picture is not None:
         targets(picture)  # a wrong suffix is found before anything is computed
     made = choose(runs, protocol=protocol, task=task, metric=metric, by=by, resamples=resamples, seed=seed)
-    for line in made.left_out_lines():
-        echo(line, err=True)
+    print_omissions(made)
     if picture is not None:
         for path in save(made.plot(), picture):
             echo(f"picture: {path}", err=True)
-    if json_target:
-        write_json(made.as_json(), json_target)
-    if json_target != "-":
-        console = console_of(sys.stdout)
-        header, *rows = made.lines()
-        print_text(console, made.title)
-        cells = zip(*rows, strict=True)
-        print_columns(console, [Column(name, column, left=number in (0, 3)) for number, (name, column) in
-                                enumerate(zip(header, cells, strict=True))])
-        for line in made.sentences():
-            print_text(console, line)
+    print_result(made, json_target=json_target)
     return 3 if made.failures else 0
 
 
@@ -181,8 +145,9 @@ def calibrate_(
     RUN is a run of `stsbench eval --protocol pairs:FILE`. The probability is fitted on its pairs, and its quality
     measured on pairs that were held out.
     """
-    from stsbench.cli.output.grid import console_of, print_text
+    from stsbench.cli.output.report import print_document
     from stsbench.display.style import save, targets
+    from stsbench.display.table import Document
     from stsbench.extensions.statistics.calibrate import calibrate
     from stsbench.metrics.thresholds.calibration import METHODS
 
@@ -190,9 +155,7 @@ def calibrate_(
         targets(picture)  # a wrong suffix is an error before anything is computed
     chosen = next(name for name in METHODS if name == method)
     made = calibrate(run, task=task, method=chosen, precision=precision, folds=folds, seed=seed)
-    console = console_of(sys.stdout)
-    for line in made.lines():
-        print_text(console, line)
+    print_document(Document(above=made.lines()))
     if output is not None:
         echo(str(made.save(output)), err=True)
     if picture is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from numbers import Integral, Real
@@ -13,14 +12,14 @@ import numpy as np
 from stsbench.comparison.compare import compare
 from stsbench.comparison.shared import RESAMPLES, Reasons, chooser, common_rows, draws, loaded, verified
 from stsbench.config import shown
-from stsbench.display.tabular import OneTable, arrow_table, html_lines, html_table, text_table
+from stsbench.display.table import Column, Document, Table
+from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import words_of
 from stsbench.evaluation.run_file import run_folders
 from stsbench.metrics.inference.field import ALL, METRICS, field_noise, provenance
 from stsbench.metrics.inference.power import POWER, detectable_difference, error_of, items_needed
 from stsbench.registry import did_you_mean
-from stsbench.wording import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +50,7 @@ class TaskPower:
 
 
 @dataclass(frozen=True)
-class Power(OneTable):
+class Power(Tabular):
     """The answer, task by task. One of pairs and difference is what was asked, the other is None.
 
     basis: what the noise is taken from, in words; left_out: tasks of the runs without an answer, with the reason.
@@ -72,26 +71,14 @@ class Power(OneTable):
         ])
 
     def as_json(self) -> dict[str, Any]:
-        """What --json writes, as plain data."""
+        """Return what --json writes, as plain data."""
         return {"pairs": self.pairs, "difference": self.difference, "metric": self.metric, "power": POWER, "level": 0.05,
                 "tasks": [asdict(task) for task in self.tasks], "basis": self.basis,
                 "left_out": [dict(zip(("protocol", "task", "reason"), item, strict=True)) for item in self.left_out]}
 
-    def to_json(self) -> str:
-        """What --json writes."""
-        return json.dumps(self.as_json(), indent=1)
-
-    def __str__(self) -> str:
-        return printable("\n".join([self._title(), text_table(self._lines()), *self.sentences()]))
-
-    def _repr_html_(self) -> str:
-        return html_table(self._title(), self._lines()) + html_lines(self.sentences())
-
-    def _title(self) -> str:
-        return self.title
-
-    def _lines(self) -> list[list[str]]:
-        return self.lines()
+    def document(self) -> Document:
+        """Return a row a task, and what the figures rest on."""
+        return Document([Table(self.title, self._columns())], below=self.sentences())
 
     @property
     def title(self) -> str:
@@ -101,17 +88,15 @@ class Power(OneTable):
         points = "point" if self.difference == 1 else "points"
         return f"{self.metric}: the pairs that detect a difference of {self.difference:g} {points} in 80 % of experiments"
 
-    def lines(self) -> list[list[str]]:
-        """The table's cells as text, the header first."""
+    def _columns(self) -> list[Column]:
+        columns = [Column("noise of", [self._of(task) for task in self.tasks]), Column("n", [task.n for task in self.tasks])]
+        answers: dict[str, list[float | None]] = {
+            "close encoders": [task.low_answer for task in self.tasks],
+            "median": [task.value for task in self.tasks], "unlike encoders": [task.high_answer for task in self.tasks],
+        }
         if all(task.low is None for task in self.tasks):
-            answer = "difference" if self.pairs is not None else "pairs"
-            rows = ([self._of(task), f"{task.n}", self._shown(task.value)] for task in self.tasks)
-            return [["noise of", "n", answer], *rows]
-        cells = [["noise of", "n", "close encoders", "median", "unlike encoders"]]
-        for task in self.tasks:
-            low, high = (self._shown(answer) for answer in (task.low_answer, task.high_answer))
-            cells.append([self._of(task), f"{task.n}", low, self._shown(task.value), high])
-        return cells
+            answers = {"difference" if self.pairs is not None else "pairs": answers["median"]}
+        return [*columns, *(Column(name, list(map(self._shown, values))) for name, values in answers.items())]
 
     def _of(self, task: TaskPower) -> str:
         """The task, behind its protocol where there are several."""

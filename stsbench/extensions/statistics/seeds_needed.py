@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,11 +11,12 @@ from stsbench.comparison.comparison import Comparison
 from stsbench.comparison.differences import Compared, ComparisonTable
 from stsbench.comparison.shared import RESAMPLES
 from stsbench.comparison.wording import title
-from stsbench.display.tabular import OneTable, arrow_table, html_lines, html_table, text_table
+from stsbench.display.table import Column, Document, Table
+from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
 from stsbench.metrics.inference.more_seeds import MOST, POWER, MoreSeeds, more_seeds
 from stsbench.metrics.paired import LEVEL
-from stsbench.wording import counted, printable
+from stsbench.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ class NeededRow:
 
 
 @dataclass(repr=False)
-class SeedsNeeded(OneTable):
+class SeedsNeeded(Tabular):
     """What `seeds_needed` gives. power: with which the difference is to be shown."""
 
     comparison: Comparison
@@ -50,35 +50,23 @@ class SeedsNeeded(OneTable):
     def __repr__(self) -> str:
         return f"<SeedsNeeded for {counted(len(self.rows), 'score')}; print it>"
 
-    def _title(self) -> str:
+    def document(self) -> Document:
+        """Return a row a task and average, and what it says in sentences."""
         a, b = self.comparison.seeds
-        return f"Seeds that would settle A - B ({counted(a, 'seed')} of A, {b} of B) with a power of {100 * self.power:g} %"
-
-    def lines(self) -> list[list[str]]:
-        """Its cells as text, the header first."""
-        side = "a side" if 1 not in self.comparison.seeds else f"of {'A' if self.comparison.seeds[1] == 1 else 'B'}"
-        cells = [["task", "protocol", "A - B", "p", "error of items", "error of seeds", "power now", f"more seeds {side}",
-                  "95 % range"]]
-        for row in self.rows:
-            digits, gap, needed = row.table.metric.digits, row.compared.difference, row.needed
-            p = "" if gap.p is None else f"{gap.p:.4f}"
-            start = [row.name, row.table.setting.protocol, f"{gap.value:+z.{digits}f}", p]
-            if needed is None:
-                cells.append([*start, *[""] * 5])
-                continue
-            errors = [f"{needed.item_error:.{digits}f}", f"{needed.seed_error:.{digits}f}", f"{100 * needed.power:.0f} %"]
-            cells.append([*start, *errors, *self._plan(row, needed)])
-        return cells
-
-    def _plan(self, row: NeededRow, needed: MoreSeeds) -> list[str]:
-        if row.settled:
-            return ["settled", ""]
-        if not needed.settleable:
-            return ["no number", ""]
-        return [_many(needed.more), f"{_many(needed.low)} to {_many(needed.high)}"]
-
-    def _lines(self) -> list[list[str]]:
-        return self.lines()
+        side = "a side" if 1 not in (a, b) else f"of {'A' if b == 1 else 'B'}"
+        gaps, digits = [row.compared.difference for row in self.rows], [row.table.metric.digits for row in self.rows]
+        needed = [row.needed for row in self.rows]
+        columns = [
+            Column("task", [row.name for row in self.rows]),
+            Column("protocol", [row.table.setting.protocol for row in self.rows]),
+            Column("A - B", [gap.value for gap in gaps], digits, signed=True), Column("p", [gap.p for gap in gaps], 4),
+            Column("error of items", [None if one is None else one.item_error for one in needed], digits, detail=1),
+            Column("error of seeds", [None if one is None else one.seed_error for one in needed], digits, detail=1),
+            Column("power now", ["" if one is None else f"{100 * one.power:.0f} %" for one in needed], detail=1),
+            Column(f"more seeds {side} [95 % range]", list(map(_plan, self.rows)), words=False),
+        ]
+        title = f"Seeds that would settle A - B ({counted(a, 'seed')} of A, {b} of B) with a power of {100 * self.power:g} %"
+        return Document([Table(title, columns, names=2)], below=self.sentences())
 
     def sentences(self) -> list[str]:
         """Of each table the average in plain words, or else its only task; then what the numbers rest on."""
@@ -110,16 +98,9 @@ class SeedsNeeded(OneTable):
         return (f"{more} of {whom} would show a true difference of {size} in {100 * self.power:g} % of cases; the seeds' "
                 f"variance is uncertain, so {_many(needed.low)} to {_many(needed.high)}.")
 
-    def __str__(self) -> str:
-        """The table, and what it says in sentences."""
-        return printable("\n".join([self._title(), text_table(self.lines()), *self.sentences(), *self.left_out_lines()]))
-
-    def _repr_html_(self) -> str:
-        return html_table(self._title(), self.lines()) + html_lines([*self.sentences(), *self.left_out_lines()])
-
-    def left_out_lines(self) -> list[str]:
-        """What could not be compared: a line for each reason and protocol."""
-        return self.comparison.left_out_lines()
+    def omissions(self) -> list[str]:
+        """Return a line for each reason and protocol of what could not be compared."""
+        return self.comparison.omissions()
 
     def to_arrow(self) -> pa.Table:
         """A row for each task and average of each table: the difference, its p, errors, powers and seeds."""
@@ -136,10 +117,6 @@ class SeedsNeeded(OneTable):
         compared = self.comparison.as_json()
         kept = {key: compared[key] for key in ("a", "b", "seeds", "by_seed", "resamples", "seed", "not_compared", "failed")}
         return {**kept, "power": self.power, "rows": rows, "sentences": self.sentences()}
-
-    def to_json(self) -> str:
-        """What --json writes."""
-        return json.dumps(self.as_json(), indent=1)
 
 
 BASIS = (
@@ -180,6 +157,13 @@ def _needed(row: Compared, power: float) -> MoreSeeds | None:
     if spread is None or row.difference.p is None:
         return None
     return more_seeds(row.difference.value, spread.item_error, spread.sds, spread.counts, paired=spread.paired, power=power)
+
+
+def _plan(row: NeededRow) -> str:
+    """How many more seeds settle it, within what range."""
+    if row.needed is None or row.settled or not row.needed.settleable:
+        return "" if row.needed is None else "settled" if row.settled else "no number"
+    return f"{_many(row.needed.more)} [{_many(row.needed.low)}, {_many(row.needed.high)}]"
 
 
 def _json(row: NeededRow) -> dict[str, Any]:

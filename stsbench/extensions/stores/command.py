@@ -71,8 +71,8 @@ def neighbours(
     Equal lines are one text: the first line is shown, with the number of further copies. A line equal to the query is shown
     too, with cosine 1. For a data set the number is that of the item: both sentences of the first pair have 1.
     """
-    from stsbench.cli.output.json_file import write_json
     from stsbench.cli.output.progress import progress_bar
+    from stsbench.cli.output.report import print_result
     from stsbench.encoders.load import load_encoder
     from stsbench.extensions.stores.neighbours import NeighboursOptions, corpus_of, distinct, nearest_texts
 
@@ -83,26 +83,9 @@ def neighbours(
     for note in encoder.notes:
         _tell(note)
     nearest = nearest_texts(encoder, searched, asked, how, how, _tell, progress_bar)
-    if json_target:
-        write_json(nearest.rows, json_target)
-    if json_target != "-":
-        _print(nearest.rows, nearest.unit)
+    print_result(nearest, json_target=json_target)
     return 0
 
 
 def _tell(line: str) -> None:
     echo(line, err=True)
-
-
-def _print(rows: Sequence[dict[str, Any]], unit: str) -> None:
-    from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
-
-    console = console_of()
-    for query in dict.fromkeys(row["query"] for row in rows):
-        its = [row for row in rows if row["query"] == query]
-        units = [str(row[unit]) + (f" (+{row['copies'] - 1} more)" if row["copies"] > 1 else "") for row in its]
-        print_text(console, f"query: {query}")
-        print_columns(console, [
-            Column("rank", [str(row["rank"]) for row in its]), Column("cosine", [f"{row['cosine']:.4f}" for row in its]),
-            Column(unit, units), Column("text", [row["text"] for row in its], True, max(20, console.width - 45)),
-        ])

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from stsbench.config import checked_options
 from stsbench.data.own.texts import Texts, checked_texts
-from stsbench.display.tabular import OneTable, arrow_table
+from stsbench.display.table import Column, Document, Table
+from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
@@ -38,7 +39,7 @@ Bar = Callable[[], AbstractContextManager[Callable[[int], Progress] | None]]
 
 
 @dataclass(frozen=True, repr=False)
-class Neighbours(OneTable):
+class Neighbours(Tabular):
     """For each query its neighbours, best first; a sequence of rows, which are dictionaries.
 
     rows: query; rank, from 1; cosine; where the text stands first, from 1: line, of a data set item (`unit` names the key);
@@ -65,12 +66,17 @@ class Neighbours(OneTable):
         queries = len({row["query"] for row in self.rows})
         return f"<Neighbours: {counted(len(self), 'row')}, of {queries} quer{'y' if queries == 1 else 'ies'}; print it>"
 
-    def _title(self) -> str:
-        return "nearest texts by cosine"
+    def document(self) -> Document:
+        """Return a table for each query."""
+        return Document([self._table(query) for query in dict.fromkeys(row["query"] for row in self.rows)])
 
-    def _lines(self) -> list[list[str]]:
-        keys = ["query", "rank", "cosine", self.unit, "copies", "text"]
-        return [keys, *([f"{row[key]:.4f}" if key == "cosine" else str(row[key]) for key in keys] for row in self.rows)]
+    def _table(self, query: str) -> Table:
+        rows = [row for row in self.rows if row["query"] == query]
+        lines = [f"{row[self.unit]} (+{row['copies'] - 1} more)" if row["copies"] > 1 else row[self.unit] for row in rows]
+        return Table(f"query: {query}", [
+            Column("rank", [row["rank"] for row in rows], words=False), Column("cosine", [row["cosine"] for row in rows], 4),
+            Column(self.unit, lines, words=False), Column("text", [row["text"] for row in rows], words=True),
+        ])
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def test_a_plan_is_run_once(here, quick, cli, capsys):
     for row in done.rows:
         assert any(row["job"] in line and row["result"] in line for line in shown.splitlines())
     assert stsbench.run_plan(plan, only="small").to_frame().job.tolist() == [done.rows[0]["job"]]
-    assert str(done).count("\n") == 3 and done._repr_html_().count("<tr>") == 4
+    assert str(done).count("\n") == 5 and done._repr_html_().count("<tr>") == 4
     assert stsbench.run_plan(plan, dry_run=True).rows == []
 
 

@@ -128,7 +128,7 @@ def test_table_picture_and_files(made, tmp_path):
     assert "sts STS-B, spearman of 42 items" in text and "all texts of the set" in text and "length 1 again" in text
     row = next(line for line in text.splitlines() if line.startswith("8 int8"))
     score = next(score for score in scores.of(STS) if score.name == "8 int8")
-    assert f"{score.loss:.2f}" in row and f"{score.loss_low:.2f} to {score.loss_high:.2f}" in row and "6.2%" in row
+    assert f"{score.loss:.2f} [{score.loss_low:.2f}, {score.loss_high:.2f}]" in row and "6.2%" in row
     assert "6 sets" not in repr(scores) and "smaller sets of vectors" in repr(scores)
     assert scores.to_arrow().num_rows == len(scores.scores) == 18 and "8 int8" in scores._repr_html_()
     assert b"8 int8" in content_of(scores.plot(1), "svg")

@@ -17,8 +17,10 @@ from run_edits import edit, rows_of
 from shipped_recipes import recipe
 from terminal import screen
 
+from stsbench.cli.output.report import print_result
+from stsbench.display.markdown import plain_markdown
 from stsbench.evaluation.run_file import load_records
-from stsbench.leaderboard.reproduce import command
+from stsbench.leaderboard.reproduce.api import PaperTable
 from stsbench.leaderboard.reproduce.table import lines_of
 from stsbench.training.recipes.recipe import resolved_yaml
 from stsbench.training.recipes.recipes import load_recipe
@@ -37,10 +39,10 @@ def test_every_table_of_every_paper_prints(capsys, place, paper):
     rows = PAPERS[paper].rows
     lines = lines_of(PUBLICATIONS, rows, runs=Path("runs"), board=None, data_dir=None)
     for form in ("table", "markdown"):
-        command.print_lines(lines, form)
-        out = capsys.readouterr().out
+        print_result(PaperTable(paper, tuple(lines)), form)
+        out, escape = capsys.readouterr().out, plain_markdown if form == "markdown" else str
         for row in rows:
-            assert f"{paper}:{row.heading.name}" in out and f"{row.row} {row.method}" in out
+            assert escape(f"{paper}:{row.heading.name}") in out and f"{row.row} {row.method}" in out
             assert all(f"{score:.{row.printed_decimals}f}" in out for score in row.scores if score is not None)
         assert "measured," not in out and "missing for " in out
 
@@ -48,7 +50,7 @@ def test_every_table_of_every_paper_prints(capsys, place, paper):
 def test_the_papers_are_listed(cli):
     code, out, err = cli("reproduce")
     assert (code, err) == (0, "") and all(paper in out for paper in PAPERS)
-    assert f"{sum(len(each.rows) for each in PAPERS.values())} " in out.splitlines()[-2]
+    assert f"{sum(len(each.rows) for each in PAPERS.values())} " in out.splitlines()[-1]
     code, out, err = cli("reproduce", "diffcse")
     assert (code, err) == (0, "") and all(f"diffcse:{row.heading.name} " in out for row in PAPERS["diffcse"].rows)
 
@@ -207,7 +209,7 @@ def test_what_is_missing(place):
 def test_markdown_and_a_file_of_json(cli, place):
     code, out, _ = cli("reproduce", "diffaug:2", "--format", "markdown", "--json", "rows.json")
     assert code == 0 and "| 2 | PromptBERT joint, BERT-base | published | 78.54 | 79.26 ± 0.3 |" in out
-    assert "- 1 SimCSE joint: `stsbench train simcse --recipe unsup-bert-base " in out
+    assert "    1 SimCSE joint, BERT-base\n\n    stsbench train simcse --recipe unsup-bert-base " in out
     assert len(json.loads((place / "rows.json").read_text())) == 6
 
 
@@ -215,7 +217,8 @@ def test_latex_and_csv(cli, place):
     trained(place / "runs" / "mine", recipe("unsup-bert-base"))
     out = cli("reproduce", "simcse:5:7", "--format", "latex")[1]
     assert out.count(" \\\\\n") == 4 and "SimCSE, BERT-base & published & 68.40" in out
-    assert "% 7 SimCSE: stsbench train simcse --recipe unsup-bert-base" in out and "\\label{tab:simcse:5}" in out
+    assert "% 7 SimCSE, BERT-base\n% stsbench train simcse --recipe unsup-bert-base" in out
+    assert "\\label{tab:simcse:5}" in out
     rows = list(csv.DictReader(cli("reproduce", "simcse:5:7", "--format", "csv")[1].splitlines()))
     assert len(rows) == 16 and not any(row["published"] and row["measured"] for row in rows)
     assert next(row for row in rows if row["column"] == "STS-B")["published"] == "76.85"
@@ -225,7 +228,7 @@ def test_latex_and_csv(cli, place):
 @pytest.mark.parametrize("words", [["reproduce"], ["reproduce", "simcse:5"]])
 def test_no_table_cuts_a_cell(tmp_path, words):
     code, lines = screen(words, 80, tmp_path, lines=400)
-    assert code == 0 and any(line.startswith("┏") for line in lines)
+    assert code == 0 and any(line.startswith("---") for line in lines)
     assert not any("…" in line for line in lines)
 
 

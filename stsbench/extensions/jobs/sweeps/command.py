@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,9 +16,6 @@ from stsbench.options import SetOptions
 from stsbench.processes import exit_code
 from stsbench.training.runs.options import RecipeOptions
 from stsbench.wording import counted
-
-if TYPE_CHECKING:
-    from stsbench.extensions.jobs.sweeps.sweep import TrialResult
 
 
 @click.command("sweep", cls=Command, short_help="Search a method's settings by development score; the best as a recipe.")
@@ -52,10 +48,12 @@ def sweep(
     data are not read. The same command again goes on; several may run at once. OUTPUT/best.yaml is the recipe, and records
     of what it trains say among how many trials it was chosen.
     """
+    from stsbench.cli.output.report import print_result
     from stsbench.extensions.jobs.plan_run import make_pool, refuse_missing
     from stsbench.extensions.jobs.sweeps.search import search_of
     from stsbench.extensions.jobs.sweeps.sweep import BEST
     from stsbench.extensions.jobs.sweeps.sweep import sweep as sweeping
+    from stsbench.extensions.jobs.sweeps.trials import Trials
 
     search = search_of(method, space, grid, sampler, trials, seeds, seed, prune, options)
     folder = output or Path("runs") / f"sweep-{search.name}"
@@ -70,26 +68,6 @@ def sweep(
     except KeyboardInterrupt as error:
         tell_stopped("stopped; the same command goes on")
         return exit_code(error)
-    print_trials(results)
+    print_result(Trials(folder, method, results))
     tell(f"the best as a recipe: {folder / BEST}")
     return 3 if any(result.trial.state == "fail" for result in results) else 0
-
-
-def print_trials(results: Sequence[TrialResult]) -> None:
-    """Print a row a trial on stdout, the best first."""
-    from rich.table import Table
-
-    from stsbench.cli.output.grid import console_of, plain
-    from stsbench.training.runs.report import shown_sd, spread
-
-    keys = list(dict.fromkeys(key for result in results for key in result.trial.values))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("trial", *keys, next((result.by for result in results if result.by), "score"), "sd", "seeds", "state"):
-        table.add_column(plain(name), overflow="fold")
-    for result in results:
-        over = spread(result.scores) if result.scores else None
-        score, sd = (f"{over['mean']:.2f}", shown_sd(over, 2)) if over else ("-", "-")
-        values = [plain(str(result.trial.values.get(key, ""))) for key in keys]
-        state = plain(": ".join(filter(None, (result.trial.state, result.reason))))
-        table.add_row(str(result.trial.number), *values, score, sd, str(len(result.scores)), state)
-    console_of().print(table)

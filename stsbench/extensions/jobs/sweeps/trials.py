@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.data.text.cache import built_folder
+from stsbench.display.table import Document, Table
+from stsbench.display.tabular import RowsInFolder
 from stsbench.errors import warning_log
 from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed
-from stsbench.experiments.table import TableInFolder
 from stsbench.extensions.jobs.expand import words_of
 from stsbench.extensions.jobs.plan_run import make_pool, refuse_missing
 from stsbench.extensions.jobs.sweeps.search import search_of
@@ -29,7 +30,7 @@ from stsbench.wording import counted
 
 
 @dataclass(repr=False)
-class Trials(TableInFolder):
+class Trials(RowsInFolder):
     """What a sweep found. folder: of its output, which the same sweep goes on in; results: every trial, the best first."""
 
     folder: Path
@@ -66,18 +67,18 @@ class Trials(TableInFolder):
         score = f", the best {best.score:.2f} ({values})" if best is not None and best.score is not None else ""
         return f"<Trials of {self.method}: {len(self.results)}{score} in {self.folder}>"
 
-    def _title(self) -> str:
-        return f"{self.method}: {counted(len(self.results), 'trial')}; the best as a recipe: {self.folder / BEST}"
-
-    def _lines(self) -> list[list[str]]:
+    def document(self) -> Document:
+        """Return a row a trial, the best first."""
         by = next((result.by for result in self.results if result.by), "score")
         keys = list(dict.fromkeys(key for result in self.results for key in result.trial.values))
-        lines = [["trial", *keys, by, "sd", "seeds", "state"]]
-        for row in self.rows:
-            score = "-" if row["score"] is None else f"{row['score']:.2f}"
+        lines = []
+        for row, result in zip(self.rows, self.results, strict=True):
             values = [str(row.get(key, "")) for key in keys]
-            lines.append([str(row["trial"]), *values, score, shown_sd(row, 2), str(row["seeds"]), row["state"]])
-        return lines
+            score, sd = ("-", "-") if row["score"] is None else (f"{row['score']:.2f}", shown_sd(row, 2))
+            state = ": ".join(filter(None, (row["state"], result.reason)))
+            lines.append([row["trial"], *values, score, sd, row["seeds"], state])
+        title = f"{self.method}: {counted(len(self.results), 'trial')}; the best as a recipe: {self.folder / BEST}"
+        return Document([Table.of(title, ["trial", *keys, by, "sd", "seeds", "state"], lines)])
 
 
 def sweep(

@@ -1,0 +1,343 @@
+"""Tables of results: columns of cells as text of any width, as HTML, Markdown, LaTeX, CSV and rows for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from itertools import groupby, zip_longest
+from math import isnan
+from typing import Any
+
+from stsbench.display.latex import PACKAGES, caption, comment, latex_table
+from stsbench.display.markdown import plain_markdown
+from stsbench.wording import break_lines, csv_cell, printable, visible, width_of
+
+_GAP = 2  # blanks between two columns
+_WORDS = 24  # columns of a terminal below which a cell of words is not broken
+_NUMBER = re.compile(r"[-+±<>~(\[]*\.?\d")  # how a cell begins that is read as a number
+# What a line may end with: a word, brackets with all that they hold, a character of a script that has no blanks.
+_PIECE = re.compile(r"\[[^\[\]]{1,40}\]\s*|[\u2e80-\u9fff\uac00-\ud7af\uff00-\uffef]\s*|"
+                    r"[^\s\u2e80-\u9fff\uac00-\ud7af\uff00-\uffef]+\s*")
+_SIDES = {True: ' style="text-align: left"', False: ' style="text-align: right"'}  # whatever a page does with cells
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with the ends of its interval, "82.03 [81.17, 82.85]"; without ends it is the value alone, without a value
+    the interval alone."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+    def __format__(self, form: str) -> str:
+        value = "" if self.value is None else _number(self.value, form)
+        if self.low is None or self.high is None:
+            return value
+        ends = form.removeprefix("+")
+        return f"{value} [{self.low:{ends}}, {self.high:{ends}}]".lstrip()
+
+
+Cell = str | int | float | Estimate | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A header, with its unit, and a cell for each row; people read behind the header that estimates have 95 % intervals.
+
+    digits: decimals of numbers, or those of each row; signed: differences, which show their sign; words: whether cells stand
+    to the left (None: where they are not numbers); detail: 0 for what a reader looks at first. Where a table is too wide,
+    columns of one level of detail go together, the headline's before the others.
+    """
+
+    header: str
+    cells: Sequence[Cell]
+    digits: int | Sequence[int] = 2
+    signed: bool = False
+    words: bool | None = None
+    detail: int = 0
+
+    @cached_property
+    def name(self) -> str:
+        """The header as it is read."""
+        estimates = [cell for cell in self.cells if isinstance(cell, Estimate)]
+        bounded = any(None not in (cell.value, cell.low, cell.high) for cell in estimates)
+        return visible(f"{self.header} [95 % interval]" if bounded else self.header)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The cells as they are read, each of one line."""
+        digits = [self.digits] * len(self.cells) if isinstance(self.digits, int) else self.digits
+        sign = "+" if self.signed else ""
+        return [_text(cell, f"{sign}z.{count}f") for cell, count in zip(self.cells, digits, strict=True)]
+
+    @cached_property
+    def left(self) -> bool:
+        """Whether the cells stand to the left, as words do."""
+        if self.words is not None:
+            return self.words
+        return not any(map(_NUMBER.match, self.texts)) and bool(re.search(r"[^\W\d_]", "".join(self.texts)))
+
+    @cached_property
+    def longest(self) -> int:
+        """Columns of a terminal that the widest cell takes."""
+        return max(map(width_of, self.texts), default=0)
+
+    @cached_property
+    def least(self) -> int:
+        """Columns that it needs where no word and no number is broken, and its header has at most three lines."""
+        header = max(-(-width_of(self.name) // 3), *_pieces(self.name))
+        if not self.left:
+            return max(header, self.longest)
+        words = (width for text in self.texts for width in _pieces(text))
+        return max(header, min(self.longest, max(_WORDS, *words)))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns under a title, with notes below them; a note that begins with four blanks is a command, which is never broken.
+
+    names: how many columns, the first ones, say what a row is of: they are repeated where the table is broken between
+    columns. rules: the numbers of rows below a line. label: of LaTeX's \\label.
+
+    >>> from stsbench.display.table import Column, Estimate, Table
+    >>> scores = [Estimate(82.0341, 81.17, 82.85), Estimate(7.5)]
+    >>> print(Table("sts: scores x 100", [Column("task", ["STS-B", "Avg"]), Column("spearman", scores)]).text())
+    sts: scores x 100
+    task   spearman [95 % interval]
+    -----  ------------------------
+    STS-B      82.03 [81.17, 82.85]
+    Avg                        7.50
+    """
+
+    title: str
+    columns: Sequence[Column]
+    notes: Sequence[str] = ()
+    names: int = 1
+    rules: Collection[int] = ()
+    label: str = ""
+
+    @classmethod
+    def of(cls, title: str, header: Sequence[str], rows: Iterable[Sequence[Cell]], **about: Any) -> Table:
+        """Return a table of rows of cells, under a header."""
+        cells = list(zip(*rows, strict=True)) or [()] * len(header)
+        return cls(title, [Column(name, its) for name, its in zip(header, cells, strict=True)], **about)
+
+    @cached_property
+    def lines(self) -> list[list[str]]:
+        """Its cells as they are read, the header first."""
+        names = [column.name for column in self.columns]
+        return [names, *map(list, zip(*(column.texts for column in self.columns), strict=True))]
+
+    @cached_property
+    def left(self) -> list[bool]:
+        """Whether the cells of each column stand to the left: words, and the names of rows unless these are numbered."""
+        return [column.left or (at < self.names and column.words is None) for at, column in enumerate(self.columns)]
+
+    def text(self, width: int | None = None) -> str:
+        """Return it as text of so many columns, in several parts where it is wider; None: a line each row, however wide."""
+        parts = [self._part([self.columns[at] for at in part], [self.left[at] for at in part], width)
+                 for part in self.parts(width)]
+        about = [_shown(line, width) for line in self.notes]
+        return "\n".join(filter(None, [_shown(self.title, width), "\n\n".join(parts), *about]))
+
+    def parts(self, width: int | None) -> list[list[int]]:
+        """Return the numbers of the columns of each part: all in one where they fit; else the headline first, each part with
+        the names of the rows. Columns of one level of detail stay together where they fit."""
+        numbers = list(range(len(self.columns)))
+        if width is None or self._fits(numbers, width):
+            return [numbers]
+        names, parts = numbers[: self.names], [numbers[:0]]
+        rest = sorted(numbers[self.names :], key=lambda at: self.columns[at].detail)
+        for _, group in groupby(rest, key=lambda at: self.columns[at].detail):
+            level = list(group)
+            if parts[-1] and not self._fits([*names, *parts[-1], *level], width):
+                parts.append([])
+            for at in level:
+                if parts[-1] and not self._fits([*names, *parts[-1], at], width):
+                    parts.append([])
+                parts[-1].append(at)
+            if parts[-1] == level[-1:] and len(level) > 3 and self._fits([*names, *level[-2:]], width):
+                parts[-1].insert(0, parts[-2].pop())  # the last one would stand alone
+        return [[*names, *part] for part in parts]
+
+    def _fits(self, numbers: Sequence[int], width: int) -> bool:
+        return sum(self.columns[at].least + _GAP for at in numbers) - _GAP <= width
+
+    def _part(self, columns: Sequence[Column], left: Sequence[bool], width: int | None) -> str:
+        if width is None:
+            widths = [max(column.longest, width_of(column.name)) for column in columns]
+        else:
+            widths = [column.least for column in columns]
+            room = width - sum(widths) - _GAP * (len(widths) - 1)
+            for at, column in enumerate(columns):  # cells of words that would be broken take the room that is left
+                more = max(0, min(room, column.longest - widths[at]))
+                widths[at], room = widths[at] + more, room - more
+            for at, column in enumerate(columns):  # and headers of more than two lines what is still left
+                while room > 0 and len(_wrapped(column.name, widths[at])) > 2:
+                    widths[at], room = widths[at] + 1, room - 1
+        rule = (" " * _GAP).join("-" * size for size in widths)
+        header = [_wrapped(column.name, size) for column, size in zip(columns, widths, strict=True)]
+        tall = max(map(len, header))
+        lines = [*_aligned([[""] * (tall - len(name)) + name for name in header], widths, left), rule]
+        for row in range(len(columns[0].cells)):
+            if row in self.rules:
+                lines.append(rule)
+            cells = [_wrapped(column.texts[row], size) for column, size in zip(columns, widths, strict=True)]
+            lines += _aligned(cells, widths, left)
+        return "\n".join(lines)
+
+    def html(self) -> str:
+        """Return an HTML table with its title above and its notes below. Colours and borders are the page's."""
+        head, *body = (
+            "".join(f"<{tag}{_SIDES[side]}>{escape(cell)}</{tag}>" for side, cell in zip(self.left, line, strict=True))
+            for tag, line in zip(["th", *["td"] * (len(self.lines) - 1)], self.lines, strict=True)
+        )
+        title = f'<caption style="caption-side: top; text-align: left">{escape(printable(self.title))}</caption>'
+        rows = "".join(f"<tr>{row}</tr>" for row in body)
+        return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{html_lines(self.notes)}"
+
+    def markdown(self) -> str:
+        """Return it as GitHub's Markdown: its title, the table, a paragraph each note."""
+        rule = ["---" if side else "---:" for side in self.left]
+        head, *body = ([_markdown_cell(cell) for cell in line] for line in self.lines)
+        grid = "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *body))
+        return "\n\n".join([*([f"**{plain_markdown(self.title)}**"] if self.title else []), grid,
+                            *map(_markdown_line, self.notes)]) + "\n"
+
+    def latex(self, label: str = "", about: str = "") -> str:
+        """Return a booktabs table, no wider than both columns of a page: title and notes are its caption, commands comments.
+
+        label: where the table has none; about: what the caption begins with.
+        """
+        notes = [line for line in self.notes if not line.startswith("    ")]
+        what = ". ".join(filter(None, [*([about] if about else []), self.title, " ".join(notes)]))
+        commands = [f"{comment(line.strip())}\n" for line in self.notes if line.startswith("    ")]
+        table = latex_table(self.lines, caption(printable(what)), self.label or label, self.left)
+        return "".join([table, *commands])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return its rows for programs, header -> cell at full precision; an estimate is three: value, low and high."""
+        columns: dict[str, Sequence[Any]] = {}
+        for column in self.columns:
+            columns[column.header] = [cell.value if isinstance(cell, Estimate) else cell for cell in column.cells]
+            if any(isinstance(cell, Estimate) for cell in column.cells):
+                for end in ("low", "high"):
+                    columns[f"{column.header} {end}"] = [getattr(cell, end, None) for cell in column.cells]
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def csv(self) -> str:
+        """Return the same rows as CSV."""
+        rows = self.rows()
+        return csv_table(list(rows[0]) if rows else [column.header for column in self.columns], rows)
+
+
+@dataclass(frozen=True)
+class Document:
+    """What people read of a result: lines, tables, and lines below them."""
+
+    tables: Sequence[Table] = ()
+    above: Sequence[str] = ()
+    below: Sequence[str] = ()
+
+    def text(self, width: int | None = None) -> str:
+        """Return it as text of so many columns; None: a line each row and each note."""
+        above, below = ("\n".join(_shown(line, width) for line in some) for some in (self.above, self.below))
+        return "\n\n".join(filter(None, [above, *(table.text(width) for table in self.tables), below]))
+
+    def html(self) -> str:
+        """Return it as a part of an HTML page."""
+        return "".join([html_lines(self.above), *(table.html() for table in self.tables), html_lines(self.below)])
+
+    def markdown(self) -> str:
+        """Return it as GitHub's Markdown."""
+        above, below = ([f"{_markdown_line(line)}\n" for line in some] for some in (self.above, self.below))
+        return "\n".join([*above, *(table.markdown() for table in self.tables), *below])
+
+    def latex(self, label: str = "table") -> str:
+        """Return a booktabs table each, whose caption begins with the lines above, and the lines below as comments. It needs
+        the packages booktabs and graphicx. label: of a table that has none."""
+        tables = [table.latex(f"{label}-{number}" if len(self.tables) > 1 else label, ". ".join(self.above))
+                  for number, table in enumerate(self.tables)]
+        return "\n".join([PACKAGES, *tables, *(f"{comment(line.strip())}\n" for line in self.below)])
+
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal that stdout is; None where it is none: a file and a pipe have no width."""
+    is_terminal = getattr(sys.stdout, "isatty", bool)  # whatever stands for it, as in a notebook
+    return shutil.get_terminal_size().columns if is_terminal() else None
+
+
+def csv_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows, column -> value, as CSV under a header of these columns; a column may be missing in some. The only place
+    that writes CSV for people: texts stand in it as `csv_cell` makes them."""
+    stream = io.StringIO()
+    table = csv.DictWriter(stream, columns, lineterminator="\n")
+    for row in ({column: column for column in columns}, *rows):
+        table.writerow({key: csv_cell(value) if isinstance(value, str) else value for key, value in row.items()})
+    return stream.getvalue()
+
+
+def html_lines(lines: Sequence[str]) -> str:
+    """Return remarks beside a table as HTML: a paragraph a line, commands as they stand."""
+    return "".join(f"<pre>{escape(printable(line.strip()))}</pre>" if line.startswith("    ") else
+                   f"<p>{escape(printable(line))}</p>" for line in lines)
+
+
+def _markdown_cell(cell: str) -> str:
+    return cell if re.fullmatch(r"[-+\d., %\[\]]*", cell) else plain_markdown(cell)  # a number needs no escape
+
+
+def _markdown_line(line: str) -> str:
+    return f"    {visible(line.strip())}" if line.startswith("    ") else plain_markdown(line)
+
+
+def _shown(line: str, width: int | None) -> str:
+    line = printable(line)
+    return line if width is None or line.startswith("    ") else break_lines(line, width)
+
+
+def _text(cell: Cell, form: str) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, float):
+        return _number(cell, form)
+    return f"{cell:{form}}" if isinstance(cell, Estimate) else visible(str(cell), "\u200c\u200d")
+
+
+def _number(value: float, form: str) -> str:
+    if isnan(value):
+        return ""
+    return "0" if form.startswith("+") and not value else f"{value:{form}}"
+
+
+def _pieces(text: str) -> list[int]:
+    """The widths of what is never broken in a text."""
+    return [0, *(width_of(piece.rstrip()) for piece in _PIECE.findall(text))]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """The lines of a cell of this width; none ends within a word, also where that is wider."""
+    if width_of(text) <= width:
+        return [text]
+    lines = [""]
+    for piece in _PIECE.findall(text):
+        if lines[-1] and width_of(lines[-1] + piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return [line.rstrip() for line in lines]
+
+
+def _aligned(cells: Sequence[Sequence[str]], widths: Sequence[int], left: Sequence[bool]) -> Iterator[str]:
+    """The lines of a row, of which some cells may have fewer."""
+    for line in zip_longest(*cells, fillvalue=""):
+        blanks = [" " * (size - width_of(text)) for text, size in zip(line, widths, strict=True)]
+        yield (" " * _GAP).join(text + pad if side else pad + text
+                        for text, pad, side in zip(line, blanks, left, strict=True)).rstrip()

@@ -1,0 +1,138 @@
+"""Tables in every form: no cell is lost or broken, numbers keep their digits, and a narrow terminal gets several parts."""
+
+import csv
+import io
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stsbench.display.table import Column, Document, Estimate, Table
+from stsbench.wording import width_of
+
+NUMBERS = st.floats(-1000, 1000, allow_nan=False)
+ESTIMATES = st.builds(Estimate, NUMBERS, NUMBERS, NUMBERS)
+NAMES = st.text("abcXYZ09-_.", min_size=1, max_size=12)
+
+
+@st.composite
+def tables(draw):
+    """A table of names and of columns of each kind of cell, at any level of detail."""
+    rows = draw(st.integers(1, 5))
+    columns = [Column("task", draw(st.lists(NAMES, min_size=rows, max_size=rows)))]
+    for at in range(draw(st.integers(1, 9))):
+        kind = draw(st.sampled_from([NUMBERS, ESTIMATES, st.integers(0, 10**6), NAMES]))
+        cells = draw(st.lists(st.none() | kind, min_size=rows, max_size=rows))
+        columns.append(Column(f"score {at}", cells, digits=draw(st.integers(0, 4)), signed=draw(st.booleans()),
+                              detail=draw(st.integers(0, 2))))
+    return Table("a title", columns)
+
+
+@given(tables(), st.integers(1, 200))
+def test_parts_of_any_width_hold_every_column_once_and_the_names_each_time(table, width):
+    parts = table.parts(width)
+    assert all(part[0] == 0 and len(part) > 1 for part in parts)
+    assert sorted(at for part in parts for at in part[1:]) == list(range(1, len(table.columns)))
+    levels = [table.columns[at].detail for part in parts for at in part[1:]]
+    assert levels == sorted(levels) or len(parts) == 1
+    for part in parts:  # one that is wider holds a single column besides the names
+        text = Table("", [table.columns[at] for at in part]).text(width)
+        assert len(part) == 2 or max(map(width_of, text.splitlines())) <= width
+
+
+@given(tables(), st.integers(20, 200))
+def test_no_number_and_no_interval_is_broken_at_any_width(table, width):
+    whole, narrow = table.text(), table.text(width)
+    for column in table.columns:
+        for cell in filter(None, column.texts):
+            assert cell in whole and (cell in narrow or column.left)
+            assert all(word in narrow for word in cell.split())
+
+
+@given(tables())
+def test_every_cell_is_in_every_form(table):
+    html, latex, markdown = table.html(), table.latex(), table.markdown()
+    for cell in (cell for column in table.columns[1:] for cell in column.texts if re.search(r"\d", cell)):
+        assert f">{cell}</td>" in html
+        assert re.sub(r"(?<![\w.)\]-])-(?=\.?\d)", "$-$", cell).replace("_", r"\_") in latex
+        assert cell in markdown or re.search("[a-zA-Z_]", cell)
+
+
+@given(tables())
+def test_csv_reads_back_as_the_rows(table):
+    lines = list(csv.DictReader(io.StringIO(table.csv())))
+    rows = table.rows()
+    assert len(lines) == len(rows) and set(lines[0]) == set(rows[0])
+    for line, row in zip(lines, rows, strict=True):
+        for key, value in row.items():
+            text = line[key].removeprefix("'")
+            assert float(text) == value if isinstance(value, int | float) else text == (value or "")
+
+
+@pytest.mark.parametrize(("cell", "text"), [
+    (Estimate(82.0341, 81.17, 82.85), "82.03 [81.17, 82.85]"), (Estimate(-0.001, -0.2, 0.1), "0.00 [-0.20, 0.10]"),
+    (Estimate(1.0), "1.00"), (Estimate(None, 1.0, 2.0), "[1.00, 2.00]"), (float("nan"), ""), (None, ""), (1234, "1234"),
+    ("a\nb\x1b[31m", "a\\nb\\x1b[31m"),
+])
+def test_a_cell_is_read_as_one_line(cell, text):
+    assert Column("a", [cell]).texts == [text]
+
+
+def test_differences_have_their_sign_and_an_interval_has_none_twice():
+    column = Column("A - B", [Estimate(17.526, 7.21, 27.9), Estimate(-1.0, -2.0, 0.5), 0.0], signed=True)
+    assert column.texts == ["+17.53 [7.21, 27.90]", "-1.00 [-2.00, 0.50]", "0"]
+    assert column.name == "A - B [95 % interval]" and not column.left
+
+
+@pytest.mark.parametrize(("cells", "left"), [
+    (["unsup", ""], True), (["3.70 to 37.51"], False), (["settled", "12"], False), (["7 of 7"], False),
+    (["–", "1.0"], False), (["<0.0001"], False), (["+1.0 [0.1, 2.0]"], False), ([None], False), (["yes", "no"], True),
+])
+def test_words_stand_to_the_left_and_numbers_to_the_right(cells, left):
+    assert Column("a", cells).left == left
+
+
+def test_a_narrow_terminal_gets_the_headline_first_and_no_column_alone():
+    columns = [Column("task", ["STS12", "Avg"]), Column("n", [45, 312], detail=1),
+               Column("spearman all", [Estimate(86.43, 73.24, 93.06), Estimate(83.41, 77.03, 86.67)]),
+               *(Column(f"metric {at}", [12.34, 12.34], detail=1) for at in range(7))]
+    table = Table("", columns)
+    assert table.parts(200) == [list(range(10))] and table.parts(None) == [list(range(10))]
+    assert table.parts(80)[0][:2] == [0, 2] and min(map(len, table.parts(60)[1:])) > 2
+    assert table.text(40).splitlines()[:3] == ["               spearman all", "task        [95 % interval]",
+                                               "-----  --------------------"]
+
+
+def test_words_are_broken_between_words_and_commands_never():
+    table = Table("found", [Column("rank", [1]), Column("text", ["a b " * 30], words=True)],
+                  notes=["some words " * 12, "    stsbench eval" + " --model x" * 12])
+    *lines, command = table.text(60).splitlines()
+    assert max(map(len, lines)) <= 60 and command == "    stsbench eval" + " --model x" * 12
+    assert " ".join(" ".join(lines).split()).count("a b") == 30 and table.text().count("\n") == 5
+    assert "<pre>stsbench eval" in table.html() and "\n% stsbench eval" in table.latex()
+
+
+def test_wide_characters_take_two_columns():
+    header, rule, *rows = Table("", [Column("text", ["猫在睡觉", "cat"]), Column("n", [1, 2])]).text().splitlines()
+    assert rule == "--------  -" and [width_of(line) for line in rows] == [11, 11] and header == "text      n"
+
+
+def test_a_line_of_latex_does_not_begin_with_an_argument():
+    """`\\\\` takes a bracket or a star behind it for its own."""
+    made = Table("", [Column("[a]", ["[x]", "*"]), Column("spearman all", [Estimate(1.0, 0.5, 2.0), None])]).latex()
+    assert not re.search(r"\\\\\s*[\[*]", made) and r"\shortstack[r]{spearman all \\ {}[95 \% \\ interval]}" in made
+
+
+def test_a_document_is_lines_tables_and_lines():
+    table = Table("t", [Column("a", [1])], notes=["note"])
+    made = Document([table, table], above=["A: x"], below=["below", "    stsbench eval"])
+    assert made.text().split("\n\n") == ["A: x", "t\na\n-\n1\nnote", "t\na\n-\n1\nnote", "below\n    stsbench eval"]
+    assert made.latex("x").count(r"\caption{A: x. t. note}") == 2 and r"\label{tab:x-1}" in made.latex("x")
+    assert made.latex("x").endswith("% below\n\n% stsbench eval\n") and made.html().endswith("<pre>stsbench eval</pre>")
+    assert Document().text() == Document().html() == Document().markdown() == ""
+
+
+def test_an_empty_table_has_its_header():
+    table = Table.of("t", ["a", "b"], [])
+    assert table.csv() == "a,b\n" and table.text() == "t\na  b\n-  -" and table.rows() == []
