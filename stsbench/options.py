@@ -151,7 +151,7 @@ def takes(*groups: type, without: Sequence[str] = ()) -> Callable[[Callable[P, T
                 raise TypeError(f"{function.__name__}() got an unexpected keyword argument '{name}'{why}")
             return function(*args, **named)
 
-        checked.__signature__ = signature.replace(parameters=[*written, *more])  # type: ignore[attr-defined]
+        vars(checked).update(__signature__=signature.replace(parameters=[*written, *more]), flag_words=words)
         return checked
 
     return add

@@ -126,7 +126,8 @@ def test_every_keyword_of_a_call_is_a_parameter(page):
     for call, owner in called(PAGES[page]):
         parameters = inspect.signature(owner).parameters
         if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-            assert {word.arg for word in call.keywords if word.arg} <= set(parameters), ast.unparse(call)
+            known_words = {*parameters, *getattr(owner, "flag_words", ())}
+            assert {word.arg for word in call.keywords if word.arg} <= known_words, ast.unparse(call)
 
 
 KEYS = known(Recipe) | {f"options.{key}" for name in registry.names(GROUP) for key in known(options_of(name))}

@@ -9,11 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stsbench.rules import GIVEN, POSITIVE, Where
+    from stsbench.settings import setting
     from stsbench.training.api.batch import IGNORED, Batch, Examples, Gathering, Ragged, Shares, Term, Views, gather
     from stsbench.training.api.contrasting import NegativeQueue, contrast, contrast_labelled, rank_pairs
     from stsbench.training.api.labelled import LabelScores, NLIClassifier, classes_of, nli_roles, nli_views, unordered
     from stsbench.training.api.method import Inference, LabelledUse, Method, Needs, RoleChoice, sentence_role
-    from stsbench.training.api.options import Options, Queue, Repetition, refuse_idle
+    from stsbench.training.api.options import Options, Queue, Repetition
     from stsbench.training.api.views import Repeater, pairs_or_sentence, role_views, scored_pairs
     from stsbench.training.modules.backbone import Backbone
 
@@ -22,16 +24,18 @@ _PUBLIC = {
     "contrasting": "NegativeQueue contrast contrast_labelled rank_pairs",
     "labelled": "LabelScores NLIClassifier classes_of nli_roles nli_views unordered",
     "method": "Inference LabelledUse Method Needs RoleChoice sentence_role",
-    "options": "Options Queue Repetition refuse_idle",
+    "options": "Options Queue Repetition",
     "views": "Repeater pairs_or_sentence role_views scored_pairs",
 }
 _MODULES = {name: f"stsbench.training.api.{module}" for module, names in _PUBLIC.items() for name in names.split()}
-_MODULES["Backbone"] = "stsbench.training.modules.backbone"
+_MODULES |= {"Backbone": "stsbench.training.modules.backbone", "setting": "stsbench.settings",
+             **dict.fromkeys(("GIVEN", "POSITIVE", "Where"), "stsbench.rules")}
 __all__ = [
-    "IGNORED", "Backbone", "Batch", "Examples", "Gathering", "Inference", "LabelScores", "LabelledUse", "Method",
-    "NLIClassifier", "Needs", "NegativeQueue", "Options", "Queue", "Ragged", "Repeater", "Repetition", "RoleChoice",
-    "Shares", "Term", "Views", "classes_of", "contrast", "contrast_labelled", "gather", "nli_roles", "nli_views",
-    "pairs_or_sentence", "rank_pairs", "refuse_idle", "role_views", "scored_pairs", "sentence_role", "unordered",
+    "GIVEN", "IGNORED", "POSITIVE", "Backbone", "Batch", "Examples", "Gathering", "Inference", "LabelScores",
+    "LabelledUse", "Method", "NLIClassifier", "Needs", "NegativeQueue", "Options", "Queue", "Ragged", "Repeater",
+    "Repetition", "RoleChoice", "Shares", "Term", "Views", "Where", "classes_of", "contrast", "contrast_labelled",
+    "gather", "nli_roles", "nli_views", "pairs_or_sentence", "rank_pairs", "role_views", "scored_pairs", "sentence_role",
+    "setting", "unordered",
 ]
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from stsbench.errors import StsbenchError
-from stsbench.rules import recipe_value
 from stsbench.settings import Settings, setting
 
 
@@ -39,17 +36,3 @@ class Queue(Settings):
     start: Literal["copy", "random"] = setting(
         "copy", "what theta_m starts from: a copy of the encoder, or, as in the released code, random weights",
     )
-
-
-def changed(options: Options, name: str) -> bool:
-    """Whether an option is not at its default."""
-    return bool(getattr(options, name) != type(options).model_fields[name].default)
-
-
-def refuse_idle(options: Options, names: Sequence[str], why: str) -> None:
-    """StsbenchError for the first of these options that is not at its default, though it has no effect. why: the reason."""
-    for name in names:
-        if changed(options, name):
-            value, default = getattr(options, name), type(options).model_fields[name].default
-            stated, back = recipe_value(value), recipe_value(default)
-            raise StsbenchError(f"options.{name} {stated} has no effect: {why}; leave it at {back}")

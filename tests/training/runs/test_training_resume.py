@@ -87,7 +87,7 @@ def test_of_two_processes_both_stop_at_one_step(whole, tmp_path, kill):
     run = tmp_path / "run"
     ended = train_ranks(run, values, kill=kill, cache=cache)
     assert ended[int(*kill)] == (-15, None)
-    assert {code: "interrupt.Terminated\nstopped; go on with" in said for code, said in ended if said} == {9: True}
+    assert {code: "processes.Terminated\nstopped; go on with" in said for code, said in ended if said} == {9: True}
     newest = json.loads((sorted(run.glob("checkpoints/[0-9]*"))[-1] / "position.json").read_text())
     assert (newest["step"], newest["unscored"]) in ((6, False), (4, True))
     assert train_ranks(run, values, resume=True, cache=cache) == [(0, None)] * 2
