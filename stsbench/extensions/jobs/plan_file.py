@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, create_model, model_validator
 
 from stsbench.config import read_yaml, shown, validate
 from stsbench.encoders.options import CoreArguments, EncoderOptions
-from stsbench.errors import StsbenchError
+from stsbench.errors import StsbenchError, UsageError
 from stsbench.evaluation.options import DataOptions, MeasureOptions
 from stsbench.registry import DEFAULT_PROTOCOL
 from stsbench.settings import Settings, setting
@@ -186,7 +186,22 @@ def made_plan(raw: dict[str, Any], where: str, overrides: dict[str, Any] | None 
         raise StsbenchError(f"{where}: it names no job: write groups below train or eval")
     if twice := sorted({*plan.train} & {*plan.eval}):
         raise StsbenchError(f"{where}: eval.{twice[0]} has the name of a group of trainings: give it another one")
-    return _overridden(plan, {key: value for key, value in (overrides or {}).items() if value is not None})
+    plan = _overridden(plan, {key: value for key, value in (overrides or {}).items() if value is not None})
+    for name, group in plan.eval.items():
+        stated: dict[str, Any] = {_OPTIONS[key][0].name: value for key, value in group.options.items() if value is not None}
+        stated |= {"data_dir": plan.defaults.data_dir, "sample": plan.defaults.sample,
+                   "device": group.device or plan.defaults.device}
+        try:
+            for model in group.model:
+                _Evaluation(model=model, **stated)
+        except UsageError as error:
+            raise StsbenchError(f"{where}: eval.{name}: {error}") from error
+    return plan
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Evaluation(EncoderOptions, MeasureOptions, DataOptions):
+    """The options of an evaluation together: what they do not allow is refused as `stsbench eval` refuses it."""
 
 
 def _refuse_old_keys(groups: Any, where: str) -> None:

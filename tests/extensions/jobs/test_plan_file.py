@@ -147,12 +147,14 @@ def test_every_option_of_an_encoder_is_a_key_with_the_declared_bounds(here):
 
 # A line a group: what it says, and the digest that its job has had since there are plans.
 IDS = [
-    ('{"model": "minilm", "tasks": ["STS12", "STS-B"], "pooler": "mean", "template": "a {} b", "full_stop": false, '
-     '"max_length": 9, "normalize": false, "truncate_dim": 3, "prompt": "q: ", '
+    ('{"model": "org/model", "tasks": ["STS12", "STS-B"], "pooler": "mean", "template": "a {} b", "full_stop": false, '
+     '"max_length": 9, "normalize": false, "truncate_dim": 3, '
      '"revision": "r", "post": "whitening", "fit_on": "target", "similarity": "dot", "resamples": 7, "text": "raw", '
      '"without_overlap": ["stsb/dev", "sts12"], "batch_tokens": 5, "attention": "eager", "dtype": "bfloat16"}',
-     "9d037075c3"),
+     "2c26436900"),
     ('{"model": "minilm", "full_stop": true, "normalize": true, "set": {"sts.aggregations": ["mean"]}}', "fd8e105633"),
+    ('{"model": "minilm", "prompt": "q: ", "full_stop": true, "normalize": true, "set": {"sts.aggregations": ["mean"]}}',
+     "3063045c40"),
     ('{"model": "lexical:token-set", "protocols": "sts:own.csv", "columns": "sentence1=a,sentence2=b,score=c"}',
      "ce1eb14876"),
 ]
