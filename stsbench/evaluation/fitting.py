@@ -28,9 +28,7 @@ _SPLITS = ("train", "dev", "trial", "test")
 
 
 def check_fitting(post: str | None, fit_on: str | Path | None) -> None:
-    """StsbenchError, one line: one without the other, an unknown post-processing or setting, or no such file."""
-    if fit_on is not None and post is None:
-        raise StsbenchError(f"--fit-on {fit_on} says what a post-processing is fitted on: it needs --post")
+    """Raise StsbenchError, one line: nothing to fit on, an unknown post-processing or setting, or no such file."""
     if post is None:
         return
     if not Chain.parse(post).needs_texts:

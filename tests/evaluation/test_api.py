@@ -54,7 +54,6 @@ def test_names_hold_commas_in_brackets():
 
 @pytest.mark.parametrize(("asked", "reason"), [
     ({"resamples": "many"}, "resamples='many': Input"),
-    ({"protocol": "sts", "protocols": "sts"}, "protocols is given twice"),
     ({"tasks": "STS-C"}, "unknown task 'STS-C'"),
     ({"data_dir": 3}, "data_dir=3"),
     ({"data_dir": "/no/such/folder", "sample": False}, "no/such/folder"),
@@ -65,6 +64,11 @@ def test_what_cannot_be_meant_is_one_line(asked, reason):
     with pytest.raises(StsbenchError, match=reason) as caught:
         evaluate(model, **{**ASKED, **asked})
     assert "\n" not in str(caught.value)
+
+
+def test_an_option_by_both_of_its_words_is_an_error():
+    with pytest.raises(TypeError, match="got protocols twice, as protocol, too"):
+        evaluate(letters, protocol="sts", protocols="sts")
 
 
 def test_models_of_every_kind(tmp_path, plain):

@@ -134,7 +134,7 @@ def test_a_missing_split_is_a_failure_of_the_task_and_no_smaller_fit(tmp_path):
     ("options", "said"),
     [
         ({"fit_on": None}, "--post whitening:dimensions=4 needs --fit-on target or --fit-on FILE: 'target' fits on each"),
-        ({"post": None}, "--fit-on target says what a post-processing is fitted on: it needs --post"),
+        ({"post": None}, "--fit-on needs --post"),
         ({"fit_on": "nowhere.txt"}, "--fit-on nowhere.txt: there is no such file; 'target' fits on each"),
         ({"post": "whitning"}, "did you mean whitening"), ({"post": "whitening:dimensions=9"}, "more than the 8"),
         ({"model": "lexical:tfidf"}, "--post does not apply"),
