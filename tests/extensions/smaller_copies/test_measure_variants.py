@@ -190,7 +190,7 @@ def test_the_function_takes_what_the_command_takes():
         assert written[name].default == shared[name].default, name
     assert next(option for option in command.params if option.name == "calibration").default == "shared"
     passed = {entry.name for kind in (MeasureOptions, DataOptions, CacheOptions) for entry in fields(kind)}
-    assert {*MeasureArguments.__annotations__} == passed - {"protocols", "tasks", "post", "fit_on"}
+    assert {*MeasureArguments.__annotations__} == passed - {"protocols", "tasks", "post", "fit_on"} | {"text", "cache"}
     with pytest.raises(TypeError, match=r"got an unexpected keyword argument 'dims'; write truncate_dims$"):
         measure_variants("minilm", dims=[8])
 
