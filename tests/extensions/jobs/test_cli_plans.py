@@ -34,7 +34,7 @@ def error_of(outcome):
 
 def test_status_and_dry_run_start_nothing(cli, plan):
     code, out, _ = cli("run", plan, "--status")
-    assert code == 0 and [line.split()[:2] for line in out.splitlines()[2:5]] == [
+    assert code == 0 and [line.split()[:2] for line in out.splitlines()[3:6]] == [
         ["a-1", "waiting"], ["b-2", "waiting"], ["e.b-2", "waiting"],
     ]
     code, out, _ = cli("run", plan, "--dry-run", "--only", "b")
