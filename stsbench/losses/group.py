@@ -28,7 +28,8 @@ def group_scores(
     check_positive(temperature=temperature)
     check_rows(anchors=anchors, **{f"view {number}": view for number, view in enumerate(views, 1)})
     with torch.autocast(anchors.device.type, enabled=False):
-        near = [(unit(anchors) * unit(view)).sum(1, keepdim=True) for view in views]
+        first = unit(anchors)  # once, so that its gradient is one sum
+        near = [(first * unit(view)).sum(1, keepdim=True) for view in views]
         return torch.cat([*near, without_own(cosines(anchors, others), start)], dim=1) / temperature
 
 
