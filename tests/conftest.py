@@ -153,7 +153,7 @@ def large_files_are_hashed_once():
 def packages_are_looked_for_once():
     """accelerate looks for three optional packages in all of sys.path at each step of each training; the key of the cache
     names the versions of four, a millisecond each; each SentenceTransformer asks who made two."""
-    imports, key = sys.modules.get("accelerate.utils.imports"), sys.modules.get("stsbench.encoders.cache.key")
+    imports, key = sys.modules.get("accelerate.utils.imports"), sys.modules.get("stsbench.encoders.cache.encode")
     environment = sys.modules.get("sentence_transformers.util.environment")
     with pytest.MonkeyPatch.context() as patch:
         if imports:

@@ -15,7 +15,7 @@ from doc_blocks import BY_TEST, ROOT, Block, blocks, fences, pages, parse
 from text_tables import by_row
 from training_runs import no_pinned_memory, one_thread
 
-from stsbench.encoders.transformer import minilm
+from stsbench.encoders.transformer import find
 from stsbench.evaluation import provenance
 from stsbench.training.recipes import methods, sample
 
@@ -46,7 +46,7 @@ def wide(tmp_path_factory):
 def test_the_page_runs_from_top_to_bottom(name, vectors, tiny, wide, cli, place, monkeypatch, capsys):
     tiny = wide if any("matryoshka" in block.text for block in PAGES[name]) else tiny
     monkeypatch.setattr(sample, "BACKBONE", str(tiny))
-    monkeypatch.setattr(minilm, "find_minilm", lambda: tiny)  # of trainings: what measures has another name for it
+    monkeypatch.setattr(find, "find_minilm", lambda: tiny)  # of trainings: what measures has another name for it
     monkeypatch.setattr(sample, "STEPS", 2)
     monkeypatch.setenv("STSBENCH_CACHE", str(vectors))
     # As if the working copy were committed: `leaderboard add` refuses what uncommitted code has measured.

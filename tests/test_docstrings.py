@@ -10,7 +10,7 @@ import pytest
 import tiny_models
 
 import stsbench
-from stsbench.encoders.transformer import minilm
+from stsbench.encoders.transformer import find
 
 PUBLIC = {name: getattr(stsbench, name) for name in stsbench.__all__}
 PUBLIC |= {f"leaderboard.{name}": getattr(stsbench.leaderboard, name) for name in stsbench.leaderboard.__all__}
@@ -29,7 +29,7 @@ def test_an_example_gives_what_it_says(name, tmp_path, monkeypatch):
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     tiny = tiny_models.build(tmp_path / "tiny", pooler=False, positions=132)
-    monkeypatch.setattr(minilm, "find_minilm", lambda: tiny)  # of trainings: what measures has another name for it
+    monkeypatch.setattr(find, "find_minilm", lambda: tiny)  # of trainings: what measures has another name for it
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("STSBENCH_DATA", raising=False)
     printed = []

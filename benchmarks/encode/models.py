@@ -64,7 +64,7 @@ _LEGACY = {"mean": "mean_tokens", "lasttoken": "lasttoken"}  # as every version 
 
 
 def _minilm() -> Path:
-    from stsbench.encoders.transformer.minilm import find_minilm
+    from stsbench.encoders.transformer.find import find_minilm
     from stsbench.errors import EncoderError
 
     try:

@@ -43,8 +43,7 @@ def _compare(name: str, precision: str, setting: Setting) -> tuple[float, int, f
 
     from stsbench.encoders.forward import attention
     from stsbench.encoders.forward.batching import groups
-    from stsbench.encoders.forward.packed import PackedForward
-    from stsbench.encoders.forward.padded import PaddedForward
+    from stsbench.encoders.forward.passes import PackedForward, PaddedForward
 
     model = _model(name).to(setting.device, torch_type(precision))
     lengths = torch.randint(3, 60 if setting.dry else 512, (12 if setting.dry else 96,)).sort(descending=True).values

@@ -117,7 +117,7 @@ def _model(folder: Path, width: int, layers: int, heads: int, inner: int) -> Pat
     import torch
     from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
-    from stsbench.encoders.transformer.minilm import find_minilm
+    from stsbench.encoders.transformer.find import find_minilm
 
     tokenizer = AutoTokenizer.from_pretrained(find_minilm())
     torch.manual_seed(0)

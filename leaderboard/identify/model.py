@@ -31,8 +31,7 @@ def source(model: str, pooler: str | None) -> str | Encoder:
 
 def _not_a_model(model: str, path: Path) -> str:
     """Why it is not a model; "" where it may be one. Raises EncoderError where minilm is not installed."""
-    from stsbench.encoders.transformer.find import resolve
-    from stsbench.encoders.transformer.minilm import find_minilm
+    from stsbench.encoders.transformer.find import find_minilm, resolve
 
     if path.is_dir():
         if any((path / file).is_file() for file in ("config.json", "modules.json")):

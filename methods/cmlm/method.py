@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.data.text.examples import followed, following
-from stsbench.encoders.forward.padded import check_family, own_positions
+from stsbench.encoders.forward.passes import check_family, own_positions
 from stsbench.errors import StsbenchError
 from stsbench.losses.tokens import count_guesses, guess_metrics, masked_lm
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stsbench.encoders.forward.padded import own_positions
+from stsbench.encoders.forward.passes import own_positions
 from stsbench.training.api.batch import Batch, Ragged, Views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt

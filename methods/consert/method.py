@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stsbench.encoders.forward.padded import check_family
+from stsbench.encoders.forward.passes import check_family
 from stsbench.encoders.forward.pooling import STATES
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stsbench.encoders.forward.checkpoint import position_limit
-from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.forward.model import position_limit
+from stsbench.encoders.prompt.modules import MLPHead
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import StsbenchError

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stsbench.encoders.forward.soft import KeyValues
-from stsbench.encoders.prompt.bottlenecks import Bottlenecks, attached
+from stsbench.encoders.forward.batching import KeyValues
+from stsbench.encoders.prompt.modules import Bottlenecks, attached
 from stsbench.errors import StsbenchError
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lora import add_lora, merged, using

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor, cat, nn
 
 from stsbench.data.text.examples import followed
-from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.prompt.modules import MLPHead
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views, apply_to_all_rows, counted
 from stsbench.training.api.contrasting import NegativeQueue, contrast
 from stsbench.training.api.method import Inference, Method, Needs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from stsbench.encoders.prompt.mlp_head import MLPHead, check_head
+from stsbench.encoders.prompt.modules import MLPHead, check_head
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import NegativeQueue, contrast
 from stsbench.training.api.method import Inference, Method, Needs

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.encoders.forward.checkpoint import first_line
-from stsbench.encoders.forward.padded import wide_mask
+from stsbench.encoders.forward.passes import wide_mask
 from stsbench.errors import StsbenchError
 from stsbench.losses.tokens import count_guesses, guess_metrics, masked_lm
 from stsbench.training.api.batch import IGNORED, Term

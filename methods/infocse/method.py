@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from stsbench.encoders.forward.padded import known_family
-from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.forward.passes import known_family
+from stsbench.encoders.prompt.modules import MLPHead
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Shares, Term, Views, apply_to_all_rows, counted
 from stsbench.training.api.contrasting import contrast

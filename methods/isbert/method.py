@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn import functional
 
-from stsbench.encoders.forward.mean_cnn import MeanCNN
+from stsbench.encoders.forward.token_pooler import MeanCNN
 from stsbench.errors import StsbenchError
 from stsbench.losses.mutual_information import jensen_shannon
 from stsbench.training.api.batch import Batch, Examples, Term, Views, gather

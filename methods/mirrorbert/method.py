@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from stsbench.encoders.forward.checkpoint import position_limit
-from stsbench.encoders.forward.padded import check_family
+from stsbench.encoders.forward.model import position_limit
+from stsbench.encoders.forward.passes import check_family
 from stsbench.encoders.forward.pooling import padded_length
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stsbench.encoders.prompt.mlp_head import MLPHead, check_head
+from stsbench.encoders.prompt.modules import MLPHead, check_head
 from stsbench.losses.group import agreement, group_cross_entropy, group_scores
 from stsbench.training.api.batch import Batch, Examples, Term, Views, gather
 from stsbench.training.api.contrasting import contrast

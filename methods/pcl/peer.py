@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.encoders.forward.checkpoint import load_model
-from stsbench.encoders.forward.dropout import dropout_rates
 from stsbench.encoders.forward.identity import folder_digest
-from stsbench.encoders.prompt.mlp_head import MLPHead
-from stsbench.encoders.transformer.find import resolve_base
-from stsbench.encoders.transformer.trainable import backbone_folder
+from stsbench.encoders.forward.model import dropout_rates
+from stsbench.encoders.prompt.modules import MLPHead
+from stsbench.encoders.transformer.find import backbone_folder, resolve_base
 from stsbench.errors import StsbenchError
 from stsbench.torch_random import forked
 from stsbench.training.modules.backbone import Backbone, load_backbone

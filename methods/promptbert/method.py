@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.prompt.modules import MLPHead
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import StsbenchError

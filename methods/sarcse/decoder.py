@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from stsbench.encoders.forward.text_cnn import Features, TextCNN
+from stsbench.encoders.forward.token_pooler import Features, TextCNN
 
 from .options import SARCSEOptions
 

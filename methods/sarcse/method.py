@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from stsbench.data.text.examples import token_counts
-from stsbench.encoders.forward.borrowed import borrowed
-from stsbench.encoders.forward.text_cnn import Features, TextCNN
+from stsbench.encoders.forward.model import borrowed
+from stsbench.encoders.forward.token_pooler import Features, TextCNN
 from stsbench.errors import StsbenchError
 from stsbench.losses.tokens import reconstruction, token_errors, token_weights
 from stsbench.torch_random import forked

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from stsbench.data.text.examples import followed
-from stsbench.encoders.prompt.mlp_head import MLPHead, check_head
+from stsbench.encoders.prompt.modules import MLPHead, check_head
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.losses.tokens import masked_lm

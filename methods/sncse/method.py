@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.prompt.modules import MLPHead
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate, with_full_stop
 from stsbench.errors import StsbenchError

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from stsbench.data.text.tokens import cutting
 from stsbench.encoders.forward.checkpoint import quiet
 from stsbench.encoders.forward.identity import folder_digest
-from stsbench.encoders.transformer.find import resolve_base
-from stsbench.encoders.transformer.trainable import backbone_folder
+from stsbench.encoders.transformer.find import backbone_folder, resolve_base
 from stsbench.errors import StsbenchError
 from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.modules.masked_lm import LMHead

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.prompt.modules import MLPHead
 from stsbench.errors import StsbenchError
 from stsbench.losses.contrastive import sum_or_mean
 from stsbench.training.api.batch import Batch, Examples, Term, Views, gather

@@ -10,7 +10,7 @@ import click
 from stsbench.cli.output.messages import echo
 from stsbench.encoders.base import fingerprint_of
 from stsbench.encoders.cache.cache import CachedEncoder, EmbeddingCache
-from stsbench.encoders.cache.key import changed
+from stsbench.encoders.cache.encode import changed
 from stsbench.encoders.prompt.reading import described_reading
 from stsbench.files import cache_root
 from stsbench.wording import counted, sized

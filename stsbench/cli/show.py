@@ -70,7 +70,7 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
             echo(pages.title)
             _columns(pages.rows())
     elif what == "post":
-        from stsbench.encoders.post.load import load_post, post_names
+        from stsbench.encoders.post.chain import load_post, post_names
 
         _columns([(name, load_post(name).source) for name in post_names()])
     elif what == "data":
@@ -183,7 +183,7 @@ def _show_protocol(name: str) -> None:
 
 
 def _show_post(name: str) -> None:
-    from stsbench.encoders.post.load import card, load_post
+    from stsbench.encoders.post.chain import card, load_post
     from stsbench.settings import defaults_of, described
 
     kind = load_post(name)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stsbench.encoders.cost import Cost
-from stsbench.encoders.cost_texts import VERSION
+from stsbench.encoders.cost import VERSION, Cost
 from stsbench.evaluation.records import Record
 from stsbench.wording import counted
 

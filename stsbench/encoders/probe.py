@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.base import EncoderSpec
+from stsbench.encoders.base import Encoder, EncoderSpec
+
+_Encoder = TypeVar("_Encoder", bound=Encoder)
 
 IDENTITY = "identity"  # in a spec's options: how the encoder was identified
 BY_PROBE, NONE = "probe 1", "none"  # the number rises when TEXTS change
@@ -71,6 +74,13 @@ def probed(encode: Callable[[list[str]], Any], name: str, code: str) -> Probe:
     note = (f"{name} is identified by its vectors of {len(TEXTS)} probe texts, and not cached; a fingerprint of your own "
             "(fingerprint=, or an attribute of that name) would do both")
     return Probe(digest.hexdigest(), BY_PROBE, note, first)
+
+
+def identified_now(encoder: _Encoder, name: str) -> _Encoder:
+    """A copy of an encoder under the identity of what it makes of TEXTS at this moment; a note says so."""
+    probe, other = probed(lambda texts: encoder.run(texts).vectors, name, encoder.spec.kind), copy.copy(encoder)
+    other.spec, other.notes = probe.of(encoder.spec), (*encoder.notes, probe.note)
+    return other
 
 
 def has_identity(spec: Mapping[str, Any]) -> bool:

@@ -1,4 +1,6 @@
-"""Which of its prompts an encoder puts before a text: chosen by the text's role and its task, in mteb's order of names."""
+"""How an encoder's author reads and compares texts: its traits, and which of its prompts stands before a text, chosen by the
+text's role and its task, in mteb's order of names.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-from stsbench.encoders.traits import Traits
 
 ROLES = ("query", "document")  # prompts of these names are known to every encoder; empty where none is stored
 # jina-embeddings-v3's adapters by mteb's types of task, as mteb's loader of that model names them
@@ -17,6 +17,37 @@ ADAPTERS = {
     "PairClassification": "classification", "Clustering": "separation", "Reranking": "separation",
     "Retrieval-query": "retrieval.query", "Retrieval-document": "retrieval.passage",
 }
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What an encoder that is made of another one passes on whole: a trait is added here, and nowhere else.
+
+    similarity: what the model's author compares vectors by, cosine, dot, euclidean or manhattan. prompts: name -> text, of
+    which that of a text is chosen by its role and its task (encoders/roles.py); none: one for all. default_prompt: the one
+    before texts that `prompts` has none for, where the spec does not hold it. adapters: names, of which one is chosen by a
+    text's task; default_route: the way of texts without a role, where queries and documents take other ways. trained_on: the
+    test data whose sentences it was trained on, so that its scores there are transductive; training_overlap: what its
+    training texts share with test sets. libraries: installed packages whose version may change a vector. attention: by which
+    pass, as in EncoderOptions; its vectors are kept apart where the user chose one. asks_task: the model itself
+    is told a text's task, whatever it makes of it.
+    """
+
+    similarity: str = "cosine"
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    adapters: tuple[str, ...] = ()
+    default_route: str | None = None
+    trained_on: tuple[str, ...] = ()
+    training_overlap: tuple[Mapping[str, Any], ...] = ()
+    libraries: tuple[str, ...] = ()
+    attention: str = "auto"
+    asks_task: bool = False
+
+    @property
+    def by_task(self) -> bool:
+        """Whether texts are read by role and task: behind other prompts, or by other ways through the model."""
+        return bool(self.prompts or self.adapters or self.default_route or self.asks_task)
 
 
 @dataclass(frozen=True)

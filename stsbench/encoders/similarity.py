@@ -1,10 +1,14 @@
-"""What `Encoder.similarity` computes: all pairs of two sets of vectors, as sentence-transformers does, and sparse ones."""
+"""What `Encoder.similarity` computes: all pairs of two sets of vectors, as sentence-transformers does, and sparse ones.
+
+Vectors of one bit a number are packed into bytes here, and unpacked.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, issparse
 
 from stsbench.errors import EncoderError
@@ -12,6 +16,8 @@ from stsbench.metrics.similarity import SIMILARITIES, paired_similarity, whole_c
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Floats = NDArray[np.float32]
 
 
 def all_similarities(first: Any, second: Any, name: str) -> Tensor:
@@ -25,28 +31,19 @@ def all_similarities(first: Any, second: Any, name: str) -> Tensor:
     if issparse(first) or issparse(second):
         return torch.from_numpy(_sparse(*_widened(first, second), name).astype(np.float32))
     a, b = _tensor(first), _tensor(second)
-    similarities = _dense(a, b, name)
-    if name != "cosine" or not (a[:, :1] == a[:, :1].round()).all():  # hardly a model's first number is whole
-        return similarities
-    kept = _with_ties(a.cpu().double().numpy(), b.cpu().double().numpy(), similarities.cpu().numpy(), name)
-    return torch.from_numpy(kept).to(similarities)
-
-
-def _dense(a: Tensor, b: Tensor, name: str) -> Tensor:
-    import torch
-
     if name in ("euclidean", "manhattan"):
         return -torch.cdist(a, b, p=2.0 if name == "euclidean" else 1.0)
-    if name == "cosine":
-        a, b = torch.nn.functional.normalize(a, dim=1), torch.nn.functional.normalize(b, dim=1)
-    return a @ b.T
-
-
-def _with_ties(a: Any, b: Any, similarities: Any, name: str) -> Any:
-    """(n, m) similarities; cosines of vectors of whole numbers from exact products."""
-    if name != "cosine" or not (whole_rows(a).all() and whole_rows(b).all()):
-        return similarities
-    return whole_cosines(a @ b.T, (a * a).sum(axis=1)[:, None], (b * b).sum(axis=1)[None], similarities)
+    if name != "cosine":
+        return a @ b.T
+    normalize = torch.nn.functional.normalize
+    cosines = normalize(a, dim=1) @ normalize(b, dim=1).T
+    if not (a[:, :1] == a[:, :1].round()).all():  # hardly a model's first number is whole
+        return cosines
+    x, y = a.cpu().double().numpy(), b.cpu().double().numpy()
+    if not (whole_rows(x).all() and whole_rows(y).all()):
+        return cosines
+    squares = (x * x).sum(axis=1)[:, None], (y * y).sum(axis=1)[None]
+    return torch.from_numpy(whole_cosines(x @ y.T, *squares, cosines.cpu().numpy())).to(cosines)
 
 
 def pair_similarities(first: Any, second: Any, name: str) -> Tensor:
@@ -93,3 +90,18 @@ def _sparse(first: csr_matrix, second: csr_matrix, name: str) -> Any:
     if name in ("euclidean", "manhattan"):
         return -getattr(pairwise, f"{name}_distances")(first, second)
     return (pairwise.cosine_similarity if name == "cosine" else pairwise.linear_kernel)(first, second, dense_output=True)
+
+
+def packed(vectors: Floats) -> NDArray[np.uint8]:
+    """(n, ceil(d / 8)): a bit for each of n vectors' d numbers, 1 where it is above 0, the first bit the highest."""
+    return np.packbits(vectors > 0, axis=1)
+
+
+def unpacked(rows: NDArray[np.uint8], dimension: int) -> Floats:
+    """float32 (n, d) of 1 and 0."""
+    return np.unpackbits(np.asarray(rows), axis=1, count=dimension).astype(np.float32)
+
+
+def signs(rows: NDArray[np.uint8], dimension: int) -> Floats:
+    """float32 (n, d) of 1 and -1, so that the dot product of two vectors is d minus twice their Hamming distance."""
+    return unpacked(rows, dimension) * 2 - 1

@@ -15,7 +15,7 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.encode import is_cached
 from stsbench.encoders.options import OF_KINDS
-from stsbench.encoders.parallel.encoder import in_processes
+from stsbench.encoders.parallel import in_processes
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, one_line, warning_log
 from stsbench.evaluation.announce import EncodingTime, announcement, readings, warnings_of

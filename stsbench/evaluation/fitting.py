@@ -13,10 +13,8 @@ from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet, RetrievalSet,
 from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.post.chain import Chain
-from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.encoders.post.fit_data import fitted_on_data
-from stsbench.encoders.post.source import vector_format
-from stsbench.encoders.post.texts import ListedTexts
+from stsbench.encoders.post.encoder import PostProcessed, fitted_on_data
+from stsbench.encoders.post.source import ListedTexts, vector_format
 from stsbench.errors import StsbenchError
 
 TARGET = "target"

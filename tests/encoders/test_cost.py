@@ -14,11 +14,20 @@ from toy_encoder import Toy, embed
 import stsbench
 from stsbench.encoders import cost as module
 from stsbench.encoders.base import Encoder, EncoderOptions
-from stsbench.encoders.cost import ROUNDS, Cost, forget_peak, measure_cost, peak_memory, peak_since
-from stsbench.encoders.cost_texts import BLOCK, MOST, TEMPLATES, cost_texts
+from stsbench.encoders.cost import (
+    BLOCK,
+    MOST,
+    ROUNDS,
+    TEMPLATES,
+    Cost,
+    cost_texts,
+    forget_peak,
+    measure_cost,
+    peak_memory,
+    peak_since,
+)
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.parallel.encoder import ParallelEncoder
-from stsbench.encoders.parallel.pool import Here
+from stsbench.encoders.parallel import Here, ParallelEncoder
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import EncoderError

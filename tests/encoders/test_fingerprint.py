@@ -18,8 +18,7 @@ from published_vectors import fresh_library
 
 from stsbench import load_encoder
 from stsbench.encoders.cache.cache import EmbeddingCache
-from stsbench.encoders.cache.encode import encode_cached
-from stsbench.encoders.cache.key import cache_key
+from stsbench.encoders.cache.encode import cache_key, encode_cached
 from stsbench.errors import EncoderError
 
 CLOSE = 1e-5
@@ -135,7 +134,7 @@ def test_another_version_of_a_library_is_a_miss(tmp_path, monkeypatch, name):
     for library in libraries:
         with monkeypatch.context() as patch:
             patch.setattr(
-                "stsbench.encoders.cache.key.version", lambda asked, new=library: "99" if asked == new else real(asked)
+                "stsbench.encoders.cache.encode.version", lambda asked, new=library: "99" if asked == new else real(asked)
             )
             assert not found(), library
         assert found()

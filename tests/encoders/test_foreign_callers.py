@@ -17,10 +17,10 @@ from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.interface import Settings
 from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.parallel.encoder import in_processes
+from stsbench.encoders.parallel import in_processes
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.encoders.traits import Traits
+from stsbench.encoders.roles import Traits
 from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.errors import EncoderError
 

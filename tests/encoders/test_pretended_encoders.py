@@ -14,8 +14,7 @@ from training_runs import one_thread
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
-from stsbench.encoders.forward.pooling import STATES
-from stsbench.encoders.forward.token_pooler_files import KINDS
+from stsbench.encoders.forward.pooling import KINDS, STATES
 from stsbench.encoders.load import load_encoder
 from stsbench.probes.exact import exact_solver
 from stsbench.probes.lockstep import lockstep_solver

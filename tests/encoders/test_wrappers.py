@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from known_encoder import Known, check_known
 
-from stsbench.encoders.parallel.encoder import ParallelEncoder
-from stsbench.encoders.parallel.pool import Here
+from stsbench.encoders.base import Wrapper
+from stsbench.encoders.parallel import Here, ParallelEncoder
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.roles import TextTask
-from stsbench.encoders.wrapper import Wrapper
 
 ROOT = Path(__file__).resolve().parents[2] / "stsbench"
 

@@ -26,7 +26,7 @@ from markdown_it import MarkdownIt
 from run_edits import edit, put_beside, rows_of
 
 from stsbench.data.sets.catalog import entry
-from stsbench.encoders.traits import Traits
+from stsbench.encoders.roles import Traits
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import api
 from stsbench.evaluation.api import EvalOptions, evaluate

@@ -9,8 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from stsbench import methods
-from stsbench.encoders.forward.mean_cnn import MeanCNN
-from stsbench.encoders.forward.text_cnn import TextCNN
+from stsbench.encoders.forward.token_pooler import MeanCNN, TextCNN
 from stsbench.encoders.transformer.text_cnn_module import TextCNNPooling
 from stsbench.encoders.transformer.token_pooling_module import MeanCNNPooling, MeanPaddedPooling
 from stsbench.training.api.options import Queue

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.transformer.config import resolve_config
+from stsbench.encoders.transformer.live import with_prompt
 from stsbench.encoders.transformer.parts import load_parts
 from stsbench.encoders.transformer.transformer import TransformerEncoder
-from stsbench.encoders.transformer.with_prompt import with_prompt
 
 
 def loaded(folder, *, prompt=None, **options):

@@ -15,10 +15,8 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModel, AutoTokenizer, DynamicCache
 
-from stsbench.encoders.forward.soft import KeyValues
-from stsbench.encoders.prompt.bottlenecks import Bottlenecks
-from stsbench.encoders.prompt.lm_transform import LMTransform
-from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.forward.batching import KeyValues
+from stsbench.encoders.prompt.modules import Bottlenecks, LMTransform, MLPHead
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import EncoderError

@@ -23,8 +23,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from stsbench.encoders.forward.batching import Groups
-from stsbench.encoders.forward.soft import Slots
+from stsbench.encoders.forward.batching import Groups, Slots
 
 NAME = "stsbench"
 _SAMPLED = 17  # queries of the longest text by which a mask is read

@@ -1,9 +1,8 @@
-"""A transformers folder: what identifies it, and how it is loaded without anything made up on the way."""
+"""How the model of a transformers folder is loaded without anything made up on the way."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
 import re
 import tempfile
 from collections.abc import Iterator
@@ -12,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.encoders.base import TokenTable
-from stsbench.encoders.forward.dropout import set_dropout
-from stsbench.encoders.forward.identity import model_files
-from stsbench.encoders.model_folder import check_inside, check_settings, read_settings
+from stsbench.encoders.forward.identity import weight_files
+from stsbench.encoders.forward.model import cast, set_dropout
+from stsbench.encoders.model_folder import check_settings, read_settings
 from stsbench.errors import EncoderError
-from stsbench.files import sha256_file
 
 # Weights that stand beside an encoder and change none of its states: the pooler, heads that were trained on its last
 # layer by language modelling, and tables that the model makes itself.
@@ -29,72 +27,6 @@ _HARMLESS = re.compile(
 # Encoder-decoders of which transformers has the encoder as a model of its own, whose folders hold no decoder.
 _ENCODERS = {"t5", "mt5", "umt5"}
 _NUMBERS_A_BYTE, _NUMBERS_MISSING = 4, 1 << 25  # of weights: quantised to two bits; of a pooler that was not stored
-_SINGLE = ("model.safetensors", "pytorch_model.bin")  # in the order in which from_pretrained looks for them
-_SUFFIXES = {".json", ".txt", ".model", ".bpe", ".tiktoken"}  # what tokenizers are stored in
-_NOT_TOKENIZER = {
-    "config.json", "modules.json", "README.txt", "sentence_bert_config.json", "config_sentence_transformers.json",
-    "generation_config.json", "data_config.json", "train_script.json", "trainer_state.json", "model_index.json",
-    "training_args.json", "all_results.json", "train_results.json", "eval_results.json", "stsbench.json",
-}
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """The weight files that from_pretrained reads; EncoderError if there are none, a shard is missing or an index broken.
-
-    `transformers_weights` in config.json names another file than the usual ones, and comes first.
-    """
-    named = read_settings(folder / "config.json").get("transformers_weights")
-    if named is not None and not isinstance(named, str):
-        raise EncoderError(f"{folder / 'config.json'}: transformers_weights is not the name of a file")
-    for name in (named,) if named else _SINGLE:
-        check_inside(folder, name, "config.json: transformers_weights")
-        index = folder / (name if name.endswith(".index.json") else f"{name}.index.json")
-        if (folder / name).is_file() and index.name != name:
-            return [folder / name]
-        if index.is_file():
-            return _shards(folder, index)
-    raise EncoderError(f"{folder} holds no weights ({named or 'model.safetensors or pytorch_model.bin'})")
-
-
-def _shards(folder: Path, index: Path) -> list[Path]:
-    stored = read_settings(index).get("weight_map")
-    if not isinstance(stored, dict) or not stored or not all(isinstance(shard, str) for shard in stored.values()):
-        raise EncoderError(f"cannot read {index}: it has no weight_map of weights and their files")
-    shards = sorted(set(stored.values()))
-    for shard in shards:
-        check_inside(folder, shard, f"{index.name}: weight_map")
-    if missing := [shard for shard in shards if not (folder / shard).is_file()]:
-        raise EncoderError(f"{folder}: weight file {missing[0]} is missing")
-    return [folder / shard for shard in shards]
-
-
-def tokenizer_digest(folder: Path) -> str:
-    """sha256 over the contents of the tokenizer's files."""
-    return files_digest(_tokenizer_files(folder))
-
-
-def model_digest(folder: Path) -> str:
-    """sha256 over all that a model is read from, but for the tokenizer's files."""
-    tokenizer = set(_tokenizer_files(folder))
-    return files_digest([path for path in model_files(folder) if path not in tokenizer])
-
-
-def _tokenizer_files(folder: Path) -> list[Path]:
-    named = {value for key, value in read_settings(folder / "tokenizer_config.json").items() if key.endswith("_file")
-             and isinstance(value, str)}
-    return sorted(
-        path for path in folder.iterdir()
-        if (path.suffix in _SUFFIXES or path.name in named) and path.name not in _NOT_TOKENIZER
-        and not path.name.endswith(".index.json") and path.is_file()
-    )
-
-
-def files_digest(paths: list[Path]) -> str:
-    """sha256 over the names and contents of `paths`, in their order."""
-    sha = hashlib.sha256()
-    for path in paths:
-        sha.update(f"{path.name} {sha256_file(path)}\n".encode())
-    return sha.hexdigest()
 
 
 def load_model(
@@ -115,13 +47,9 @@ def load_model(
     check_code(folder, name, trust_remote_code)
     if device_map is not None:
         return _spread(folder, name, dtype, trust_remote_code, device_map)
-    try:
+    with loading(folder, name):
         # float32 first: transformers would otherwise keep a half-precision checkpoint's own type
         model, missing = _load(folder, name, trust_remote_code, dropout, base, dtype=torch.float32)
-    except EncoderError:
-        raise
-    except Exception as error:  # safetensors, torch and transformers each have their own kinds
-        raise EncoderError(f"cannot load {name}: {at_fault(folder)}{first_line(error)}") from error
     return cast(model.eval(), getattr(torch, dtype)).requires_grad_(False), missing
 
 
@@ -133,35 +61,10 @@ def _spread(folder: Path, name: str, dtype: str, trust: bool, device_map: Any) -
         raise EncoderError(f"--device auto: {name} has an adapter, which is not spread: merge it into its model")
     offload = tempfile.TemporaryDirectory(prefix="stsbench-offload-")
     how = {"device_map": device_map, "dtype": getattr(torch, dtype), "offload_folder": offload.name}
-    try:
+    with loading(folder, f"{name} by --device auto"):
         model, missing = _load(folder, name, trust, None, None, **how)
-    except EncoderError:
-        raise
-    except Exception as error:
-        raise EncoderError(f"cannot load {name} by --device auto: {at_fault(folder)}{first_line(error)}") from error
     model.offload_folder = offload  # it goes with the model
     return model.eval().requires_grad_(False), missing
-
-
-def main_device(model: Any) -> Any:
-    """The torch.device that a model's inputs go to: its first weights', or, where it is spread, the first that computes."""
-    import torch
-
-    spread = getattr(model, "hf_device_map", None)
-    if not spread:
-        return next(model.parameters()).device
-    computing = [torch.device(where) for where in spread.values() if str(where) not in ("cpu", "disk")]
-    return computing[0] if computing else torch.device("cpu")
-
-
-def cast(model: Any, dtype: Any) -> Any:
-    """The model with weights of `dtype`. Numbers that it makes itself, as the frequencies of rotary positions, stay as
-    from_pretrained leaves them: rounded to 8 bits, they turn a token by a wrong angle, the further on the more."""
-    made = [(part, {name: part._buffers[name] for name in part._non_persistent_buffers_set}) for part in model.modules()]
-    model = model.to(dtype)
-    for part, buffers in made:
-        part._buffers.update(buffers)
-    return model
 
 
 def load_token_table(folder: Path, name: str, which: str, trust_remote_code: bool = False) -> TokenTable:
@@ -173,12 +76,8 @@ def load_token_table(folder: Path, name: str, which: str, trust_remote_code: boo
     check_code(folder, name, trust_remote_code)
     if (folder / "adapter_config.json").is_file():
         raise EncoderError(f"{name} has a PEFT adapter: merge it into the weights, its {which} embedding is read from them")
-    try:
+    with loading(folder, name):
         model, missing = _load_language_model(folder, name, trust_remote_code)
-    except EncoderError:
-        raise
-    except Exception as error:  # safetensors, torch and transformers each have their own kinds
-        raise EncoderError(f"cannot load {name}: {at_fault(folder)}{first_line(error)}") from error
     table = model.get_output_embeddings() if which == "output" else model.get_input_embeddings()
     if table is None:
         raise EncoderError(f"{name}: {type(model).__name__} has no {which} embedding")
@@ -362,20 +261,6 @@ def code_not_run(folder: Path, trusted: bool) -> str | None:
     return f"auto_map: {next(iter(declared.values())) if isinstance(declared, dict) else declared}"
 
 
-def position_limit(model: Any, tokenizer: Any) -> int | None:
-    """Tokens that the model has positions for, special ones included; None if it states no limit.
-
-    The model's own number comes first: a stored model_max_length is often a training setting.
-    """
-    positions = getattr(model.config, "max_position_embeddings", None)
-    if isinstance(positions, int) and positions > 0:
-        table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
-        padding = getattr(table, "padding_idx", None)  # RoBERTa and MPNet count from the padding index on
-        return positions if padding is None else positions - padding - 1
-    stated = getattr(tokenizer, "model_max_length", None)
-    return int(stated) if stated is not None and stated < 1_000_000 else None
-
-
 @contextmanager
 def quiet() -> Iterator[None]:
     """No load report and no bar of transformers' own: what matters in them is checked here."""
@@ -394,7 +279,19 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def at_fault(folder: Path) -> str:
+@contextmanager
+def loading(folder: Path, name: str) -> Iterator[None]:
+    """Raise what a library raises in the block as an EncoderError, one line: safetensors, torch and transformers each have
+    their own kinds of errors."""
+    try:
+        yield
+    except EncoderError:
+        raise
+    except Exception as error:
+        raise EncoderError(f"cannot load {name}: {_at_fault(folder)}{first_line(error)}") from error
+
+
+def _at_fault(folder: Path) -> str:
     """"model.safetensors: " where that file of a folder cannot be opened, else "": the libraries' errors name none."""
     from safetensors import safe_open
 

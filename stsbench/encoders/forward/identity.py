@@ -22,9 +22,17 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from stsbench.encoders.model_folder import check_inside, read_settings
 from stsbench.errors import EncoderError
 from stsbench.files import sha256_file, stamp
 
+_SINGLE = ("model.safetensors", "pytorch_model.bin")  # in the order in which from_pretrained looks for them
+_TOKENIZER_SUFFIXES = {".json", ".txt", ".model", ".bpe", ".tiktoken"}  # what tokenizers are stored in
+_NOT_TOKENIZER = {
+    "config.json", "modules.json", "README.txt", "sentence_bert_config.json", "config_sentence_transformers.json",
+    "generation_config.json", "data_config.json", "train_script.json", "trainer_state.json", "model_index.json",
+    "training_args.json", "all_results.json", "train_results.json", "eval_results.json", "stsbench.json",
+}
 # What no library reads a model from, unless a settings file or a graph names it, or something opens it (`Opened`). All else
 # counts: a file too many costs an encoding, a file too few a wrong number.
 _FOLDERS = {".git", ".cache", "__pycache__"}  # .cache: what the Hub's client notes of a download
@@ -44,6 +52,65 @@ _PACKAGES = (_CODE, f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os
 BLIND = "runs code of its own, and this system does not tell which files that opens: its vectors are not cached"
 _watching: list[Opened] = []
 _opens: Counter[str] = Counter()  # how often the system told that a file was opened
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The weight files that from_pretrained reads; EncoderError if there are none, a shard is missing or an index broken.
+
+    `transformers_weights` in config.json names another file than the usual ones, and comes first.
+    """
+    named = read_settings(folder / "config.json").get("transformers_weights")
+    if named is not None and not isinstance(named, str):
+        raise EncoderError(f"{folder / 'config.json'}: transformers_weights is not the name of a file")
+    for name in (named,) if named else _SINGLE:
+        check_inside(folder, name, "config.json: transformers_weights")
+        index = folder / (name if name.endswith(".index.json") else f"{name}.index.json")
+        if (folder / name).is_file() and index.name != name:
+            return [folder / name]
+        if index.is_file():
+            return _shards(folder, index)
+    raise EncoderError(f"{folder} holds no weights ({named or 'model.safetensors or pytorch_model.bin'})")
+
+
+def _shards(folder: Path, index: Path) -> list[Path]:
+    stored = read_settings(index).get("weight_map")
+    if not isinstance(stored, dict) or not stored or not all(isinstance(shard, str) for shard in stored.values()):
+        raise EncoderError(f"cannot read {index}: it has no weight_map of weights and their files")
+    shards = sorted(set(stored.values()))
+    for shard in shards:
+        check_inside(folder, shard, f"{index.name}: weight_map")
+    if missing := [shard for shard in shards if not (folder / shard).is_file()]:
+        raise EncoderError(f"{folder}: weight file {missing[0]} is missing")
+    return [folder / shard for shard in shards]
+
+
+def tokenizer_digest(folder: Path) -> str:
+    """sha256 over the contents of the tokenizer's files."""
+    return files_digest(_tokenizer_files(folder))
+
+
+def model_digest(folder: Path) -> str:
+    """sha256 over all that a model is read from, but for the tokenizer's files."""
+    tokenizer = set(_tokenizer_files(folder))
+    return files_digest([path for path in model_files(folder) if path not in tokenizer])
+
+
+def _tokenizer_files(folder: Path) -> list[Path]:
+    named = {value for key, value in read_settings(folder / "tokenizer_config.json").items() if key.endswith("_file")
+             and isinstance(value, str)}
+    return sorted(
+        path for path in folder.iterdir()
+        if (path.suffix in _TOKENIZER_SUFFIXES or path.name in named) and path.name not in _NOT_TOKENIZER
+        and not path.name.endswith(".index.json") and path.is_file()
+    )
+
+
+def files_digest(paths: list[Path]) -> str:
+    """sha256 over the names and contents of `paths`, in their order."""
+    sha = hashlib.sha256()
+    for path in paths:
+        sha.update(f"{path.name} {sha256_file(path)}\n".encode())
+    return sha.hexdigest()
 
 
 def model_files(folder: Path) -> list[Path]:

@@ -4,18 +4,21 @@ Every pooler works on packed tokens: the (tokens, d) states of a batch, text aft
 so that a group is a (texts, length, d) view and its mean needs no mask. CLS and SEP count in the means, as in SimCSE's
 evaluation.py (specs/senteval.md, section 2) and in sentence-transformers.
 
-Torch is reached only through the tensors themselves, so that the names below can be listed without importing it.
+Torch is reached only through the tensors themselves: the names below can be listed, and the learned pooler that a folder
+keeps be told, without importing it.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.encoders.forward.batching import Groups
-from stsbench.encoders.forward.token_pooler_files import KINDS
 from stsbench.errors import EncoderError
 
 if TYPE_CHECKING:
@@ -35,12 +38,75 @@ STATES: dict[str, tuple[int, ...]] = {
     "last": (-1,),  # the last token's, special ones included
     "weighted_mean": (-1,),  # token i of n counts i times (Muennighoff 2022, SGPT, section 4.1)
     "mask": (-1,),  # the vector at the template's [MASK]
-    "text_cnn": (-1,),  # convolutions learned with the model (encoders/forward/text_cnn.py), as SARCSE has them
-    "mean_cnn": (-1,),  # others, whose mean over the tokens is taken (encoders/forward/mean_cnn.py): IS-BERT's
+    "text_cnn": (-1,),  # convolutions learned with the model (encoders/forward/token_pooler.py), as SARCSE has them
+    "mean_cnn": (-1,),  # others, whose mean over the tokens is taken (encoders/forward/token_pooler.py): IS-BERT's
 }
 POOLERS: tuple[str, ...] = tuple(STATES)
-MEAN_PADDED = "mean_padded:N"  # as lists of poolers have it; N is a number of positions (encoders/forward/padded.py)
+MEAN_PADDED = "mean_padded:N"  # as lists of poolers have it; N is a number of positions (encoders/forward/passes.py)
 _MEAN_PADDED = re.compile(r"mean_padded:([1-9][0-9]{0,5})")
+
+
+@dataclass(frozen=True)
+class TokenPoolerKind:
+    """A learned pooler over tokens, as recipes, folders and messages name it."""
+
+    pooler: str  # the name among POOLERS, and of its settings in a recipe's backbone
+    title: str  # in messages; a model folder keeps it in N_TITLE
+    module: str  # its type in modules.json
+    drops_ends: bool = False  # leaves out the first and the last token, so these have to be special
+
+
+KINDS = {
+    kind.pooler: kind
+    for kind in (
+        TokenPoolerKind(
+            "text_cnn", "TextCNN", "stsbench.encoders.transformer.text_cnn_module.TextCNNPooling", drops_ends=True
+        ),
+        TokenPoolerKind("mean_cnn", "MeanCNN", "stsbench.encoders.transformer.token_pooling_module.MeanCNNPooling"),
+    )
+}
+FILES = ("config.json", "model.safetensors")
+
+
+def is_type_of(kind: str, name: str) -> bool:
+    """Whether a type in modules.json is this package's class `name`, in whichever module a version kept it."""
+    return kind.startswith("stsbench.") and kind.rpartition(".")[2] == name.rpartition(".")[2]
+
+
+def kind_of_module(module: str) -> TokenPoolerKind | None:
+    """The learned pooler whose type in modules.json this is."""
+    return next((kind for kind in KINDS.values() if is_type_of(module, kind.module)), None)
+
+
+def token_pooler_folder(folder: Path) -> tuple[TokenPoolerKind, Path] | None:
+    """Which learned pooler a model folder holds, and where, by modules.json; None for none. EncoderError: its files are
+    gone."""
+    path = folder / "modules.json"
+    if not path.is_file():
+        return None
+    try:
+        modules = json.loads(path.read_text("utf-8"))
+        kinds = ((kind_of_module(module["type"]), folder / module["path"]) for module in modules)
+        kind, home = next(((kind, home) for kind, home in kinds if kind is not None), (None, folder))
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise EncoderError(f"cannot read {path}: {error!r}") from error
+    if kind is None:
+        return None
+    for name in FILES:
+        if not (home / name).is_file():
+            raise EncoderError(f"{folder} lacks the {kind.title} that its modules.json promises ({home.name}/{name})")
+    return kind, home
+
+
+def stored_token_pooler(folder: Path, pooler: str, name: str) -> Path:
+    """Where the model `name` keeps its learned pooler. EncoderError: it has none, and one made up would be random."""
+    stored, kind = token_pooler_folder(folder), KINDS[pooler]
+    if stored is None or stored[0] != kind:
+        raise EncoderError(
+            f"--pooler {pooler}: {name} stores no {kind.title}, and it is learned: train one with backbone.pooler={pooler}, "
+            "or choose another pooler"
+        )
+    return stored[1]
 
 
 def padded_length(name: str | None) -> int | None:

@@ -1,8 +1,10 @@
-"""What the learned poolers over tokens share: how one is stored, and a convolution that no GPU rounds."""
+"""The learned poolers over tokens, TextCNN and MeanCNN: how one is stored, and a convolution that no GPU rounds."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -10,9 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.encoders.forward.checkpoint import first_line
-from stsbench.encoders.forward.token_pooler_files import FILES, TokenPoolerKind
+from stsbench.encoders.forward.pooling import FILES, KINDS, TokenPoolerKind, stored_token_pooler
 from stsbench.errors import EncoderError
 from stsbench.files import atomic_write
+
+# Each is monotone, so that it may follow the maximum it is published before: the same numbers from a fraction of the work.
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "tanh": torch.tanh, "none": lambda values: values}
+_MEAN_ACTIVATIONS = ("relu", "none")
 
 
 class TokenPooler(nn.Module):
@@ -64,3 +70,148 @@ def by_products(values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """As `convolve`, by one matrix product over the windows; on a CPU twice as slow as conv1d."""
     windows = values.unfold(2, weight.shape[2], 1).permute(0, 2, 1, 3).flatten(2)  # (n, T - k + 1, i * k)
     return nn.functional.linear(windows, weight.flatten(1), bias).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a TextCNN makes of n texts: T = max(L - 2, the longest kernel) places of d-wide tokens, c channels a kernel."""
+
+    tokens: Tensor  # (n, T, d) without the first and last real token, zero where not real
+    real: Tensor  # (n, T) bool
+    pooled: list[Tensor]  # a kernel: (n, c), the maxima over windows
+    offsets: list[Tensor]  # a kernel: int64 (n, c), the window that each maximum came from
+    vectors: Tensor  # (n, vector_width)
+
+
+class TextCNN(TokenPooler):
+    """Liu et al. (2024), SARCSE, Eq. 1 to 4: a convolution over windows of k tokens for each kernel k, the maximum over
+    windows, and a convolution over the maxima of all kernels, flattened. torch's default initialisation.
+
+    A text is its tokens without the first and the last, N of them. Window t is computed for t + k <= N; of a text with
+    N < k there is one, over zeros where its tokens end. No vector depends on padding or on other texts.
+    """
+
+    kind = KINDS["text_cnn"]
+
+    def __init__(
+        self,
+        width: int,
+        kernels: Sequence[int] = (3, 4, 5),
+        channels: int = 500,
+        fusion_channels: int = 3,
+        fusion_width: int = 2,
+        activation: str = "relu",
+    ) -> None:
+        """width: d of a hidden state; kernels: tokens a window; channels: of each kernel; activation: relu, tanh or none."""
+        super().__init__()
+        if activation not in _ACTIVATIONS:
+            raise EncoderError(f"text_cnn: activation {activation!r} is unknown (there are {', '.join(_ACTIVATIONS)})")
+        self.width, self.kernels, self.channels = width, tuple(kernels), channels
+        self.fusion_channels, self.fusion_width, self.activation = fusion_channels, fusion_width, activation
+        self.convs = nn.ModuleList(nn.Conv1d(width, channels, kernel) for kernel in self.kernels)
+        self.vector_width = fusion_channels * (channels - fusion_width + 1)  # 1,497 by default, whatever d is
+        self.fusion = nn.Conv2d(1, fusion_channels, (len(self.kernels), fusion_width))
+
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments, as JSON has them."""
+        return {
+            "width": self.width, "kernels": list(self.kernels), "channels": self.channels,
+            "fusion_channels": self.fusion_channels, "fusion_width": self.fusion_width, "activation": self.activation,
+        }
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """(n, vector_width) from last hidden states (n, L, d). mask: (n, L), 1 on real tokens, which come first."""
+        return self.features(states, mask).vectors
+
+    def features(self, states: Tensor, mask: Tensor) -> Features:
+        """The vectors and all that they were made of. states: (n, L, d); mask: (n, L), 1 on real tokens, padding right."""
+        inner = states[:, 1:-1]  # the last real token of a shorter text is still there: `real` leaves it out
+        length = max(inner.shape[1], *self.kernels)
+        counts = (mask.sum(1) - 2).clamp(min=0)
+        real = torch.arange(length, device=states.device) < counts.unsqueeze(1)
+        inner = nn.functional.pad(inner, (0, 0, 0, length - inner.shape[1]))
+        tokens = inner.masked_fill(~real.unsqueeze(-1), 0)
+        maxima = [self._maxima(conv, tokens, counts) for conv in self.convs]
+        pooled = [values for values, _ in maxima]
+        # one row a kernel and a fusion as high as there are rows: that is a convolution over channels, with rows for inputs
+        vectors = convolve(torch.stack(pooled, 1), self.fusion.weight.squeeze(1), self.fusion.bias).flatten(1)
+        return Features(tokens, real, pooled, [windows for _, windows in maxima], vectors)
+
+    def _maxima(self, conv: Any, tokens: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, c) activated maxima over the windows that hold no padding, and the windows they came from."""
+        windows = convolve(tokens.transpose(1, 2), conv.weight, conv.bias)
+        last = (counts - conv.kernel_size[0]).clamp(min=0)  # window 0 always counts: of a short text it is the only one
+        beyond = torch.arange(windows.shape[2], device=windows.device) > last.unsqueeze(1)
+        values, argmax = windows.masked_fill(beyond.unsqueeze(1), -torch.inf).max(2)
+        return _ACTIVATIONS[self.activation](values), argmax
+
+
+@dataclass(frozen=True)
+class LocalFeatures:
+    """What a MeanCNN makes of n texts of L tokens at most."""
+
+    tokens: Tensor  # (n, L, vector_width), to be read where `real`
+    real: Tensor  # (n, L) bool
+    vectors: Tensor  # (n, vector_width)
+
+
+class MeanCNN(TokenPooler):
+    """Zhang et al. (2020), IS-BERT: for each kernel k a convolution over the k tokens around each token, all
+    kernels side by side, and of those local vectors the mean. torch's default initialisation.
+
+    Special tokens count. Beyond a text's ends there are zeros.
+    """
+
+    kind = KINDS["mean_cnn"]
+
+    def __init__(
+        self, width: int, kernels: Sequence[int] = (1, 3, 5), channels: int = 256, activation: str = "relu"
+    ) -> None:
+        """width: d of a hidden state; kernels: tokens a window, odd; channels: of each kernel; activation: relu or none."""
+        super().__init__()
+        if activation not in _MEAN_ACTIVATIONS:
+            raise EncoderError(f"mean_cnn: activation {activation!r} is unknown (there are {', '.join(_MEAN_ACTIVATIONS)})")
+        if even := [kernel for kernel in kernels if kernel % 2 == 0]:
+            raise EncoderError(f"mean_cnn: a kernel of {even[0]} tokens has no middle: kernels are odd")
+        self.width, self.kernels, self.channels, self.activation = width, tuple(kernels), channels, activation
+        self.vector_width = channels * len(self.kernels)
+        self.convs = nn.ModuleList(nn.Conv1d(width, channels, kernel) for kernel in self.kernels)
+
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments, as JSON has them."""
+        return {
+            "width": self.width, "kernels": list(self.kernels), "channels": self.channels, "activation": self.activation,
+        }
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """(n, vector_width) from last hidden states (n, L, d). mask: (n, L), 1 on real tokens, which stand together."""
+        return self.features(states, mask).vectors
+
+    def features(self, states: Tensor, mask: Tensor, zero_padding: bool = True) -> LocalFeatures:
+        """The vectors and the local ones that they are means of. states: (n, L, d); mask: (n, L), 1 on real tokens.
+
+        zero_padding: read zeros at padded places. False: read the states there, as the authors' code does, so that the last
+        tokens of a text depend on what it is padded with.
+        """
+        real = mask.bool()
+        inputs = states.masked_fill(~real.unsqueeze(-1), 0) if zero_padding else states
+        inputs = inputs.transpose(1, 2)
+        tokens = torch.cat([_as_long(conv, inputs) for conv in self.convs], dim=1).transpose(1, 2)
+        tokens = tokens.relu() if self.activation == "relu" else tokens
+        summed = tokens.masked_fill(~real.unsqueeze(-1), 0).sum(1, dtype=torch.promote_types(tokens.dtype, torch.float32))
+        vectors = summed / mask.sum(1, keepdim=True).clamp(min=1)
+        return LocalFeatures(tokens, real, vectors)
+
+
+def _as_long(conv: Any, values: Tensor) -> Tensor:
+    """(n, c, L) from values (n, d, L): zeros before and behind them."""
+    around = conv.kernel_size[0] // 2
+    return convolve(nn.functional.pad(values, (around, around)), conv.weight, conv.bias)
+
+
+CLASSES: dict[str, type[TokenPooler]] = {kind.kind.pooler: kind for kind in (TextCNN, MeanCNN)}
+
+
+def load_token_pooler(folder: Path, pooler: str, name: str) -> TokenPooler:
+    """The learned pooler that the model `name` keeps in `folder`. EncoderError: it has none, or its files are broken."""
+    return CLASSES[pooler].load(stored_token_pooler(folder, pooler, name))

@@ -156,3 +156,9 @@ class FromWeights(Post):
     def unfitted(self) -> Self:
         """This object: fitted on other texts it is the same."""
         return self
+
+
+def unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n, d) rows of length 1; a row of zeros stays as it is."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(lengths > 0, lengths, 1.0)

@@ -1,12 +1,17 @@
-"""Post-processings one after another: how they are spelled, fitted and known."""
+"""Post-processings one after another: how they are named, spelled, fitted, and stored.
+
+A fitted chain on disk is post.json (what it is) and post.safetensors (what fitting found).
+"""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -14,13 +19,43 @@ from numpy.typing import NDArray
 
 from stsbench.config import parse_yaml
 from stsbench.encoders.base import Encoder
-from stsbench.encoders.post.affine import Affine
+from stsbench.encoders.post.affine import Affine, moments
 from stsbench.encoders.post.base import FromWeights, Post, Vectors, VectorSource
-from stsbench.encoders.post.load import load_post
-from stsbench.encoders.post.moments import moments
-from stsbench.errors import StsbenchError
+from stsbench.errors import EncoderError, StsbenchError
+from stsbench.parsing import read_json
+from stsbench.registry import check_written, names, resolve
 
+GROUP = "stsbench.post"
 _OUTSIDE = r"(?![^\[]*\])"  # not inside brackets: a setting may be a list
+SETTINGS, TENSORS = "post.json", "post.safetensors"
+TYPE = "stsbench.encoders.post.module.PostProcessing"  # the module of sentence-transformers that reads them, in modules.json
+
+
+def post_names() -> list[str]:
+    """What may stand in --post, sorted."""
+    return names(GROUP)
+
+
+def load_post(name: str) -> type[Post]:
+    """The class registered as `name`. StsbenchError, one line, with a suggestion: there is none, or it cannot be used."""
+    kind = resolve(GROUP, name)
+    if not (isinstance(kind, type) and issubclass(kind, Post)):
+        raise StsbenchError(f"entry point {name}: {kind!r} is not a class derived from stsbench.encoders.post.base.Post")
+    check_written(kind)
+    return kind
+
+
+def card(name: str) -> str:
+    """What a post-processing is: the text beside its module, else its class's docstring."""
+    kind = load_post(name)
+    path = card_beside(Path(inspect.getfile(kind)), name)
+    return path.read_text("utf-8").rstrip() if path else inspect.getdoc(kind) or ""
+
+
+def card_beside(module: Path, name: str) -> Path | None:
+    """Return the text beside the module of the post-processing `name`, all_but_the_top.md or card.md; None without one."""
+    texts = (module.with_name(text) for text in (f"{name.replace('-', '_')}.md", "card.md"))
+    return next((path for path in texts if path.is_file()), None)
 
 
 class Chain:
@@ -185,9 +220,45 @@ def _setting(word: str, whole: str) -> tuple[str, Any]:
 
 
 def _spelled(step: Post) -> str:
-    settings = ",".join(f"{key}={_value(value)}" for key, value in step.settings().items())
+    values = {key: value if isinstance(value, str) else json.dumps(value) for key, value in step.settings().items()}
+    settings = ",".join(f"{key}={value}" for key, value in values.items())
     return f"{step.name}:{settings}" if settings else step.name
 
 
-def _value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def write_post(folder: Path, chain: Chain, fitted_on: str) -> None:
+    """Write both files into `folder`. The arrays keep their types; those of step I, from 0, are called I.NAME."""
+    from safetensors.numpy import save_file
+
+    states = [step.state() for step in chain.steps]
+    arrays = {  # contiguous: safetensors writes an array's memory, in whatever order that is
+        f"{index}.{name}": np.ascontiguousarray(array) for index, state in enumerate(states) for name, array in state.items()
+    }
+    save_file(arrays, folder / TENSORS)
+    settings = {"format": 1, "post": chain.spelled(), "fitted_on": fitted_on, "digest": chain.digest()}
+    (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
+
+
+def read_post(folder: Path) -> tuple[Chain, str]:
+    """The fitted chain and what it was fitted on. EncoderError, one line: a file is missing, broken or another one's."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        stored: Mapping[str, Any] = read_json(folder / SETTINGS, EncoderError)
+        if stored["format"] != 1:
+            raise EncoderError(f"{folder / SETTINGS} was written by a newer stsbench (format {stored['format']}): update it")
+        chain = Chain.parse(stored["post"])
+        arrays = load_file(folder / TENSORS)
+        for index, step in enumerate(chain.steps):
+            start = f"{index}."
+            step.restore({name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)})
+        digest, fitted_on = stored["digest"], str(stored["fitted_on"])
+        same = chain.digest() == digest
+    except EncoderError:
+        raise
+    except (StsbenchError, SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise EncoderError(f"{folder}: cannot read its post-processing: {reason}") from error
+    if not same:
+        raise EncoderError(f"{folder / TENSORS} is not the file that {SETTINGS} was written with (its digest differs)")
+    return chain, fitted_on

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from stsbench.encoders.base import TokenTable
-from stsbench.encoders.post.base import FromWeights, Map, PostOptions, State, Vectors
+from stsbench.encoders.post.affine import principal
+from stsbench.encoders.post.base import FromWeights, Map, PostOptions, State, Vectors, unit
 from stsbench.errors import StsbenchError
 from stsbench.settings import setting
 
@@ -94,8 +95,9 @@ class EmbedFilter(FromWeights):
             raise StsbenchError(f"embedfilter: start={start} goes with drop=edge, and {n} of {d} directions from it on")
         if options.drop == "random":
             return sorted(np.random.default_rng(options.seed).choice(d, n, replace=False).tolist())
-        ends = {"edge": (start, start + n), "tail": (0, n), "head": (d - n, d)}
-        return _ends(d, n) if options.drop == "mid" else list(range(*ends[options.drop]))
+        if options.drop == "mid":  # one fewer than n in all where n is odd, as the released code has it
+            return [*range(n // 2), *range(d - n // 2, d)]
+        return list(range(*{"edge": (start, start + n), "tail": (0, n), "head": (d - n, d)}[options.drop]))
 
     def affine(self) -> Map | None:
         return None if self.options.normalise_after else (np.zeros(len(self.kernel)), self.kernel)
@@ -104,11 +106,7 @@ class EmbedFilter(FromWeights):
         rows = np.asarray(vectors, dtype=np.float64)
         if rows.shape[1] != len(self.kernel):
             raise StsbenchError(f"embedfilter was made for vectors of width {len(self.kernel)}, not {rows.shape[1]}")
-        rows = rows @ self.kernel
-        if not self.options.normalise_after:
-            return rows
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        return rows / np.where(lengths > 0, lengths, 1.0)
+        return unit(rows @ self.kernel) if self.options.normalise_after else rows @ self.kernel
 
     def dimension(self, d: int) -> int:
         kept = len(self.kept(d))
@@ -125,23 +123,14 @@ class EmbedFilter(FromWeights):
 def singular(table: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Singular values (d,) of a (V, d) table, descending, and its right singular vectors, the columns of (d, d).
 
-    Not centred. They are the eigenvectors of W'W, in float64: no (V, d) array of left ones is needed. A vector is known up
-    to its sign: here its largest component is positive.
+    Not centred. They are the eigenvectors of W'W, in float64: no (V, d) array of left ones is needed.
     """
     gram = np.zeros((table.shape[1], table.shape[1]))
     for start in range(0, len(table), _ROWS):
         rows = np.asarray(table[start : start + _ROWS], dtype=np.float64)
         gram += rows.T @ rows
-    squares, vectors = np.linalg.eigh(gram)
-    squares, vectors = squares[::-1], vectors[:, ::-1]
-    largest = np.abs(vectors).argmax(axis=0)
-    signs = np.sign(vectors[largest, np.arange(len(squares))])
-    return np.sqrt(np.clip(squares, 0, None)), np.ascontiguousarray(vectors * signs)
-
-
-def _ends(d: int, n: int) -> list[int]:
-    """n // 2 directions from each end, one fewer than n in all where n is odd, as the released code has it."""
-    return [*range(n // 2), *range(d - n // 2, d)]
+    squares, vectors = principal(gram)
+    return np.sqrt(np.clip(squares, 0, None)), vectors
 
 
 def _rounded(directions: NDArray[np.float64], to: str | None) -> NDArray[np.float64]:

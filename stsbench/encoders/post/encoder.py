@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
+from stsbench.encoders.base import Call, Encoded, Encoder, EncoderSpec, Progress, Wrapper
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.encode import encode_cached
 from stsbench.encoders.fitted import STATE, named_source
 from stsbench.encoders.post.base import VectorSource
 from stsbench.encoders.post.chain import Chain
-from stsbench.encoders.post.source import EncodedTexts
-from stsbench.encoders.post.texts import FitTexts, ListedTexts
-from stsbench.encoders.wrapper import Call, Wrapper
+from stsbench.encoders.post.source import EncodedTexts, FitTexts, ListedTexts, listed_texts, read_texts, vector_format
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.torch_state import fresh_torch
-
-if TYPE_CHECKING:
-    pass
+from stsbench.wording import counted
 
 
 class PostProcessed(Wrapper):
@@ -134,3 +131,23 @@ def _checked(chain: Chain, width: int) -> int:
         return chain.dimension(width)
     except StsbenchError as error:
         raise EncoderError(str(error)) from error
+
+
+def fitted_on_data(
+    wrapped: PostProcessed, data: Path | Iterable[str], log: Callable[[str], None],
+    progress: Callable[[int], Progress] | None = None, post: str | None = None,
+) -> tuple[PostProcessed, int]:
+    """Return `wrapped` fitted on texts, on a file of them or on a folder of vectors, and how many texts there are.
+
+    post: what the fit is called in `log`, by default with all its settings. StsbenchError, one line: not readable, or the
+    folder holds the vectors of another encoder.
+    """
+    label = post or wrapped.chain.spelled()
+    if isinstance(data, Path) and (folder_format := vector_format(data)):
+        stored = folder_format.source(data, wrapped.base)
+        log(f"fitting {label} on {stored.name.partition('@')[0]}: {counted(len(stored), 'text')}, whose vectors are read")
+        return wrapped.fit_vectors(stored), len(stored)
+    texts: FitTexts = read_texts(data, log) if isinstance(data, Path) else listed_texts(data)
+    count = texts.items * texts.sides
+    log(f"fitting {label} on {texts.name.partition('@')[0]}: {counted(count, 'text')}")
+    return wrapped.fit_on(texts, progress(count) if progress else None), count

@@ -9,8 +9,7 @@ import torch
 from sentence_transformers.base.modules import Module
 from torch import Tensor
 
-from stsbench.encoders.post.chain import Chain
-from stsbench.encoders.post.store import read_post, write_post
+from stsbench.encoders.post.chain import Chain, read_post, write_post
 
 
 class PostProcessing(Module):

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.post.base import Post, PostOptions, State, Vectors, VectorSource
-from stsbench.encoders.post.moments import moments
+from stsbench.encoders.post.affine import moments
+from stsbench.encoders.post.base import Post, PostOptions, State, Vectors, VectorSource, unit
 from stsbench.errors import StsbenchError
 from stsbench.settings import setting
 
@@ -58,7 +58,7 @@ class Renormalise(Post):
         else:
             direction = self.mean / np.linalg.norm(self.mean)
             rows = rows - np.outer(rows @ direction, direction)
-        return _unit(rows) if self.options.normalise_after else rows
+        return unit(rows) if self.options.normalise_after else rows
 
     def dimension(self, d: int) -> int:
         return d
@@ -72,10 +72,4 @@ class Renormalise(Post):
 
     def _before(self, vectors: NDArray[Any]) -> NDArray[np.float64]:
         rows = np.asarray(vectors, dtype=np.float64)
-        return _unit(rows) if self.options.normalise_before else rows
-
-
-def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n, d) rows of length 1; a row of zeros stays as it is."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(lengths > 0, lengths, 1.0)
+        return unit(rows) if self.options.normalise_before else rows

@@ -10,17 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stsbench.encoders.forward.batching import Groups
-from stsbench.encoders.forward.soft import KeyValues, Soft
+from stsbench.encoders.forward.batching import Groups, KeyValues, Soft
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import (
+    Tokeniser,
     TokenTemplate,
     first_position,
     parse_template,
     template_positions,
     with_full_stop,
 )
-from stsbench.encoders.prompt.tokenise import Tokeniser
 from stsbench.errors import EncoderError
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SplicedTokeniser:
-    """Texts tokenised alone and put between the template's tokens; the same call as Tokeniser (encoders/prompt/tokenise.py).
+    """Texts tokenised alone and put between the template's tokens; the same call as Tokeniser (encoders/prompt/template.py).
 
     For the text "pieces", and wherever words are learned: then every token of the template has to be there.
     """

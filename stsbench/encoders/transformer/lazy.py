@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, Progress, TokenTable
 from stsbench.encoders.forward.checkpoint import load_token_table, quiet
 from stsbench.encoders.forward.identity import BLIND, Opened
-from stsbench.encoders.in_memory import saved
+from stsbench.encoders.model_folder import read_settings
+from stsbench.encoders.post.chain import read_post
 from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.encoders.post.store import read_post
 from stsbench.encoders.transformer.config import EncoderConfig, check_cut, resolve_config
 from stsbench.errors import EncoderError
 
@@ -21,6 +26,52 @@ if TYPE_CHECKING:
 
     from stsbench.encoders.transformer.parts import Parts
     from stsbench.encoders.transformer.transformer import TransformerEncoder
+
+@contextmanager
+def saved(pair: Sequence[Any]) -> Iterator[tuple[Path, str]]:
+    """The folder that `(model, tokenizer)` are saved to for the time of the block, and what the model is called.
+
+    The files depend on weights, settings and tokenizer alone: the same model is the same encoder in every process.
+    EncoderError, one line: no such pair, or one that cannot be saved.
+    """
+    if len(pair) != 2 or not hasattr(pair[0], "state_dict") or not hasattr(pair[1], "save_pretrained"):
+        kinds = ", ".join(type(part).__name__ for part in pair)
+        raise EncoderError(f"({kinds}) is no encoder: give the pair (model, tokenizer) of transformers, and a pooler")
+    model, tokenizer = pair
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        try:
+            model.save_pretrained(folder)
+            _untouched(tokenizer).save_pretrained(folder)
+        except Exception as error:  # whatever a model of somebody's own raises
+            raise EncoderError(f"{_name(model)} cannot be saved: {type(error).__name__}: {error}") from error
+        _without_version(folder / "config.json")
+        yield folder, _name(model)
+
+
+def _without_version(file: Path) -> None:
+    """Which transformers wrote it says nothing about the model."""
+    settings = read_settings(file)
+    settings.pop("transformers_version", None)
+    file.write_text(json.dumps(settings, sort_keys=True), "utf-8")
+
+
+def _untouched(tokenizer: Any) -> Any:
+    """The tokenizer without what a call with truncation=True or padding=True has left switched on in it."""
+    if not getattr(tokenizer, "is_fast", False):
+        return tokenizer
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    return tokenizer
+
+
+def _name(model: Any) -> str:
+    """"BertModel of NAME"; of a path the last part only: a record names no folder of this machine."""
+    source = getattr(getattr(model, "config", None), "_name_or_path", "") or ""
+    path = Path(source)
+    source = path.name if path.is_absolute() or source.startswith((".", "~")) else source
+    return f"{type(model).__name__}{f' of {source}' if source else ''}"
 
 
 class _Loader:
@@ -166,7 +217,7 @@ class LazyEncoder(Encoder):
 
     def with_dropout(self, seed: int) -> Encoder:
         """The same model in transformers' own training mode; a text's vector is another one at every call."""
-        from stsbench.encoders.transformer.with_dropout import WithDropout
+        from stsbench.encoders.transformer.live import WithDropout
 
         return WithDropout(self.config, self._loader.parts, self.options.batch_tokens, seed)
 

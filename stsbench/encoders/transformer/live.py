@@ -1,21 +1,28 @@
-"""The encoder of a model in memory that may be changed, and is read anew, between two uses."""
+"""Encoders of a model otherwise than its folder has it: as it is between two steps of a training, with its dropout on as in
+one (what BERT-flow's code fits its flow on), or behind a prompt that it was not trained with.
+"""
 
 from __future__ import annotations
 
 import copy
+import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from stsbench.encoders.base import Encoder
-from stsbench.encoders.forward.borrowed import borrowed
-from stsbench.encoders.forward.token_pooler_files import KINDS
-from stsbench.encoders.probe import probed
-from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
-from stsbench.encoders.transformer.config import EncoderConfig
-from stsbench.encoders.transformer.parts import Parts, check_ends
-from stsbench.encoders.transformer.transformer import TransformerEncoder
+import torch
+
+from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
+from stsbench.encoders.forward.model import borrowed, dropout_rates
+from stsbench.encoders.forward.pooling import KINDS
+from stsbench.encoders.probe import identified_now
+from stsbench.encoders.prompt.prompt import PLAIN, Prompt, PromptSettings
+from stsbench.encoders.transformer.config import EncoderConfig, resolve_config
+from stsbench.encoders.transformer.parts import Parts, check_ends, load_parts
+from stsbench.encoders.transformer.transformer import ENGINE, TransformerEncoder
 from stsbench.errors import EncoderError
+from stsbench.torch_random import Generators, drawing
 
 
 class LiveEncoder(TransformerEncoder):
@@ -51,6 +58,55 @@ class LiveEncoder(TransformerEncoder):
 
     def identified(self) -> Encoder:
         """The same model under the identity of its present weights."""
-        probe, other = probed(lambda texts: self.run(texts).vectors, self.name, self.spec.kind), copy.copy(self)
-        other.spec, other.notes = probe.of(self.spec), (*self.notes, probe.note)
-        return other
+        return identified_now(self, self.name)
+
+
+class WithDropout(Encoder):
+    """The padded pass in train mode. The masks come from generators of its own."""
+
+    cacheable = False
+    engine = ENGINE
+
+    def __init__(self, config: EncoderConfig, parts: Parts, batch_tokens: int | None, seed: int) -> None:
+        """EncoderError, one line: every rate of the model's config is 0, or none is known."""
+        if not any(dropout_rates(parts.model.config).values()):
+            raise EncoderError(f"{config.name} has no dropout: its config.json sets no rate above 0")
+        self._encoder = TransformerEncoder(config, parts, batch_tokens=batch_tokens, attention="padded")
+        self._encoder.ready()  # how it stands with padding is found out without dropout
+        self.spec = replace(self._encoder.spec, options={**self._encoder.spec.options, "dropout": seed})
+        self.dimension = self._encoder.dimension
+        self._generators = Generators(seed)
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """Vectors of n texts, which need not be distinct: each has masks of its own."""
+        model = self._encoder.model
+        with drawing(self._generators):
+            model.train()
+            try:
+                return self._encoder.run(texts, progress)
+            finally:
+                model.eval()
+
+    @property
+    def device(self) -> torch.device:
+        """The model's."""
+        device: torch.device = self._encoder.device
+        return device
+
+    def identified(self) -> Encoder:
+        """Under a fingerprint that never comes back: its vectors do not either."""
+        return identified_now(self, self.spec.name)
+
+
+def with_prompt(name: str, prompt: Prompt, options: EncoderOptions | None = None) -> TransformerEncoder:
+    """The BERT or RoBERTa `name` as if `prompt` were stored with it; the fingerprint covers the values of its tensors.
+
+    EncoderError, one line: no such model, or a prompt that does not fit it.
+    """
+    asked = replace(options or EncoderOptions(), pooler="mask", template=prompt.template)
+    config = resolve_config(name, asked)
+    parts = replace(load_parts(config, asked.device, asked.attention), prompt=prompt)
+    if values := prompt.digest():
+        config = replace(config, weights=hashlib.sha256(f"{config.weights} {values}".encode()).hexdigest())
+    config = replace(config, prompt=PromptSettings.of(prompt.settings()))
+    return TransformerEncoder(config, parts, batch_tokens=asked.batch_tokens, attention=asked.attention)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.encoders.forward.checkpoint import check_weights, load_model, quiet
-from stsbench.encoders.forward.token_pooler_files import KINDS
-from stsbench.encoders.prompt.prompt import Prompt
-from stsbench.encoders.prompt.prompt_file import read_prompt
+from stsbench.encoders.forward.pooling import KINDS
+from stsbench.encoders.prompt.prompt import Prompt, read_prompt
 from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.errors import EncoderError
@@ -106,7 +105,7 @@ def choose_dense(model: Any, missing: set[str], folder: Path, name: str) -> Call
 
 def choose_token_pooler(model: Any, tokenizer: Any, config: EncoderConfig) -> Any:
     """The folder's own learned pooler in the model's dtype and on its device; never a random one."""
-    from stsbench.encoders.forward.token_poolers import load_token_pooler
+    from stsbench.encoders.forward.token_pooler import load_token_pooler
 
     assert config.folder is not None and config.pooler is not None
     check_ends(tokenizer, config.pooler, config.name)

@@ -12,12 +12,11 @@ from sentence_transformers.base.modules import InputModule
 from torch import Tensor
 
 from stsbench.encoders.forward import batching
-from stsbench.encoders.forward.checkpoint import load_model, position_limit
-from stsbench.encoders.forward.packed import PackedForward
-from stsbench.encoders.forward.padded import PaddedForward, known_family
-from stsbench.encoders.prompt.bottlenecks import attached
-from stsbench.encoders.prompt.prompt import Prompt
-from stsbench.encoders.prompt.prompt_file import read_prompt, write_prompt
+from stsbench.encoders.forward.checkpoint import load_model
+from stsbench.encoders.forward.model import position_limit
+from stsbench.encoders.forward.passes import PackedForward, PaddedForward, known_family
+from stsbench.encoders.prompt.modules import attached
+from stsbench.encoders.prompt.prompt import Prompt, read_prompt, write_prompt
 from stsbench.encoders.prompt.prompted import PromptedVectors, SplicedTokeniser, placed, tokeniser
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.encoders.prompt.tokenizer import load_tokenizer

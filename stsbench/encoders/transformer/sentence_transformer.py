@@ -14,10 +14,11 @@ import numpy as np
 
 from stsbench.encoders.base import Counts, Encoded, Encoder, Progress, parameters_of
 from stsbench.encoders.cache.encode import within_float16
-from stsbench.encoders.forward import batch_effects
-from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
-from stsbench.encoders.forward.checkpoint import at_fault, check_code, check_weights, first_line, position_limit, quiet
+from stsbench.encoders.forward import batching
+from stsbench.encoders.forward.batching import NO_LIMIT, restore, sharing_limit
+from stsbench.encoders.forward.checkpoint import check_code, check_weights, first_line, loading, quiet
 from stsbench.encoders.forward.identity import BLIND, Opened, walk
+from stsbench.encoders.forward.model import position_limit
 from stsbench.encoders.model_folder import check_module, check_tokenizer, read_settings
 from stsbench.encoders.prompt.tokenizer import check_ids, reads_as
 from stsbench.encoders.transformer.config import EncoderConfig
@@ -101,23 +102,23 @@ class SentenceTransformerEncoder(Encoder):
 
     def _probe(self) -> None:
         """Find out whether texts may stand beside longer ones. EncoderError: the pooler cannot tell texts apart."""
-        short, long = self._encode([batch_effects.SHORT], 1), self._encode([batch_effects.LONG], 1)
-        within_float16(self.spec, batch_effects.PROBES, np.concatenate([short, long]))
+        short, long = self._encode([batching.SHORT], 1), self._encode([batching.LONG], 1)
+        within_float16(self.spec, batching.PROBES, np.concatenate([short, long]))
         modes = [mode for part in self.model for mode in np.atleast_1d(getattr(part, "pooling_mode", []))]
         if "cls" in modes and np.array_equal(short, long) and short.any():
             raise EncoderError(
                 f"{self.config.name} declares the pooling cls of a causal model, whose first state knows the first token "
                 "alone: choose a --pooler (last, mean, weighted_mean)"
             )
-        cut = _is_fast(self.model.tokenizer) and len({len(self._ids(text, True)) for text in batch_effects.PROBES}) == 1
-        if cut or batch_effects.depends_on_batch(lambda texts: self._encode(texts, len(texts)), self.config.dtype):
+        cut = _is_fast(self.model.tokenizer) and len({len(self._ids(text, True)) for text in batching.PROBES}) == 1
+        if cut or batching.depends_on_batch(lambda texts: self._encode(texts, len(texts)), self.config.dtype):
             self.keep_lengths_apart()  # where all are cut to one length nothing was padded, and nothing is known
 
     def _check_end(self) -> None:
         modes = [mode for part in self.model for mode in np.atleast_1d(getattr(part, "pooling_mode", []))]
         tokenizer = self.model.tokenizer
         if "lasttoken" in modes and _is_fast(tokenizer):
-            self.notes = (*self.notes, *end_notes(tokenizer, self._ids(batch_effects.SHORT, True), self.config.name))
+            self.notes = (*self.notes, *end_notes(tokenizer, self._ids(batching.SHORT, True), self.config.name))
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The same model as encode_query and encode_document run it, or behind `prompt`."""
@@ -257,17 +258,13 @@ def _loaded(config: EncoderConfig, device: str | None) -> Any:
     if static and (missing := [file for file in ("tokenizer.json", "model.safetensors") if not (folder / file).is_file()]):
         raise EncoderError(f"{name} is a table of model2vec, and {missing[0]} is missing: fetch the whole model")
     how: dict[str, Any] = {"model_name_or_path": str(folder), "model_kwargs": {"dtype": getattr(torch, config.dtype)}}
-    try:
-        with quiet(), seeded():
-            if static:  # as model2vec's own modules.json would have it
-                table = StaticEmbedding(Tokenizer.from_file(str(folder / "tokenizer.json")), _rows(folder))
-                how = {"modules": [table, *([Normalize()] if config.normalize else [])]}
-            return SentenceTransformer(
-                **how, device=device, local_files_only=True, trust_remote_code=config.trust_remote_code,
-            ).to(getattr(torch, config.dtype) if static else None).eval()
-    except Exception as error:  # the library's modules raise whatever they like
-        kind = " as a table of model2vec" if static else ""
-        raise EncoderError(f"cannot load {name}{kind}: {at_fault(folder)}{first_line(error)}") from error
+    with loading(folder, f"{name} as a table of model2vec" if static else name), quiet(), seeded():
+        if static:  # as model2vec's own modules.json would have it
+            table = StaticEmbedding(Tokenizer.from_file(str(folder / "tokenizer.json")), _rows(folder))
+            how = {"modules": [table, *([Normalize()] if config.normalize else [])]}
+        return SentenceTransformer(
+            **how, device=device, local_files_only=True, trust_remote_code=config.trust_remote_code,
+        ).to(getattr(torch, config.dtype) if static else None).eval()
 
 
 def _rows(folder: Path) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stsbench.encoders.forward.text_cnn import TextCNN
+from stsbench.encoders.forward.token_pooler import TextCNN
 from stsbench.encoders.transformer.token_pooling_module import TokenPooling
 
 

@@ -9,8 +9,7 @@ import torch
 from sentence_transformers.base.modules import Module
 from torch import Tensor
 
-from stsbench.encoders.forward.mean_cnn import MeanCNN
-from stsbench.encoders.forward.token_pooler import TokenPooler
+from stsbench.encoders.forward.token_pooler import MeanCNN, TokenPooler
 from stsbench.errors import EncoderError
 
 

@@ -6,29 +6,32 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize
 
 from stsbench.encoders.base import Counts, Encoded, Encoder, Progress, parameters_of
 from stsbench.encoders.cache.encode import within_float16
-from stsbench.encoders.forward import batch_effects, batching
-from stsbench.encoders.forward.batch_effects import sharing_limit
-from stsbench.encoders.forward.checkpoint import main_device, position_limit
+from stsbench.encoders.forward import batching
+from stsbench.encoders.forward.attention import UnknownAttentionError, from_device, to_device
+from stsbench.encoders.forward.batching import sharing_limit
+from stsbench.encoders.forward.model import check_layer, main_device, position_limit
+from stsbench.encoders.forward.passes import MeanPaddedForward, PackedForward, PaddedForward, why_padded
 from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length, pool
+from stsbench.encoders.prompt.modules import attached
 from stsbench.encoders.prompt.prompt import Prompt
+from stsbench.encoders.prompt.prompted import PromptedVectors, placed, tokeniser
 from stsbench.encoders.prompt.reading import READINGS, Pass, Reader
-from stsbench.encoders.prompt.template import parse_template
-from stsbench.encoders.prompt.tokenise import Tokeniser
+from stsbench.encoders.prompt.template import Tokeniser, TokenTemplate, parse_template
 from stsbench.encoders.prompt.tokenizer import check_ids
 from stsbench.encoders.transformer.config import EncoderConfig, state_width
 from stsbench.encoders.transformer.parts import Parts, check_token_types, end_notes
 from stsbench.errors import DegenerateError, EncoderError
 from stsbench.registry import resolve
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # Texts tokenised, sorted and copied back at a time: bounds memory on corpora of millions. The second: where the next ones
 # are tokenised while a device computes, so that it waits for the first alone.
@@ -52,8 +55,6 @@ class TransformerEncoder(Encoder):
         batch_tokens: tokens a batch (default 1,024 on a CPU, 32,768 on a GPU); attention: as in EncoderOptions.
         EncoderError, one line: the parts do not go together, or cannot do what the config asks for.
         """
-        import torch
-
         if config.pooler != "mask" and parts.prompt is not None:
             raise EncoderError(f"{config.name}: a trained prompt needs the pooler mask, not {config.pooler}")
         model, tokenizer = parts.model, parts.tokenizer
@@ -89,8 +90,6 @@ class TransformerEncoder(Encoder):
         self.bidirectional = config.reading is not None and config.reading.bidirectional
         limit, tokenizer, settings = self.spec.max_length, parts.tokenizer, config.prompt
         if config.layer is not None:
-            from stsbench.encoders.layers import check_layer
-
             check_layer(config.layer, parts.model, self.name)
         if config.reading is not None:
             made = resolve(READINGS, config.reading.option).reader
@@ -102,9 +101,6 @@ class TransformerEncoder(Encoder):
             )
             self.tokeniser = Tokeniser(tokenizer, limit, filled, settings.full_stop, self.limit_name)
             return
-        from stsbench.encoders.prompt.prompted import placed, tokeniser
-        from stsbench.encoders.prompt.template import TokenTemplate
-
         self.template = TokenTemplate(tokenizer, parts.prompt.template, self.name, parts.prompt.word_places)
         self.prompt = placed(parts.prompt, parts.model, self.name)
         self.tokeniser = tokeniser(tokenizer, self.template, parts.prompt, limit, self.limit_name)
@@ -170,8 +166,6 @@ class TransformerEncoder(Encoder):
         self, reader: Reader, forward: Any, texts: Sequence[str], progress: Progress | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """(n, d) vectors of some texts as a reading has them, and which were cut."""
-        import torch
-
         counted = _in_passes(progress, reader.passes)
 
         def compute(ids: list[list[int]], run: Pass) -> NDArray[np.float32]:
@@ -190,13 +184,10 @@ class TransformerEncoder(Encoder):
         return f"--attention {self.traits.attention} says so" if self.traits.attention in ("padded", "eager") else None
 
     def _probe(self) -> None:
-        rows: list[list[int]] = self.tokeniser(batch_effects.PROBES)[0]
+        rows: list[list[int]] = self.tokeniser(batching.PROBES)[0]
         if self.reader is None and self.pooler == "last" and self.spec.template is None:
             self.notes = (*self.notes, *end_notes(self.tokenizer, rows[0], self.name))
         if self.padded_because is None:
-            from stsbench.encoders.forward.packed import PackedForward, why_padded
-            from stsbench.encoders.forward.padded import PaddedForward
-
             alone = PaddedForward(self.model, self.pad, self.bidirectional)
             self.padded_because = why_padded(PackedForward(self.model, self.bidirectional), alone, rows)
         if self.padded_because and self.traits.attention == "varlen":
@@ -212,16 +203,16 @@ class TransformerEncoder(Encoder):
 
         try:
             if self.spec.dtype == "float16":
-                within_float16(self.spec, batch_effects.PROBES, encode([*batch_effects.PROBES]))
+                within_float16(self.spec, batching.PROBES, encode([*batching.PROBES]))
             if self.pooler in ("cls", "cls+dense"):
-                short, long = encode([batch_effects.SHORT]), encode([batch_effects.LONG])
+                short, long = encode([batching.SHORT]), encode([batching.LONG])
                 if np.array_equal(short, long):
                     raise DegenerateError(
                         f"--pooler {self.pooler}: {type(self.model).__name__} is causal, and its first state knows the "
                         "first token alone: use --pooler last, mean or weighted_mean"
                     )
             cut = len({len(ids) for ids in rows}) == 1
-            if self.padded_because and (cut or batch_effects.depends_on_batch(encode, self.spec.dtype)):
+            if self.padded_because and (cut or batching.depends_on_batch(encode, self.spec.dtype)):
                 self.keep_lengths_apart()  # where both are cut to one length nothing was padded, and nothing is known
         finally:
             self.budget = min(budget, self.budget)
@@ -230,26 +221,17 @@ class TransformerEncoder(Encoder):
     def _adapted(self) -> AbstractContextManager[None]:
         if self.prompt is None or self.prompt.bottlenecks is None:
             return nullcontext()
-        from stsbench.encoders.prompt.bottlenecks import attached
-
         return attached(self.model, self.prompt.bottlenecks, 0)
 
     def _forward(self) -> Any:
         """One run's pass: ids, groups and indices of states to states; with a prompt ids, groups and marks to vectors, with
         mean_padded ids and groups to vectors."""
         if self.padded_length is not None:
-            from stsbench.encoders.forward.padded import MeanPaddedForward
-
             return MeanPaddedForward(self.model, self.pad, self.padded_length)
-        from stsbench.encoders.forward.packed import PackedForward
-        from stsbench.encoders.forward.padded import PaddedForward
-
         padded = PaddedForward(self.model, self.pad, self.bidirectional)
         forward = padded if self.padded_because else PackedForward(self.model, self.bidirectional)
         if self.prompt is None:
             return forward
-        from stsbench.encoders.prompt.prompted import PromptedVectors
-
         return PromptedVectors(self.prompt, self.template, forward, self.model)
 
     def _chunk(self, texts: Sequence[str]) -> batching.Chunk:
@@ -275,10 +257,6 @@ class TransformerEncoder(Encoder):
         """A call that gives the (texts, d) vectors of a chunk, and waits for a GPU that has not computed them yet: one copy
         there, one back, no wait between batches. forward: also the Pass of a reading, which may give rows of another
         width."""
-        import torch
-
-        from stsbench.encoders.forward.attention import from_device, to_device
-
         lengths, starts = chunk.lengths, np.concatenate([[0], np.cumsum(chunk.lengths)])
         if progress and chunk.texts > len(lengths):
             progress(chunk.texts - len(lengths))
@@ -321,10 +299,6 @@ class TransformerEncoder(Encoder):
 
     def _attempt(self, forward: Any, ids: Tensor, groups: batching.Groups, marks: Any) -> Tensor | None:
         """(n, d) vectors of one batch, or None after the token budget has been halved for want of memory."""
-        import torch
-
-        from stsbench.encoders.forward.attention import UnknownAttentionError
-
         try:
             if isinstance(forward, Pass):
                 return forward(ids, groups, marks)
@@ -352,8 +326,6 @@ class TransformerEncoder(Encoder):
 
     def _finished(self, vectors: Tensor) -> Tensor:
         """The last steps as sentence-transformers has them: its module Normalize, the cut, and normalize_embeddings."""
-        from torch.nn.functional import normalize
-
         vectors = normalize(vectors, dim=1) if self.normalize else vectors
         vectors = vectors if self.truncate_dim is None else vectors[:, :self.truncate_dim]
         return normalize(vectors, dim=1) if self.rescale else vectors

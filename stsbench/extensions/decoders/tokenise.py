@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.prompt.template import Template, with_full_stop
-from stsbench.encoders.prompt.tokenise import Tokeniser
+from stsbench.encoders.prompt.template import Template, Tokeniser, with_full_stop
 from stsbench.encoders.prompt.tokenizer import known_text
 from stsbench.errors import EncoderError
 from stsbench.extensions.decoders.reading import PresetReading

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stsbench.encoders.forward.batching import Groups
-from stsbench.encoders.forward.checkpoint import main_device
+from stsbench.encoders.forward.model import check_layer, layer_count, list_of_layers, main_device
 from stsbench.encoders.forward.pooling import pool, views
-from stsbench.encoders.layers import check_layer, layer_count, list_of_layers
 from stsbench.encoders.prompt.reading import Pass, Reader
 from stsbench.errors import EncoderError
 from stsbench.extensions.decoders.reading import PresetReading

@@ -15,7 +15,7 @@ from torch import Tensor
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
 from stsbench.encoders.forward.checkpoint import first_line
 from stsbench.encoders.forward.identity import Opened, external_data
-from stsbench.encoders.forward.token_pooler_files import KINDS
+from stsbench.encoders.forward.pooling import KINDS
 from stsbench.encoders.model_folder import read_settings
 from stsbench.encoders.options import CHANGING, spelled
 from stsbench.encoders.prompt.tokenizer import load_tokenizer

@@ -110,7 +110,7 @@ def doctor(*, data_dir: str | Path | None = None, offline: bool = False) -> Repo
 
 
 def _minilm() -> str:
-    from stsbench.encoders.transformer.minilm import find_minilm
+    from stsbench.encoders.transformer.find import find_minilm
 
     try:
         return str(find_minilm())

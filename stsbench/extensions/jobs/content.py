@@ -13,8 +13,7 @@ from stsbench.data.fetch import sources
 from stsbench.data.own.sets import read_labelled_pairs, read_scored_pairs
 from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.load import kinds
-from stsbench.encoders.transformer.find import resolve_base
-from stsbench.encoders.transformer.trainable import backbone_folder
+from stsbench.encoders.transformer.find import backbone_folder, resolve_base
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.plan import user_protocol
 from stsbench.evaluation.protocol import load_protocol

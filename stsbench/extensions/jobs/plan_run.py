@@ -108,7 +108,7 @@ def refuse_missing(jobs: Sequence[Job], where: str, files: Mapping[str, str], de
     for name, first in {job.backbone: job.name for job in reversed(jobs) if job.backbone is not None}.items():
         path = name.startswith((".", "/", "~")) or name.count("/") > 1 or ("/" in name and Path(name).parent.is_dir())
         if path or downloads_are_off(sets_at.offline):
-            from stsbench.encoders.transformer.trainable import backbone_folder
+            from stsbench.encoders.transformer.find import backbone_folder
 
             try:
                 backbone_folder(name, offline=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stsbench.encoders.forward.checkpoint import first_line, position_limit
+from stsbench.encoders.forward.checkpoint import first_line
+from stsbench.encoders.forward.model import position_limit
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.extensions.mteb_models.guard import guarded

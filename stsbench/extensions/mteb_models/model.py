@@ -14,8 +14,8 @@ import numpy as np
 
 from stsbench.data.fetch.mteb import undisturbed
 from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, Traits, parameters_of
-from stsbench.encoders.forward import batch_effects
-from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
+from stsbench.encoders.forward import batching
+from stsbench.encoders.forward.batching import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.checkpoint import first_line, quiet
 from stsbench.encoders.forward.identity import BLIND, Opened
 from stsbench.encoders.light.callable import as_matrix
@@ -214,13 +214,13 @@ class MtebModel(Encoder):
 
     def _probe(self) -> None:
         """Find out the width, and whether texts may stand beside longer ones. EncoderError: an option was not honoured."""
-        short = self._encode([batch_effects.SHORT], 1)
+        short = self._encode([batching.SHORT], 1)
         width, asked = short.shape[1], self.options.truncate_dim
         if asked is not None and width != asked:
             raise EncoderError(f"--truncate-dim {asked}: mteb's loader of {self.spec.name} gives vectors of {width} numbers")
         self.dimension = width
         exact = self._dtype if self._dtype in ("float32", "float64") else "bfloat16"
-        if batch_effects.depends_on_batch(lambda texts: self._encode(texts, len(texts)), exact):
+        if batching.depends_on_batch(lambda texts: self._encode(texts, len(texts)), exact):
             self.keep_lengths_apart()
         declared = getattr(self.registered.meta.similarity_fn_name, "value", None)
         stated = getattr(self.library, "similarity_fn_name", None) if self.by_prompt else declared

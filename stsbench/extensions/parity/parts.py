@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from stsbench.encoders.base import Encoder
-from stsbench.encoders.forward.checkpoint import position_limit
+from stsbench.encoders.forward.model import position_limit
 from stsbench.encoders.forward.pooling import STATES, padded_length
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.prompt.template import FullStop, Template, parse_template

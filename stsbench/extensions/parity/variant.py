@@ -14,8 +14,7 @@ from scipy.sparse import issparse
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.forward.batching import Groups
 from stsbench.encoders.forward.pooling import pool
-from stsbench.encoders.prompt.template import Template
-from stsbench.encoders.prompt.tokenise import Tokeniser
+from stsbench.encoders.prompt.template import Template, Tokeniser
 from stsbench.encoders.prompt.tokenizer import table_size
 from stsbench.errors import EncoderError
 from stsbench.extensions.parity.measures import Floats
@@ -149,7 +148,7 @@ class Workshop:
         """Rows of one length: nothing is padded."""
         import torch
 
-        from stsbench.encoders.forward.padded import PaddedForward
+        from stsbench.encoders.forward.passes import PaddedForward
 
         model, pad = self.model(weights), self.parts.tokenizer.pad_token_id or 0
         wanted = tuple(dict.fromkeys([*_STATES, *([self.parts.layer] if self.parts.layer is not None else [])]))

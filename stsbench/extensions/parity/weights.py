@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
-from stsbench.encoders.forward.checkpoint import cast
+from stsbench.encoders.forward.model import cast
 
 ROUNDED = ("bfloat16", "float16")
 NO_ADAPTER = "no adapter"

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from stsbench.encoders.forward.checkpoint import position_limit
-from stsbench.encoders.forward.padded import padded_to
+from stsbench.encoders.forward.model import position_limit
+from stsbench.encoders.forward.passes import padded_to
 from stsbench.encoders.forward.pooling import padded_length
 from stsbench.encoders.forward.token_pooler import TokenPooler
 from stsbench.encoders.transformer.declared import POOLING_MODES

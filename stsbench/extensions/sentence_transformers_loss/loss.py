@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.config import validate
-from stsbench.encoders.forward.dropout import dropout_rates
+from stsbench.encoders.forward.model import dropout_rates
 from stsbench.errors import StsbenchError, warning_log
 from stsbench.extensions.sentence_transformers_loss.backbone import (
     SurroundedBatch,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, Traits
 from stsbench.encoders.options import CHANGING, spelled
 from stsbench.encoders.probe import IDENTITY, NONE
-from stsbench.encoders.prompt.by_task import Prompts, served_card
+from stsbench.encoders.prompt.task_prompts import Prompts, served_card
 from stsbench.encoders.roles import ROLES
 from stsbench.errors import EncoderError
 from stsbench.extensions.server.address import KEY, address_of, key_of_environment

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.bits import packed, signs, unpacked
+from stsbench.encoders.similarity import packed, signs, unpacked
 
 Floats = NDArray[np.float32]
 WHOLE = "float32"

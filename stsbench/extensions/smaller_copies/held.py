@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stsbench.encoders.base import Encoded, Encoder, Progress
+from stsbench.encoders.base import Call, Encoded, Encoder, Progress, Wrapper
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.probe import TEXTS
-from stsbench.encoders.wrapper import Call, Wrapper
 
 
 class Vectors:

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
+from stsbench.encoders.base import Call, Encoded, Encoder, EncoderSpec, Progress
 from stsbench.encoders.fitted import STATE, fitted_sets, named_source
-from stsbench.encoders.wrapper import Call
 from stsbench.errors import EncoderError
 from stsbench.extensions.smaller_copies.codes import BYTES, PRECISIONS, WHOLE, Ranges, codes, compared, size
 from stsbench.extensions.smaller_copies.held import Held, Vectors

@@ -15,7 +15,7 @@ from stsbench.encoders.base import Encoder, EncoderOptions
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.load import loaded_encoder
 from stsbench.encoders.options import CacheOptions
-from stsbench.encoders.post.texts import read_texts
+from stsbench.encoders.post.source import read_texts
 from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, check_log, warning_log
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.options import DataOptions, MeasureArguments, MeasureOptions, words_of

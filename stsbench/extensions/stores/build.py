@@ -14,9 +14,8 @@ import numpy as np
 
 from stsbench.data.own.texts import Texts
 from stsbench.encoders.base import Encoder
-from stsbench.encoders.cache.key import changed, versions
-from stsbench.encoders.parallel.encoder import check_shareable
-from stsbench.encoders.parallel.pool import Here, Runner
+from stsbench.encoders.cache.encode import changed, versions
+from stsbench.encoders.parallel import Here, Runner, check_shareable
 from stsbench.errors import DataError, EncoderError, StsbenchError
 from stsbench.extensions.stores.manifest import (
     MANIFEST,

@@ -31,7 +31,7 @@ def encode(model: str, source: str, column: str | None, output: Path, **options:
     """
     from stsbench.data.own.texts import Texts
     from stsbench.encoders.load import load_encoder
-    from stsbench.encoders.parallel.devices import chosen_devices
+    from stsbench.encoders.parallel import chosen_devices
     from stsbench.evaluation.announce import described_encoder
     from stsbench.extensions.stores.encode import EncodeOptions, encoded, remarks
     from stsbench.extensions.stores.pace import pace_shown

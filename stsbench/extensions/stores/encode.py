@@ -14,8 +14,7 @@ from stsbench.data.own.texts import STDIN, Texts, checked_texts
 from stsbench.encoders.base import Encoder, EncoderOptions
 from stsbench.encoders.load import loaded_encoder
 from stsbench.encoders.options import ProcessOptions
-from stsbench.encoders.parallel.devices import chosen_devices
-from stsbench.encoders.parallel.pool import Workers
+from stsbench.encoders.parallel import Workers, chosen_devices
 from stsbench.errors import EncoderError, UsageError, warning_log
 from stsbench.extensions.stores.build import Pace, build_store
 from stsbench.extensions.stores.options import StoreOptions

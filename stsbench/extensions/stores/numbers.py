@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.bits import packed, signs
+from stsbench.encoders.similarity import packed, signs
 from stsbench.errors import EncoderError
 
 Floats = NDArray[np.float32]

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from stsbench.encoders.forward.checkpoint import position_limit
+from stsbench.encoders.forward.model import position_limit
 from stsbench.encoders.prompt.tokenizer import table_size
 from stsbench.errors import StsbenchError
 from stsbench.registry import calling, where

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.forward.checkpoint import position_limit
+from stsbench.encoders.forward.model import position_limit
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Examples, Ragged, Views
 from stsbench.training.api.options import Repetition

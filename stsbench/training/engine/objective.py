@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from stsbench.encoders.forward.borrowed import borrowed
+from stsbench.encoders.forward.model import borrowed
 from stsbench.errors import StsbenchError
 from stsbench.losses.guided import GuideRule
 from stsbench.torch_random import forked

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from accelerate import Accelerator
 
-from stsbench.encoders.forward.dropout import dropout_rates
+from stsbench.encoders.forward.model import dropout_rates
 from stsbench.errors import StsbenchError
 from stsbench.registry import calling, where
 from stsbench.torch_random import forked

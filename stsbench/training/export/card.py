@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from stsbench.encoders.forward.pooling import padded_length
-from stsbench.encoders.forward.token_pooler_files import KINDS
+from stsbench.encoders.forward.pooling import KINDS, padded_length
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import FullStop, parse_template
 from stsbench.publish.model_card import plain

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stsbench.encoders.forward.checkpoint import check_weights, first_line, position_limit, quiet
-from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length
-from stsbench.encoders.forward.token_pooler_files import KINDS
-from stsbench.encoders.post.chain import Chain
-from stsbench.encoders.post.store import write_post
-from stsbench.encoders.prompt.prompt_file import write_prompt
+from stsbench.encoders.forward.checkpoint import check_weights, first_line, quiet
+from stsbench.encoders.forward.model import position_limit
+from stsbench.encoders.forward.pooling import KINDS, STATES, check_pooler, padded_length
+from stsbench.encoders.post.chain import Chain, write_post
+from stsbench.encoders.prompt.prompt import write_prompt
 from stsbench.encoders.prompt.tokenizer import READ_ALIKE
 from stsbench.encoders.transformer.exported import HEAD, Exported, write_exported
 from stsbench.errors import StsbenchError

@@ -16,8 +16,7 @@ from stsbench.encoders.fitted import shortened
 from stsbench.encoders.load import load_encoder, loaded_encoder
 from stsbench.encoders.options import CacheOptions, spelled
 from stsbench.encoders.post.chain import Chain
-from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.encoders.post.fit_data import fitted_on_data
+from stsbench.encoders.post.encoder import PostProcessed, fitted_on_data
 from stsbench.encoders.transformer.exported import stored_head
 from stsbench.encoders.transformer.lazy import LazyEncoder
 from stsbench.errors import StsbenchError, UsageError, warning_log

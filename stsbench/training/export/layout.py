@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, eye, from_numpy, nn, zeros
 
-from stsbench.encoders.forward.pooling import padded_length
+from stsbench.encoders.forward.pooling import KINDS, padded_length
 from stsbench.encoders.forward.token_pooler import TokenPooler
-from stsbench.encoders.forward.token_pooler_files import KINDS
-from stsbench.encoders.post.chain import Chain
-from stsbench.encoders.post.store import TYPE as POST
-from stsbench.encoders.post.store import write_post
+from stsbench.encoders.post.chain import TYPE as POST
+from stsbench.encoders.post.chain import Chain, write_post
 from stsbench.encoders.transformer.exported import PROMPT
 
 _MEAN_PADDED = "stsbench.encoders.transformer.token_pooling_module.MeanPaddedPooling"

@@ -11,13 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.data.text.tokens import cutting
-from stsbench.encoders.forward.checkpoint import load_model, position_limit
-from stsbench.encoders.forward.padded import padded_to
-from stsbench.encoders.forward.pooling import STATES, padded_length
-from stsbench.encoders.forward.token_pooler import TokenPooler
-from stsbench.encoders.forward.token_pooler_files import KINDS, token_pooler_folder
-from stsbench.encoders.forward.token_poolers import CLASSES
-from stsbench.encoders.layers import keep_layers
+from stsbench.encoders.forward.checkpoint import load_model
+from stsbench.encoders.forward.model import keep_layers, position_limit
+from stsbench.encoders.forward.passes import padded_to
+from stsbench.encoders.forward.pooling import KINDS, STATES, padded_length, token_pooler_folder
+from stsbench.encoders.forward.token_pooler import CLASSES, TokenPooler
 from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.parts import check_ends

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stsbench.encoders.forward.padded import attention_mask
+from stsbench.encoders.forward.passes import attention_mask
 from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.packed_training import PackedTraining, packable

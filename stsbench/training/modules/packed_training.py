@@ -1,4 +1,4 @@
-"""A batch trained without padding, as stsbench/encoders/forward/packed.py encodes one, with dropout.
+"""A batch trained without padding, as stsbench/encoders/forward/passes.py encodes one, with dropout.
 
 Dropout acts where the model applies it. Its rates and its independence are the same; the generator that draws it is faster
 than torch's on a CPU. The slots of a prefix stand before each text's own keys and values, and are dropped like those.
@@ -18,10 +18,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from stsbench.encoders.forward.attention import UnknownAttentionError
-from stsbench.encoders.forward.batching import groups
-from stsbench.encoders.forward.packed import PackedForward, why_padded
-from stsbench.encoders.forward.padded import PaddedForward, check_family, known_family
-from stsbench.encoders.forward.soft import Slots, Soft
+from stsbench.encoders.forward.batching import Slots, Soft, groups
+from stsbench.encoders.forward.passes import PackedForward, PaddedForward, check_family, known_family, why_padded
 from stsbench.errors import EncoderError
 from stsbench.torch_state import fresh_torch
 from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt, changed_embeddings, check_factors

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stsbench.encoders.forward.checkpoint import position_limit
-from stsbench.encoders.forward.padded import check_family
-from stsbench.encoders.prompt.lm_transform import LMTransform
+from stsbench.encoders.forward.model import position_limit
+from stsbench.encoders.forward.passes import check_family
+from stsbench.encoders.prompt.modules import LMTransform
 from stsbench.encoders.prompt.template import Positions, Start, TokenTemplate, first_position, template_positions
 from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import Backbone

@@ -2,7 +2,7 @@
 what is done to it on the way: changes of its embeddings, and attention heads that are dropped.
 
 Here a prefix has a row for each text, because dropout and roles differ from row to row, and gradients flow through it. At
-test time one prefix serves all texts of a packed batch: stsbench/encoders/forward/soft.py.
+test time one prefix serves all texts of a packed batch: stsbench/encoders/forward/batching.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stsbench.encoders.forward.padded import attention_mask, check_family, soft_inputs
+from stsbench.encoders.forward.passes import attention_mask, check_family, soft_inputs
 from stsbench.errors import EncoderError
 
 

@@ -51,7 +51,7 @@ class Published(Settings):
 
 
 class TextCNNSettings(Settings):
-    """The learned pooler text_cnn (encoders/forward/text_cnn.py): windows of one width a kernel, their maxima fused by a
+    """The learned pooler text_cnn (encoders/forward/token_pooler.py): windows of one width a kernel, their maxima fused by a
     second convolution."""
 
     kernels: Kernels = setting((3, 4, 5), "tokens a window")
@@ -80,8 +80,8 @@ Pooler = Annotated[str, AfterValidator(_trained_pooler)]
 
 
 class MeanCNNSettings(Settings):
-    """The learned pooler mean_cnn (encoders/forward/mean_cnn.py): windows of one width a kernel around each token, side by
-    side, and their mean over the tokens."""
+    """The learned pooler mean_cnn (encoders/forward/token_pooler.py): windows of one width a kernel around each token, side
+    by side, and their mean over the tokens."""
 
     kernels: Kernels = setting((1, 3, 5), "tokens a window, odd numbers")
     channels: int = setting(256, "of each kernel", ge=1, le=CHANNELS)

@@ -14,7 +14,7 @@ from stsbench.data.fetch.sources import NAMED
 from stsbench.data.sets.catalog import Entry, entries
 from stsbench.data.sets.sets import PairSet
 from stsbench.data.text.cache import built_folder
-from stsbench.encoders.transformer.trainable import backbone_folder
+from stsbench.encoders.transformer.find import backbone_folder
 from stsbench.errors import DataError, EncoderError, NotOnThisMachineError, StsbenchError
 from stsbench.files import training_cache
 from stsbench.registry import did_you_mean

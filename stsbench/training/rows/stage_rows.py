@@ -20,7 +20,7 @@ from stsbench.data.text.examples import TextRows
 from stsbench.data.text.rows import LABEL, SCORE
 from stsbench.data.text.store import TextStore, open_store
 from stsbench.data.text.tokens import Tokens, TokensOnDemand, text_roles, tokenised
-from stsbench.encoders.forward.checkpoint import tokenizer_digest
+from stsbench.encoders.forward.identity import tokenizer_digest
 from stsbench.encoders.prompt.tokenizer import check_ids
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import DataError, StsbenchError

@@ -13,13 +13,12 @@ from accelerate import Accelerator
 from safetensors import SafetensorError
 
 from stsbench.data.sets.sets import DataSet
-from stsbench.encoders.forward.checkpoint import model_digest, tokenizer_digest
-from stsbench.encoders.forward.dropout import NoDropoutError, dropout_rates
-from stsbench.encoders.forward.token_pooler_files import KINDS, token_pooler_folder
+from stsbench.encoders.forward.identity import model_digest, tokenizer_digest
+from stsbench.encoders.forward.model import NoDropoutError, dropout_rates
+from stsbench.encoders.forward.pooling import KINDS, token_pooler_folder
 from stsbench.encoders.transformer.declared import read_declared
 from stsbench.encoders.transformer.exported import read_exported
-from stsbench.encoders.transformer.find import resolve_base
-from stsbench.encoders.transformer.trainable import backbone_folder
+from stsbench.encoders.transformer.find import backbone_folder, resolve_base
 from stsbench.errors import DegenerateError, StsbenchError
 from stsbench.evaluation.plan import user_sets
 from stsbench.registry import calling

@@ -24,7 +24,7 @@ from stsbench.data.text.examples import TextRows
 from stsbench.data.text.store import open_store
 from stsbench.data.text.store_writer import EarlierRows
 from stsbench.data.text.tokens import tokenised
-from stsbench.encoders.post.texts import read_texts
+from stsbench.encoders.post.source import read_texts
 from stsbench.errors import DataError
 
 SHORT = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

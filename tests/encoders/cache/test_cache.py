@@ -18,10 +18,8 @@ from stsbench.cli.cache import cache as cache_command
 from stsbench.encoders.base import Encoded, EncoderSpec
 from stsbench.encoders.cache import cache as cache_module
 from stsbench.encoders.cache import encode
-from stsbench.encoders.cache.cache import CacheNote, EmbeddingCache
-from stsbench.encoders.cache.encode import encode_cached
-from stsbench.encoders.cache.key import cache_key, versions
-from stsbench.encoders.cache.shards import shard_bytes
+from stsbench.encoders.cache.cache import CacheNote, EmbeddingCache, shard_bytes
+from stsbench.encoders.cache.encode import cache_key, encode_cached, versions
 
 KEY = SPEC.fingerprint()
 
@@ -290,7 +288,7 @@ def test_an_unreadable_folder_is_no_failure(tmp_path):
 def test_vectors_of_another_way_to_encode_are_not_read(tmp_path, monkeypatch):
     store = EmbeddingCache(tmp_path)
     encode_cached(Toy(), ["a", "b"], store)
-    monkeypatch.setattr("stsbench.encoders.cache.key.ENCODING", "6")
+    monkeypatch.setattr("stsbench.encoders.cache.encode.ENCODING", "6")
     encoder = Toy()
     monkeypatch.setattr(encoder, "run", lambda texts, *rest: embed(["c"] * len(texts)))
     assert (encode_cached(encoder, ["a", "b"], store).vectors == embed(["c", "c"]).vectors).all()

@@ -8,9 +8,7 @@ from scipy.sparse import csr_matrix, random_array, vstack
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.encoders.cache import embed as embed_module
-from stsbench.encoders.cache import held
-from stsbench.encoders.cache.embed import Embed
-from stsbench.encoders.cache.held import HeldVectors
+from stsbench.encoders.cache.embed import Embed, HeldVectors
 from stsbench.encoders.light.words import WordAverage
 from stsbench.errors import EncoderError
 from stsbench.metrics.similarity import SIMILARITIES, paired_similarity
@@ -42,7 +40,7 @@ class WithinTheCall(Hashed):
 @pytest.fixture
 def on_disk(monkeypatch, tmp_path):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(held, "IN_MEMORY", 1000)
+    monkeypatch.setattr(embed_module, "IN_MEMORY", 1000)
     monkeypatch.setattr(embed_module, "_BLOCK", 256)
     return tmp_path / "cache"
 
@@ -56,7 +54,7 @@ def held_of(blocks):
 
 @pytest.mark.parametrize("limit", [1, 4 * 5 * 40, 1 << 28])  # from the first block, from a later one, never
 def test_rows_are_the_same_in_memory_and_on_disk(monkeypatch, on_disk, limit):
-    monkeypatch.setattr(held, "IN_MEMORY", limit)
+    monkeypatch.setattr(embed_module, "IN_MEMORY", limit)
     rng = np.random.default_rng(0)
     blocks = [rng.standard_normal((rows, 5), dtype=np.float32) for rows in (30, 1, 70)]
     whole, vectors, asked = np.concatenate(blocks), HeldVectors(), rng.integers(0, 30, 200)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoModel, PretrainedConfig
 
-from stsbench.encoders.forward.dropout import NoDropoutError, dropout_rates, set_dropout
+from stsbench.encoders.forward.model import NoDropoutError, dropout_rates, set_dropout
 
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 KEYS = {"num_key_value_heads": 2}

@@ -12,7 +12,7 @@ import transformers
 from model_folders import WORDS, tokenizer
 
 from stsbench import load_encoder
-from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
+from stsbench.encoders.forward.batching import NO_LIMIT, restore, sharing_limit
 
 LIMIT = 220  # tokens, more than the texts of the check at loading have: from 221 on each of these models computes otherwise
 LENGTHS = (6, 150, 200, 219, 223, 223, 260, 400)  # tokens, with [CLS] and [SEP]

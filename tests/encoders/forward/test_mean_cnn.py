@@ -10,9 +10,8 @@ import pytest
 import torch
 from isbert_oracle import SMALL, local_vectors, mean
 
-from stsbench.encoders.forward.mean_cnn import MeanCNN
-from stsbench.encoders.forward.pooling import pool
-from stsbench.encoders.forward.token_pooler_files import FILES
+from stsbench.encoders.forward.pooling import FILES, pool
+from stsbench.encoders.forward.token_pooler import MeanCNN
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.recipes.sections import MeanCNNSettings

@@ -16,10 +16,9 @@ from families import FAMILIES, TEXTS, family_model
 from tiny_models import build, sentences, tokenizer
 from transformers import AutoModel
 
-from stsbench.encoders.forward import attention, batching, packed
+from stsbench.encoders.forward import attention, batching, passes
 from stsbench.encoders.forward.attention import NAME, UnknownAttentionError
-from stsbench.encoders.forward.packed import PackedForward, why_padded
-from stsbench.encoders.forward.padded import PaddedForward
+from stsbench.encoders.forward.passes import PackedForward, PaddedForward, why_padded
 
 PADDED = {  # family -> why
     "mpnet": "its attention does not go through", "t5": "does not go through|takes no position_ids|takes position_bias",
@@ -83,7 +82,7 @@ def test_positions_of_roberta_that_begin_at_0_are_found_out(family, dtype, monke
     """Their first token stands behind the padding's index: another library counted from 0 for three releases."""
     model = family_model(family).to(dtype)
     assert reason(model) is None
-    monkeypatch.setattr(packed, "padding_index", lambda embeddings: None)
+    monkeypatch.setattr(passes, "padding_index", lambda embeddings: None)
     assert "not those that it has alone" in reason(model)
 
 
@@ -93,7 +92,7 @@ def test_wrong_boundaries_are_found_out(family, dtype, monkeypatch):
     model = family_model(family).to(dtype)
     assert reason(model) is None
     one = lambda groups, *more: attention.Row([(1, sum(n * length for n, length in groups))], *more)  # noqa: E731
-    monkeypatch.setattr(packed, "Row", one)
+    monkeypatch.setattr(passes, "Row", one)
     assert "not those that it has alone" in reason(model)
 
 

@@ -73,7 +73,7 @@ def test_batches_keep_to_the_budget_and_cover_every_text():
 
 def test_listing_poolers_imports_no_torch():
     code = (
-        "import sys, stsbench.encoders.transformer.lazy, stsbench.encoders.transformer.minilm\n"
+        "import sys, stsbench.encoders.transformer.lazy, stsbench.encoders.transformer.find\n"
         "sys.exit('torch' in sys.modules)"
     )
     done = light_process.run(code)

@@ -17,8 +17,7 @@ from text_cnn_oracle import SMALL, by_loops
 from tokenizers import processors
 
 from stsbench.encoders.forward.pooling import pool
-from stsbench.encoders.forward.text_cnn import TextCNN
-from stsbench.encoders.forward.token_pooler import by_products
+from stsbench.encoders.forward.token_pooler import TextCNN, by_products
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.parts import check_ends
 from stsbench.errors import EncoderError

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stsbench.encoders.light.stopwords import stop_words
-from stsbench.encoders.light.words import WordAverage
+from stsbench.encoders.light.words import WordAverage, stop_words
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError
 

@@ -13,12 +13,9 @@ from toy_encoder import Toy
 
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.cache.cache import EmbeddingCache
-from stsbench.encoders.cache.encode import encode_cached
-from stsbench.encoders.cache.key import cache_key
+from stsbench.encoders.cache.encode import cache_key, encode_cached
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.parallel.devices import chosen_devices
-from stsbench.encoders.parallel.encoder import ParallelEncoder, in_processes
-from stsbench.encoders.parallel.pool import Workers
+from stsbench.encoders.parallel import ParallelEncoder, Workers, chosen_devices, in_processes
 from stsbench.errors import EncoderError, StsbenchError, UsageError
 from stsbench.evaluation.api import evaluate
 
@@ -187,7 +184,7 @@ def test_two_processes_give_one_run_with_the_same_scores(cli, place):
 SCRIPT = """
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.parallel.encoder import in_processes
+from stsbench.encoders.parallel import in_processes
 MODEL = {model!r}
 def f(texts): return [[len(t), t.count("a"), len(t) % 7] for t in texts]
 def work():

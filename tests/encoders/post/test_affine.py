@@ -6,9 +6,7 @@ from post_sources import Blocks, anisotropic, cosines, plain_whitening
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from stsbench.encoders.post.all_but_the_top import AllButTheTop
-from stsbench.encoders.post.standardise import Standardise
-from stsbench.encoders.post.whitening import Whitening
+from stsbench.encoders.post.affine import AllButTheTop, Standardise, Whitening
 from stsbench.errors import StsbenchError
 
 X = anisotropic()

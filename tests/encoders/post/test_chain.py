@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from post_sources import Blocks, anisotropic
 
+from stsbench.encoders.post.affine import Whitening
 from stsbench.encoders.post.base import Post, PostOptions
 from stsbench.encoders.post.chain import Chain
-from stsbench.encoders.post.whitening import Whitening
 from stsbench.errors import StsbenchError
 
 X = anisotropic(dtype=np.float32)

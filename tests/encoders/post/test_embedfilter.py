@@ -28,10 +28,9 @@ from written_once import written_once
 
 from stsbench.encoders.base import EncoderOptions, TokenTable
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.post.chain import Chain
+from stsbench.encoders.post.chain import Chain, read_post
 from stsbench.encoders.post.embedfilter import EmbedFilter, singular
 from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.encoders.post.store import read_post
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.run_file import load_records

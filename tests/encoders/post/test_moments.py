@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from post_sources import Blocks, anisotropic
 
-from stsbench.encoders.post.moments import moments
+from stsbench.encoders.post.affine import moments
 from stsbench.errors import StsbenchError
 
 

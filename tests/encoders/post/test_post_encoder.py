@@ -11,9 +11,8 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.lexical import TfIdf, TokenSet
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.encoders.post.source import EncodedTexts
-from stsbench.encoders.post.texts import ListedTexts, read_texts
-from stsbench.encoders.traits import Traits
+from stsbench.encoders.post.source import EncodedTexts, ListedTexts, read_texts
+from stsbench.encoders.roles import Traits
 from stsbench.errors import EncoderError, StsbenchError
 
 TEXTS = [f"{'a' * (i % 7)} text {i * i}" for i in range(40)]

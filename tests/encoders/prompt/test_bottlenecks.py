@@ -10,8 +10,8 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 from tiny_models import build
 from transformers import AutoModel, DistilBertConfig, DistilBertModel
 
-from stsbench.encoders.forward.packed import PackedForward
-from stsbench.encoders.prompt.bottlenecks import Bottlenecks, attached
+from stsbench.encoders.forward.passes import PackedForward
+from stsbench.encoders.prompt.modules import Bottlenecks, attached
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.training.modules.packed_training import packable
 

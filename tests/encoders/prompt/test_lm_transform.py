@@ -9,7 +9,7 @@ from torch import nn
 from transformers import AlbertConfig, AlbertForMaskedLM, AutoConfig, AutoModelForMaskedLM
 
 from stsbench.encoders.forward.checkpoint import load_model
-from stsbench.encoders.prompt.lm_transform import LMTransform
+from stsbench.encoders.prompt.modules import LMTransform
 from stsbench.errors import EncoderError
 from stsbench.training.modules.prompting import load_transform
 

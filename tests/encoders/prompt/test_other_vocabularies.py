@@ -4,8 +4,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from stsbench.encoders.prompt.template import Template
-from stsbench.encoders.prompt.tokenise import Tokeniser
+from stsbench.encoders.prompt.template import Template, Tokeniser
 from stsbench.encoders.prompt.tokenizer import known_text
 from stsbench.errors import EncoderError
 from stsbench.methods.declutr.method import _ends

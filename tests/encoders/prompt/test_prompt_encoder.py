@@ -14,14 +14,11 @@ from prompt_models import ROBERTA, folder
 from tiny_models import build
 from transformers import DynamicCache
 
+from stsbench.encoders.forward.batching import KeyValues
 from stsbench.encoders.forward.checkpoint import load_model
-from stsbench.encoders.forward.soft import KeyValues
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.prompt.bottlenecks import Bottlenecks, attached
-from stsbench.encoders.prompt.lm_transform import LMTransform
-from stsbench.encoders.prompt.mlp_head import MLPHead
-from stsbench.encoders.prompt.prompt import Prompt, described
-from stsbench.encoders.prompt.prompt_file import write_prompt
+from stsbench.encoders.prompt.modules import Bottlenecks, LMTransform, MLPHead, attached
+from stsbench.encoders.prompt.prompt import Prompt, described, write_prompt
 from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.encoders.transformer.exported import Exported, write_exported
 from stsbench.errors import EncoderError
@@ -208,17 +205,17 @@ def test_every_field_changes_the_fingerprint(folders, tmp_path):
 
 
 def test_the_template_alone_is_computed_once_a_run_for_each_count(folders, monkeypatch):
-    from stsbench.encoders.forward import packed
+    from stsbench.encoders.forward import passes
 
     asked = []
-    real = packed.PackedForward.__call__
+    real = passes.PackedForward.__call__
 
     def counting(self, ids, groups, wanted, soft=None):
         if soft is not None and soft.positions is not None:
             asked.append(groups)
         return real(self, ids, groups, wanted, soft)
 
-    monkeypatch.setattr(packed.PackedForward, "__call__", counting)
+    monkeypatch.setattr(passes.PackedForward, "__call__", counting)
     prompt = Prompt(TEMPLATES["bert"], denoise=True)
     encoder = loaded(folders["bert"], prompt=prompt, batch_tokens=40)
     encoder.run(["cat", "dog", "the cat", "the dog", "a cat", "the cat eats food in the park"] * 2)

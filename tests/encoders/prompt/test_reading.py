@@ -23,8 +23,7 @@ from stsbench.encoders.prompt.reading import (
     described_reading,
     read_otherwise,
 )
-from stsbench.encoders.prompt.template import Template
-from stsbench.encoders.prompt.tokenise import Tokeniser
+from stsbench.encoders.prompt.template import Template, Tokeniser
 from stsbench.errors import EncoderError
 from stsbench.evaluation.announce import described_encoder
 from stsbench.evaluation.provenance import encoder_facts

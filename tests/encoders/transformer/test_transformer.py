@@ -13,11 +13,11 @@ from safetensors.torch import load_file, save_file
 from tiny_models import MINILM, build, sentences
 from transformers import AutoModel, AutoTokenizer
 
-from stsbench.encoders.cache.key import cache_key
+from stsbench.encoders.cache.encode import cache_key
 from stsbench.encoders.forward.pooling import POOLERS
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer import transformer
-from stsbench.errors import EncoderError
+from stsbench.errors import EncoderError, UsageError
 
 TEXTS = sentences(60)
 TEMPLATE = "the {} means [MASK] ."
@@ -224,7 +224,7 @@ def test_wrong_options(folder):
         ({"device": "cuda:99"}, "--device cuda:99"), ({"device": "abacus"}, "--device abacus"),
         ({"batch_tokens": 0}, "--batch-tokens"), ({"pooler": "mask"}, "needs a --template"),
     ):
-        with pytest.raises(EncoderError, match=message):
+        with pytest.raises((EncoderError, UsageError), match=message):
             loaded(folder, **{"pooler": "mean", **options})
 
 

@@ -8,7 +8,7 @@ import torch
 from tiny_decoders import SPREAD, TEXTS, decoder_folder
 
 from stsbench import load_encoder
-from stsbench.encoders.forward.checkpoint import main_device
+from stsbench.encoders.forward.model import main_device
 from stsbench.encoders.transformer import parts
 
 PRESETS = ["prompteol", "token-prepending:exit=3,layer=-2", "contrastive:at=1,layer=-2", "llm2vec", "metaeol"]

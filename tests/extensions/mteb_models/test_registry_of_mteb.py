@@ -320,8 +320,7 @@ def test_a_refusal_on_the_command_line(cli):
 
 
 def test_a_post_processing_and_other_processes_read_as_it_does(model):
-    from stsbench.encoders.parallel.encoder import ParallelEncoder
-    from stsbench.encoders.parallel.pool import Here
+    from stsbench.encoders.parallel import Here, ParallelEncoder
     from stsbench.encoders.post.chain import Chain
     from stsbench.encoders.post.encoder import PostProcessed
 

@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.options import EncoderOptions
-from stsbench.encoders.parallel.encoder import in_processes
+from stsbench.encoders.parallel import in_processes
 from stsbench.extensions.parity.parity import parity
 from stsbench.extensions.parity.texts import TEXTS
 

@@ -10,7 +10,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from training_runs import one_thread
 
 from stsbench import as_sentence_transformers_loss, methods
-from stsbench.encoders.forward.text_cnn import TextCNN
+from stsbench.encoders.forward.token_pooler import TextCNN
 from stsbench.encoders.transformer.text_cnn_module import TextCNNPooling
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.training.recipes.methods import method_of

@@ -11,8 +11,7 @@ from embedding_server import hashed, quick, server, serving  # noqa: F401 - fixt
 from stsbench import load_encoder
 from stsbench.encoders.cache import encode
 from stsbench.encoders.cache.cache import EmbeddingCache
-from stsbench.encoders.cache.encode import encode_cached
-from stsbench.encoders.cache.key import cache_key
+from stsbench.encoders.cache.encode import cache_key, encode_cached
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import EncoderError
 from stsbench.extensions.server import identity

@@ -11,9 +11,8 @@ from embedding_server import hashed, quick, server, serving, status, when  # noq
 import stsbench
 from stsbench import load_encoder
 from stsbench.encoders.cache.cache import EmbeddingCache
-from stsbench.encoders.cache.encode import encode_cached
-from stsbench.encoders.cache.key import cache_key
-from stsbench.encoders.prompt.by_task import served_card
+from stsbench.encoders.cache.encode import cache_key, encode_cached
+from stsbench.encoders.prompt.task_prompts import served_card
 from stsbench.errors import EncoderError, UsageError
 from stsbench.extensions.server.identity import BESIDE, TEXTS
 

@@ -16,8 +16,8 @@ from toy_encoder import SPEC, Toy, vector_of
 from stsbench.data.own.texts import Texts
 from stsbench.encoders import load_encoder
 from stsbench.encoders.base import EncoderOptions
-from stsbench.encoders.parallel.pool import Workers
-from stsbench.encoders.traits import Traits
+from stsbench.encoders.parallel import Workers
+from stsbench.encoders.roles import Traits
 from stsbench.errors import DataError, EncoderError, StsbenchError
 from stsbench.extensions.stores.build import build_store
 from stsbench.extensions.stores.manifest import MANIFEST, read_manifest, shard_folder
@@ -199,12 +199,12 @@ def test_another_encoder_or_setting_is_one_line(source, tmp_path, monkeypatch):
     versioned = Toy()
     versioned.traits = Traits(libraries=("numpy",))
     build(source, tmp_path / "versioned", versioned)
-    monkeypatch.setattr("stsbench.encoders.cache.key.version", lambda name: "0.1")
+    monkeypatch.setattr("stsbench.encoders.cache.encode.version", lambda name: "0.1")
     with pytest.raises(EncoderError, match=r"made by other versions \(numpy .* -> 0.1\)"):
         build(source, tmp_path / "versioned", versioned)
     monkeypatch.undo()
     build(source, tmp_path / "versioned", versioned)
-    monkeypatch.setattr("stsbench.encoders.cache.key.ENCODING", "6")
+    monkeypatch.setattr("stsbench.encoders.cache.encode.ENCODING", "6")
     with pytest.raises(EncoderError, match=r"made by other versions \(stsbench's encoding 5 -> 6\)"):
         build(source, tmp_path / "versioned", versioned)
 

@@ -5,7 +5,7 @@ import pytest
 from toy_encoder import Toy
 
 from stsbench.data.own.texts import Texts
-from stsbench.encoders.bits import packed
+from stsbench.encoders.similarity import packed
 from stsbench.errors import EncoderError
 from stsbench.extensions.stores.build import build_store
 from stsbench.extensions.stores.numbers import stored as as_stored

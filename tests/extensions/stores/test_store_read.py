@@ -9,8 +9,7 @@ from stsbench.encoders.base import Encoder, EncoderSpec
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.post.chain import Chain
-from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.encoders.post.fit_data import fitted_on_data
+from stsbench.encoders.post.encoder import PostProcessed, fitted_on_data
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.extensions.stores.build import build_store
 from stsbench.extensions.stores.manifest import MANIFEST, is_store

@@ -184,7 +184,7 @@ def test_a_model_is_looked_at_before_the_data(cli, hub, model, why):
 
 
 def test_models_of_other_kinds_are_looked_at_first_too(cli, monkeypatch):
-    monkeypatch.setattr("stsbench.encoders.transformer.minilm._candidates", lambda: iter(()))
+    monkeypatch.setattr("stsbench.encoders.transformer.find._candidates", lambda: iter(()))
     assert "sts12" not in fails(cli("identify", "STS12=72.37", "--model", "minilm"), "is not installed")
     for model, part in (("lexical:nosuch", "unknown encoder"), ("lexcal:tfidf", "did you mean 'lexical:'?"),
                         ("vectors:none.npz", "none.npz"), ("python:mine_cli:nothing", "nothing")):

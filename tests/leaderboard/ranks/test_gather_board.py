@@ -10,7 +10,7 @@ from run_edits import edit, rows_of, write_rows
 from scipy import stats
 
 from stsbench.comparison.compare import compare
-from stsbench.encoders.traits import Traits
+from stsbench.encoders.roles import Traits
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.measure import RESAMPLES, SEED

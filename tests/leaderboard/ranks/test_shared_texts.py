@@ -6,7 +6,7 @@ import pytest
 from board_runs import Letters, copied, read_once, runs  # noqa: F401  fixtures
 from gathered import LETTERS, board, own, tab  # noqa: F401  board is a fixture
 
-from stsbench.encoders.traits import Traits
+from stsbench.encoders.roles import Traits
 from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.page.index_json import index
 from stsbench.leaderboard.ranks.gather import gather

@@ -9,7 +9,7 @@ from diffaug_small import NLI, PAIRS, PLAIN, QUADRUPLES, TRIPLETS, Texts, batch_
 from training_runs import one_thread
 from transformers import BertConfig, BertModel
 
-from stsbench.encoders.forward.soft import KeyValues
+from stsbench.encoders.forward.batching import KeyValues
 from stsbench.methods.diffaug.modules import PrefixEncoder, is_module
 from stsbench.methods.diffaug.options import DiffAugOptions
 from stsbench.training.modules.soft_prompt import Prefix, SoftPrompt

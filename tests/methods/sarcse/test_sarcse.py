@@ -12,7 +12,7 @@ from method_oracle import MemoryRows, batch_of, tokens, total
 from sarcse_oracle import ODD, PLAIN, SINGLE, SIZES, TEXTS, TRIPLETS, bert, folder, naive_view, sarcse
 from simcse_oracle import naive_info_nce
 
-from stsbench.encoders.forward.text_cnn import TextCNN
+from stsbench.encoders.forward.token_pooler import TextCNN
 from stsbench.losses.tokens import reconstruction, token_errors
 from stsbench.methods.sarcse.decoder import Decoder
 from stsbench.methods.sarcse.method import SARCSE

@@ -24,7 +24,7 @@ from shipped_recipes import (
 )
 
 from stsbench import registry
-from stsbench.encoders.prompt.mlp_head import check_head
+from stsbench.encoders.prompt.modules import check_head
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training.recipes import methods
 from stsbench.training.recipes.methods import GROUP, options_of

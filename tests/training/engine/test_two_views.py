@@ -98,7 +98,7 @@ def test_a_recipe_that_asks_for_no_dropout_has_none(place, tmp_path, toy):
 
 
 def test_dropout_that_cannot_be_set(place, tmp_path, monkeypatch):
-    monkeypatch.setattr("stsbench.encoders.forward.dropout._SETTINGS", ("no_such_setting",))
+    monkeypatch.setattr("stsbench.encoders.forward.model._SETTINGS", ("no_such_setting",))
     line = refused(place, tmp_path, "backbone.dropout 0.1 cannot be set", "choose another backbone", dropout=0.1)
     assert "null" not in line
     line = refused(place, tmp_path, "no dropout setting", "choose another backbone")

@@ -10,11 +10,10 @@ from tiny_models import add_modules, build, sentences
 
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.post import load as registered
+from stsbench.encoders.post import chain as registered
 from stsbench.encoders.post.base import Post
-from stsbench.encoders.post.chain import Chain
+from stsbench.encoders.post.chain import Chain, read_post
 from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.encoders.post.store import read_post
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.training.export import fitted

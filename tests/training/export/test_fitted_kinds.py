@@ -10,7 +10,7 @@ from tiny_models import add_modules, build, sentences
 
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.post.store import read_post
+from stsbench.encoders.post.chain import read_post
 from stsbench.errors import StsbenchError
 from stsbench.training.export.export import export_model
 from stsbench.training.export.fitted import fit_model

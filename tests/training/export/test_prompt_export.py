@@ -37,7 +37,7 @@ from transformers import AutoModel
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.prompt.prompt_file import checked_settings, read_prompt, write_prompt
+from stsbench.encoders.prompt.prompt import checked_settings, read_prompt, write_prompt
 from stsbench.encoders.transformer.exported import Exported, layout_digest, read_exported
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.publish.mteb_adapter import MtebEncoder

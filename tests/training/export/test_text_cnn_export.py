@@ -18,8 +18,8 @@ from text_cnn_oracle import SMALL, by_loops
 from training_runs import make_text, one_thread
 
 import stsbench
-from stsbench.encoders.forward.text_cnn import TextCNN
-from stsbench.encoders.forward.token_pooler_files import token_pooler_folder
+from stsbench.encoders.forward.pooling import token_pooler_folder
+from stsbench.encoders.forward.token_pooler import TextCNN
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.encoders.transformer.parts import Parts

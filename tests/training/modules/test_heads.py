@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 from written_once import written_once
 
 from stsbench.encoders.forward.checkpoint import load_model
-from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.prompt.modules import MLPHead
 from stsbench.errors import EncoderError
 from stsbench.training.modules.masked_lm import LMHead, as_masked_lm
 

@@ -12,7 +12,7 @@ from shipped_recipes import one_line
 from tiny_models import build
 from transformers import AutoModel, GPT2Config, GPT2Model
 
-from stsbench.encoders.layers import keep_layers
+from stsbench.encoders.forward.model import keep_layers
 from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs.finish import trained_as

@@ -21,9 +21,8 @@ from soft_oracle import (
 from tiny_models import build
 from transformers import AutoModel
 
-from stsbench.encoders.forward.packed import PackedForward
-from stsbench.encoders.forward.padded import PaddedForward
-from stsbench.encoders.forward.soft import KeyValues, Soft
+from stsbench.encoders.forward.batching import KeyValues, Soft
+from stsbench.encoders.forward.passes import PackedForward, PaddedForward
 from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.soft_prompt import Prefix, SoftPrompt

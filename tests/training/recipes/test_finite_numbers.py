@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from stsbench import registry
-from stsbench.encoders.post.load import GROUP as POSTS
+from stsbench.encoders.post.chain import GROUP as POSTS
 from stsbench.training.recipes.methods import GROUP, options_of
 from stsbench.training.recipes.recipe import Recipe
 

@@ -1,4 +1,7 @@
-"""Bottleneck adapters: a narrow layer behind each sublayer of BERT or RoBERTa, in several sets that rows choose from."""
+"""What is learned around a model: heads behind the pooled vector, and bottleneck adapters.
+
+Adapters are a narrow layer behind each sublayer of BERT or RoBERTa, in several sets that rows choose from.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,49 @@ from torch.nn import functional
 from stsbench.errors import EncoderError, StsbenchError
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "gelu": functional.gelu}
+
+
+class LMTransform(nn.Module):
+    """LayerNorm(activation(W x + b)), W of (d, d): BERT's cls.predictions.transform, RoBERTa's lm_head up to its decoder."""
+
+    def __init__(self, width: int, activation: str, eps: float) -> None:
+        """activation: by its name in transformers, e.g. "gelu"; eps: LayerNorm's."""
+        super().__init__()
+        from transformers.activations import get_activation
+
+        self.width, self.activation, self.eps = width, activation, eps
+        self.dense = nn.Linear(width, width)
+        self.act = get_activation(activation)
+        self.norm = nn.LayerNorm(width, eps=eps)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(..., d) -> (..., d)."""
+        transformed: Tensor = self.norm(self.act(self.dense(hidden)))
+        return transformed
+
+
+class MLPHead(nn.Module):
+    """tanh(W x + b), W of (d, d) from N(0, std^2), b = 0; never a checkpoint's own pooler.
+
+    Gao, Yao and Chen (2021), SimCSE, footnote 9. std: the backbone's `initializer_range`, 0.02 for BERT and RoBERTa. The
+    random numbers come from torch's global generator.
+    """
+
+    def __init__(self, width: int, std: float = 0.02) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        nn.init.normal_(self.dense.weight, std=std)
+        nn.init.zeros_(self.dense.bias)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(..., d) -> (..., d)."""
+        return torch.tanh(self.dense(vectors))
+
+
+def check_head(head: str, pooler: str) -> None:
+    """Raise StsbenchError for an MLP, a method's options.head, on another vector than the first token's."""
+    if head != "none" and pooler != "cls":
+        raise StsbenchError(f"options.head {head} stands on the pooler cls, not on {pooler}: set options.head none")
 
 
 class Bottlenecks(nn.Module):

@@ -1,0 +1,161 @@
+"""A transformers model in memory: its device, its positions, its layers and its dropout, and how it is lent and given back.
+
+Torch is imported where it is needed alone: what only names a model goes without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from stsbench.errors import EncoderError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# On hidden states (BERT; Falcon, GPT-NeoX; DistilBERT, BART, XLNet; T5; ModernBERT; GPT-2, GPT-J, Phi; MPT; GPT-Neo;
+# StarCoder 2) and on attention (BERT; most others; GPT-2; Reformer). A config has those of its own family.
+_SETTINGS = (
+    "hidden_dropout_prob", "hidden_dropout", "dropout", "dropout_rate", "embedding_dropout", "mlp_dropout", "embd_pdrop",
+    "resid_pdrop", "emb_pdrop", "embed_dropout", "resid_dropout", "residual_dropout",
+    "attention_probs_dropout_prob", "attention_dropout", "attn_pdrop",
+    "local_attention_probs_dropout_prob", "lsh_attention_probs_dropout_prob",
+)
+_BY_NUMBER = ("global_attn_every_n_layers", "scale_attn_by_inverse_layer_idx")  # settings: ModernBERT, GPT-2
+
+
+def main_device(model: Any) -> Any:
+    """The torch.device that a model's inputs go to: its first weights', or, where it is spread, the first that computes."""
+    import torch
+
+    spread = getattr(model, "hf_device_map", None)
+    if not spread:
+        return next(model.parameters()).device
+    computing = [torch.device(where) for where in spread.values() if str(where) not in ("cpu", "disk")]
+    return computing[0] if computing else torch.device("cpu")
+
+
+def cast(model: Any, dtype: Any) -> Any:
+    """The model with weights of `dtype`. Numbers that it makes itself, as the frequencies of rotary positions, stay as
+    from_pretrained leaves them: rounded to 8 bits, they turn a token by a wrong angle, the further on the more."""
+    made = [(part, {name: part._buffers[name] for name in part._non_persistent_buffers_set}) for part in model.modules()]
+    model = model.to(dtype)
+    for part, buffers in made:
+        part._buffers.update(buffers)
+    return model
+
+
+def position_limit(model: Any, tokenizer: Any) -> int | None:
+    """Tokens that the model has positions for, special ones included; None if it states no limit.
+
+    The model's own number comes first: a stored model_max_length is often a training setting.
+    """
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if isinstance(positions, int) and positions > 0:
+        table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+        padding = getattr(table, "padding_idx", None)  # RoBERTa and MPNet count from the padding index on
+        return positions if padding is None else positions - padding - 1
+    stated = getattr(tokenizer, "model_max_length", None)
+    return int(stated) if stated is not None and stated < 1_000_000 else None
+
+
+class NoDropoutError(EncoderError):
+    """A rate is asked for, and the config has no dropout setting that is known here."""
+
+
+def dropout_rates(config: Any) -> dict[str, float]:
+    """The known dropout settings that a transformers config has, with their rates; {} where it has none of them."""
+    rates = {key: getattr(config, key, None) for key in _SETTINGS}
+    return {key: float(rate) for key, rate in rates.items() if isinstance(rate, int | float) and not isinstance(rate, bool)}
+
+
+def set_dropout(config: Any, rate: float, name: str) -> None:
+    """Set every known dropout rate of a transformers config. NoDropoutError, one line, where there is none."""
+    known = dropout_rates(config)
+    if not known:
+        raise NoDropoutError(
+            f"backbone.dropout {rate:g} cannot be set: no dropout setting of {name} ({config.model_type}) is known: choose "
+            "another backbone"
+        )
+    for key in known:
+        setattr(config, key, rate)
+
+
+def layer_count(model: Any) -> int:
+    """How many layers a model states that it has."""
+    return int(model.config.num_hidden_layers)
+
+
+def check_layer(layer: int, model: Any, name: str, option: str = "--layer") -> None:
+    """EncoderError where `layer` is no index of hidden_states, which has the embeddings and one entry a layer."""
+    layers = layer_count(model)
+    if not -layers - 1 <= layer <= layers:
+        known = f"so 0 (the embeddings) to {layers}, or -1 to -{layers + 1}"
+        raise EncoderError(f"{option} {layer}: {name} has {layers} layers, {known}")
+
+
+def keep_layers(model: Any, layers: Sequence[int], name: str, option: str) -> None:
+    """Leave these layers of `model`, from 0, in their order; its config says how many there are.
+
+    EncoderError, one line: there are no such layers, they are all there are, they share their weights, or a layer is what
+    its number makes it (by turns local and global attention, say), so that another reader would take it for another.
+    """
+    from torch import nn
+
+    count = layer_count(model)
+    if stray := [layer for layer in layers if not 0 <= layer < count]:
+        raise EncoderError(f"{option} {stray[0]}: {name} has the layers 0 to {count - 1}")
+    if len(layers) == count:
+        raise EncoderError(f"{option} has no effect: {name} has these {count} layers: set it to null")
+    config = model.config
+    lists = {key: value for key, value in vars(config).items() if isinstance(value, list) and len(value) == count}
+    by_number = [key for key in _BY_NUMBER if getattr(config, key, None)]
+    by_number += [key for key, value in lists.items() if any(kind != value[0] for kind in value)]
+    if by_number:
+        raise EncoderError(f"{option}: the layers of {name} differ by their number ({by_number[0]}): set it to null")
+    holder, key = list_of_layers(model, name, "backbone.layers chooses from")
+    kept = [getattr(holder, key)[layer] for layer in layers]
+    setattr(holder, key, nn.ModuleList(kept))
+    for number, layer in enumerate(kept):
+        for part in layer.modules():
+            if hasattr(part, "layer_idx"):
+                part.layer_idx = number
+    config.num_hidden_layers = len(kept)
+    for key, value in lists.items():
+        setattr(config, key, value[: len(kept)])
+
+
+def list_of_layers(model: nn.Module, name: str, use: str) -> tuple[nn.Module, str]:
+    """Return the module that holds the list of layers, and its attribute there.
+
+    use: of the list, for the EncoderError where there is none.
+    """
+    from torch import nn
+
+    count = layer_count(model)
+    for path, part in model.named_modules():
+        if isinstance(part, nn.ModuleList) and len(part) == count:
+            parent, _, key = path.rpartition(".")
+            return model.get_submodule(parent), key
+    raise EncoderError(f"{name}: a {type(model).__name__} has no list of {count} layers, which {use}")
+
+
+@contextmanager
+def borrowed(*modules: nn.Module) -> Iterator[None]:
+    """Eval mode, no gradients, no autocast; afterwards every submodule is in its own mode again, even after an error.
+
+    Not inference_mode: a buffer that a model makes in there could never again take part in a backward pass.
+    """
+    import torch
+
+    modes = [(part, part.training) for module in modules for part in module.modules()]
+    device = next(modules[0].parameters()).device.type
+    for module in modules:
+        module.eval()
+    try:
+        with torch.no_grad(), torch.autocast(device, enabled=False):
+            yield
+    finally:
+        for part, training in modes:
+            part.training = training

@@ -1,1 +1,0 @@
-"""The same encoder in several processes, one a device."""
