@@ -17,9 +17,8 @@ import numpy as np
 from markdown_table import line
 from scipy import stats
 
-from stsbench.metrics.bootstrap import resample_counts
-from stsbench.metrics.bootstrap_correlation import bootstrap_correlation
-from stsbench.metrics.inference.equivalence import Equivalence, equivalence, equivalence_over_seeds
+from stsbench.metrics.bootstrap import bootstrap_correlation, resample_counts
+from stsbench.metrics.equivalence import Equivalence, equivalence, equivalence_over_seeds
 
 DRAWS, ERRORS = 499, 3.5
 PAIRS = {100: 0.8, 300: 0.65, 1379: 0.56}  # how many -> noise of the second encoder that is a margin worse

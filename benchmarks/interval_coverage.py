@@ -14,8 +14,7 @@ import numpy as np
 from markdown_table import line
 from scipy import special, stats
 
-from stsbench.metrics.bootstrap import fisher_interval, interval, resample_counts
-from stsbench.metrics.bootstrap_correlation import bootstrap_correlation
+from stsbench.metrics.bootstrap import bootstrap_correlation, fisher_interval, interval, resample_counts
 
 SIZES, TRUTHS, SHAPES = (10, 20, 30, 42, 60, 100, 200, 500, 1379), (0.0, 0.3, 0.5, 0.8, 0.95), ("normal", "grid", "heavy")
 DRAWS, BATCH = 1000, 100

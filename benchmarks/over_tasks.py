@@ -18,8 +18,8 @@ import numpy as np
 from markdown_table import line
 from scipy import stats
 
+from stsbench.metrics.aggregation import chance_of_same_order, hierarchical_draws, mean_over_tasks
 from stsbench.metrics.bootstrap import interval
-from stsbench.metrics.inference.tasks import chance_of_same_order, hierarchical_draws, mean_over_tasks
 
 TASKS, NOISE, DRAWS = (3, 5, 7, 12), (0.2, 1.0, 3.0), 400
 SHAPES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {  # of the tasks' true scores: mean 0, sd 1

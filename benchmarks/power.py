@@ -21,11 +21,10 @@ import numpy as np
 from markdown_table import line
 
 from stsbench.evaluation.run_file import load_records, observations_of
-from stsbench.metrics.bootstrap import resample_counts
-from stsbench.metrics.bootstrap_correlation import bootstrap_correlation
+from stsbench.metrics.bootstrap import bootstrap_correlation, resample_counts
 from stsbench.metrics.correlation import correlation
-from stsbench.metrics.inference.power import POWER, detectable_difference, items_needed
 from stsbench.metrics.paired import paired_difference
+from stsbench.metrics.power import POWER, detectable_difference, items_needed
 from stsbench.metrics.seeds import difference_over_seeds
 
 BOARD = Path(__file__).resolve().parents[1] / "leaderboard" / "measured"

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from stsbench.metrics.bootstrap import interval, resample_counts
-from stsbench.metrics.thresholds.calibration import threshold_for
-from stsbench.metrics.thresholds.matching import (
+from stsbench.metrics.calibration import threshold_for
+from stsbench.metrics.matching import (
     CRITERIA,
     Cuts,
     criterion,

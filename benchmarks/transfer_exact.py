@@ -72,8 +72,7 @@ def measure(
     from threadpoolctl import threadpool_limits
 
     from stsbench.probes.exact import Exact
-    from stsbench.probes.schemes import Fit, cross_validated, nested
-    from stsbench.probes.sklearn_solver import GRID_KFOLD, GRID_NESTED_SPLIT
+    from stsbench.probes.schemes import GRID_KFOLD, GRID_NESTED_SPLIT, Fit, cross_validated, nested
 
     torch.set_num_threads(1)
     y = np.asarray(y, dtype=np.int64)

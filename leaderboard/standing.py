@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from stsbench.display.markdown import pipes, plain_markdown
+from stsbench.display.markup import pipes, plain_markdown
 from stsbench.display.tabular import Rows
 from stsbench.leaderboard.ranks.board import Board, Cell, Row, Tab
 from stsbench.parsing import TooLargeError, load_yaml

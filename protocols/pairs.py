@@ -23,7 +23,7 @@ from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import REPEATED, SHARE, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, Text, Whole, setting
 from stsbench.metrics.bootstrap import block_rows, distinct, interval, resample_blocks
-from stsbench.metrics.thresholds.matching import (
+from stsbench.metrics.matching import (
     CRITERIA,
     MatchingDraws,
     matching_draws,

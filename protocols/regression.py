@@ -19,10 +19,8 @@ from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import CORRELATION, DEV_CORRELATION, DEV_SHARE, SHARE, Array, Metric
 from stsbench.evaluation.settings import Count, Factor, Settings, SettingsModel, SomeOf, Whole, setting
-from stsbench.metrics.bootstrap import interval, resample_counts
-from stsbench.metrics.bootstrap_correlation import bootstrap_correlation
+from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts, wilson
 from stsbench.metrics.correlation import correlation
-from stsbench.metrics.proportion import wilson
 from stsbench.probes.regressor import RegressorSettings, check_features, fit_regressor, pair_features
 from stsbench.probes.schemes import given_splits
 

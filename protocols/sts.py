@@ -26,8 +26,15 @@ from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import CORRELATION, ITEM, REPEATED, Array, Metric, Names
 from stsbench.evaluation.settings import AnyOf, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
-from stsbench.metrics.bootstrap import block_rows, blocks_of, distinct, fisher_interval, interval, resample_blocks
-from stsbench.metrics.bootstrap_correlation import BootstrapCorrelation
+from stsbench.metrics.bootstrap import (
+    BootstrapCorrelation,
+    block_rows,
+    blocks_of,
+    distinct,
+    fisher_interval,
+    interval,
+    resample_blocks,
+)
 from stsbench.metrics.correlation import METRICS, correlation
 
 # The seven tasks of the literature's average, then MTEB's SICK-R: other data under the same everyday name.

@@ -33,10 +33,17 @@ from stsbench.evaluation.settings import (
     setting,
 )
 from stsbench.metrics.aggregation import average_of_printed
-from stsbench.metrics.bootstrap import block_rows, distinct, resample_blocks
-from stsbench.metrics.proportion import share_interval
-from stsbench.probes.schemes import Fit, Probed, Rows, Solver, cross_validated, given_splits, nested
-from stsbench.probes.sklearn_solver import GRID_KFOLD, GRID_NESTED_SPLIT
+from stsbench.metrics.bootstrap import block_rows, distinct, resample_blocks, share_interval
+from stsbench.probes.schemes import (
+    GRID_KFOLD,
+    GRID_NESTED_SPLIT,
+    Probed,
+    Rows,
+    Solver,
+    cross_validated,
+    given_splits,
+    nested,
+)
 
 TASKS = {"MR": "mr", "CR": "cr", "SUBJ": "subj", "MPQA": "mpqa", "SST2": "sst2", "TREC": "trec", "MRPC": "mrpc"}
 GIVEN, FOLDED = ("sst2",), ("trec", "mrpc")  # the sets with a dev split, those with a test split only; others are nested
@@ -289,7 +296,7 @@ class TransferProtocol(Protocol):
     def _solver(self, x: Any, y: Rows, classes: int, counts: dict[str, int]) -> Solver:
         """The classifier's solver; it adds its fits to counts["fits"], those that did not converge to "unconverged"."""
         if self.settings["classifier"] == "sklearn":
-            from stsbench.probes.sklearn_solver import sklearn_solver
+            from stsbench.probes.schemes import sklearn_solver
 
             return sklearn_solver(x, y, seed=self.settings["seed"], counts=counts)
         if self.settings["classifier"] == "exact":
@@ -300,7 +307,7 @@ class TransferProtocol(Protocol):
 
         others = {*ProbeSettings.model_fields, *OwnSettings.model_fields}
         pace = {key: value for key, value in self.settings.items() if key not in others}
-        return _counting(lockstep_solver(x, y, classes, seed=self.settings["seed"], **pace), counts)
+        return lockstep_solver(x, y, classes, seed=self.settings["seed"], counts=counts, **pace)
 
 
 def _scheme(set_id: str, splits: Collection[str]) -> Literal["given", "folded", "nested"]:
@@ -405,11 +412,3 @@ def _features(name: str, vectors: Sequence[Any], sparse: bool) -> Any:
             f"features, {MAX_DENSE >> 30} GiB are allowed: use transfer:sklearn, which keeps them sparse"
         )
     return x.toarray()
-
-
-def _counting(solver: Solver, counts: dict[str, int]) -> Solver:
-    def counted(fits: Sequence[Fit]) -> list[Rows]:
-        counts["fits"] += len(fits)
-        return solver(fits)
-
-    return counted

@@ -19,8 +19,7 @@ from stsbench.evaluation.protocol import Drawn, Observations, Protocol, items_of
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import REPEATED, SHARE, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, Text, Whole, setting
-from stsbench.metrics.bootstrap import block_rows, distinct, resample_blocks
-from stsbench.metrics.proportion import share_interval
+from stsbench.metrics.bootstrap import block_rows, distinct, resample_blocks, share_interval
 
 
 class TripletsSettings(Settings):

@@ -18,11 +18,11 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.rescore import score as score
     from stsbench.evaluation.run_file import load_records as load_records
-    from stsbench.experiments.load import load as load
+    from stsbench.experiments.run import load as load
     from stsbench.experiments.train import train as train
     from stsbench.extensions.functions import *  # noqa: F403
     from stsbench.plots.draw import plot as plot
-    from stsbench.publish.mteb_adapter import to_mteb as to_mteb
+    from stsbench.publish.mteb import to_mteb as to_mteb
     from stsbench.training.engine.callbacks import TrainingCallback as TrainingCallback
     from stsbench.training.export.fitted import fit as fit
     from stsbench.training.export.programs import export as export
@@ -36,13 +36,13 @@ _PUBLIC = {
     "evaluate": "stsbench.evaluation.api",
     "export": "stsbench.training.export.programs",
     "fit": "stsbench.training.export.fitted",
-    "load": "stsbench.experiments.load",
+    "load": "stsbench.experiments.run",
     "load_encoder": "stsbench.encoders.load",
     "load_recipe": "stsbench.training.recipes.named",
     "load_records": "stsbench.evaluation.run_file",
     "plot": "stsbench.plots.draw",
     "score": "stsbench.evaluation.rescore",
-    "to_mteb": "stsbench.publish.mteb_adapter",
+    "to_mteb": "stsbench.publish.mteb",
     "train": "stsbench.experiments.train",
 }
 

@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 OUTER = ("protocols", "methods", "leaderboard")
 # Rooms of the core: a file imports from its own room and from rooms that stand before it. "" is the core's root.
 CORE = (
-    "", "losses", "display", "metrics", "metrics.inference", "metrics.thresholds", "probes", "data.sets", "data.fetch",
-    "data.text", "data.own", "encoders", "encoders.cache", "encoders.post", "encoders.forward",
+    "", "losses", "display", "metrics", "probes", "data.sets", "data.fetch", "data.text", "data.own", "encoders",
+    "encoders.cache", "encoders.post", "encoders.forward",
     "encoders.prompt", "encoders.transformer", "encoders.light", "evaluation", "publish", "training.modules",
     "training.api", "training.recipes", "training.rows", "training.engine", "training.export", "training.runs", "plots",
     "comparison", "experiments", "cli.output", "cli",

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.display.latex import comment, escaped
-from stsbench.display.markdown import plain_markdown
+from stsbench.display.markup import comment, escaped, plain_markdown
 from stsbench.display.table import Table, csv_table, html_lines
 from stsbench.wording import counted, csv_cell, sized
 

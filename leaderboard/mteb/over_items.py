@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from stsbench.metrics.inference.spearman_error import mean_difference_error
+from stsbench.metrics.correlation import mean_difference_error
 from stsbench.metrics.paired import LEVEL
 
 Floats = NDArray[np.float64]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stsbench.display.markdown import pipes, plain_markdown
+from stsbench.display.markup import pipes, plain_markdown
 
 from .results import ITEMS
 from .rows import FLAGS

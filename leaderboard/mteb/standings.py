@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.metrics.inference.sign_flips import different_over_tasks
-from stsbench.metrics.inference.spearman_error import mean_difference_error
+from stsbench.metrics.correlation import mean_difference_error
+from stsbench.metrics.paired import different_over_tasks
 from stsbench.metrics.ranks import rank_intervals
 
 from .languages import Language, languages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from stsbench.display.markdown import pipes, plain_markdown
+from stsbench.display.markup import pipes, plain_markdown
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.board import Board, Cell, Row, Tab
 from stsbench.training.recipes.recipes import shipped_recipe

@@ -18,7 +18,7 @@ from stsbench.leaderboard.ranks.provenance import flags_of
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.ranks.wording import slug
 from stsbench.leaderboard.records.entries import LoadedEntry
-from stsbench.plots.labels import FAR, place_labels
+from stsbench.plots.pareto import FAR, place_labels
 from stsbench.registry import did_you_mean
 
 TAB = "sts-spearman-all"

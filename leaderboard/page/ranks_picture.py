@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stsbench.display.intervals import interval_axes
+from stsbench.display.style import interval_axes
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE, Row, Tab
 

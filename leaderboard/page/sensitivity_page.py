@@ -10,7 +10,7 @@ from itertools import combinations
 
 import numpy as np
 
-from stsbench.display.markdown import pipes, plain_markdown
+from stsbench.display.markup import pipes, plain_markdown
 from stsbench.leaderboard.ranks.agreement import agreement
 from stsbench.leaderboard.ranks.board import Board, Sensitivity, Tab
 

@@ -13,7 +13,7 @@ from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.board import Board, Cell, PromptSpread, Provenance, Row, Tab
 from stsbench.leaderboard.ranks.section import sections
 from stsbench.leaderboard.records.paths import BUNDLE
-from stsbench.metrics.inference.tasks import overstated
+from stsbench.metrics.aggregation import overstated
 
 from .checks import check, safe_link
 from .index_json import SCHEMA, index

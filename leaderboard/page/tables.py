@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stsbench.display.latex import PACKAGES, escaped, tabular
-from stsbench.display.markdown import pipes, plain_markdown
+from stsbench.display.markup import PACKAGES, escaped, pipes, plain_markdown, tabular
 from stsbench.display.table import Column, Estimate, Table
 from stsbench.display.table import csv_table as as_csv
 from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE, Board, Cell, Row, Tab

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.evaluation.schema import Better
-from stsbench.metrics.inference.tasks import OverTasks, difference_over_tasks, mean_over_tasks
+from stsbench.metrics.aggregation import OverTasks, difference_over_tasks, mean_over_tasks
 
 Number = float | None
 
@@ -33,7 +33,7 @@ class Rank:
     narrower interval that covers this row's rank in 95 %, by itself.
 
     tier: 1 for the best row and those that do not differ significantly from it, 2 for the best of the others and those that
-    do not differ from that, and so on (`metrics.inference.tiers`); None where no other row is ranked.
+    do not differ from that, and so on (`metrics.ranks.tiers`); None where no other row is ranked.
 
     prompts: 95 % interval of the rank where every row of the tab that has prompts draws one of them, over such draws and
     items; chance: of being first in a draw, by the scores alone. None on a tab where fewer than two ranked rows have any.

@@ -17,8 +17,7 @@ from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.board_settings import read_settings
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.metrics.aggregation import OF_PARTS
-from stsbench.metrics.inference.tiers import tiers
-from stsbench.metrics.ranks import letters, rank_intervals
+from stsbench.metrics.ranks import letters, rank_intervals, tiers
 
 from .board import FLAGS, Board, PairTests, Rank, Row, Tab
 from .lines import AVERAGE, ScoreLine

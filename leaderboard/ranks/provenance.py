@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC
 from typing import Any
 
-from stsbench.comparison.costs import bytes_a_vector, cost_of, machine_and_use
+from stsbench.comparison.comparability import bytes_a_vector, cost_of, machine_and_use
 from stsbench.encoders.fitted import fitted_sets, was_trained_on
 from stsbench.evaluation.provenance import why_not_repeatable
 from stsbench.evaluation.records import Record

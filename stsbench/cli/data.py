@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stsbench.cli.output.json_file import write_json
-from stsbench.cli.output.messages import echo, is_quiet
+from stsbench.cli.output.messages import echo, is_quiet, write_json
 from stsbench.cli.output.report import print_table
 from stsbench.errors import DataError
 from stsbench.wording import counted, sized

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import click
+from click.shell_completion import get_completion_class
 
 from stsbench.cli.output.messages import at_words, be_quiet, echo, escape_unencodable
 from stsbench.errors import StsbenchError
@@ -22,16 +23,16 @@ _GROUP = "stsbench.commands"  # entry points: an extension's commands, each with
 _COMMANDS = {
     "eval": ("stsbench.cli.eval:evaluate", "Measure an encoder under one protocol, several, or all."),
     "train": ("stsbench.cli.train:train", "Train a method by a recipe; export and test the result."),
-    "score": ("stsbench.cli.score:score", "Score a run again from its stored observations (imports no torch)."),
-    "compare": ("stsbench.cli.compare:compare_", "Compare two runs: paired bootstrap, per task and on average."),
-    "fit": ("stsbench.cli.fit:fit", "Fit a post-processing (whitening, ...) and write a model with it."),
-    "plot": ("stsbench.cli.plot:plot", "Draw similarity, geometry, spectrum or training of runs, as PNG or SVG."),
-    "export": ("stsbench.cli.export:export", "Write a run in another tool's format (mteb, sentence-transformers)."),
+    "score": ("stsbench.cli.runs:score", "Score a run again from its stored observations (imports no torch)."),
+    "compare": ("stsbench.cli.runs:compare_", "Compare two runs: paired bootstrap, per task and on average."),
+    "fit": ("stsbench.cli.train:fit", "Fit a post-processing (whitening, ...) and write a model with it."),
+    "plot": ("stsbench.cli.runs:plot", "Draw similarity, geometry, spectrum or training of runs, as PNG or SVG."),
+    "export": ("stsbench.cli.runs:export", "Write a run in another tool's format (mteb, sentence-transformers)."),
     "list": ("stsbench.cli.show:list_", "List protocols, encoders, data, methods or recipes."),
     "show": ("stsbench.cli.show:show", "Show one protocol, data set, method or recipe in full."),
     "data": ("stsbench.cli.data:data", "Fetch, verify, bundle data; find sentences shared by sets."),
     "cache": ("stsbench.cli.cache:cache", "Show or clear the embedding cache."),
-    "completion": ("stsbench.cli.completion:completion", "Print the script for the tab key in bash, zsh or fish."),
+    "completion": ("stsbench.cli.main:completion", "Print the script for the tab key in bash, zsh or fish."),
 }
 
 
@@ -170,3 +171,19 @@ def _show_debugging() -> None:
     logger.setLevel(logging.DEBUG)
     if not logger.handlers:
         logger.addHandler(logging.StreamHandler())
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes commands and options by the tab key.
+
+    \b
+    bash:  echo 'eval "$(stsbench completion bash)"' >> ~/.bashrc
+    zsh:   echo 'eval "$(stsbench completion zsh)"' >> ~/.zshrc
+    fish:  stsbench completion fish > ~/.config/fish/completions/stsbench.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None  # click has all three
+    echo(kind(ctx.find_root().command, {}, "stsbench", "_STSBENCH_COMPLETE").source())

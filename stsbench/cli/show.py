@@ -81,20 +81,16 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
         for item in LANGUAGES:
             echo(f"{item.id:20} {'own':9} {item.pairs:6} --tasks {item.task}: {item.languages}; licence {item.licence}")
     elif what == "methods":
-        _list_methods()
+        from stsbench.training.recipes.methods import GROUP, title
+        from stsbench.training.recipes.recipes import recipe_names
+
+        _columns([(name, counted(len(recipe_names(name)), "recipe"), title(name)) for name in names(GROUP)])
     else:
         _list_recipes(method, json_target)
 
 
-def _list_methods() -> None:
-    from stsbench.training.recipes.methods import GROUP, title
-    from stsbench.training.recipes.recipes import recipe_names
-
-    _columns([(name, counted(len(recipe_names(name)), "recipe"), title(name)) for name in names(GROUP)])
-
-
 def _list_recipes(method: str | None, json_target: str | None) -> None:
-    from stsbench.cli.output.json_file import write_json
+    from stsbench.cli.output.messages import write_json
     from stsbench.training.recipes.methods import GROUP
     from stsbench.training.recipes.recipes import find_recipe, recipe_names
 

@@ -1,9 +1,10 @@
-"""`stsbench train`: a method's recipe, run."""
+"""`stsbench train`: a method's recipe, run; `stsbench fit`: a model whose vectors go through a fitted post-processing."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import click
 
 from stsbench.cli.options import Command, options_of
 from stsbench.cli.output.messages import is_quiet, log, tell_stopped, warnings_as_lines
+from stsbench.encoders.options import CacheOptions, EncoderOptions
 from stsbench.processes import exit_code
 from stsbench.training.runs.options import KEYS, RecipeOptions, RunOptions
 
@@ -75,7 +77,7 @@ def _again(folder: Path) -> str:
 
 
 def _run(chosen: TrainOptions, seeds: int | None, subsets: int | None) -> int:
-    from stsbench.cli.output.training_progress import TrainingProgress
+    from stsbench.cli.output.progress import TrainingProgress
     from stsbench.training.runs.seed_runs import train_runs
 
     folder = chosen.output
@@ -91,7 +93,7 @@ def _run(chosen: TrainOptions, seeds: int | None, subsets: int | None) -> int:
     finally:
         progress.close()
     if _main():
-        from stsbench.cli.output.training_report import print_summary
+        from stsbench.cli.output.report import print_summary
 
         print_summary(folder, summary)
         _log(f"run: {folder}")
@@ -108,3 +110,34 @@ def _announce(recipe: Recipe) -> None:
          f"{start.max_length}{dropout}, {recipe.precision}, seed {recipe.seed}")
     for line in namesakes(start.model, "the embedded all-MiniLM-L6-v2") if start.model == "minilm" else ():
         _log(line)
+
+
+@click.command("fit", cls=Command)
+@click.argument("post", metavar="NAME")
+@options_of(EncoderOptions, CacheOptions)
+@click.option("--data", type=click.Path(path_type=Path), help="Texts to fit on: .txt, a sentence a line, or "
+              ".csv, .tsv, .jsonl of NLI pairs (both sentences); or a folder of vectors. "
+              "embedfilter alone needs none.")
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="A new folder for the model.")
+@click.option("--set", "settings", multiple=True, metavar="SETTING=VALUE",
+              help="A setting of NAME (`stsbench show post NAME` lists them); repeatable.")
+def fit(
+    post: str, model: str, data: Path | None, output: Path, settings: Sequence[str], cache_dir: Path | None,
+    cache_limit: float, no_cache: bool, **how: Any,
+) -> None:
+    """Fit a post-processing on texts, and write a model that applies it to its vectors.
+
+    NAME: whitening, all-but-the-top, standardise, renormalise, embedfilter or another one of `stsbench list post`, or a
+    chain such as standardise+whitening.
+    The folder is a --model for stsbench and loads in sentence-transformers, where an affine map is a Dense module.
+    """
+    from stsbench.cli.output.messages import log, warnings_as_lines
+    from stsbench.cli.output.progress import progress_bar
+    from stsbench.encoders.cache.cache import EmbeddingCache
+    from stsbench.training.export.fitted import chain_with, fit_model
+
+    warnings_as_lines()
+    cache = EmbeddingCache.of(CacheOptions(cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache))
+    chain = chain_with(post, settings)
+    with progress_bar() as progress:
+        fit_model(model, EncoderOptions(model=model, **how), chain, data, output, cache=cache, log=log, progress=progress)

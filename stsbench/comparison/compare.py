@@ -15,8 +15,7 @@ import numpy as np
 
 from stsbench.comparison.comparability import Measured, SeedPairs, Setting
 from stsbench.comparison.comparison import Comparison
-from stsbench.comparison.differences import Compared, ComparisonTable
-from stsbench.comparison.margins import Margins
+from stsbench.comparison.differences import Compared, ComparisonTable, Margins
 from stsbench.comparison.shared import (
     RESAMPLES,
     Floats,
@@ -40,7 +39,7 @@ from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.run_file import run_folders
 from stsbench.evaluation.tables import part_sizes, small_parts_in_words
-from stsbench.metrics.inference.equivalence import Equivalence, equivalence, equivalence_over_seeds
+from stsbench.metrics.equivalence import Equivalence, equivalence, equivalence_over_seeds
 from stsbench.metrics.paired import Difference, holm, paired_difference
 from stsbench.metrics.seeds import Spread, difference_over_seeds, spread_of
 from stsbench.registry import did_you_mean
@@ -61,7 +60,7 @@ def compare(
     aggregation, or by `metric`. Scores of several seeds are averaged, and tested as the leaderboard's ranks are. by_seed:
     whether A's run of a seed is compared with B's run of it; by default where the records prove that the runs share more
     than that number (`SeedPairs`). margin: say for each score, too, whether A and B are practically equal within it, by two
-    one-sided tests (`metrics.inference.equivalence`); in points, or in the unit of the scores where these are not x 100 and
+    one-sided tests (`metrics.equivalence`); in points, or in the unit of the scores where these are not x 100 and
     of one metric alone. Raises StsbenchError for an edited record, a folder of several encoders or of two unlike
     records of the same thing, seeds that cannot be paired, unknown names, and
     protocols of which neither has a record.

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stsbench.comparison.differences import Compared, ComparisonTable
-from stsbench.comparison.margins import practically
+from stsbench.comparison.differences import Compared, ComparisonTable, practically
 from stsbench.display.table import Table
 from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.schema import Metric
 from stsbench.evaluation.tables import SAMPLE, repeated_in_record
-from stsbench.metrics.inference.few_items import Measurement, few_items
-from stsbench.metrics.inference.tasks import overstated
+from stsbench.metrics.aggregation import overstated
 from stsbench.metrics.paired import LEVEL
+from stsbench.metrics.power import Measurement, few_items
 from stsbench.wording import counted
 
 LIMITS = (

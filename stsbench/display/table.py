@@ -15,8 +15,7 @@ from itertools import groupby, zip_longest
 from math import isnan
 from typing import Any
 
-from stsbench.display.latex import PACKAGES, caption, comment, latex_table
-from stsbench.display.markdown import plain_markdown
+from stsbench.display.markup import PACKAGES, caption, comment, latex_table, plain_markdown
 from stsbench.wording import break_lines, csv_cell, printable, visible, width_of
 
 _GAP = 2  # blanks between two columns

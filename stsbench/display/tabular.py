@@ -1,4 +1,4 @@
-"""What every result offers: rows for pandas, polars and pyarrow, tables in every form that people read, a folder."""
+"""What every result offers: rows for pandas, polars and pyarrow, tables in every form that people read, a report."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ import shutil
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from html import escape
 from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from stsbench.display.table import Document, csv_table, terminal_width
+from stsbench.config import shown
+from stsbench.display.markup import PACKAGES, caption, plain_markdown
+from stsbench.display.table import Document, Table, csv_table, terminal_width
 from stsbench.errors import StsbenchError
 from stsbench.files import as_path
+from stsbench.wording import visible
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+Form = Literal["markdown", "latex"]
 
 
 class Rows(ABC):
@@ -132,3 +137,48 @@ def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
     columns = dict.fromkeys(column for row in rows for column in row)
     return pa.table({column: [row.get(column) for row in rows] for column in columns})
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was measured and how, in paragraphs of plain text; then the results: a paragraph and a table each."""
+
+    paragraphs: Sequence[str]
+    results: Sequence[tuple[str, Table]]
+
+    def text(self, form: Form = "markdown") -> str:
+        """The report as Markdown, or as LaTeX that needs the packages booktabs and graphicx.
+
+        Raises StsbenchError for another form.
+
+        >>> from stsbench.display.tabular import Report
+        >>> from stsbench.display.table import Column, Table
+        >>> table = Table("scores x 100", [Column("task", ["STS-B"]), Column("A", [1])])
+        >>> print(Report(["A is a_b."], [("A scores 1.", table)]).text())
+        A is a_b.
+        <BLANKLINE>
+        A scores 1.
+        <BLANKLINE>
+        **Table 1.** scores x 100
+        <BLANKLINE>
+        | task | A |
+        | --- | ---: |
+        | STS-B | 1 |
+        <BLANKLINE>
+        """
+        if form not in get_args(Form):
+            raise StsbenchError(f"form={shown(form)}: a report is 'markdown' or 'latex'")
+        return self._latex() if form == "latex" else self._markdown()
+
+    def _markdown(self) -> str:
+        parts = [*map(plain_markdown, self.paragraphs)]
+        for number, (paragraph, table) in enumerate(self.results, 1):
+            grid = replace(table, title="", notes=()).markdown().rstrip("\n")
+            parts += [plain_markdown(paragraph), f"**Table {number}.** {plain_markdown(table.title)}", grid]
+        return "\n\n".join(filter(None, parts)) + "\n"
+
+    def _latex(self) -> str:
+        parts = [caption(visible(text)) for text in self.paragraphs]
+        for number, (paragraph, table) in enumerate(self.results, 1):
+            parts += [caption(visible(paragraph)), replace(table, notes=(), label=f"report-{number}").latex()]
+        return PACKAGES + "\n" + "\n\n".join(filter(None, parts))

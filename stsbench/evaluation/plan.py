@@ -160,11 +160,6 @@ def user_protocol(name: str, settings: Settings) -> Protocol | None:
     return None
 
 
-def names_path(name: str) -> bool:
-    """Whether `name` is a protocol with a user's file or folder behind the colon, which may not be there yet."""
-    return user_protocol(name, {}) is not None
-
-
 def pick_tasks(known: Mapping[str, str], wanted: Sequence[str] | None, owner: str) -> dict[str, str]:
     """Task -> set id of the `wanted` tasks, in the order of `known`; names are matched regardless of case.
 

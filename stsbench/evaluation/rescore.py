@@ -48,7 +48,8 @@ def score_again(folder: Path) -> Result:
     """
     result = Result(folder)
     records_of = load_records(folder)
-    _refuse_several(folder, [record for _, record in records_of])
+    if several_encoders([record for _, record in records_of]):
+        raise StsbenchError(f"{folder} holds records of several encoders: they have no table or average in common")
     scored: list[tuple[Path, Protocol, Record]] = []
     for (path, record), again in zip(records_of, _all_rescored(records_of), strict=True):
         if isinstance(again, ScoreError):
@@ -77,11 +78,6 @@ def averages_of(folder: Path, protocol: Protocol, records: Sequence[Record]) -> 
     averaged = protocol.averaged if set(protocol.averaged) <= of_task.keys() else ()
     observed = {task: (observations_of(folder, of_task[task]), of_task[task].data.id) for task in averaged}
     return summary_of(protocol, records, observed)
-
-
-def _refuse_several(folder: Path, records: Sequence[Record]) -> None:
-    if several_encoders(records):
-        raise StsbenchError(f"{folder} holds records of several encoders: they have no table or average in common")
 
 
 def _all_rescored(records_of: Sequence[tuple[Path, Record]]) -> Iterable[list[ScoreRow] | ScoreError]:

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.config import shown
-from stsbench.display.report import Form, Report
 from stsbench.display.table import Document, csv_table
-from stsbench.display.tabular import InFolder
+from stsbench.display.tabular import Form, InFolder, Report
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import metric_of
 from stsbench.evaluation.protocol import Observations
@@ -140,7 +139,7 @@ class Result(Scores, InFolder):
         protocol: as the tables name it, the first one by default; axes: matplotlib's, to draw on; None: those of a new
         figure. Raises StsbenchError for a protocol that was not measured.
         """
-        from stsbench.display.intervals import interval_axes
+        from stsbench.display.style import interval_axes
 
         known = list(dict.fromkeys(row.protocol for row in self.rows))
         if not known:

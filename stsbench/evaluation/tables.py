@@ -15,7 +15,7 @@ from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record, ScoreRow, Scores
 from stsbench.metrics.aggregation import FEWEST_ITEMS, OF_PARTS, small_parts
 from stsbench.metrics.bootstrap import FEWEST_DRAWS
-from stsbench.metrics.inference.few_items import Measurement, few_items
+from stsbench.metrics.power import Measurement, few_items
 from stsbench.wording import counted
 
 ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV columns behind those of a row
@@ -302,7 +302,8 @@ def table_rows(result: Scores) -> list[dict[str, Any]]:
     for row in result.summaries:
         pairs = zip(result.records, origins, strict=True)
         measured = [origin for record, origin in pairs if record.protocol.label == row.protocol]
-        rows.append({**row.model_dump(), **{key: _common([origin[key] for origin in measured]) for key in ORIGIN}})
+        values = {key: {origin[key] for origin in measured} for key in ORIGIN}
+        rows.append({**row.model_dump(), **{key: item.pop() if len(item) == 1 else "mixed" for key, item in values.items()}})
     return rows
 
 
@@ -317,10 +318,6 @@ def _origin(record: Record) -> dict[str, Any]:
     settings = [changed_settings(record.protocol), f"without_overlap {' '.join(overlap)}" if overlap else ""]
     values = (spec["name"], spec.get("pooler"), data.id, data.text_version, data.known, ", ".join(filter(None, settings)))
     return dict(zip(ORIGIN, values, strict=True))
-
-
-def _common(values: Sequence[Any]) -> Any:
-    return values[0] if len(set(values)) == 1 else "mixed"
 
 
 def paper_document(result: Scores) -> Document:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import RowsInFolder
 from stsbench.errors import DataError, StsbenchError
+from stsbench.evaluation.result import Result
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _SEVERAL = {"subsets.json": "subset-", "seeds.json": "seed-"}  # file -> the beginning of its runs' folders
 _OF_LINES = ("kind", "stage", "step", "terms", "name", "undefined")  # keys of the log's lines that are no columns
+_OF_TRAINING = ("train.json", "seeds.json", "subsets.json", "recipe.yaml")
 
 
 @dataclass(repr=False)
@@ -186,3 +188,26 @@ def _cells(line: dict[str, Any]) -> dict[str, Any]:
     if line["kind"] == "dev":
         return {"dev": line["name"], **cells}
     return {**cells, **{f"terms.{name}": value for name, value in line["terms"].items()}}
+
+
+def load(run: str | Path) -> Result | Run:
+    """What made a run, from its folder: the Result of `evaluate` or `stsbench eval`, the Run of `train` or `stsbench train`.
+
+    run: a run folder, or the run.parquet in it. A Result's scores are computed from its observations, as `score` does, so
+    that nothing edited is taken for a score. Raises StsbenchError, one line: no run, a training that has not ended, a file
+    that is damaged or was edited.
+
+    >>> import stsbench
+    >>> run = stsbench.evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0, output="run")
+    >>> stsbench.load("run").rows == run.rows
+    True
+    """
+    from stsbench.evaluation.rescore import score_again
+    from stsbench.evaluation.run_file import folder_of
+
+    folder = folder_of(run)
+    if any((folder / name).is_file() for name in _OF_TRAINING):
+        return Run.of(folder)
+    result = score_again(folder)
+    result.read_missing()
+    return result

@@ -60,7 +60,7 @@ def uniformity(unit: Floats, t: float = 2.0, tile: int = _TILE) -> float:
     total = -np.inf
     for top in range(0, n, tile):
         for left in range(top, n, tile):
-            exponent = -t * _squared_distances(unit[top : top + tile], unit[left : left + tile])
+            exponent = -t * np.maximum(2.0 - 2.0 * (unit[top : top + tile] @ unit[left : left + tile].T), 0.0)
             if top == left:
                 exponent = exponent[np.triu_indices(len(exponent), 1)]
             if exponent.size:
@@ -120,11 +120,6 @@ def rating_groups(gold: Floats) -> NDArray[np.int64]:
     if outside := np.flatnonzero(~((gold >= 0) & (gold <= 5))).tolist():
         raise ScoreError(f"the rating of pair {outside[0] + 1} is {gold[outside[0]]:g}, not between 0 and 5")
     return np.asarray(np.minimum(gold.astype(np.int64), len(RATINGS) - 1))
-
-
-def _squared_distances(first: Floats, second: Floats) -> Floats:
-    """(a, b) squared distances of unit vectors: 2 - 2 cos, never negative."""
-    return np.asarray(np.maximum(2.0 - 2.0 * (first @ second.T), 0.0))
 
 
 def _several(unit: Floats, what: str) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,38 +221,6 @@ def mean_over_prompts(
     told = len(at) > 1 and resamples > 1
     error = float(draws.std(ddof=1)) if told else np.nan
     return MeanOverPrompts(float(kept.mean()), error, interval(draws) if told else None)
-
-
-@dataclass(frozen=True)
-class BestOfN:
-    """What choosing one of n prompts does to a test score. chosen: of the prompt that is best on development data (the mean
-    over those that tie there); mean: over all prompts; best: the largest; optimism: best - mean."""
-
-    n: int
-    chosen: float
-    mean: float
-    best: float
-
-    @property
-    def optimism(self) -> float:
-        """By how much the best prompt's score is above what a prompt is worth."""
-        return self.best - self.mean
-
-
-def best_of(development: Floats, test: Floats) -> BestOfN:
-    """Of n prompts by their (n,) scores on development and on test data. StsbenchError: no prompt has both."""
-    both = shared_prompts(np.stack([development, test]))
-    chosen = both[1][both[0] == both[0].max()]
-    return BestOfN(both.shape[1], float(chosen.mean()), float(both[1].mean()), float(both[1].max()))
-
-
-def expected_best(scores: Floats, n: int) -> float:
-    """The expected largest of n of the (p,) scores, drawn without replacement; exact. StsbenchError: n is not 1 to p."""
-    ordered = np.sort(_run(scores))
-    if not 1 <= n <= len(ordered):
-        raise StsbenchError(f"the best of {n} prompts, and there are {len(ordered)}")
-    weights = [comb(below, n - 1) / comb(len(ordered), n) for below in range(len(ordered))]
-    return float(ordered @ np.array(weights))
 
 
 def _run(scores: Floats) -> Floats:

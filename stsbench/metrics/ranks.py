@@ -1,4 +1,4 @@
-"""Which of several scores differ significantly, tested jointly; rank intervals and tie letters that follow."""
+"""Which of several scores differ significantly, tested jointly; rank intervals, tie letters and tiers that follow."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from itertools import combinations
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from stsbench.metrics.noise import Noise, Scores
-from stsbench.metrics.paired import LEVEL, critical_value, critical_values
-from stsbench.metrics.stepdown import BLOCK, rejected
+from stsbench.metrics.paired import BLOCK, LEVEL, critical_value, critical_values, rejected
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -149,3 +148,35 @@ def _split(columns: set[int], one: int, other: int) -> set[int]:
         if not any(piece & column == piece for column in kept):
             kept = {*kept, piece}
     return kept
+
+
+def tiers(values: ArrayLike, different: ArrayLike, lower_is_better: bool = False) -> Ints:
+    """(r,): the tier of each of r scores, 1 for the best one and all that do not differ significantly from it.
+
+    values: (r,), in any unit; different: bool (r, r), symmetric, which pairs differ significantly
+    (`metrics.ranks.Significance.jointly`). The best of the scores that are left leads the next tier. Scores that tie for
+    the best lead together: what does not differ from one of them is in their tier, whatever the order of the rows.
+
+    With differences that are significant at 5 % jointly, this holds for all tiers together in 95 % of all tables: whatever
+    stands in a later tier is worse than the leader of every tier before it, so that tier 1 holds the truly best. Nothing is
+    said of two members of one tier: they may differ significantly from each other, though neither does from the leader, and
+    what does not differ is not thereby equal. A score with much noise may stand in an earlier tier than a better score with
+    little.
+
+    >>> import numpy as np
+    >>> from stsbench.metrics.ranks import tiers
+    >>> different = np.array([[False, False, True], [False, False, True], [True, True, False]])
+    >>> tiers(np.array([79.1, 78.9, 75.0]), different).tolist()
+    [1, 1, 2]
+    """
+    signed = np.asarray(values, dtype=np.float64) * (-1 if lower_is_better else 1)
+    different = np.asarray(different, dtype=np.bool_)
+    result = np.zeros(len(signed), dtype=np.int64)
+    left = np.arange(len(signed))
+    while len(left):
+        leaders = left[signed[left] == signed[left].max()]
+        members = ~different[np.ix_(leaders, left)].all(axis=0)
+        members |= np.isin(left, leaders)
+        result[left[members]] = result.max() + 1
+        left = left[~members]
+    return result

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from stsbench.evaluation.run_file import InFolder
 
-_MODULES = {
-    "similarity": "stsbench.plots.similarity", "geometry": "stsbench.plots.plane", "spectrum": "stsbench.plots.spectrum",
-    "training": "stsbench.plots.training", "divergence": "stsbench.plots.divergence",
+_FUNCTIONS = {  # picture -> module and function
+    "similarity": ("geometry", "similarity_figure"), "geometry": ("geometry", "plane_figure"),
+    "spectrum": ("geometry", "spectrum_figure"), "training": ("training", "figure"), "divergence": ("divergence", "figure"),
 }
 _TOKENS = "token-loss"  # of a trained method: the only one that loads a model
 _GROUP = "stsbench.pictures"  # entry points: an extension's pictures, each a function that draws folders as `figure` does
-PICTURES = (*_MODULES, _TOKENS, *names(_GROUP))
+PICTURES = (*_FUNCTIONS, _TOKENS, *names(_GROUP))
 
 
 def plot(
@@ -71,8 +71,9 @@ def drawn(picture: str, runs: Sequence[Path], texts: Sequence[str], method: str 
         from stsbench.plots import token_loss
 
         figure: Figure = token_loss.figure(runs[0], texts, method)
-    elif picture in _MODULES:
-        figure = import_module(_MODULES[picture]).figure(runs)
+    elif picture in _FUNCTIONS:
+        module, function = _FUNCTIONS[picture]
+        figure = getattr(import_module(f"stsbench.plots.{module}"), function)(runs)
     else:
         figure = resolve(_GROUP, picture)(runs)
     return figure

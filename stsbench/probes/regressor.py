@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import ScoreError
-from stsbench.probes.batched import initial_weight
+from stsbench.probes.lockstep import initial_weight
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]

@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from stsbench.cli.output.progress import Bar, columns
-from stsbench.cli.output.training_progress import TrainingProgress
+from stsbench.cli.output.progress import Bar, TrainingProgress, columns
 from stsbench.evaluation.announce import EncodingTime
 from stsbench.evaluation.api import EvalOptions, run
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from text_tables import parts
 
-from stsbench.cli.output.json_file import write_json
-from stsbench.cli.output.report import print_result
-from stsbench.cli.output.training_report import print_summary
+from stsbench.cli.output.messages import write_json
+from stsbench.cli.output.report import print_result, print_summary
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import changed_settings, plan
 from stsbench.evaluation.protocol import kinds

@@ -7,7 +7,7 @@ from run_edits import edit_all
 from sts_runs import sts_run
 
 from stsbench import load_records
-from stsbench.comparison.costs import bytes_a_vector, cost_of, machine_and_use
+from stsbench.comparison.comparability import bytes_a_vector, cost_of, machine_and_use
 from stsbench.encoders.cost import Cost
 
 COST = {"probe": 1, "texts": 64, "seconds": [0.1] * 5, "sentences_per_second": 640.0, "latency_seconds": 0.004,

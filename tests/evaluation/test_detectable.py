@@ -7,7 +7,7 @@ import pytest
 import stsbench
 from stsbench.comparison.compare import compare
 from stsbench.comparison.wording import notes
-from stsbench.metrics.inference.power import detectable_difference
+from stsbench.metrics.power import detectable_difference
 
 SAMPLE = {"sample": True, "resamples": 0, "tasks": "STS-B,SICK-R"}
 

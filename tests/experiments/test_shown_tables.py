@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from stsbench.display.latex import PACKAGES
+from stsbench.display.markup import PACKAGES
 from stsbench.display.table import Document, Estimate, Table
 from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.experiments.run import Run

@@ -9,8 +9,8 @@ from sklearn.metrics import brier_score_loss
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.metrics.proportion import wilson
-from stsbench.metrics.thresholds.calibration import (
+from stsbench.metrics.bootstrap import wilson
+from stsbench.metrics.calibration import (
     METHODS,
     brier,
     cross_fitted,

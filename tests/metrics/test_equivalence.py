@@ -10,7 +10,7 @@ from scipy import stats
 
 from stsbench.errors import StsbenchError
 from stsbench.metrics.bootstrap import resample_counts
-from stsbench.metrics.inference.equivalence import (
+from stsbench.metrics.equivalence import (
     Equivalence,
     equivalence,
     equivalence_over_seeds,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stsbench.metrics.inference.few_items import Measurement, few_items, likely_detectable
-from stsbench.metrics.inference.field import typical_ratio
+from stsbench.metrics.power import Measurement, few_items, likely_detectable, typical_ratio
 
 
 @pytest.mark.parametrize(("n", "half", "points", "few"), [

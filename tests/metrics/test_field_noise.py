@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stsbench.leaderboard.records.entries import read_entries
-from stsbench.metrics.inference.field import ALL, METRICS, field_noise, provenance
+from stsbench.metrics.power import ALL, METRICS, field_noise, provenance
 
 ROOT = Path(__file__).resolve().parents[2]
 

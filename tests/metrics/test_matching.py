@@ -6,7 +6,7 @@ from sklearn.metrics import accuracy_score, average_precision_score, f1_score, r
 
 from stsbench.errors import ScoreError
 from stsbench.metrics.bootstrap import resample_counts
-from stsbench.metrics.thresholds.matching import (
+from stsbench.metrics.matching import (
     CRITERIA,
     Cuts,
     average_precision,

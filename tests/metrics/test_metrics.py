@@ -13,8 +13,7 @@ from stsbench.encoders.similarity import all_similarities
 from stsbench.errors import ScoreError
 from stsbench.metrics import bootstrap
 from stsbench.metrics.aggregation import average_of_printed, combine
-from stsbench.metrics.bootstrap import fisher_interval, interval, resample_counts
-from stsbench.metrics.bootstrap_correlation import _Ranker, bootstrap_correlation
+from stsbench.metrics.bootstrap import _Ranker, bootstrap_correlation, fisher_interval, interval, resample_counts
 from stsbench.metrics.correlation import METRICS, correlation
 from stsbench.metrics.similarity import SIMILARITIES, paired_similarity, zero_rows
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from stsbench.metrics.bootstrap import resample_counts
-from stsbench.metrics.bootstrap_correlation import bootstrap_correlation
+from stsbench.metrics.bootstrap import bootstrap_correlation, resample_counts
 from stsbench.metrics.paired import Difference, critical_value, holm, paired_difference
 
 ITEMS, DRAWS = 200, 300

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.metrics.inference.power import detectable_difference, error_of, items_needed, power_of
 from stsbench.metrics.paired import paired_difference
+from stsbench.metrics.power import detectable_difference, error_of, items_needed, power_of
 from stsbench.metrics.seeds import degrees_of_freedom, difference_over_seeds
 
 

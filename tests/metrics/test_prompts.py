@@ -1,6 +1,6 @@
 """Numbers of prompt sensitivity against plain loops over every draw, scipy, and the identities that hold between them."""
 
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,10 +10,8 @@ from stsbench.errors import StsbenchError
 from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.prompts import (
-    best_of,
     chances_of_first,
     common_ranks,
-    expected_best,
     independent_ranks,
     kendall_w,
     mean_over_prompts,
@@ -160,15 +158,6 @@ def test_an_error_by_clusters_is_that_of_whole_clusters_drawn_again():
     assert mean_over_prompts(np.ones(5)).error == 0
 
 
-def test_the_best_prompt_on_development_data_and_the_best_of_n():
-    made = best_of(np.array([3.0, 7, 7, 1, np.nan]), np.array([5.0, 2, 4, 9, 99]))
-    assert (made.n, made.chosen, made.mean, made.best, made.optimism) == (4, 3, 5, 9, 4)
-    scores = RNG.normal(size=7)
-    for n in range(1, 8):
-        assert expected_best(scores, n) == pytest.approx(np.mean([max(some) for some in combinations(scores, n)]))
-    assert expected_best(scores, 1) == pytest.approx(scores.mean()) and expected_best(scores, 7) == scores.max()
-
-
 def test_what_cannot_be_computed_is_one_line():
     none = np.array([np.nan, np.nan])
     for call in (lambda: spread(none), lambda: independent_ranks([none, np.ones(2)]), lambda: mean_over_prompts(none)):
@@ -176,8 +165,6 @@ def test_what_cannot_be_computed_is_one_line():
             call()
     with pytest.raises(StsbenchError, match="no prompt was run with every model"):
         common_ranks(np.array([[1, np.nan], [np.nan, 1]]))
-    with pytest.raises(StsbenchError, match="the best of 3 prompts, and there are 2"):
-        expected_best(np.ones(2), 3)
     with pytest.raises(StsbenchError, match="2 clusters for 3 prompts"):
         mean_over_prompts(np.ones(3), ["a", "b"])
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stsbench.metrics import ranks, stepdown
+from stsbench.metrics import paired, ranks
 from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.paired import paired_difference
@@ -51,7 +51,7 @@ def test_a_better_model_is_found() -> None:
 def test_significance_is_the_step_down_method_of_a_naive_loop(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Romano & Wolf 2005, algorithm 2.1: all pairs at first, then those that are left, until none is rejected."""
     monkeypatch.setattr(ranks, "BLOCK", (65_536, 800)[number % 2])  # all pairs of a row at a time, or two
-    monkeypatch.setattr(stepdown, "BLOCK", (65_536, 800)[number % 2])
+    monkeypatch.setattr(paired, "BLOCK", (65_536, 800)[number % 2])
     values, draws = simulated(0.35, number)
     pairs = list(combinations(range(MODELS), 2))
     size = {(i, j): abs(values[i] - values[j]) / np.std(draws[i] - draws[j], ddof=1) for i, j in pairs}
@@ -86,7 +86,7 @@ def test_significance_is_the_step_down_method_of_a_naive_loop(number: int, monke
 def test_few_enough_draws_reached_a_statistic_where_its_p_is_below_5_percent(draws: int) -> None:
     reached = np.arange(draws + 1)
     expected = [Fraction(1 + count, draws + 1) < Fraction(1, 20) for count in reached.tolist()]
-    assert stepdown.few_enough(reached, draws).tolist() == expected
+    assert paired.few_enough(reached, draws).tolist() == expected
 
 
 def test_half_an_interval_is_that_of_the_pair_compared_by_itself() -> None:

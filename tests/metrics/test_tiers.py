@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stsbench.metrics.bootstrap import resample_counts
-from stsbench.metrics.inference.tiers import tiers
 from stsbench.metrics.noise import Scores
-from stsbench.metrics.ranks import significantly_different
+from stsbench.metrics.ranks import significantly_different, tiers
 
 
 def naive(values: list[float], different: np.ndarray) -> list[int]:

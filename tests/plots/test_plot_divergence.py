@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from training_logs import lines_of
 
-from stsbench.cli.plot import plot
+from stsbench.cli.runs import plot
 from stsbench.display.style import COLOURS, style
 from stsbench.errors import StsbenchError
 from stsbench.plots import divergence

@@ -9,8 +9,7 @@ import pytest
 
 from stsbench.display.style import content_of, style
 from stsbench.errors import StsbenchError
-from stsbench.plots.labels import overlap
-from stsbench.plots.pareto import Point, figure, front
+from stsbench.plots.pareto import Point, figure, front, overlap
 
 
 def naive(points, lower, speed):

@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from stsbench.cli.plot import plot
+from stsbench.cli.runs import plot
 from stsbench.display.style import style
 from stsbench.errors import StsbenchError
 from stsbench.plots import token_loss

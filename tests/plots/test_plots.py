@@ -12,14 +12,14 @@ from click.testing import CliRunner
 from geometry_runs import embed, make_run, pair_set
 from run_edits import edit
 
-from stsbench.cli.plot import plot
+from stsbench.cli.runs import plot
 from stsbench.display.style import COLUMN, style
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import measure
 from stsbench.evaluation.result import Result
-from stsbench.plots import plane, similarity, spectrum
-from stsbench.plots.labels import overlap, place_labels
-from stsbench.plots.runs import drawn, sts_average
+from stsbench.plots import geometry
+from stsbench.plots.geometry import drawn, sts_average
+from stsbench.plots.pareto import overlap, place_labels
 from stsbench.protocols.sts import TASKS, StsProtocol
 
 
@@ -63,7 +63,7 @@ def test_a_suffix_chooses_the_format(runs, tmp_path):
 
 def test_the_spectrum_drawn_is_the_stored_one(runs):
     with style():
-        lines = spectrum.figure(runs[:2]).axes[0].get_lines()
+        lines = geometry.spectrum_figure(runs[:2]).axes[0].get_lines()
     for line, run in zip(lines, drawn(runs[:2], ["spectrum"]), strict=True):
         stored = run.observations.arrays["spectrum"]
         shown = stored / stored[0]
@@ -78,14 +78,14 @@ def test_a_density_has_area_one_inside_the_cosines_range():
     rng = np.random.default_rng(0)
     grid = np.linspace(-1, 1, 4001)
     for values in (rng.normal(0.2, 0.1, 200), 1 - np.abs(rng.normal(0, 0.02, 200)), rng.uniform(-1, 1, 50)):
-        assert np.trapezoid(similarity.density(values.clip(-1, 1), grid), grid) == pytest.approx(1, abs=0.01)
-    assert not similarity.density(np.ones(5), grid).any() and not similarity.density(np.array([0.3]), grid).any()
+        assert np.trapezoid(geometry.density(values.clip(-1, 1), grid), grid) == pytest.approx(1, abs=0.01)
+    assert not geometry.density(np.ones(5), grid).any() and not geometry.density(np.array([0.3]), grid).any()
 
 
 def test_every_density_reaches_the_same_height_and_ends_inside(runs, tmp_path):
     narrow = make_run(tmp_path / "narrow", 3.0)  # all cosines near 1
     with style():
-        panels = similarity.figure([runs[0], narrow]).axes
+        panels = geometry.similarity_figure([runs[0], narrow]).axes
     for panel in panels:
         outlines = [ridge.get_paths()[0].vertices for ridge in panel.collections if len(ridge.get_paths()[0].vertices) > 9]
         assert len(outlines) == 5
@@ -101,18 +101,18 @@ def test_the_axis_begins_where_the_densities_end():
 
     rng = np.random.default_rng(1)
     wide, narrow = rng.normal(0.3, 0.15, 8).clip(-1, 1), rng.normal(0.9, 0.01, 50).clip(-1, 1)
-    edge = similarity.left_edge([narrow, wide])
+    edge = geometry.left_edge([narrow, wide])
     kernel = gaussian_kde(wide)
     assert -1 < edge < wide.min() and kernel(edge)[0] < 0.01 * kernel(np.linspace(-1, 1, 4001)).max()
     assert kernel(edge + 0.11)[0] > 0.01 * kernel(0.3)[0]  # the last multiple of 0.1 that does
-    assert similarity.left_edge([np.array([0.45])]) == 0.4 and similarity.left_edge([np.array([-0.99, -0.5, 0.9])]) == -1
+    assert geometry.left_edge([np.array([0.45])]) == 0.4 and geometry.left_edge([np.array([-0.99, -0.5, 0.9])]) == -1
 
 
-@pytest.mark.parametrize("picture", [similarity, plane, spectrum])
+@pytest.mark.parametrize("picture", [geometry.similarity_figure, geometry.plane_figure, geometry.spectrum_figure])
 def test_pictures_of_the_sample_say_so(picture, runs, tmp_path):
     def notes(folders):
         with style():
-            figure = picture.figure(folders)
+            figure = picture(folders)
             figure.draw_without_rendering()
             note = figure.get_suptitle()
             inside = [axes.get_tightbbox() for axes in figure.axes]
@@ -134,7 +134,7 @@ def test_an_average_by_dot_product_colours_no_point(tmp_path):
 
 def test_cosines_come_from_an_sts_run_as_well(tmp_path):
     both = [make_run(tmp_path / "a", 0.0, ("sts",)), make_run(tmp_path / "b", 0.0)]
-    cosines = [similarity._cosine(run) for run in drawn(both, similarity.ARRAYS)]
+    cosines = [geometry._cosine(run) for run in drawn(both, geometry._COSINES)]
     np.testing.assert_array_equal(*cosines)
     with pytest.raises(StsbenchError, match="a has no geometry record of STS-B: run `stsbench eval --protocol geometry`"):
         call("spectrum", both[0], "--output", tmp_path / "x.png")
@@ -143,7 +143,7 @@ def test_cosines_come_from_an_sts_run_as_well(tmp_path):
 def test_the_plane_shows_the_rows_and_the_averages(runs):
     assert [sts_average(run) is not None for run in runs] == [True, True, False]
     with style():
-        axes, bar = (figure := plane.figure(runs)).axes
+        axes, bar = (figure := geometry.plane_figure(runs)).axes
         coloured, hollow = axes.collections
     records = drawn(runs, ["uniformity"])
     expected = [(run.value("uniformity"), run.value("alignment")) for run in records]
@@ -154,14 +154,14 @@ def test_the_plane_shows_the_rows_and_the_averages(runs):
     assert figure.get_size_inches()[0] == COLUMN
     with style():
         for few in (runs[1:], runs[2:]):  # one average is no scale, none is none: filled, not hollow
-            [axes] = plane.figure(few).axes
+            [axes] = geometry.plane_figure(few).axes
             [points] = axes.collections
             assert len(points.get_offsets()) == len(few) and points.get_facecolor()[0, :3].max() < 1
 
 
 def test_labels_of_a_crowd_do_not_overlap():
     with style():
-        figure = plane.new_figure(COLUMN, 2.6)
+        figure = geometry.new_figure(COLUMN, 2.6)
         axes = figure.subplots()
         points = [(-2 + 0.02 * i, 0.2 + 0.01 * (i % 3)) for i in range(6)]
         axes.scatter(*zip(*points, strict=True))
@@ -214,7 +214,7 @@ def test_the_look_leaves_a_users_settings_alone():
 
 def test_drawing_imports_no_torch_and_help_no_matplotlib(runs, tmp_path):
     code = (
-        "import sys; from stsbench.cli.plot import plot\n"
+        "import sys; from stsbench.cli.runs import plot\n"
         "assert not {'numpy', 'matplotlib'} & set(sys.modules)\n"
         f"plot(['spectrum', {str(runs[0])!r}, '--output', {str(tmp_path / 'a.png')!r}], standalone_mode=False)\n"
         "assert not {'torch', 'sklearn', 'transformers', 'matplotlib.pyplot'} & set(sys.modules)\n"

@@ -9,7 +9,7 @@ from scipy import optimize, sparse
 from sklearn.linear_model import LogisticRegression
 
 from stsbench.errors import ScoreError
-from stsbench.probes import exact, newton
+from stsbench.probes import exact
 from stsbench.probes.exact import Exact, exact_solver
 from stsbench.probes.schemes import Fit
 
@@ -185,9 +185,9 @@ def test_the_product_that_spares_a_class_is_the_whole_product(k):
 
     rng = np.random.default_rng(0)
     rows, matrix = torch.from_numpy(rng.normal(size=(4, k, 5))), torch.from_numpy(rng.normal(size=(5, 7)))
-    rows = newton._centred(rows)
+    rows = exact._centred(rows)
     want = np.einsum("fka,ab->fkb", rows.numpy(), matrix.numpy())
-    np.testing.assert_allclose(newton._times(rows, matrix).numpy(), want, atol=1e-13)
+    np.testing.assert_allclose(exact._times(rows, matrix).numpy(), want, atol=1e-13)
 
 
 def test_only_the_classes_in_the_training_rows_count():
@@ -219,7 +219,7 @@ def test_a_repeated_training_row_counts_twice():
 
 def test_a_fit_that_is_not_solved_is_counted(monkeypatch):
     x, y = clouds(60, 5, 2)
-    monkeypatch.setattr(newton.minimise, "__defaults__", (1,))  # one Newton step
+    monkeypatch.setattr(exact.minimise, "__defaults__", (1,))  # one Newton step
     counts = {}
     predicted = exact_solver(x, y, 2, counts=counts)(some_fits(60))
     assert counts["unconverged"] == counts["fits"] == len(predicted) == 9

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.probes import lockstep
-from stsbench.probes.batched import FeatureTable, Model, initial_weight
-from stsbench.probes.lockstep import lockstep_solver
+from stsbench.probes.lockstep import FeatureTable, Model, initial_weight, lockstep_solver
 from stsbench.probes.schemes import Fit, cross_validated, given_splits, nested
 
 REGS = [1e-5, 1e-4, 1e-3, 1e-2]

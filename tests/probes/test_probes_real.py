@@ -15,7 +15,7 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.files import cache_root
-from stsbench.probes.sklearn_solver import GRID_KFOLD, GRID_NESTED_SPLIT
+from stsbench.probes.schemes import GRID_KFOLD, GRID_NESTED_SPLIT
 from stsbench.protocols.transfer import TASKS, TransferProtocol
 
 L2 = [1e-5, 1e-4, 1e-3, 1e-2]  # SentEval, senteval/tools/validation.py

@@ -10,8 +10,7 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
 from stsbench.errors import ScoreError
-from stsbench.probes.schemes import Fit, cross_validated, nested
-from stsbench.probes.sklearn_solver import GRID_KFOLD, GRID_NESTED_SPLIT, sklearn_solver
+from stsbench.probes.schemes import GRID_KFOLD, GRID_NESTED_SPLIT, Fit, cross_validated, nested, sklearn_solver
 
 
 def test_grids():

@@ -17,9 +17,8 @@ from stsbench.evaluation.protocol import Observations, load_protocol
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.evaluation.schema import ITEM
-from stsbench.metrics.bootstrap import resample_blocks, stratified_folds
-from stsbench.metrics.proportion import effective_rows, share_interval, wilson
-from stsbench.metrics.thresholds.calibration import cross_fitted
+from stsbench.metrics.bootstrap import effective_rows, resample_blocks, share_interval, stratified_folds, wilson
+from stsbench.metrics.calibration import cross_fitted
 from stsbench.probes.lockstep import _stacks
 from stsbench.probes.schemes import Fit, cross_validated, nested
 from stsbench.protocols.sts import _strata

@@ -21,7 +21,7 @@ from stsbench.data.fetch.sources import load
 from stsbench.data.sets.sets import LabelledSet
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations
-from stsbench.metrics.proportion import wilson
+from stsbench.metrics.bootstrap import wilson
 from stsbench.probes.schemes import Probed
 from stsbench.protocols import transfer
 from stsbench.protocols.transfer import TASKS, TransferProtocol, f1

@@ -11,8 +11,7 @@ from run_edits import edit
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import api
 from stsbench.evaluation.records import Record
-from stsbench.evaluation.run_file import load_records
-from stsbench.publish.records_json import RECORDS, export_json
+from stsbench.evaluation.run_file import RECORDS, export_json, load_records
 
 
 @pytest.fixture(scope="module")

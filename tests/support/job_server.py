@@ -87,7 +87,7 @@ class JobServer:
 def serve(address):
     """Fork a process for each command that a client sends, and another one that waits for it."""
     for name in ("stsbench.cli.train", "stsbench.cli.eval", "stsbench.cli.output.report", "stsbench.evaluation.api",
-                 "stsbench.cli.output.training_report"):
+                 "stsbench.cli.output.report"):
         import_module(name)
     gc.freeze()
     server = socket.socket(socket.AF_UNIX)

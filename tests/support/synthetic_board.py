@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from stsbench.leaderboard.ranks.board import Board, Cell, PairTests, Provenance, Rank, Row, Tab
-from stsbench.metrics.inference.tiers import tiers
+from stsbench.metrics.ranks import tiers
 
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 PARTS = tuple((task, f"part-{i}") for task in TASKS for i in range(3))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import sys
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stsbench.files import atomic_write
 from stsbench.wording import break_lines, printable
 
 if TYPE_CHECKING:
@@ -92,3 +95,13 @@ def warnings_as_lines() -> None:
         tell(f"warning: {message}")
 
     warnings.showwarning = show
+
+
+def write_json(value: Any, target: str) -> None:
+    """Write `value` to the file `target`, or to stdout for "-"; in ASCII, which every console can encode."""
+    text = json.dumps(value, indent=1)
+    if target == "-":
+        echo(text)
+        return
+    with atomic_write(Path(target)) as stream:
+        stream.write(text + "\n")

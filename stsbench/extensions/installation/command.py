@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from stsbench.cli.output.json_file import write_json
-from stsbench.cli.output.messages import echo
+from stsbench.cli.output.messages import echo, write_json
 
 
 @click.command("doctor", short_help="Say what is installed, which data are there, what can be measured.")

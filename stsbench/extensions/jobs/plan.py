@@ -10,7 +10,7 @@ from typing import Any, get_args
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import RowsInFolder
 from stsbench.errors import StsbenchError, warning_log
-from stsbench.experiments.asked import FilePath, check_counts, listed, path_word
+from stsbench.experiments.train import FilePath, check_counts, listed, path_word
 from stsbench.extensions.jobs.job import Job
 from stsbench.extensions.jobs.plan_file import Dtype
 from stsbench.extensions.jobs.plan_run import plan_jobs

@@ -24,10 +24,9 @@ from stsbench.evaluation.schema import CORRELATION, REPEATED, SHARE, Array, Metr
 from stsbench.evaluation.settings import Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.extensions.robustness.paraphrases import read_paraphrases
 from stsbench.extensions.robustness.rules import RULES, RuleName, edits_of
-from stsbench.metrics.bootstrap import block_rows, distinct, interval, resample_blocks
-from stsbench.metrics.bootstrap_correlation import BootstrapCorrelation
+from stsbench.metrics.bootstrap import BootstrapCorrelation, block_rows, distinct, interval, resample_blocks
 from stsbench.metrics.correlation import correlation
-from stsbench.metrics.thresholds.matching import Cuts, roc_auc
+from stsbench.metrics.matching import Cuts, roc_auc
 
 Floats = NDArray[np.float64]
 SOURCES = {

@@ -18,7 +18,7 @@ from stsbench.evaluation.run_file import folder_of, load_records, observations_o
 from stsbench.evaluation.tables import encoder_in_words, repeated_in_record
 from stsbench.files import atomic_write
 from stsbench.metrics.bootstrap import distinct
-from stsbench.metrics.thresholds.calibration import (
+from stsbench.metrics.calibration import (
     Bin,
     Curve,
     Method,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.display.style import COLOURS, GREY, PAGE, new_figure, style
-from stsbench.metrics.thresholds.calibration import Bin, Curve
+from stsbench.metrics.calibration import Bin, Curve
 
 Floats = NDArray[np.float64]
 BARS = 40  # of a histogram

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.comparison.comparability import Measured, SeedPairs, Setting
-from stsbench.comparison.costs import cost_of, settings_of
+from stsbench.comparison.comparability import Measured, SeedPairs, Setting, cost_of, settings_of
 from stsbench.comparison.shared import (
     RESAMPLES,
     Floats,
@@ -45,9 +44,9 @@ from stsbench.evaluation.tables import SAMPLE, encoder_in_words, repeated_in_rec
 from stsbench.extensions.statistics.choice import Candidate, Choice, point
 from stsbench.extensions.statistics.costs import AXES, Axis, Spent, compared_within, machine_in_words
 from stsbench.metrics.bootstrap import interval
-from stsbench.metrics.inference.few_items import Measurement, few_items
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.paired import LEVEL
+from stsbench.metrics.power import Measurement, few_items
 from stsbench.metrics.ranks import letters, significantly_different
 from stsbench.plots.pareto import front
 from stsbench.registry import did_you_mean

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from stsbench.cli.compare import RESAMPLES, bootstrap, nothing_in_common, runs_of, two_sides
 from stsbench.cli.output.messages import echo
+from stsbench.cli.runs import RESAMPLES, bootstrap, nothing_in_common, runs_of, two_sides
 
 COSTS = "sentences/s, tokens/s, latency, cpu, first, memory, cuda-memory, parameters or bytes"  # AXES of costs.py
 
@@ -149,7 +149,7 @@ def calibrate_(
     from stsbench.display.style import save, targets
     from stsbench.display.table import Document
     from stsbench.extensions.statistics.calibrate import calibrate
-    from stsbench.metrics.thresholds.calibration import METHODS
+    from stsbench.metrics.calibration import METHODS
 
     if picture is not None:
         targets(picture)  # a wrong suffix is an error before anything is computed

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stsbench.comparison.costs import bytes_a_vector, setting_in_words, settings_of
+from stsbench.comparison.comparability import bytes_a_vector, setting_in_words, settings_of
 from stsbench.encoders.cost import Cost
 from stsbench.evaluation.records import Record
 from stsbench.wording import sized

@@ -17,8 +17,16 @@ from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import words_of
 from stsbench.evaluation.run_file import run_folders
-from stsbench.metrics.inference.field import ALL, METRICS, field_noise, provenance
-from stsbench.metrics.inference.power import POWER, detectable_difference, error_of, items_needed
+from stsbench.metrics.power import (
+    ALL,
+    METRICS,
+    POWER,
+    detectable_difference,
+    error_of,
+    field_noise,
+    items_needed,
+    provenance,
+)
 from stsbench.registry import did_you_mean
 
 if TYPE_CHECKING:

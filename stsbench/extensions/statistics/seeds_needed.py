@@ -14,8 +14,8 @@ from stsbench.comparison.wording import title
 from stsbench.display.table import Column, Document, Table
 from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
-from stsbench.metrics.inference.more_seeds import MOST, POWER, MoreSeeds, more_seeds
 from stsbench.metrics.paired import LEVEL
+from stsbench.metrics.seeds import MOST, POWER, MoreSeeds, more_seeds
 from stsbench.wording import counted
 
 if TYPE_CHECKING:

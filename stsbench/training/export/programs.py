@@ -50,11 +50,11 @@ def exported(run: Path, to: str, output: Path | None) -> tuple[list[Path], dict[
 
         return copy_model(run, output), {}
     if to == "json":
-        from stsbench.publish.records_json import export_json
+        from stsbench.evaluation.run_file import export_json
 
         return export_json(run, output), {}
     if to == "mteb":
-        from stsbench.publish.mteb_results import export_mteb
+        from stsbench.publish.mteb import export_mteb
 
         return export_mteb(run, output)
     from stsbench.publish.model_card import export_card

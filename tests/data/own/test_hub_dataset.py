@@ -14,7 +14,7 @@ from stsbench import evaluate
 from stsbench.data.own.relevance import read_relevance
 from stsbench.data.own.sets import read_labelled_pairs, read_labelled_texts, read_scored_pairs, read_triplets
 from stsbench.errors import DataError
-from stsbench.evaluation.plan import names_path
+from stsbench.evaluation.plan import user_protocol
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records
 from stsbench.hub import no_downloads
@@ -203,4 +203,5 @@ def test_the_protocol(hub):
     assert rescored(path, record)[1] == record.scores
     again = evaluate("lexical:token-set", protocol="sts:hf:me/configs:en", resamples=0, offline=True)
     assert [row.value for row in again.rows] == [row.value for row in result.rows]
-    assert names_path("sts:hf:me/configs") and names_path("transfer:exact:hf:me/texts") and not names_path("sts:maen")
+    assert user_protocol("sts:hf:me/configs", {}) and user_protocol("transfer:exact:hf:me/texts", {})
+    assert user_protocol("sts:maen", {}) is None

@@ -17,7 +17,7 @@ from stsbench.evaluation.rescore import several_encoders
 from stsbench.extensions.smaller_copies.codes import Ranges, codes
 from stsbench.extensions.smaller_copies.held import Held, Vectors
 from stsbench.extensions.smaller_copies.variant import CALL, Form, Variant
-from stsbench.publish.mteb_adapter import MtebEncoder, undisturbed
+from stsbench.publish.mteb import MtebEncoder, undisturbed
 
 TEXTS = ["the red cat", "a man plays the guitar", "a dog sleeps in the park", "the woman eats", "big food", "a blue cat"]
 QUICK = {"sample": True, "resamples": 0, "no_cache": True}

@@ -11,8 +11,7 @@ from clirun import cli  # noqa: F401
 import stsbench
 from stsbench.comparison.compare import compare
 from stsbench.errors import StsbenchError
-from stsbench.metrics.inference.field import ALL, field_noise
-from stsbench.metrics.inference.power import detectable_difference, items_needed, power_of
+from stsbench.metrics.power import ALL, detectable_difference, field_noise, items_needed, power_of
 
 SAMPLE = {"sample": True, "resamples": 0, "tasks": "STS-B,SICK-R"}
 

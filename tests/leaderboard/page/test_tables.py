@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from stsbench.display.latex import escaped
-from stsbench.display.markdown import plain_markdown
+from stsbench.display.markup import escaped, plain_markdown
 from stsbench.leaderboard.page.tables import (
     CSV_COLUMNS,
     README_ROWS,

@@ -18,7 +18,7 @@ from shipped_recipes import recipe
 from terminal import screen
 
 from stsbench.cli.output.report import print_result
-from stsbench.display.markdown import plain_markdown
+from stsbench.display.markup import plain_markdown
 from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.reproduce.api import PaperTable
 from stsbench.leaderboard.reproduce.table import lines_of

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import sentences
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
-from stsbench.cli.export import export as command
+from stsbench.cli.runs import export as command
 from stsbench.encoders.forward.checkpoint import load_model
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError, StsbenchError

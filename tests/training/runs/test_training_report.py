@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_logs import lines_of, write_run
 
-from stsbench.cli.output.training_progress import TrainingProgress
-from stsbench.cli.output.training_report import print_summary
+from stsbench.cli.output.progress import TrainingProgress
+from stsbench.cli.output.report import print_summary
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.rescore import score_again
 from stsbench.training.engine.callbacks import flat_config, to_scalars, trackers
@@ -287,7 +287,7 @@ def test_plain_lines_where_there_is_no_terminal():
 
 LIVE = """
 import sys
-from stsbench.cli.output.training_progress import TrainingProgress
+from stsbench.cli.output.progress import TrainingProgress
 progress = TrainingProgress(lambda line: sys.exit("said on a terminal"))
 progress.stage("main", 40)
 for step in range(1, 31):

@@ -14,7 +14,7 @@ from stsbench.data.text.cache import built_folder
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import RowsInFolder
 from stsbench.errors import warning_log
-from stsbench.experiments.asked import FilePath, Rows, asked, check_counts, listed
+from stsbench.experiments.train import FilePath, Rows, asked, check_counts, listed
 from stsbench.extensions.jobs.expand import words_of
 from stsbench.extensions.jobs.plan_run import make_pool, refuse_missing
 from stsbench.extensions.jobs.sweeps.search import search_of

@@ -1,10 +1,10 @@
-"""Text and tables as LaTeX: whatever a text holds is printed, none of it is a command."""
+"""Text and tables as LaTeX and as GitHub's Markdown: whatever a name holds is shown, none of it is markup."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from stsbench.wording import printable, visible
 
@@ -22,7 +22,7 @@ _MARKUP = re.compile(f"[{re.escape(''.join(_LATEX).replace('-', ''))}]|{_MINUS}"
 def escaped(text: str) -> str:
     """`text` with every character that LaTeX would take for markup replaced by what prints it.
 
-    >>> from stsbench.display.latex import escaped
+    >>> from stsbench.display.markup import escaped
     >>> escaped("all-MiniLM-L6-v2 & co: -0.20")
     'all-MiniLM-L6-v2 \\\\& co: $-$0.20'
     """
@@ -77,3 +77,19 @@ def _name(text: str, side: str) -> str:
 def _line(latex: str) -> str:
     """Guard a line of a table: behind the end of the one before, a bracket or a star would be an argument of that."""
     return "{}" + latex if latex.startswith(("[", "*")) else latex
+
+
+def plain_markdown(text: str) -> str:
+    """Return `text` on one line, with every character that GitHub's Markdown or HTML would take for markup escaped; what it
+    would make a link or a mention of by itself is parted."""
+    line = visible(" ".join(text.split()), "\u200c\u200d").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    plain = re.sub(r"(?<![^\W_])_|_(?![^\W_])|[\\`*\[\]|~$]", lambda match: "\\" + match.group(), line)
+    return re.sub(r"(?i)(?<=:)(?=//)|(?<=(?<!\w)@)(?=\w)|(?<=@)(?=[\w-]+\.\w)|(?<=\bwww)(?=\.)", "<!-- -->", plain)
+
+
+def pipes(grid: Sequence[Sequence[str]], words: int, also: Collection[int] = ()) -> str:
+    """Return a Markdown table of escaped cells, header first: the first `words` columns, those in `also` and those called
+    Flags and Source are text, the others numbers."""
+    texts = {*range(words), *also, *(index for index, name in enumerate(grid[0]) if name in ("Flags", "Source"))}
+    rule = ["---" if index in texts else "---:" for index in range(len(grid[0]))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (grid[0], rule, *grid[1:]))

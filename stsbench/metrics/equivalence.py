@@ -49,7 +49,7 @@ def equivalence(
     fewer than 20 resamples, or more than 5 % of them without a score. Raises StsbenchError for any other margin.
 
     >>> import numpy as np
-    >>> from stsbench.metrics.inference.equivalence import equivalence
+    >>> from stsbench.metrics.equivalence import equivalence
     >>> a, b = np.random.default_rng(0).normal([[79.0], [78.9]], 0.1, (2, 999))
     >>> test = equivalence(79.0, 78.9, a, b, margin=0.5)
     >>> round(test.low, 2), round(test.high, 2), test.p < 0.05
@@ -96,7 +96,7 @@ def verdict(different: bool, equivalent: bool) -> Verdict:
 
     The two never err at once: a difference of 0 is not outside the margin. So each at 5 % errs in at most 5 % of all cases.
 
-    >>> from stsbench.metrics.inference.equivalence import verdict
+    >>> from stsbench.metrics.equivalence import verdict
     >>> verdict(different=False, equivalent=False)
     'undecided'
     """

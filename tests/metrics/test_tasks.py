@@ -7,14 +7,14 @@ import pytest
 from scipy import stats
 
 from stsbench.errors import StsbenchError
-from stsbench.metrics.bootstrap import interval
-from stsbench.metrics.inference.tasks import (
+from stsbench.metrics.aggregation import (
     OverTasks,
     chance_of_same_order,
     difference_over_tasks,
     hierarchical_draws,
     mean_over_tasks,
 )
+from stsbench.metrics.bootstrap import interval
 
 A, B = np.array([72.4, 80.6, 75.6, 85.4, 79.0, 82.0, 77.2]), np.array([75.1, 76.5, 71.5, 75.3, 73.6, 73.5, 70.5])
 

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.metrics.bootstrap import Ints, distinct, stratified_folds
-from stsbench.metrics.proportion import share_interval
+from stsbench.metrics.bootstrap import Ints, distinct, share_interval, stratified_folds
 
 from .matching import Cuts
 
@@ -134,7 +133,7 @@ def threshold_for(similarity: Floats, label: Floats, precision: float, item: Int
     similarity float (n,), label (n,) 1 for a match, else 0. The interval inverts Wilson's test of a share (Wilson 1927) at
     each threshold: from the smallest one whose pairs may have the precision to the smallest one from which on all have
     it surely, taking for granted that the precision does not fall as the threshold rises. item: as for `cross_fitted`; of
-    rows that repeat the test counts as many as make the share as noisy (`metrics.proportion.effective_rows`).
+    rows that repeat the test counts as many as make the share as noisy (`metrics.bootstrap.effective_rows`).
     """
     if not 0 < precision <= 1:
         raise StsbenchError(f"precision must be above 0 and at most 1, not {precision}")
@@ -164,7 +163,7 @@ def _ends(thresholds: Floats, lower: Floats, upper: Floats, precision: float) ->
 
 
 def _wilson(share: Floats, n: Floats) -> tuple[Floats, Floats]:
-    """The 95 % score intervals of shares of n, as `metrics.proportion.wilson` of each."""
+    """The 95 % score intervals of shares of n, as `metrics.bootstrap.wilson` of each."""
     z = 1.959963984540054
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     spread = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)

@@ -1,4 +1,4 @@
-"""What the page of inference documents of arrays holds of lists: every example gives the same with each array as a list."""
+"""What the statistics document of arrays holds of lists: each example gives the same with lists."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ import doctest
 import functools
 import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from stsbench.metrics import inference
+from stsbench.metrics import aggregation, correlation, equivalence, paired, ranks, seeds
 
 
 def with_arrays() -> list[Callable[..., Any]]:
-    """The public functions of stsbench.metrics.inference whose example makes an array."""
-    names = [info.name for info in pkgutil.iter_modules(inference.__path__, inference.__name__ + ".")]
-    modules = map(importlib.import_module, names)
+    """The public functions of these modules whose example makes an array."""
+    modules = (aggregation, correlation, equivalence, paired, ranks, seeds)
     return [function for module in modules for name, function in inspect.getmembers(module, inspect.isfunction)
             if function.__module__ == module.__name__ and name[0] != "_" and "np." in (function.__doc__ or "")]
 

@@ -1,0 +1,178 @@
+"""Commands that take runs: `stsbench compare`, `stsbench score`, `stsbench export` and `stsbench plot`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stsbench.cli.output.messages import echo
+from stsbench.plots.draw import PICTURES, drawn
+from stsbench.training.export.programs import TARGETS, exported
+
+RESAMPLES = 5000  # stsbench.comparison.shared's, which --help would have to import
+_BOOTSTRAP = (
+    click.option("--resamples", metavar="N", type=click.IntRange(40, 1_000_000), default=RESAMPLES, show_default=True,
+                 help="Bootstrap samples of the items."),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the bootstrap."),
+)
+_TWO_SIDES = (
+    click.argument("a"),
+    click.argument("b"),
+    click.option("--protocol", metavar="P", help="sts, sts:wmean, transfer:exact, a paper's preset, ..., several with "
+                 "commas; default: each that both runs have, by its first aggregation and metric."),
+    click.option("--metric", metavar="M", help="A metric other than each protocol's first, such as pearson or mse."),
+    *_BOOTSTRAP,
+    click.option("--by-seed/--no-by-seed", default=None, help="Of several seeds: compare A's run of a seed with B's run of "
+                 "it. Default: where their records prove that they share more than the number (weights, or backbone and "
+                 "data)."),
+)
+
+
+def two_sides(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The arguments A and B, what of them is compared, and the bootstrap."""
+    return _asked(command, _TWO_SIDES)
+
+
+def bootstrap(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--resamples and --seed."""
+    return _asked(command, _BOOTSTRAP)
+
+
+def _asked(command: Callable[..., Any], options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command("compare")
+@two_sides
+@click.option("--margin", metavar="X", type=float, help="Say, too, whether A and B are practically equal within X points "
+              "(TOST), or X in the unit of a --metric that is not x 100.")
+@click.option("--json", "json_target", metavar="FILE|-", help="Write the tables as JSON; - makes stdout pure JSON.")
+@click.option("--report", "report_target", metavar="FILE|-", help="Write paragraphs and tables for a paper: LaTeX to "
+              "FILE.tex, else Markdown; - makes stdout the report alone.")
+def compare_(
+    a: str, b: str, protocol: str | None, metric: str | None, resamples: int, seed: int, by_seed: bool | None,
+    margin: float | None, json_target: str | None, report_target: str | None,
+) -> int:
+    """Compare A with B, task by task and on average: run folders, or folders of several seeds' runs.
+
+    A folder that contains runs stands for these: an entry of the leaderboard, or runs/x-42,runs/x-43 with commas. Only
+    scores of the same data, measured in the same way, are compared; the others are listed with the reason. p is from a
+    paired bootstrap over the items, and of several seeds also over these, corrected for the number of tasks (Holm).
+    """
+    from stsbench.cli.output.report import print_omissions, print_result
+    from stsbench.comparison.compare import compare
+    from stsbench.errors import StsbenchError
+
+    if json_target == report_target == "-":
+        raise click.UsageError("--json - and --report - both write to stdout: name a file for one")
+    runs, names = runs_of(a, b, protocol)
+    comparison = compare(*runs, protocols=names, metric=metric, resamples=resamples, seed=seed, by_seed=by_seed,
+                         margin=margin)
+    print_omissions(comparison)
+    if not comparison.tables:
+        raise StsbenchError(nothing_in_common(a, b, protocol))
+    print_result(comparison, json_target=json_target, report_target=report_target, above=comparison.heading(folders=True))
+    return 3 if comparison.failures else 0
+
+
+def runs_of(a: str, b: str, protocol: str | None) -> tuple[tuple[list[Path], list[Path]], list[str] | None]:
+    """The run folders of A and of B, and the protocols' names; None for all. UsageError, one line: one of them is empty."""
+    from stsbench.evaluation.run_file import run_folders
+
+    names = [word.strip() for word in protocol.split(",") if word.strip()] if protocol is not None else None
+    if names == []:
+        raise click.UsageError("--protocol is empty")
+    if not (a.strip() and b.strip()):
+        raise click.UsageError("A and B are folders: one of them is empty")
+    return (run_folders(a), run_folders(b)), names
+
+
+def nothing_in_common(a: str, b: str, protocol: str | None) -> str:
+    """One line."""
+    return f"{a} and {b} have no measurement{f' of protocol {protocol}' if protocol else ''} in common: nothing to compare"
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
+@click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
+              show_default=True, help="How scores are printed.")
+@click.option("--report", "report_target", metavar="FILE|-", help="Write paragraphs and tables for a paper: LaTeX to "
+              "FILE.tex, else Markdown; - makes stdout the report alone.")
+def score(run: Path, json_target: str | None, form: str, report_target: str | None) -> int:
+    """Recompute every score of RUN, a folder written by `stsbench eval`, from its stored observations."""
+    from stsbench.cli.output.report import print_omissions, print_result
+    from stsbench.evaluation.rescore import score_again
+
+    if json_target == report_target == "-":
+        raise click.UsageError("--json - and --report - both write to stdout: name a file for one")
+    if report_target == "-" and form != "table":
+        raise click.UsageError(f"--report - writes the report alone: leave --format {form} out")
+    result = score_again(run)
+    print_result(result, form, json_target=json_target, report_target=report_target)
+    print_omissions(result)
+    return 3 if result.failures else 0
+
+
+@click.command("export")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--to", "target", required=True, type=click.Choice(TARGETS),
+              help="sentence-transformers: a trained model. mteb: result files of mteb. "
+                   "model-card: README.md for the Hub. model-index: its metadata. json: the records.")
+@click.option("--output", type=click.Path(path_type=Path), help="A new folder; default: RUN-TARGET beside the run.")
+def export(run: Path, target: str, output: Path | None) -> int:
+    """Write a run's results, or the model kept by a training run, in the format of another program.
+
+    To sentence-transformers: a copy of the model that `stsbench train` kept in RUN, for SentenceTransformer(DIR) and
+    transformers' AutoModel.
+
+    To mteb: the records of `--protocol mteb` whose data are MTEB's own, for mteb.ResultCache(DIR).load_results(). Scores
+    on SentEval's text, on the sample or on a part of a set are left out, each with its reason (exit code 3).
+
+    To model-card: a model card of the Hugging Face Hub, with every score in its metadata. To model-index: the metadata
+    alone, to be merged into an existing card. To json: the records, for programs that do not read RUN's Parquet file.
+    """
+    files, left_out = exported(run, target, output)
+    for path in files:
+        echo(str(path))
+    for task, reason in left_out.items():
+        echo(f"{task} left out: {reason}", err=True)
+    return 3 if left_out else 0
+
+
+@click.command()
+@click.argument("picture", metavar="PICTURE", type=click.Choice(PICTURES))
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--output", metavar="FILE.png|.svg", type=click.Path(path_type=Path),
+              help="Where to write; without a suffix, both .png and .svg. Default: the picture's name.")
+@click.option("--text", "texts", multiple=True, metavar="TEXT",
+              help="For token-loss: a text to draw; repeat for several, such as the two of a pair.")
+@click.option("--method", metavar="FILE.py:CLASS", help="For token-loss of a run of such a method: its file is run.")
+def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple[str, ...], method: str | None) -> int:
+    """Draw a picture of one RUN folder or several.
+
+    similarity: densities of STS-B's cosines by human rating. geometry: uniformity and alignment of several runs.
+    spectrum: singular values of the sentence matrix. These need a run of `--protocol geometry`; similarity also takes sts.
+
+    training: loss, dev score, learning rate and gradient norm of runs of `stsbench train`, finished or not; a folder with
+    seeds is drawn as their mean with a band of one standard deviation.
+
+    divergence: what DiffAug's authors choose the length of their first stage by: the distance between the two views,
+    compared with that between dropout's views, the size of the prefix relative to the text, and the dev score. For runs
+    of diffaug; seeds as a band.
+
+    token-loss: the loss of each token of a --text under the method trained by one run of `stsbench train` (sarcse:
+    reconstruction), and that loss times the token's weight. The other pictures need neither model nor data.
+    """
+    from stsbench.display.style import save, style
+
+    output = output or Path(picture)
+    with style():
+        for path in save(drawn(picture, runs, texts, method, output), output):
+            echo(str(path))
+    return 0

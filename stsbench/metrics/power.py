@@ -1,0 +1,230 @@
+"""Statistical power: what the test of a difference can detect, how many items that takes, and which results are of few.
+
+The difference is taken to be normal about the truth, with a standard error that is known (df infinite: from a bootstrap over
+the items) or estimated with df degrees of freedom (over training seeds). The test is two-sided at the 5 % level. Its power
+is then that of the z test, or of Student's t test (the noncentral t distribution; Cohen 1988, Statistical Power Analysis for
+the Behavioral Sciences, chapter 2). The standard error shrinks with the square root of the number of items, as that of a
+smooth statistic of independent items does; the part of it that is due to training seeds does not.
+
+How noisy differences are in the field, over the leaderboard's measured rows, stands in `field_noise.json`, which
+`benchmarks/field_noise.py` makes from the board's records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+from math import ceil, inf, isinf
+from typing import Any
+
+from stsbench.metrics.aggregation import FEWEST_ITEMS
+from stsbench.wording import counted
+
+POWER, LEVEL = 0.8, 0.95  # what is called detectable: in 80 % of experiments, by a test at the 5 % level
+_ONE_SIDED = 5.0  # standard errors: beyond, the wrong way has a probability below 3e-7, of which scipy may give NaN
+_NORMAL_FROM = 1e5  # degrees of freedom: from here on Student's distribution is the normal one
+FILE = "field_noise.json"
+ALL = "all sets"  # the pairs of rows of every set together
+METRICS = ("spearman", "pearson")
+WIDEST = 10.0  # points that half a 95 % interval may be wide before something is said
+_LISTED = 8  # names that a sentence holds
+_NORMAL = 1.959963984540054  # half a 95 % interval, in standard errors
+
+
+def power_of(difference: float, error: float, df: float = inf) -> float:
+    """The probability that a true `difference` is significant (either way): 0.05 for none, 1 at the most.
+
+    error: the standard error of the difference, above 0 and in its unit; df: its degrees of freedom. Raises ValueError for
+    an error or df that is not above 0.
+
+    >>> from stsbench.metrics.power import power_of
+    >>> round(power_of(0.5, error=34 ** -0.5, df=33), 3)  # a paired t test of 34 pairs, d = .5
+    0.808
+    """
+    _check(error, df)
+    return _power(abs(difference) / error, df)
+
+
+def detectable_difference(error: float, df: float = inf, power: float = POWER) -> float:
+    """The minimum detectable difference: the true one that is significant with probability `power`, in the unit of `error`.
+
+    With df infinite and power .8 it is 2.80 standard errors. Raises ValueError for an error or df that is not above 0, or a
+    power that is not between .05 and 1.
+
+    >>> from stsbench.metrics.power import detectable_difference
+    >>> round(detectable_difference(1.0), 3), round(detectable_difference(1.0, df=4), 3)
+    (2.802, 3.761)
+    """
+    _check(error, df)
+    return error * _standard_errors(df, power)
+
+
+def error_of(error: float, n: int, items: int) -> float:
+    """The standard error that `items` items have, where n of them have `error`.
+
+    >>> from stsbench.metrics.power import error_of
+    >>> error_of(1.5, n=400, items=100)
+    3.0
+    """
+    if min(n, items) < 1:
+        raise ValueError(f"the number of items must be 1 or more, not {min(n, items)}")
+    return float(error * (n / items) ** 0.5)
+
+
+def items_needed(difference: float, error: float, n: int, power: float = POWER) -> int:
+    """The fewest items with which a true `difference` is significant with probability `power`, where n have `error`.
+
+    Raises ValueError for a difference of 0, which no number of items can show.
+
+    >>> from stsbench.metrics.power import items_needed
+    >>> items_needed(1.0, error=1.2, n=1379)
+    15586
+    """
+    if not difference:
+        raise ValueError("no number of items shows a difference of 0")
+    return max(1, ceil(n * (detectable_difference(error, inf, power) / difference) ** 2 - 1e-9))
+
+
+def _check(error: float, df: float) -> None:
+    if not error > 0 or not df > 0:
+        raise ValueError(f"error and df must be above 0, not {error} and {df}")
+
+
+def _power(size: float, df: float) -> float:
+    """Of a difference of `size` standard errors."""
+    from scipy import special
+
+    tail = (1 + LEVEL) / 2
+    if df >= _NORMAL_FROM:
+        critical = special.ndtri(tail)
+        return float(special.ndtr(size - critical) + special.ndtr(-size - critical))
+    critical = special.stdtrit(df, tail)
+    wrong_way = 0.0 if size > _ONE_SIDED else special.nctdtr(df, size, -critical)
+    return float(1 - special.nctdtr(df, size, critical) + wrong_way)
+
+
+@lru_cache(maxsize=1024)
+def _standard_errors(df: float, power: float) -> float:
+    """How many standard errors the minimum detectable difference is."""
+    from scipy.optimize import brentq
+
+    if not 1 - LEVEL < power < 1:
+        raise ValueError(f"power must be between {1 - LEVEL:.2f} and 1, not {power}")
+    high = 4.0
+    while _power(high, df) < power:
+        high *= 2
+        if isinf(high):
+            raise ValueError(f"no difference has a power of {power} with {df} degrees of freedom")
+    return float(brentq(lambda size: _power(size, df) - power, 0.0, high, xtol=1e-10))
+
+
+@dataclass(frozen=True)
+class Quartiles:
+    """The lower quartile, the median and the upper quartile of a number over all pairs of rows."""
+
+    low: float
+    median: float
+    high: float
+
+
+@dataclass(frozen=True)
+class FieldNoise:
+    """One STS set, or `ALL`: the paired noise of all pairs of the board's rows.
+
+    unit_error: the standard error of the paired difference times the square root of the number of pairs, in points: what
+    one pair would have. ratio: that standard error over the root mean square of the two scores' own: 1.41 where the
+    scores' errors are independent, 1 where they correlate at .5, 0 for one encoder twice. n: pairs of the set.
+    """
+
+    name: str
+    n: int
+    unit_error: Quartiles
+    ratio: Quartiles
+
+
+@cache
+def field_noise(metric: str = "spearman") -> dict[str, FieldNoise]:
+    """Task -> its noise, `ALL` last, for "spearman" or "pearson". Raises KeyError for another metric.
+
+    >>> from stsbench.metrics.power import field_noise
+    >>> [name for name in field_noise()]
+    ['STS12', 'STS13', 'STS14', 'STS15', 'STS16', 'STS-B', 'SICK-R', 'all sets']
+    """
+    return {name: FieldNoise(name, one["n"], *(Quartiles(*one[metric][key]) for key in ("unit_error", "ratio")))
+            for name, one in provenance()["sets"].items()}
+
+
+@cache
+def provenance() -> dict[str, Any]:
+    """The file as it is: what it was made from (`made_by`, `protocol`, `rows`, `resamples`, `seed`), and the figures."""
+    stored: dict[str, Any] = json.loads((files(__package__) / FILE).read_text("utf-8"))
+    return stored
+
+
+def typical_ratio() -> float:
+    """The median ratio over all sets: how noisy a paired difference usually is, over one score's own standard error."""
+    return field_noise()[ALL].ratio.median
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A score, or a difference between two, as the rule reads it.
+
+    n: items; half: half the width of its 95 % interval, None without one; detectable: the minimum detectable difference,
+    None where it is not known: then `likely_detectable` of the interval. points: whether the unit is points (x 100).
+    """
+
+    name: str
+    n: int
+    half: float | None
+    detectable: float | None = None
+    points: bool = True
+    digits: int = 2
+
+    @property
+    def few(self) -> bool:
+        """Whether it has fewer than 50 items, or a 95 % interval that reaches more than 10 points either way."""
+        return self.n < FEWEST_ITEMS or (self.points and self.half is not None and self.half > WIDEST)
+
+
+def likely_detectable(half: float) -> float:
+    """The difference from another encoder on the same items that is detectable (80 % power, 5 % level), by `half` the width
+    of one score's 95 % interval, in its unit.
+
+    The rival is taken to share as much of the noise as two rows of the leaderboard usually do (`typical_ratio`).
+    """
+    return detectable_difference(half / _NORMAL * typical_ratio())
+
+
+def few_items(measurements: Sequence[Measurement], *, differences: bool = False) -> str:
+    """The sentence on those that are of few items; "" where none is. differences: whether they are of two encoders.
+
+    >>> from stsbench.metrics.power import Measurement, few_items
+    >>> few_items([Measurement("STS-B", 1379, 2.5)])
+    ''
+    >>> few_items([Measurement("mine", 12, 31.2, detectable=44.6)], differences=True)
+    'Few items (mine 12): the 95 % interval is ±31 points; a difference of less than 45 points would often be missed.'
+    """
+    few = [one for one in measurements if one.few]
+    if not few:
+        return ""
+    sizes = ", ".join(f"{one.name} {one.n:,}" for one in few[:_LISTED])
+    more = f" and {counted(len(few) - _LISTED, 'other')}" if len(few) > _LISTED else ""
+    known = [(one, one.half) for one in few if one.half]  # 0: every resample scores the same, which says nothing
+    if not known:
+        return f"Few items ({sizes}{more}): differences between encoders may well be chance."
+    unit, digits = (" points", 0) if known[0][0].points else ("", known[0][0].digits)
+    reach = [(half, one.detectable if differences and one.detectable else likely_detectable(half)) for one, half in known]
+    halves, least = zip(*reach, strict=True)
+    intervals = "interval is" if len(known) == 1 else "intervals are"
+    whom = "" if differences else " from another encoder"
+    return (f"Few items ({sizes}{more}): the 95 % {intervals} ±{_range(halves, digits)}{unit}; a difference{whom} of less "
+            f"than {_range(least, digits)}{unit} would often be missed.")
+
+
+def _range(values: Sequence[float], digits: int) -> str:
+    low, high = (f"{value:.{digits}f}" for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"

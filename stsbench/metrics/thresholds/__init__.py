@@ -1,1 +1,0 @@
-"""Similarities as decisions: scores over all thresholds, and which threshold or probability to act by."""
