@@ -27,8 +27,8 @@ from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import Record, record_name
 from stsbench.evaluation.run_file import RUN, load_records, observations_of, shared_bytes, write_run
 from stsbench.files import create_whole
-from stsbench.leaderboard.records.board_form import BoardRecord, board_forms
-from stsbench.leaderboard.records.draws import draw_many
+from stsbench.leaderboard.records.add import BoardRecord, board_forms
+from stsbench.leaderboard.records.admission import draw_many
 from stsbench.leaderboard.records.entries import run_name
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -14,8 +14,7 @@ from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import Added, described
 from stsbench.leaderboard.records.add import add as add_records
 from stsbench.leaderboard.records.board_settings import write_settings
-from stsbench.leaderboard.records.index import Index, write_index
-from stsbench.leaderboard.records.paths import find_board, writable_board
+from stsbench.leaderboard.records.paths import Index, find_board, writable_board, write_index
 
 from . import board_files, server, standing, submission
 from .board_files import SITE, Built
@@ -47,14 +46,6 @@ def _paths(runs: Run | Sequence[Run]) -> tuple[Path, ...]:
     return tuple(Path(folder) for folder in folders if folder is not None)
 
 
-def _path(folder: Folder | None) -> Path | None:
-    return None if folder is None else Path(folder)
-
-
-def _text(folder: Folder | None) -> str | None:
-    return None if folder is None else str(folder)
-
-
 def _stated(
     prompt_of: str | None, method: str | None, backbone: str | None, setting: str | None, flag: str | Sequence[str],
     best_of: int | None, recipe: str, paper: str | None, card: str, note: str,
@@ -63,10 +54,6 @@ def _stated(
     flags = (flag,) if isinstance(flag, str) else tuple(flag)
     return {"prompt_of": prompt_of, "method": method, "backbone": backbone, "setting": setting, "flag": flags,
             "best_of": best_of, "recipe": recipe, "paper": paper, "card": card, "note": note}
-
-
-def _fields(stated: Mapping[str, Any]) -> dict[str, Any]:
-    return {"flags" if name == "flag" else name: value for name, value in stated.items()}
 
 
 def init(folder: Folder, *, title: str = "Leaderboard") -> Path:
@@ -99,8 +86,8 @@ def load(board: Folder | None = None, *, records: Folder | None = None) -> Board
     >>> len(board.entries), board.tab("sts-spearman-all").lead
     (0, 'Avg')
     """
-    root = find_board(_path(board))
-    return Board(**vars(gather(root, _text(records))), folder=root)
+    root = find_board(board)
+    return Board(**vars(gather(root, records)), folder=root)
 
 
 def build(
@@ -121,13 +108,13 @@ def build(
     """
     if check and output:
         raise UsageError("--check and --output exclude each other: it writes nothing")
-    root = find_board(_path(board))
+    root = find_board(board)
     if all:
         results.clear()
     if check:
-        board_files.check(root, _text(records))
+        board_files.check(root, records)
         return Built((), ())
-    return board_files.build(root, _path(output), _text(records))
+    return board_files.build(root, None if output is None else Path(output), records)
 
 
 def add(
@@ -157,8 +144,8 @@ def add(
     """
     log = warning_log()
     stated = _stated(prompt_of, method, backbone, setting, flag, best_of, recipe, paper, card, note)
-    is_described = described(_fields(stated))
-    added = add_records(writable_board(_path(board)), _paths(runs), entry, is_described, _path(records))
+    is_described = described(stated)
+    added = add_records(writable_board(board), _paths(runs), entry, is_described, None if records is None else Path(records))
     for line in added.warnings:
         log(f"warning: {line}")
     return added
@@ -182,11 +169,11 @@ def submit(
     """
     log = warning_log()
     stated = _stated(prompt_of, method, backbone, setting, flag, best_of, recipe, paper, card, note)
-    made = submission.submit(find_board(_path(board)), _paths(runs), entry, described(_fields(stated)), open)
+    made = submission.submit(find_board(board), _paths(runs), entry, described(stated), open)
     for line in made.warnings:
         log(f"warning: {line}")
-    arguments = submission.as_arguments(_paths(runs), _path(board), entry, stated)
-    return replace(made, steps=tuple(submission.next_steps(find_board(_path(board)), made, arguments)))
+    arguments = submission.as_arguments(_paths(runs), board, entry, stated)
+    return replace(made, steps=tuple(submission.next_steps(find_board(board), made, arguments)))
 
 
 def placement(since: str, *, board: Folder | None = None, records: Folder | None = None) -> standing.Placement:
@@ -200,9 +187,9 @@ def placement(since: str, *, board: Folder | None = None, records: Folder | None
     Traceback (most recent call last):
     stsbench.errors.StsbenchError: board is not a board: it has neither measured/ nor published/; ...
     """
-    root = find_board(_path(board))
+    root = find_board(board)
     changes = changes_since(since, root / "measured")
-    return standing.Placement(gather(root, _text(records)), changes, others_since(since, root))
+    return standing.Placement(gather(root, records), changes, others_since(since, root))
 
 
 def plot(
@@ -221,13 +208,13 @@ def plot(
     stsbench.errors.StsbenchError: board is not a board: it has neither measured/ nor published/; ...
     """
     from stsbench.display.style import save, style, targets
-    from stsbench.leaderboard.page.entries_plane import figure
+    from stsbench.leaderboard.page.plots import figure
 
-    target = _path(output)
+    target = None if output is None else Path(output)
     if target:
         targets(target)  # a wrong suffix is an error before anything is read
     with style():
-        drawing = figure(find_board(_path(board)), backbone, against, tab, column, _text(records))
+        drawing = figure(find_board(board), backbone, against, tab, column, records)
         if target:
             save(drawing, target)
     axes: Axes = drawing.axes[0]
@@ -247,7 +234,7 @@ def index(records: Folder, *, board: Folder | None = None) -> Index:
     Traceback (most recent call last):
     stsbench.errors.StsbenchError: --records runs: there is no such folder
     """
-    folder = find_board(_path(board))
+    folder = find_board(board)
     with one_at_a_time(folder):  # `add` writes runs, and then the index
         return write_index(folder, str(records))
 
@@ -264,4 +251,4 @@ def serve(board: Folder | None = None, *, port: int = 8000) -> server.Server:
     Traceback (most recent call last):
     stsbench.errors.StsbenchError: board/site/index.html is not there: run `stsbench leaderboard build` first
     """
-    return server.Server(find_board(_path(board)) / SITE, port).start()
+    return server.Server(find_board(board) / SITE, port).start()

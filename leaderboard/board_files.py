@@ -8,15 +8,14 @@ from pathlib import Path
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
-from stsbench.leaderboard.page.backbone_table import backbone_table
+from stsbench.leaderboard.page.findings import backbone_table, sensitivity_page
 from stsbench.leaderboard.page.forest import forest
 from stsbench.leaderboard.page.picture import picture
-from stsbench.leaderboard.page.sensitivity_page import sensitivity_page
 from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_tables, short_table
 from stsbench.leaderboard.ranks.board import Board
 from stsbench.leaderboard.ranks.gather import gather
-from stsbench.leaderboard.ranks.section import sections
+from stsbench.leaderboard.ranks.plan import sections
 from stsbench.wording import counted
 
 FOREST = "leaderboard.svg"  # below docs/: the README's picture
@@ -85,7 +84,7 @@ def with_table(page: Path, table: str) -> str:
     return f"{before}{BEGIN}\n\n{table.strip()}\n\n{END}{after}"
 
 
-def build(root: Path, output: Path | None = None, records: str | None = None) -> Built:
+def build(root: Path, output: Path | None = None, records: str | Path | None = None) -> Built:
     """Write the site, each file whole or not at all, below `output`; without it below the board's site/, where shards of
     tables and entries that are gone are deleted, and the files that are kept in git as well.
 
@@ -119,7 +118,7 @@ def write(made: Mapping[Path, Content]) -> tuple[Path, ...]:
     return written
 
 
-def check(root: Path, records: str | None = None) -> None:
+def check(root: Path, records: str | Path | None = None) -> None:
     """Raises StsbenchError where the board is not valid, or a file kept in git is not what the records and published rows
     give."""
     board = gather(root, records)

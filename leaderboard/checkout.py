@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.records.entries import DESCRIPTION
-from stsbench.leaderboard.records.index import INDEX
+from stsbench.leaderboard.records.paths import INDEX
 
 
 @dataclass(frozen=True)

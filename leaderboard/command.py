@@ -11,8 +11,7 @@ from stsbench.cli.output.messages import echo
 from stsbench.registry import names, resolve
 from stsbench.wording import counted
 
-from .entry_commands import add, placement, submit
-from .options import BOARD, RECORDS, as_command
+from .entry_commands import BOARD, RECORDS, add, as_command, placement, submit
 
 GROUP = "stsbench.board_commands"  # entry points: what extensions add
 FEW = 10  # files of a folder that a build names; of more it gives the number
@@ -85,8 +84,7 @@ def index(board: Path | None, records: str) -> None:
     Git then keeps which files count, and not the files. `build`, `placement` and `add` take the same --records; a file that
     differs from its digest is refused.
     """
-    from stsbench.leaderboard.records.index import INDEX
-    from stsbench.leaderboard.records.paths import find_board
+    from stsbench.leaderboard.records.paths import INDEX, find_board
 
     from .api import index as write_index
 

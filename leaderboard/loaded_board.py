@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from stsbench.display.table import Document
 from stsbench.display.tabular import Tabular
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.page.index_json import index
-from stsbench.leaderboard.page.site import tab_shard
+from stsbench.leaderboard.page.site import index, tab_shard
 from stsbench.leaderboard.page.tables import CSV_COLUMNS, SAMPLE, latex, latex_tables, lead_tab, lead_table, score_rows
 from stsbench.leaderboard.ranks import board as ranks
 from stsbench.registry import did_you_mean
@@ -73,7 +72,7 @@ class Board(ranks.Board, Tabular):
     def plot(self, tab: str | None = None, *, axes: Axes | None = None) -> Axes:
         """Matplotlib axes with the ranked rows of a tab (the leading one), the best at the top: lead score, 95 % interval
         and a filled dot where the row may be first. axes: to draw on. Raises StsbenchError where nothing is ranked."""
-        from stsbench.leaderboard.page.ranks_picture import ranks_axes
+        from stsbench.leaderboard.page.plots import ranks_axes
 
         return ranks_axes(self.tab(tab), axes)
 

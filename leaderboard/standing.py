@@ -11,7 +11,7 @@ import yaml
 
 from stsbench.display.markup import pipes, plain_markdown
 from stsbench.display.tabular import Rows
-from stsbench.leaderboard.ranks.board import Board, Cell, Row, Tab
+from stsbench.leaderboard.ranks.board import Board, Cell, Row, Tab, span
 from stsbench.parsing import TooLargeError, load_yaml
 from stsbench.wording import counted
 
@@ -141,12 +141,8 @@ def _described(change: EntryChange) -> str:
 
 def _rank(tab: Tab, row: Row) -> str:
     assert row.rank is not None
-    over = f" (over prompts {_span(*row.rank.prompts)})" if row.rank.prompts else ""
-    return f"{_span(row.rank.first, row.rank.last)} of {_ranked(tab)}{over}"
-
-
-def _span(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
+    over = f" (over prompts {span(*row.rank.prompts)})" if row.rank.prompts else ""
+    return f"{row.rank.interval} of {_ranked(tab)}{over}"
 
 
 def _ranked(tab: Tab) -> int:

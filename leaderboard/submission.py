@@ -17,7 +17,7 @@ from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.board_settings import SETTINGS
 from stsbench.leaderboard.records.entries import Entry, Prompts
-from stsbench.leaderboard.records.index import records_folder
+from stsbench.leaderboard.records.paths import records_folder
 from stsbench.wording import counted, sized
 
 from .board_files import SITE
@@ -65,7 +65,7 @@ def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | Prompts 
     would not be valid with them.
     """
     records_folder(board, None)  # refuses one whose runs lie elsewhere
-    top = top_of(board).resolve() if commit else None
+    top, branch = (top_of(board).resolve(), f"entry-{slug}") if commit else (None, "")
     with _copied(board, slug) as trial:
         try:
             added = add(trial, runs, slug, entry)
@@ -80,20 +80,15 @@ def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | Prompts 
             below = board.resolve().relative_to(top)
             # With the whole entry: what the working tree holds of it need not be committed either.
             contents = {(below / path).as_posix(): trial / path for path in listed}
-            commit_beside(top, branch_of(slug), contents, f"{_title(slug)}: {counted(len(added.written), 'record')}")
+            commit_beside(top, branch, contents, f"{_title(slug)}: {counted(len(added.written), 'record')}")
         size = sum((trial / path).stat().st_size for path in new)
     files = tuple((board / path).as_posix() for path in new)
-    return Submission(slug, files, size, tuple(placed), added.warnings, branch_of(slug) if commit else "")
-
-
-def branch_of(slug: str) -> str:
-    """The branch that an entry is submitted on."""
-    return f"entry-{slug}"
+    return Submission(slug, files, size, tuple(placed), added.warnings, branch)
 
 
 def next_steps(board: Path, submission: Submission, arguments: Sequence[str]) -> list[str]:
     """The commands that publish a submission. arguments: those of `leaderboard add`, for one that has no branch yet."""
-    slug, branch = submission.entry, branch_of(submission.entry)
+    slug, branch = submission.entry, f"entry-{submission.entry}"
     steps = [] if submission.branch else [
         ["git", "switch", "-c", branch], ["stsbench", "leaderboard", "add", *arguments],
         ["git", "add", *_folders(board, submission)], ["git", "commit", "-m", _title(slug)],
@@ -102,7 +97,7 @@ def next_steps(board: Path, submission: Submission, arguments: Sequence[str]) ->
     return [shlex.join(step) for step in steps]
 
 
-def as_arguments(runs: Sequence[Path], board: Path | None, slug: str, stated: Mapping[str, Any]) -> list[str]:
+def as_arguments(runs: Sequence[Path], board: str | Path | None, slug: str, stated: Mapping[str, Any]) -> list[str]:
     """The words of a command line with these options."""
     words = [*map(str, runs), *([] if board is None else ["--board", str(board)]), "--entry", slug]
     for name, value in stated.items():

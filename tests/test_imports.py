@@ -26,7 +26,7 @@ CORE = (
     "comparison", "experiments", "cli.output", "cli",
 )
 # Rooms of the board, which may import the core, too.
-BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.ranks", "leaderboard.page", "leaderboard")
+BOARD = ("leaderboard.records", "leaderboard.ranks", "leaderboard.page", "leaderboard")
 # Extensions of the board: they import the board, which finds them through entry points.
 FENCED = ("leaderboard.mteb", "leaderboard.imports", "leaderboard.prompts", "leaderboard.identify", "leaderboard.reproduce")
 NEEDED = {("leaderboard.imports", "leaderboard.mteb")}  # (of these, the one that it needs): an import renews its table

@@ -1,4 +1,4 @@
-"""The numbers that `stsbench identify` looks for: typed, in a file, or a published row's; with the digits they print."""
+"""The numbers that `stsbench identify` looks for: typed, pasted, in a file, or a published row's; with how many digits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ from stsbench.errors import StsbenchError
 from stsbench.parsing import compose_yaml, parse_json
 from stsbench.registry import did_you_mean
 
-from .pasted import ABSENT, HOW, cells, decimal_commas, pairs
-
+HOW = (
+    "separate the numbers by commas, spaces, tabs, & or | (in quotes, for the shell's sake), with - for a cell that is not "
+    "printed"
+)
+ABSENT = ("", "-")  # cells without a number
+_DASHES = ("-", "--", "---", "\N{EN DASH}", "\N{EM DASH}")
+_SEPARATORS = ("&", "|", ",", "\t")  # the first of them that occurs; white space where none does
+_COMMA = r"[-+]?\d+,\d+"
+_CELL = rf"(?:{_COMMA}|[-\u2013\u2014]+|)"
+_COMMAS = re.compile(rf"{_CELL}(?:[,;&| ]{_CELL})*")
 ORDER = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 AVERAGE = "Avg"
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)")
@@ -23,6 +31,46 @@ _LARGEST = 100  # of a correlation, an accuracy, a recall, in points
 _FORMS = (
     f"write seven numbers ({' '.join(ORDER)}), TASK=NUMBER pairs, the id of a published row, or a .json, .csv or .yaml file"
 )
+
+
+def cells(text: str) -> list[str]:
+    """The cells of a row, stripped; any dash is "-". LaTeX's end of a row and Markdown's borders belong to no cell."""
+    text = _row(text)
+    separator = next((candidate for candidate in _SEPARATORS if candidate in text), None)
+    if separator == "|" and len(text) > 1 and text[0] == text[-1] == "|":
+        text = text[1:-1]
+    return [_cell(word) for word in text.split(separator)]
+
+
+def pairs(text: str) -> list[tuple[str | None, str]]:
+    """(name, value) of 'TASK=NUMBER' words, each stripped; the name is None where a word has no =."""
+    text = _row(text)
+    if any(separator in text for separator in _SEPARATORS):
+        words = [cell for cell in cells(text) if cell]
+    else:
+        words = re.findall(r"[^=]*=\s*\S*|\S+", text)  # a name may hold spaces, a value none
+    parts = [word.rpartition("=") for word in words]
+    return [(name.strip() if sign else None, _cell(value)) for name, sign, value in parts]
+
+
+def decimal_commas(text: str) -> list[str]:
+    """The scores that `text` gives if its commas are decimal ones, as in 72,37; none where that is not plausible.
+
+    An even count of numbers without a point is plausible if each pair makes a score of at most 100.
+    """
+    line = re.sub(r" ?([,;&|]) ?", r"\1", " ".join(_row(text).split()))
+    if not _COMMAS.fullmatch(line):
+        return []
+    scores = [word.replace(",", ".") for word in re.findall(_COMMA, line)]
+    return scores if all(abs(float(word)) <= 100 for word in scores) else []
+
+
+def _row(text: str) -> str:
+    return re.sub(r"\s*\\+\s*$", "", text).strip(" \r\n\u00a0")  # a tab at the edge ends an empty cell
+
+
+def _cell(word: str) -> str:
+    return "-" if word.strip() in _DASHES else word.strip()
 
 
 @dataclass(frozen=True)
@@ -181,7 +229,7 @@ def _collected(pairs: Iterable[tuple[str, Number]]) -> dict[str, Number]:
 
 def _published(text: str) -> dict[str, Number]:
     """The scores of a row of the published results; a cell that is not printed or cannot be read is left out."""
-    from stsbench.leaderboard.publications.load import find_row
+    from stsbench.leaderboard.records.publications import find_row
 
     row = find_row(text)
     heading = row.heading

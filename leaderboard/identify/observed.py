@@ -136,15 +136,12 @@ def _name(one: Measured) -> str:
     nearest: tuple[str, list[str]] | None = None
     for word in ("", *kind.variants):
         defaults = kept(kind(kind.variants[word] if word else {}))
-        changes = [f"{key} {_spelled(value)}" for key, value in settings.items() if defaults.get(key) != value]
+        changes = [f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()
+                   if defaults.get(key) != value]
         if nearest is None or len(changes) < len(nearest[1]):
             nearest = (f"{protocol.name}:{word}" if word else protocol.name, changes)
     assert nearest is not None
     return nearest[0] + (f" ({', '.join(nearest[1])})" if nearest[1] else "")
-
-
-def _spelled(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _encoder_name(record: Record) -> str:

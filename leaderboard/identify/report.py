@@ -1,15 +1,20 @@
-"""The outcome of `identify` in words: settings, a table, JSON, and the sentence at the end."""
+"""The outcome of `identify`: the settings, nearest first, as text, in a notebook, as a frame and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from stsbench.display.table import Column, Table
+from stsbench.display.table import Column, Document, Table
+from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.wording import counted
 
 from .observed import Observed
 from .search import Match, Merged, SearchResult
+
+if TYPE_CHECKING:
+    from pyarrow import Table as ArrowTable
 
 ABOUT = ("encoder", "text version")  # slots that a row needs only where there are several
 OPENING, FOLLOWING = ("protocol",), ("aggregation", "metric")  # slots whose choice says itself what it is
@@ -17,6 +22,7 @@ FEW = 2  # numbers that any of many settings may meet by chance
 INDISTINGUISHABLE = "cannot be distinguished by these tasks"
 UNIT = "Differences are measured minus published, in points (x 100)."
 NOTHING = "Nothing could be checked: every setting lacks an observation."
+SHOWN = 10  # settings of a table
 
 
 def either(words: Sequence[str]) -> str:
@@ -161,3 +167,60 @@ def as_json(result: SearchResult, about: bool) -> dict[str, Any]:
         ],
         "unchecked": [{"setting": described(slots, True), "missing": list(missing)} for slots, missing in result.unchecked],
     }
+
+
+@dataclass(frozen=True, repr=False)
+class Identification(Tabular):
+    """Which settings give the published numbers with a model's observations. observations: what was compared."""
+
+    result: SearchResult
+    observations: tuple[Observed, ...]
+    top: int = SHOWN  # settings that are printed
+
+    @property
+    def candidates(self) -> tuple[Match, ...]:
+        """The settings, nearest first, equal ones together: differences by task in points, papers whose preset it is."""
+        return self.result.matches
+
+    @property
+    def verdict(self) -> str:
+        """"reproduced", "nearest" or "nothing checked"."""
+        return self.result.verdict
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in plain words."""
+        return sentence(self.result, self.several)
+
+    @property
+    def several(self) -> bool:
+        """Whether observations of several encoders or text versions were compared."""
+        return len(self.observations) > 1
+
+    def __repr__(self) -> str:
+        return f"<Identification: {self.verdict}, {counted(len(self.candidates), 'setting')} compared; print it for them>"
+
+    def document(self) -> Document:
+        """Return what was compared, the nearest settings, and the outcome in words."""
+        tables = [table(self.result, self.several, self.top)] if self.candidates else []
+        rest = len(self.candidates) - self.top
+        below = [*([further(rest, len(self.candidates))] if rest > 0 else []),
+                 *first(unchecked(self.result, self.several), self.top), self.sentence]
+        return Document(tables, heading(self.result, self.observations), below)
+
+    def to_arrow(self) -> ArrowTable:
+        """A table with a row for each setting: its place (shared by all that reproduce the numbers), the setting in
+        words, mean and largest absolute difference in points, tasks that agree to the last digit, the papers whose preset it
+        is, and the difference of each task, measured minus published."""
+        return arrow_table([
+            {
+                "place": match.rank, "setting": ", or ".join(described(setting, True) for setting in match.settings),
+                "mean_difference": match.mean, "largest_difference": abs(match.largest[1]), "largest_task": match.largest[0],
+                "to_the_last_digit": match.exact, "papers": ", ".join(match.papers), **match.differences,
+            }
+            for match in self.candidates
+        ])
+
+    def as_json(self) -> dict[str, Any]:
+        """What --json writes, as plain data."""
+        return as_json(self.result, self.several)

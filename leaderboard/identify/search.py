@@ -1,22 +1,230 @@
 """Which setting reproduces published numbers: every candidate compared with them, equal ones together, the nearest first.
 
-The detective work of Gao et al. 2021 (SimCSE), appendix B, table B.2, as a search.
+The candidates are all ways of making a paper's row of scores from what runs observed. It is the detective work of Gao et al.
+2021 (SimCSE), appendix B, table B.2, as a search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
 
-from .numbers import Numbers, refuse_impossible
-from .observed import Observed
-from .settings import Candidate, Slot, candidates
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.plan import presets
+from stsbench.evaluation.protocol import load_protocol
+from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed
+from stsbench.metrics.correlation import METRICS
 
+from .numbers import AVERAGE, Numbers, refuse_impossible
+from .observed import Form, Observed, empty, kept
+
+STSB, SICK, SICK_MTEB = "STS-B", "SICK-R", "SICK-R-MTEB"
+HEAD = "trained regressor"
+# How a table of the seven classification tasks may hold MRPC: the metrics whose mean stands there.
+MRPC = {"F1 on MRPC": ("f1",), "the mean of accuracy and F1 on MRPC": ("accuracy", "f1")}
+Slot = tuple[str, str]  # what is chosen, and the choice, both in words
 SAME = 0.01  # of the last printed digit: settings whose scores differ by less count as equal
 RANK = "effective rank"  # the one score that may exceed 100
 EPSILON = 1e-9  # what binary fractions leave of a decimal difference
-_Scored = tuple[int, Candidate, dict[str, float]]  # its position, and its differences by task
 Merged = tuple[tuple[str, tuple[str, ...]], ...]  # slots, with every choice that makes no difference
+
+
+@dataclass(frozen=True)
+class CandidateScore:
+    """One score of a candidate and what it is: the mean of `metrics`, almost always one."""
+
+    value: float
+    form: Form
+    set_id: str
+    how: str | None
+    metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A complete way of making the numbers. cells: task -> score; missing: tasks without an observation."""
+
+    slots: tuple[Slot, ...]
+    cells: Mapping[str, CandidateScore]
+    missing: tuple[str, ...]
+    averaged: tuple[str, ...]  # the tasks whose mean is compared as Avg
+
+    def points(self, task: str, share: bool, near: float) -> float:
+        """The score of `task` in points; Avg is the mean of full or of two-decimal scores, whichever is nearer `near`."""
+        if task == AVERAGE:
+            values = [self.cells[name].value for name in self.averaged]
+            means = (average_of_printed(values), sum(values) / len(values))
+            return min(means, key=lambda mean: abs(mean - near))
+        cell = self.cells[task]
+        return cell.value * (100 if share and cell.form.protocol.metric(cell.metrics[0]).scale == 1 else 1)
+
+    def papers(self) -> list[str]:
+        """The presets that score each of these tasks in this way."""
+        return [name for name, parts in _presets() if all(_agrees(task, cell, parts) for task, cell in self.cells.items())]
+
+
+def candidates(observations: Sequence[Observed], tasks: Sequence[str]) -> list[Candidate]:
+    """Every candidate for `tasks`, those that lack an observation included. Raises StsbenchError for two kinds of Avg."""
+    groups: dict[str, list[str]] = {}
+    for task in tasks:
+        if task != AVERAGE:
+            groups.setdefault(_group(_base(task), observations), []).append(task)
+    if AVERAGE in tasks:
+        means = [name for name in groups if name in ("sts", "transfer")]
+        if len(means) > 1:
+            raise StsbenchError("Avg of which tasks? Give STS and transfer tasks in two calls, or leave Avg out")
+        groups.setdefault(means[0] if means else AVERAGE, []).append(AVERAGE)
+    combined = []
+    for observed in observations:
+        about = (("encoder", observed.encoder), ("text version", observed.text_version))
+        for parts in product(*([*_mixes(observed, group), *_plain(observed, group)] for group in groups.values())):
+            combined.append(Candidate(
+                (*about, *(slot for part in parts for slot in part.slots)),
+                {task: cell for part in parts for task, cell in part.cells.items()},
+                tuple(dict.fromkeys(task for part in parts for task in part.missing)),
+                tuple(task for part in parts for task in part.averaged),
+            ))
+    return combined
+
+
+def _base(label: str) -> str:
+    return label.partition("/")[0]
+
+
+def _group(task: str, observations: Sequence[Observed]) -> str:
+    """The protocol that decides how a task is scored; tasks of two are combined freely."""
+    if task in _sts_tasks():
+        return "sts"
+    for name in ("regression", "transfer", "geometry", "retrieval", "mteb"):
+        forms = [form for observed in observations for form in observed.of(name)] or [empty(name)]
+        if any(task in form.tasks for form in forms):
+            return name
+    return next(str(name) for observed in observations for (name, _), form in observed.forms.items() if task in form.tasks)
+
+
+@cache
+def _sts_tasks() -> tuple[str, ...]:
+    return tuple(empty("sts").tasks)
+
+
+def _mixes(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
+    """The STS protocol: years x metric x where STS-B and SICK-R come from, all parts under one metric."""
+    forms = observed.of("sts") or [empty("sts")]
+    averaged = forms[0].protocol.averaged if AVERAGE in wanted else ()
+    tasks = tuple(dict.fromkeys([*(task for task in wanted if task != AVERAGE), *averaged]))
+    if not {_base(task) for task in tasks} <= set(_sts_tasks()):
+        return
+    heads = observed.of("regression") or [empty("regression")]
+    for form, how, metric in product(forms, AGGREGATIONS, METRICS):
+        stsb = [(form, STSB), *((head, STSB) for head in heads)] if STSB in tasks else [None]
+        sick = [(form, SICK), (form, SICK_MTEB), *((head, SICK) for head in heads)] if SICK in tasks else [None]
+        for one, two in product(stsb, sick):
+            slots: list[Slot] = [("protocol", form.name), ("aggregation", how), ("metric", metric.capitalize())]
+            sources = {task: (form, task) for task in tasks}
+            for task, source in ((STSB, one), (SICK, two)):
+                if source is not None:
+                    sources[task] = source
+                    slots.append((f"{task} by", _source(*source, metric)))
+            yield _made(slots, sources, how, {task: (metric,) for task in tasks}, averaged)
+
+
+def _source(form: Form, task: str, metric: str) -> str:
+    """Where STS-B's or SICK-R's score comes from, in words."""
+    if form.protocol.name == "regression":
+        return f"{metric.capitalize()} of the {form.name.replace('regression', HEAD, 1)}"
+    row = form.row(task, "all", metric)
+    pairs = f"{row.n:,} pairs" if row else "pairs"
+    whose = {SICK: f" on {pairs}", SICK_MTEB: f" on MTEB's {pairs}"}.get(task, "")
+    return str(form.protocol.settings["similarity"]) + whose
+
+
+def _plain(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
+    """Every other protocol that has these tasks, as it stands: one aggregation and one metric for all of them."""
+    bases = {_base(task) for task in wanted if task != AVERAGE}
+    forms = [form for (name, _), form in observed.forms.items() if name != "sts"]
+    if not bases or bases <= set(empty("transfer").tasks):
+        form_names = {form.name for form in forms}
+        variants = load_protocol("transfer").variants
+        forms += [form for word in ("", *variants) if (form := empty("transfer", word)).name not in form_names]
+    for form in forms:
+        averaged = form.protocol.averaged if AVERAGE in wanted else ()
+        if not bases <= form.tasks or (AVERAGE in wanted and not averaged):
+            continue
+        tasks = tuple(dict.fromkeys([*(task for task in wanted if task != AVERAGE), *averaged]))
+        kinds = dict.fromkeys((how, metric) for _, how, metric in form.rows) or {(None, "accuracy"): None}
+        for how, metric in kinds:
+            if form.protocol.name == "regression" and metric in METRICS and bases <= {STSB, SICK}:
+                continue  # among the mixes
+            yield from _if_defined(form, metric, how, {task: (metric,) for task in tasks}, averaged)
+            if form.protocol.name == "transfer" and metric == "accuracy" and "MRPC" in tasks and len(tasks) > 1:
+                for wording, those in MRPC.items():
+                    chosen = {task: those if task == "MRPC" else (metric,) for task in tasks}
+                    yield from _if_defined(form, f"accuracy with {wording}", how, chosen, averaged)
+        if form.protocol.name == "transfer" and tasks == ("MRPC",):
+            wording, those = list(MRPC.items())[1]
+            yield from _if_defined(form, wording, None, {"MRPC": those}, averaged)
+
+
+def _if_defined(
+    form: Form, metric_name: str, how: str | None, metrics: Mapping[str, tuple[str, ...]], averaged: tuple[str, ...]
+) -> Iterator[Candidate]:
+    """The candidate, unless a task was observed and has no such score: SST2 has no F1."""
+    slots = [("protocol", form.name), *([("aggregation", how)] if how else []), ("metric", metric_name)]
+    made = _made(slots, {task: (form, task) for task in metrics}, how, metrics, averaged)
+    if all(task in made.cells or _base(task) not in form.sets for task in metrics):
+        yield made
+
+
+def _made(
+    slots: Sequence[Slot], sources: Mapping[str, tuple[Form, str]], how: str | None, metrics: Mapping[str, tuple[str, ...]],
+    averaged: tuple[str, ...],
+) -> Candidate:
+    cells: dict[str, CandidateScore] = {}
+    for task, (form, label) in sources.items():
+        aggregation = None if form.protocol.name == "regression" else how
+        rows = [form.row(label, aggregation, metric) for metric in metrics[task]]
+        values = [row.value for row in rows if row is not None]
+        if len(values) == len(rows):
+            mean, set_id = sum(values) / len(values), form.sets[_base(label)]
+            cells[task] = CandidateScore(mean, form, set_id, aggregation, metrics[task])
+    lacking = [source for task, source in sources.items() if task not in cells]
+    missing = tuple(f"{label} of regression" if form.protocol.name == "regression" and label in (STSB, SICK) else label
+                    for form, label in lacking)
+    return Candidate(tuple(slots), cells, missing, averaged)
+
+
+@cache
+def _presets() -> list[tuple[str, list[tuple[Form, dict[str, str]]]]]:
+    """Paper -> the parts of its preset, each with its tasks and their sets."""
+    papers = []
+    for name, paper in presets().items():
+        parts = []
+        for part in paper["parts"]:
+            protocol = load_protocol(part["protocol"])(part.get("settings", {}))
+            default = protocol.tasks().keys() - protocol.on_request
+            tasks = {task: id for task, id in protocol.tasks().items() if task in part.get("tasks", default)}
+            parts.append((Form(name, protocol, ""), tasks))
+        papers.append((name, parts))
+    return papers
+
+
+def _agrees(task: str, cell: CandidateScore, parts: Sequence[tuple[Form, dict[str, str]]]) -> bool:
+    """Whether one of a paper's parts scores this task in this way."""
+    for form, tasks in parts:
+        protocol = form.protocol
+        if protocol.name != cell.form.protocol.name or tasks.get(_base(task)) != cell.set_id:
+            continue
+        if kept(protocol) != kept(cell.form.protocol) or len(cell.metrics) > 1:
+            continue
+        hows, metrics = protocol.settings.get("aggregations", [cell.how]), protocol.settings.get("metrics", cell.metrics)
+        if cell.metrics[0] in metrics and ("/" in task or cell.how is None or cell.how in hows):
+            return True
+    return False
+
+
+_Scored = tuple[int, Candidate, dict[str, float]]  # its position, and its differences by task
 
 
 @dataclass(frozen=True)
@@ -83,7 +291,8 @@ def search(numbers: Numbers, observations: Sequence[Observed]) -> SearchResult:
     """
     compared = candidates(observations, list(numbers.items))
     if numbers.beyond:
-        compared = [item for item in compared if all(_unbounded(item, task) for task in numbers.beyond)]
+        compared = [item for item in compared
+                    if all(task in item.cells and item.cells[task].metrics == (RANK,) for task in numbers.beyond)]
         if not compared:
             refuse_impossible(numbers)
     unchecked: dict[tuple[str, ...], list[tuple[Slot, ...]]] = {}
@@ -111,10 +320,6 @@ def search(numbers: Numbers, observations: Sequence[Observed]) -> SearchResult:
     )
     left = ((setting, missing) for missing, slots in unchecked.items() for setting in merged(slots))
     return SearchResult(numbers, tuple(placed), tuple(left))
-
-
-def _unbounded(candidate: Candidate, task: str) -> bool:
-    return task in candidate.cells and candidate.cells[task].metrics == (RANK,)
 
 
 def _same(one: Mapping[str, float], other: Mapping[str, float], numbers: Numbers) -> bool:

@@ -1,15 +1,41 @@
-"""`import_mteb` for Python: other tools' results on a board."""
+"""`import_mteb` for Python, other tools' results on a board; its options, which the command shares."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stsbench.errors import warning_log
-from stsbench.leaderboard.records.paths import writable_board
+from stsbench.options import OptionGroup, option
+from stsbench.rules import GIVEN
 
-from .mteb import Import, import_results
-from .mteb_table import import_table
-from .options import ImportOptions
+if TYPE_CHECKING:
+    from .mteb import Import
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions(OptionGroup):
+    """Which of the results are imported."""
+
+    name: str | None = option(
+        None, "Whose results they are, where neither folder nor model_meta.json says.", metavar="ORG/MODEL",
+        excludes=("all_models",), why="it takes every model at every revision",
+    )
+    revision: str | None = option(
+        None, "Which of several revisions of the model.", excludes=("all_models",),
+        why="it takes every model at every revision",
+    )
+    all_models: bool = option(
+        False, "Renew the table behind the page 'MTEB, as published': FILE is a clone of the results repository, or a table "
+        "made of one.",
+    )
+    commit: str | None = option(
+        None, "The repository's commit, where FILE is no clone.", metavar="SHA", goes_with={"all_models": GIVEN},
+    )
+    date: str | None = option(
+        None, "The day of that commit.", metavar="YEAR-MONTH-DAY", goes_with={"all_models": GIVEN},
+    )
 
 
 def import_mteb(
@@ -31,9 +57,13 @@ def import_mteb(
     Traceback (most recent call last):
     stsbench.errors.StsbenchError: results.json is neither a file or folder nor the name of a model, such as org/model
     """
+    from stsbench.leaderboard.records.paths import writable_board
+
+    from .mteb import import_results, import_table
+
     log = warning_log()
     ImportOptions(name=name, revision=revision, all_models=all_models, commit=commit, date=date)
-    folder = writable_board(None if board is None else Path(board))
+    folder = writable_board(board)
     if all_models:
         return import_table(folder, Path(source), commit, date)
     imported = import_results(folder, str(source), name, revision)

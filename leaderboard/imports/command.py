@@ -8,9 +8,9 @@ import click
 
 from stsbench.cli.options import options_of
 from stsbench.cli.output.messages import echo
-from stsbench.leaderboard.options import BOARD, as_command
+from stsbench.leaderboard.entry_commands import BOARD, as_command
 
-from .options import ImportOptions
+from .api import ImportOptions
 
 
 @click.group("import")

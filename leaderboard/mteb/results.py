@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stsbench.config import parse_yaml
 from stsbench.errors import StsbenchError
+from stsbench.leaderboard.records.admission import first_problem
 from stsbench.parsing import MOST_YAML, read_text
 
 FOLDER = "as_published"  # below a board's folder
@@ -88,8 +89,7 @@ def load_published(board: Path) -> Published | None:
     try:
         source = Source.model_validate(stated)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise StsbenchError(f"{folder / SOURCE}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from error
+        raise StsbenchError(f"{folder / SOURCE}: {first_problem(error)}") from error
     scores = tuple(read_table(folder / TABLE))
     if len(scores) != source.scores:
         raise StsbenchError(f"{folder / TABLE} has {len(scores)} scores, and {SOURCE} says {source.scores}")

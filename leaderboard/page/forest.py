@@ -72,7 +72,6 @@ def _drawn(tab: Tab, row: Row, name: str, y: float, across: Callable[[float], fl
     label = " ".join(name.split())
     label = label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…"
     colour = COLOURS[0]
-    rank_range = str(rank.first) if rank.first == rank.last else f"{rank.first}-{rank.last}"
     parts = [_words(LEFT - 14, y + 4, label, anchor="end")]
     if cell.low is not None and cell.high is not None:
         parts.append(f'<line x1="{_n(across(cell.low))}" x2="{_n(across(cell.high))}" y1="{_n(y)}" y2="{_n(y)}" '
@@ -81,7 +80,7 @@ def _drawn(tab: Tab, row: Row, name: str, y: float, across: Callable[[float], fl
     parts.append(f'<circle cx="{_n(across(cell.value))}" cy="{_n(y)}" r="4.5" fill="{fill}" stroke="{colour}" '
                  'stroke-width="1.5"/>')
     parts.append(_words(RIGHT + 20, y + 4, f"{cell.value:.{tab.digits}f}"))
-    parts.append(_words(RIGHT + 66, y + 4, rank_range))
+    parts.append(_words(RIGHT + 66, y + 4, rank.interval))
     return parts
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from stsbench.leaderboard.ranks.board import Sensitivity
@@ -44,7 +43,7 @@ def picture(sensitivity: Sensitivity) -> str:
         *_axes(plan),
     ]
     for index, row in enumerate(sensitivity.rows):
-        parts += _curve(plan, row, _look(index))
+        parts += _curve(plan, row, COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)])
     for row in sensitivity.rows:
         parts += _words(plan, row)
     return "\n".join([*parts, "</svg>"]) + "\n"
@@ -129,19 +128,6 @@ def wrapped(name: str) -> list[str]:
     return [first, rest] if rest else [first]
 
 
-@dataclass(frozen=True)
-class _Look:
-    """A line's colour and dashes."""
-
-    colour: str
-    dash: str
-
-
-def _look(index: int) -> _Look:
-    dash = DASHES[index % len(DASHES)]
-    return _Look(f'"{COLOURS[index % len(COLOURS)]}"', f' stroke-dasharray="{dash}"' if dash else "")
-
-
 def _axes(plan: _Plan) -> list[str]:
     left, right = plan.x[plan.settings[0]], plan.x[plan.settings[-1]]
     parts = [f'<text x="{_n(LEFT - 10)}" y="{_n(TOP - 12)}" font-size="{LABEL}" font-weight="600" text-anchor="end">'
@@ -166,16 +152,16 @@ def _axes(plan: _Plan) -> list[str]:
     return parts
 
 
-def _curve(plan: _Plan, row: str, look: _Look) -> list[str]:
+def _curve(plan: _Plan, row: str, colour: str, dash: str) -> list[str]:
     """The line, its points, and a leader to the label: one that was pushed away still shows what it is of."""
+    stroke = f'stroke="{colour}"' + (f' stroke-dasharray="{dash}"' if dash else "")
     at = [(plan.x[setting], plan.y(plan.average[setting, row])) for setting in plan.settings]
     end, y = at[-1]
     points = " ".join(f"{_n(x)},{_n(y)}" for x, y in at)
-    dots = [f'<circle cx="{_n(x)}" cy="{_n(y)}" r="3" fill={look.colour}/>' for x, y in at]
+    dots = [f'<circle cx="{_n(x)}" cy="{_n(y)}" r="3" fill="{colour}"/>' for x, y in at]
     return [f'<g stroke-width="2"><title>{_text(row)}</title>',
-            f'<polyline points="{points}" fill="none" stroke={look.colour}{look.dash}/>', *dots,
-            f'<line x1="{_n(end + 14)}" y1="{_n(y)}" x2="{_n(end + 33)}" y2="{_n(plan.label[row])}" stroke={look.colour}'
-            f"{look.dash}/></g>"]
+            f'<polyline points="{points}" fill="none" {stroke}/>', *dots,
+            f'<line x1="{_n(end + 14)}" y1="{_n(y)}" x2="{_n(end + 33)}" y2="{_n(plan.label[row])}" {stroke}/></g>']
 
 
 def _words(plan: _Plan, row: str) -> list[str]:

@@ -1,27 +1,178 @@
-"""The site's files: the page as it was bundled, and the data it shows, each as JSON and as a script that registers it."""
+"""The site's files: the page as it was bundled, and the data it shows, each as JSON and as a script that registers it.
+
+A wrong board is refused in one line, never drawn. index.json says what the board holds and in which file, for the page and
+for programs (docs/reference/board-api.md). pairs/ holds the tests of pairs of rows, which are loaded when two are compared.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from statistics import median
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.ranks.board import Board, Cell, PromptSpread, Provenance, Row, Tab
-from stsbench.leaderboard.ranks.section import sections
+from stsbench.leaderboard.ranks.board import FLAGS, Board, Cell, PromptSpread, Provenance, Row, Tab
+from stsbench.leaderboard.ranks.plan import sections
+from stsbench.leaderboard.ranks.published_tabs import by_lead
+from stsbench.leaderboard.ranks.wording import group_title
 from stsbench.leaderboard.records.paths import BUNDLE
 from stsbench.metrics.aggregation import overstated
 
-from .checks import check, safe_link
-from .index_json import SCHEMA, index
-from .pair_shards import pair_files, pair_shards
 from .tables import comparable
 
+# http, https, or a path beside the page: a colon elsewhere could begin another scheme (javascript:).
+_LINK = re.compile(r"https?://[^\x00-\x20\x7f\\]+|[^\x00-\x20\x7f\\:]+", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+SCHEMA = 1  # raised when a field changes its meaning or goes
+CELL = ("value", "low", "high", "sd", "n")  # what a score's list holds, in this order
+SETTINGS = {
+    "unsup": "no labels", "semi": "labels of natural language inference, through a classifier",
+    "sup": "labels used otherwise, by the backbone of a measured row, too; or what a paper calls supervised",
+}
+ROWS = 64  # of a file: of 1000 rows, the largest file has 62,000 pairs, some 90 kB gzipped
+Floats = NDArray[np.float64]
 TIMED = ("sentences_per_second", "memory_mb")
 PAGE = ("index.html", "board.js", "board.css", "LICENSES.txt")
+
+
+def check(board: Board) -> None:
+    """Raises StsbenchError where two tabs share an id, a name is unfit for a file, a score is not finite, or an entry is not
+    in the board."""
+    taken: set[str] = set()
+    for tab in board.tabs:
+        # Files of one name in another case are one file on some systems.
+        if tab.id.lower() in taken or not _NAME.fullmatch(tab.id):
+            raise StsbenchError(
+                f"tab '{tab.id}' ({tab.title}): its id is taken or unfit for a file and a link; give it another"
+            )
+        taken.add(tab.id.lower())
+        if tab.lead not in tab.columns:
+            raise StsbenchError(f"tab '{tab.id}': its lead '{tab.lead}' is not one of its columns")
+        for row in (*tab.measured, *tab.published):
+            _check_row(board, tab, row)
+    names: set[str] = set()
+    for name in board.entries:
+        if name.lower() in names or not _NAME.fullmatch(name):
+            raise StsbenchError(f"entry '{name}': its name is taken or unfit for a file and a link; rename its folder")
+        names.add(name.lower())
+
+
+def _check_row(board: Board, tab: Tab, row: Row) -> None:
+    for name, cell in (*row.cells.items(), *row.subsets.items()):
+        if not all(math.isfinite(x) for x in (cell.value, cell.low, cell.high, cell.sd) if x is not None):
+            raise StsbenchError(f"tab '{tab.id}', row '{row.id}', {name}: not a finite number")
+    if row.entry and row.entry not in board.entries:
+        raise StsbenchError(f"tab '{tab.id}', row '{row.id}': no entry '{row.entry}' stands behind it")
+
+
+def safe_link(link: str) -> str:
+    """`link` where it is http, https or relative, else ""."""
+    return link if _LINK.fullmatch(link) else ""
+
+
+def index(board: Board) -> dict[str, Any]:
+    """The index as plain data. Tabs and entries stand in the order of the board, and name their files."""
+    return {
+        "schema_version": SCHEMA,
+        "updated": updated(board), **({"name": board.name} if board.name else {}),
+        "cell": list(CELL),
+        "settings": SETTINGS,
+        "flags": {key: dict(zip(("label", "about"), FLAGS.get(key, (key, key)), strict=True)) for key in _flags(board)},
+        "groups": [{"id": name, "title": group_title(name)} for name in dict.fromkeys(tab.group for tab in board.tabs)],
+        "tabs": [_tab(tab) for tab in board.tabs],
+        "entries": {key: {"name": board.entries[key].name, "file": f"entries/{key}.json"} for key in sorted(board.entries)},
+    }
+
+
+def updated(board: Board) -> str | None:
+    """When the newest record was measured (ISO 8601, UTC); None for a board without measured rows."""
+    dates = [moment for entry in board.entries.values() for run in entry.runs for moment in run.get("measured", ())]
+    return max(dates, default=None)
+
+
+def form(tab: Tab) -> str:
+    """What a tab's title says behind metric and aggregation: "raw text"; "" for a protocol's defaults."""
+    if tab.form is not None:
+        return tab.form
+    _, *rest = re.split(r", ", tab.title)
+    return ", ".join(part for part in rest if part != tab.aggregation)
+
+
+def _tab(tab: Tab) -> dict[str, Any]:
+    prompted = sum(row.prompts is not None for row in tab.measured)
+    return {
+        "id": tab.id, "group": tab.group, "title": tab.title, "about": tab.about, "metric": tab.metric,
+        "aggregation": tab.aggregation, "form": form(tab), "lead": tab.lead, "digits": tab.digits,
+        "columns": [{"name": column, "better": tab.direction(column), "lower_is_better": tab.lower(column),
+                     **({"digits": tab.finer[column]} if column in tab.finer else {})}
+                    for column in _columns(tab)],
+        "sample": tab.sample, "known_data": tab.known, "measured": len(tab.measured), "published": len(tab.published),
+        "file": f"tabs/{tab.id}.json", **({"prompts": prompted} if prompted else {}),
+        **({"user_set": tab.user_set} if tab.user_set else {}), **({"language": tab.language} if tab.language else {}),
+    }
+
+
+def _columns(tab: Tab) -> list[str]:
+    """An average first, so that it is in sight on a phone; else in the tab's order."""
+    first = [column for column in tab.columns if column == tab.lead == "Avg"]
+    return [*first, *(column for column in tab.columns if column not in first)]
+
+
+def _flags(board: Board) -> list[str]:
+    """Flags that some row has, those of FLAGS first."""
+    used = {flag for tab in board.tabs for row in (*tab.measured, *tab.published) for flag in row.flags}
+    return [*(flag for flag in FLAGS if flag in used), *sorted(used - set(FLAGS))]
+
+
+def pair_files(tab: Tab) -> list[str]:
+    """The names of a tab's files, without ending: "pairs/TAB.0", "pairs/TAB.1"; none where nothing was tested."""
+    count = len(tab.pairs.rows) if tab.pairs else 0
+    return [f"pairs/{tab.id}.{at}" for at in range(-(-count // ROWS))] if count > 1 else []
+
+
+def pair_shards(tab: Tab) -> dict[str, dict[str, Any]]:
+    """File name -> content. Rows stand in the tab's order; each has its pairs with the rows above it."""
+    if tab.pairs is None:
+        return {}
+    index = {row: at for at, row in enumerate(tab.pairs.rows)}
+    ranked = [row for row in tab.measured if row.id in index]
+    order = [index[row.id] for row in ranked]
+    different = tab.pairs.different[np.ix_(order, order)]
+    values = np.array([row.cells[tab.lead].value for row in ranked])
+    shown = whole_halves(values, tab.pairs.halves[np.ix_(order, order)], tab.digits)
+    shards = {}
+    for number, name in enumerate(pair_files(tab)):
+        some = range(number * ROWS, min((number + 1) * ROWS, len(ranked)))
+        shards[name] = {
+            "schema_version": SCHEMA, "id": tab.id, "column": tab.lead, "first": some.start,
+            "rows": [{"id": ranked[at].id, "different": "".join("01"[value] for value in different[at, :at].tolist()),
+                      "half": [None if value < 0 else value for value in shown[at, :at].tolist()]} for at in some],
+        }
+    return shards
+
+
+def whole_halves(values: Floats, halves: Floats, digits: int) -> NDArray[np.int64]:
+    """(r, r) half widths of intervals of the differences between `values` (r,), in units of the last digit that is shown;
+    -1 where there is none.
+
+    Rounded to the nearest, unless the interval then left 0 out, or held it, where the unrounded one does not.
+    """
+    unit = 10.0**-digits
+    # As the page computes a difference: of values with two digits more than are shown.
+    rounded = np.round(values, digits + 2)
+    sizes = np.round(np.abs(rounded[:, None] - rounded), digits + 2)
+    nearest = np.round(halves / unit)
+    reach = np.ceil(np.round(sizes / unit, 2))  # the least half width whose interval holds 0
+    outside = np.abs(values[:, None] - values) > halves
+    kept = np.where(outside, np.clip(nearest, 0, np.maximum(reach - 1, 0)), np.maximum(nearest, reach))
+    return np.where(np.isfinite(halves), kept, -1).astype(np.int64)
 
 
 def site(board: Board) -> dict[str, str]:
@@ -76,11 +227,12 @@ _ARXIV = re.compile(r"arxiv\.org/(?:abs|pdf)/(\d\d)(?:0[1-9]|1[0-2])\.\d{4,5}", 
 def tab_shard(board: Board, tab: Tab) -> dict[str, Any]:
     """A tab's rows, and the files with the tests of their pairs."""
     kinds = {row.id: name for name, rows in comparable(tab).items() for row in rows}
+    best_first = tab.measured if any(row.rank for row in tab.measured) else by_lead(tab.measured, tab)
     return {
         "schema_version": SCHEMA, "id": tab.id,
         "settings": {key: tab.settings[key] for key in sorted(tab.settings)},
         "data": {key: tab.data[key] for key in sorted(tab.data)}, "notes": list(tab.notes),
-        "measured": [_row(board, tab, row, kinds.get(row.id)) for row in _best_first(tab)],
+        "measured": [_row(board, tab, row, kinds.get(row.id)) for row in best_first],
         "published": [_row(board, tab, row, None) for row in tab.published],
         **_filled({"pairs": [f"{name}.json" for name in pair_files(tab)]}),
     }
@@ -117,20 +269,6 @@ def rows_of(board: Board) -> dict[str, list[tuple[Tab, Row]]]:
             if row.entry:
                 rows[row.entry].append((tab, row))
     return rows
-
-
-def _best_first(tab: Tab) -> list[Row]:
-    """The board's order; where nothing is ranked, by what is better in the lead column, rows without it last."""
-    rows = list(tab.measured)
-    if any(row.rank for row in rows):
-        return rows
-    sign = tab.sign(tab.lead)
-
-    def key(row: Row) -> tuple[bool, float]:
-        cell = row.cells.get(tab.lead)
-        return cell is None, sign * cell.value if cell else 0.0
-
-    return sorted(rows, key=key)
 
 
 def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from stsbench.display.markup import PACKAGES, escaped, pipes, plain_markdown, tabular
 from stsbench.display.table import Column, Estimate, Table
 from stsbench.display.table import csv_table as as_csv
-from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE, Board, Cell, Row, Tab
+from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE, Board, Cell, Row, Tab, span
 from stsbench.leaderboard.ranks.wording import group_title
 from stsbench.registry import DEFAULT_PROTOCOL
 
@@ -150,7 +150,7 @@ def lead_table(tab: Tab, most: int) -> Table:
         Column("method", [_line(row.method) for row in rows]), Column("backbone", [_line(row.backbone) for row in rows]),
         Column("setting", [row.setting for row in rows], detail=1), Column("flags", list(map(_flags, rows)), detail=1),
         Column(tab.lead, [Estimate(lead.value, lead.low, lead.high) if lead else None for lead in leads], tab.digits),
-        Column("rank", [_rank_interval(row) or _standing(row) for row in rows], words=False),
+        Column("rank", [row.rank.interval if row.rank else _standing(row) for row in rows], words=False),
     ])
 
 
@@ -178,7 +178,7 @@ def short_table(board: Board) -> str:
         lead = row.cells.get(tab.lead)
         method = plain_markdown(row.method) + _superscript(notes.marks(_sentences(row)))
         score, interval = (_fixed(lead.value, tab.digits), _interval(lead, tab.digits)) if lead else ("", "")
-        rank = _rank_interval(row) or plain_markdown(_standing(row))
+        rank = row.rank.interval if row.rank else plain_markdown(_standing(row))
         other = tuple(flag for flag in row.flags if flag != "nli")  # in their order: a set's would change from run to run
         flags = [plain_markdown(_flags(replace(row, flags=other)))] if flagged else []
         grid.append([name, method, plain_markdown(row.backbone), score, interval, rank, *flags])
@@ -226,16 +226,8 @@ def _grid(
 def _standing(row: Row) -> str:
     """"2 (1-3) ab": place, its interval and the letters of ties; what stands there instead; nothing for a published row."""
     if row.rank:
-        return f"{row.rank.position} ({_rank_interval(row)}) {row.rank.ties}".strip()
+        return f"{row.rank.position} ({row.rank.interval}) {row.rank.ties}".strip()
     return f"best of {row.best_of}" if row.best_of else "not ranked" if row.unranked else ""
-
-
-def _rank_interval(row: Row) -> str:
-    return "" if row.rank is None else _span(row.rank.first, row.rank.last)
-
-
-def _span(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
 
 
 def _tiered(tab: Tab) -> bool:
@@ -269,7 +261,7 @@ def _rank_over_prompts(row: Row) -> str:
     """"1-4, first in 12 %"."""
     if row.rank is None or row.rank.prompts is None or row.rank.chance is None:
         return ""
-    return f"{_span(*row.rank.prompts)}, first in {_percent(row.rank.chance)}"
+    return f"{span(*row.rank.prompts)}, first in {_percent(row.rank.chance)}"
 
 
 def _percent(share: float) -> str:

@@ -10,11 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.leaderboard.ranks.board import PromptSpread
-from stsbench.leaderboard.ranks.lines import ScoreLine
-from stsbench.leaderboard.ranks.plan import MOST_UNSCORED, Plan, rounded
-from stsbench.leaderboard.ranks.section import RowExtra, Section
-from stsbench.leaderboard.ranks.seeds import merged
-from stsbench.leaderboard.ranks.significance import Placed, tested
+from stsbench.leaderboard.ranks.lines import ScoreLine, merged
+from stsbench.leaderboard.ranks.plan import MOST_UNSCORED, Placed, Plan, RowExtra, Section, rounded, tested
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry
 from stsbench.metrics.prompts import chances_of_first, rank_intervals_over_prompts, spread
 from stsbench.metrics.ranks import Significance

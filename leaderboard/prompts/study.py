@@ -28,8 +28,7 @@ from stsbench.metrics.prompts import (
 )
 from stsbench.wording import counted
 
-from .study_files import REPOSITORY, Study, read_study
-from .study_table import read_table
+from .study_files import REPOSITORY, Study, read_study, read_table
 
 if TYPE_CHECKING:
     from pyarrow import Table as ArrowTable

@@ -1,10 +1,12 @@
-"""The result files of the study of prompt sensitivity (Kostiuk and Enevoldsen 2026), as its repository publishes them."""
+"""The study of prompt sensitivity (Kostiuk and Enevoldsen 2026), as its authors publish it: a repository, or one table."""
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import StsbenchError
-from stsbench.parsing import read_json, read_json_object
+from stsbench.parsing import read_json, read_json_object, read_text
 from stsbench.wording import counted
 
 REPOSITORY = "https://github.com/centre-for-humanities-computing/instruction-sensitivity-evaluation"
@@ -20,8 +22,10 @@ _PROMPTS, _LIST, _GENERATED = Path("data", "prompts"), "deduplicated_prompts.jso
 _RESULTS = Path("data", "cache_data", "mteb_cache", "results")
 _SPLITS = ("test", "dev")  # the first that a file has; validation data of a set with test data are not its result
 _ENGLISH = ("default", "en", "eng")  # names of the English part, of which a set has one
-
 Floats = NDArray[np.float64]
+COLUMNS = ("main_score", "task", "model", "prompt", "is_baseline")
+MOST = 64 * 2**20  # bytes
+_TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True)
@@ -193,3 +197,80 @@ def _main_score(path: Path) -> float:
     if len(scored) != 1 or not isinstance(scored[0], int | float):
         raise StsbenchError(f"{path} holds no main_score of one English part (a split of {' or '.join(_SPLITS)})")
     return 100 * float(scored[0])
+
+
+@dataclass
+class _Model:
+    default: dict[str, float] = field(default_factory=dict)  # by task
+    scores: dict[tuple[str, str], float] = field(default_factory=dict)  # by task and prompt
+
+
+def read_table(path: Path) -> Study:
+    """A CSV file with the columns of COLUMNS, others aside; main_score 0 to 1. Who wrote a prompt is not known of it.
+
+    A model without a result by default is left out, then a task that has none by default, or none of any prompt, for one of
+    the others: `notes` names them. StsbenchError, one line naming file and line: a column is missing, a score is none or no
+    share, a line stands there twice with different scores, nothing is left.
+    """
+    models = _lines(path)
+    left_out = [f"{_short(name)} is left out: it has no result by default" for name, model in models.items()
+                if not model.default]
+    kept = {name: model for name, model in models.items() if model.default}
+    prompts = _prompts(kept)
+    for task in sorted(prompts):
+        lacking = [_short(name) for name, model in kept.items()
+                   if task not in model.default or not any(at == task for at, _ in model.scores)]
+        if lacking:
+            del prompts[task]
+            left_out.append(f"{task} is left out: no result by default, or of any prompt, of {', '.join(lacking)}")
+    if not kept or not prompts:
+        raise StsbenchError(f"{path} has no task with results by default and of prompts for its models")
+    return Study(
+        tuple(map(_short, kept)), prompts,
+        {task: np.array([[100 * model.scores.get((task, one.text), np.nan) for one in listed] for model in kept.values()])
+         for task, listed in prompts.items()},
+        {task: np.array([100 * model.default[task] for model in kept.values()]) for task in prompts}, {}, tuple(left_out),
+    )
+
+
+def _lines(path: Path) -> dict[str, _Model]:
+    models: dict[str, _Model] = {}
+    reader = csv.DictReader(read_text(path, MOST).splitlines(keepends=True))
+    if missing := [column for column in COLUMNS if column not in (reader.fieldnames or ())]:
+        raise StsbenchError(f"{path} has no column {missing[0]}: its header must name {', '.join(COLUMNS)}")
+    for row in reader:
+        where = f"{path}, line {reader.line_num}"
+        if any(not row[column] for column in COLUMNS):
+            raise StsbenchError(f"{where}: a column is empty")
+        by_default = _TRUTH.get(row["is_baseline"].lower())
+        if by_default is None:
+            raise StsbenchError(f"{where}: is_baseline must be True or False, not {row['is_baseline'][:50]!r}")
+        model, score = models.setdefault(row["model"], _Model()), _score(row["main_score"], where)
+        known = (model.default.setdefault(row["task"], score) if by_default
+                 else model.scores.setdefault((row["task"], row["prompt"]), score))
+        if known != score:
+            raise StsbenchError(f"{where}: a second score of the same model, task and prompt")
+    return dict(sorted(models.items()))
+
+
+def _score(text: str, where: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = np.nan
+    if not isfinite(score) or abs(score) > 1:
+        raise StsbenchError(f"{where}: main_score must be a number between -1 and 1, not {text[:50]!r}")
+    return score
+
+
+def _prompts(models: Mapping[str, _Model]) -> dict[str, tuple[StudyPrompt, ...]]:
+    """By task, each prompt that a model was run with, in the order of the file."""
+    listed: dict[str, dict[str, StudyPrompt]] = {}
+    for model in models.values():
+        for task, text in model.scores:
+            listed.setdefault(task, {}).setdefault(text, StudyPrompt(task, text, "", ""))
+    return {task: tuple(of_task.values()) for task, of_task in sorted(listed.items())}
+
+
+def _short(model: str) -> str:
+    return model.rpartition("/")[2]

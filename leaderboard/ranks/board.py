@@ -26,6 +26,11 @@ class Cell:
     n: int | None = None
 
 
+def span(first: int, last: int) -> str:
+    """Return "1-3", or "1" where both are equal."""
+    return str(first) if first == last else f"{first}-{last}"
+
+
 @dataclass(frozen=True)
 class Rank:
     """position: 1 + rows with a higher score; first, last: 95 % interval of the rank, jointly with those of all other rows;
@@ -47,6 +52,11 @@ class Rank:
     prompts: tuple[int, int] | None = None
     chance: Number = None
     tier: int | None = None
+
+    @property
+    def interval(self) -> str:
+        """Return "1-3", or "1"."""
+        return span(self.first, self.last)
 
 
 @dataclass(frozen=True)

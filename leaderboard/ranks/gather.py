@@ -13,23 +13,20 @@ from numpy.typing import NDArray
 from stsbench.data.sets.catalog import SEVERAL
 from stsbench.evaluation.provenance import overlap_of
 from stsbench.evaluation.tables import read_behind, small_parts_in_words
-from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.board_settings import read_settings
 from stsbench.leaderboard.records.entries import LoadedEntry
+from stsbench.leaderboard.records.publications import load_publications
 from stsbench.metrics.aggregation import OF_PARTS
-from stsbench.metrics.ranks import letters, rank_intervals, tiers
+from stsbench.metrics.ranks import Significance, letters, rank_intervals, tiers
 
 from .board import FLAGS, Board, PairTests, Rank, Row, Tab
-from .lines import AVERAGE, ScoreLine
-from .plan import MOST_UNSCORED, Plan, rounded
+from .lines import AVERAGE, ScoreLine, merged, metric_of
+from .plan import MOST_UNSCORED, Placed, Plan, RowExtra, rounded, sections, tested
 from .provenance import flags_of, provenance_of, uncommitted
 from .published_tabs import published_rows, published_tabs
 from .scored import scored_entries
-from .section import RowExtra, sections
-from .seeds import merged
 from .sensitivity import Tested, sensitivity
-from .significance import Placed, tested
-from .wording import about, digits_of, finer_columns, form, metric_of, name_user_sets, slug, title
+from .wording import about, digits_of, finer_columns, form, name_user_sets, slug, title
 
 Values = NDArray[np.float64]
 FEWEST_SEEDS = 3  # of a row of several: two do not show how noisy it is (docs/findings/family-wise-error.md)
@@ -37,7 +34,7 @@ TWO_SEEDS = "not ranked: two seeds; a third would rank it"
 MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
 
 
-def gather(root: Path, records: str | None = None) -> Board:
+def gather(root: Path, records: str | Path | None = None) -> Board:
     """The board of the folder `root`: measured/, published/, and what extensions add. records: where its runs lie, as
     `records_folder` takes it. Raises StsbenchError naming the file at fault."""
     entries, lines = scored_entries(root, records)
@@ -107,28 +104,26 @@ def _tabs(
         members, columns, lead, able = plan.members, plan.columns, plan.lead, plan.able
         first = members[0][1]
         ranks: dict[int, Rank] = {}
+        pairs = None
         if able:
+            ids, test = tests[plan.name]
+            pairs = PairTests(ids, test.jointly, test.halves) if len(able) > 1 and test.halves is not None else None
             values = rounded([members[i][1].cells[lead].value for i in able])
-            ranked = _ranks(values, tests[plan.name], plan.ranked_by.lower)
-            ranks = dict(zip(able, ranked, strict=True))
+            ranks = dict(zip(able, _ranks(values, test, plan.ranked_by.lower), strict=True))
+        number = f", data {plan.number}" if plan.number > 1 else ""
         tabs.append(Tab(
-            id=plan.name, group=first.setting.protocol,
-            title=title(first) + (f", data {plan.number}" if plan.number > 1 else ""), about=_about(members, lead, columns),
+            id=plan.name, group=first.setting.protocol, title=title(first) + number, about=_about(members, lead, columns),
             metric=first.setting.metric, aggregation=first.setting.aggregation, columns=columns, lead=lead,
             digits=digits_of(first), finer=finer_columns(first), lower_is_better=plan.ranked_by.lower,
             measured=_sorted(plan, ranks, extras), published=(),
             sample=first.sample, known=first.known, settings=json.loads(first.setting.settings),
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
-            pairs=_pairs(tests[plan.name]) if len(able) > 1 else None,
+            pairs=pairs,
             better={column: metric_of(first, column).better for column in columns},
             averaged=tuple(first.protocol.averaged) if lead == AVERAGE else (),
-            user_set=first.user_set, language=first.language, form=_form_of(plan) if first.part else None,
+            user_set=first.user_set, language=first.language, form=form(first) + number if first.part else None,
         ))
     return tabs
-
-
-def _form_of(plan: Plan) -> str:
-    return form(plan.members[0][1]) + (f", data {plan.number}" if plan.number > 1 else "")
 
 
 def _plans(groups: Sequence[Sequence[Placed]]) -> list[Plan]:
@@ -148,8 +143,7 @@ def _plans(groups: Sequence[Sequence[Placed]]) -> list[Plan]:
         never = first.protocol.unranked and f"not ranked: {first.protocol.unranked}"
         if ranked_by.better == "neither" and not never:
             never = f"not ranked: neither a higher nor a lower {first.setting.metric or lead} is better"
-        averaged = _averaged(members)
-        reasons = [never or _why_unranked(entry, line, lead, averaged) for entry, line, _ in members]
+        reasons = [never or _why_unranked(entry, line, lead, first.averaged) for entry, line, _ in members]
         for i in _unscored([(i, members[i][1].draws[lead]) for i, reason in enumerate(reasons) if not reason]):
             reasons[i] = "not ranked: too many resamples have no score"
         able = [i for i, reason in enumerate(reasons) if not reason]
@@ -164,11 +158,6 @@ def _unscored(draws: Sequence[tuple[int, Values]]) -> list[int]:
     return [i for i, draw in missing.items() if (draw & ~by_all).mean() > MOST_UNSCORED]
 
 
-def _averaged(members: Sequence[Placed]) -> tuple[str, ...]:
-    """The tasks of the average that the table may have."""
-    return members[0][1].averaged
-
-
 def _lead(members: Sequence[Placed], columns: Sequence[str]) -> str:
     """The average, else the protocol's lead; of a language the set that most rows have."""
     first = members[0][1]
@@ -179,7 +168,7 @@ def _lead(members: Sequence[Placed], columns: Sequence[str]) -> str:
 
 
 def _about(members: Sequence[Placed], lead: str, columns: Sequence[str]) -> str:
-    line, averaged = members[0][1], _averaged(members)
+    line, averaged = members[0][1], members[0][1].averaged
     if averaged and lead == AVERAGE:
         return f"{about(line)} {AVERAGE}: the mean of {', '.join(averaged)}."
     if line.language and len(columns) > 1:
@@ -198,7 +187,7 @@ def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
     if protocol.metrics_across:
         return tuple(there)
     order = list(protocol.tasks())
-    if averaged := _averaged(members):
+    if averaged := members[0][1].averaged:
         order.insert(order.index(averaged[-1]) + 1, AVERAGE)
     return tuple(sorted(there, key=lambda name: order.index(name) if name in order else len(order)))
 
@@ -209,13 +198,7 @@ def _tested(plans: Sequence[Plan]) -> dict[str, Tested]:
     return {plan.name: (tuple(plan.members[i][0].id for i in plan.able), tests[plan.name]) for plan in plans}
 
 
-def _pairs(tested: Tested) -> PairTests | None:
-    rows, significance = tested
-    return None if significance.halves is None else PairTests(rows, significance.jointly, significance.halves)
-
-
-def _ranks(values: Values, tested: Tested, lower: bool) -> list[Rank]:
-    significance = tested[1]
+def _ranks(values: Values, significance: Significance, lower: bool) -> list[Rank]:
     position, first, last = (bound.tolist() for bound in rank_intervals(values, significance.jointly, lower))
     _, *alone = (bound.tolist() for bound in rank_intervals(values, significance.alone, lower))
     few = len(values) <= MOST_LETTERS

@@ -8,7 +8,7 @@ from dataclasses import replace
 from stsbench.data.sets.catalog import AVERAGED
 from stsbench.evaluation.protocol import kinds
 from stsbench.evaluation.schema import Better
-from stsbench.leaderboard.publications.model import PRINTED, Heading, Publication, PublishedRow, PublishedTable
+from stsbench.leaderboard.records.publications import PRINTED, Heading, Publication, PublishedRow, PublishedTable
 
 from .board import Cell, Row, Tab
 from .lines import AVERAGE

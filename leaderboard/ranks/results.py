@@ -83,7 +83,8 @@ def key_of(run: EntryRun) -> str:
     digest = hashlib.sha256(f"{scorer()} {sha256_file(run.folder / RUN)} ".encode())
     records = [item.record for item in run.records]
     for file in sorted({record.observations.shared.file for record in records if record.observations.shared}):
-        digest.update(f"{file} {_file_digest(run.folder / file)} ".encode())
+        path = run.folder / file
+        digest.update(f"{file} {sha256_file(path) if path.is_file() else 'missing'} ".encode())
     for protocol in sorted({record.protocol.name for record in records}):
         digest.update(f"{protocol} {_source(protocol)} ".encode())
     return digest.hexdigest()
@@ -98,10 +99,6 @@ def scorer() -> str:
         for path in sorted(path for pattern in patterns for path in root.glob(pattern)):
             digest.update(f"{package} {path.relative_to(root).as_posix()} {sha256_file(path)} ".encode())
     return digest.hexdigest()
-
-
-def _file_digest(path: Path) -> str:
-    return sha256_file(path) if path.is_file() else "missing"
 
 
 @cache

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks import results
-from stsbench.leaderboard.records.admission import check_decided
+from stsbench.leaderboard.records.admission import check_decided, decided, draw_many
 from stsbench.leaderboard.records.board_settings import check_admitted, read_settings
 from stsbench.leaderboard.records.copies import Owned, near_copies, near_copy_notes, near_pairs, sketch
-from stsbench.leaderboard.records.draws import draw_many
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
-from stsbench.leaderboard.records.expected import decided
-from stsbench.leaderboard.records.index import records_folder
-from stsbench.processes import cores
+from stsbench.leaderboard.records.paths import records_folder
+from stsbench.processes import cores, threads_each, without_main
 
 from .lines import ScoreLine, lines_of_runs
-from .processes import across
 from .results import RunResult
 
 BATCH = 32  # runs whose draws are computed together: counts and gold ranks are then a small part of the work
 FEW = 12  # runs that are not worth starting processes for
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-def scored_entries(board: Path, records: str | None = None) -> tuple[list[LoadedEntry], dict[Path, list[ScoreLine]]]:
+def scored_entries(board: Path, records: str | Path | None = None) -> tuple[list[LoadedEntry], dict[Path, list[ScoreLine]]]:
     """Every entry of a board, by name, and each run folder's lines. records: where its runs lie, as `records_folder` takes
     it.
 
@@ -101,3 +103,14 @@ def score_batch(folders: Sequence[Path]) -> list[str]:
         sketches = {measured.path.name: sketch(measured) for measured in run.records}
         results.write(key, RunResult(run_lines, parts, sketches), run)
     return faults
+
+
+def across(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:
+    """function(item) of each item, in their order; with one worker, in this process."""
+    if workers <= 1:
+        return [function(item) for item in items]
+    # A new interpreter each: a copy of this one could have been made while a library's thread held a lock. One thread each:
+    # together they use all cores.
+    spawn = multiprocessing.get_context("spawn")
+    with threads_each(1, whatever_is_set=True), without_main(), ProcessPoolExecutor(workers, spawn) as pool:
+        return list(pool.map(function, items))

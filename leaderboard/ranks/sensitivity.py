@@ -1,4 +1,4 @@
-"""Protocol sensitivity: how the order of the same measured rows changes when only the setting of STS does."""
+"""Protocol sensitivity: how the order of the same measured rows changes with the setting of STS alone, or the protocol."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from types import MappingProxyType
 
+from stsbench.evaluation.protocol import kinds
 from stsbench.metrics.ranks import Significance, significant_in_all
 from stsbench.registry import DEFAULT_PROTOCOL
 
@@ -19,6 +21,7 @@ METRICS = ("spearman", "pearson")
 _NAMED_BY_THE_TAB = {"aggregation", "aggregations", "metric", "metrics"}
 Pairs = tuple[tuple[str, str], ...]
 Tested = tuple[tuple[str, ...], Significance]  # rows' ids, and which of them differ
+LEAST = 3  # rows; of two, an order says nothing
 
 
 def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyType({})) -> Sensitivity | None:
@@ -114,16 +117,9 @@ def _before(tab: Tab) -> tuple[str, ...]:
 
 
 def _taus(rows: Sequence[str], averages: Mapping[str, Mapping[str, float]]) -> dict[tuple[str, str], float]:
-    from scipy.stats import kendalltau
-
-    taus = {}
-    for a, one in averages.items():
-        for b, other in averages.items():
-            tau = float(kendalltau([one[row] for row in rows], [other[row] for row in rows], variant="b")[0])
-            if math.isfinite(tau):
-                # Rounded: the board's files must be equal on every machine, and tau is a ratio of roots.
-                taus[a, b] = round(tau, 6)
-    return taus
+    taus = {(a, b): kendall_tau([averages[a][row] for row in rows], [averages[b][row] for row in rows])
+            for a in averages for b in averages}
+    return {settings: tau for settings, tau in taus.items() if tau is not None}
 
 
 def _significant(names: Mapping[str, str], tests: Mapping[str, Tested]) -> dict[tuple[str, str, str], bool]:
@@ -141,3 +137,47 @@ def _swapped(rows: Sequence[str], one: Mapping[str, float], other: Mapping[str, 
     """(ahead, behind) by `one` of the pairs of rows that stand strictly the other way round by `other`."""
     ordered = sorted(rows, key=lambda row: -one[row])
     return tuple((a, b) for a, b in combinations(ordered, 2) if one[a] > one[b] and other[a] < other[b])
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """tabs: one a protocol; names: row id -> its name; scores: of each tab, row id -> the tab's lead score.
+
+    tau: Kendall's tau-b of tab i's and tab j's order of the rows, None where all rows of one have the same score.
+    """
+
+    tabs: tuple[Tab, ...]
+    names: dict[str, str]
+    scores: tuple[dict[str, float], ...]
+    tau: tuple[tuple[float | None, ...], ...]
+
+
+def agreement(tabs: Sequence[Tab]) -> Agreement | None:
+    """The rows that are ranked under every protocol of the board, by the first tab of each in which more is better; None
+    for fewer than two protocols or `LEAST` rows. Rows that are never ranked (the best of several seeds) are left out."""
+    chosen = [tab for group in kinds() if (tab := _first(tabs, group))]
+    rows = rows_in_all(chosen)
+    if len(chosen) < 2 or len(rows) < LEAST:
+        return None
+    by_id: list[dict[str, Row]] = [{row.id: row for row in tab.measured} for tab in chosen]
+    scores = tuple(
+        {row.id: round(of_tab[row.id].cells[tab.lead].value, 6) for row in rows}
+        for tab, of_tab in zip(chosen, by_id, strict=True)
+    )
+    tau = tuple(tuple(kendall_tau([*a.values()], [b[id] for id in a]) for b in scores) for a in scores)
+    return Agreement(tuple(chosen), short_names(rows), scores, tau)
+
+
+def _first(tabs: Sequence[Tab], group: str) -> Tab | None:
+    usable = (tab for tab in tabs if tab.group == group and tab.known and not tab.sample)
+    ranked = (tab for tab in usable if any(not row.unranked for row in tab.measured))
+    return next((tab for tab in ranked if tab.direction(tab.lead) == "higher"), None)
+
+
+def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Return tau-b of two orders, None where all of one tie. Rounded: the board's files must be equal on every machine, and
+    tau is a ratio of roots."""
+    from scipy.stats import kendalltau
+
+    tau = float(kendalltau(one, other, variant="b")[0])
+    return round(tau, 6) if math.isfinite(tau) else None

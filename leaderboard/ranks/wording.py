@@ -13,9 +13,9 @@ from stsbench.data.sets.sets import path_name
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Protocol, load_protocol
 from stsbench.evaluation.schema import Metric
-from stsbench.leaderboard.publications.model import PRINTED
+from stsbench.leaderboard.records.publications import PRINTED
 
-from .lines import ScoreLine
+from .lines import ScoreLine, metric_of
 
 AGGREGATIONS = {
     "all": "One correlation over all pairs of a year.",
@@ -43,11 +43,6 @@ def group_about(group: str) -> str:
 def named(metric: str, declared: Metric | None = None) -> str:
     """A metric as a heading: "Spearman", "recall@1"."""
     return (declared and declared.title) or (metric if "@" in metric else metric[:1].upper() + metric[1:])
-
-
-def metric_of(line: ScoreLine, column: str) -> Metric:
-    """What the protocol declares of the scores in a column."""
-    return line.protocol.metric(column if line.protocol.metrics_across else line.setting.metric)
 
 
 def digits_of(line: ScoreLine) -> int:
@@ -129,11 +124,6 @@ def plain(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def _other_names(line: ScoreLine) -> str:
-    """What is said of a set that was measured from files of other names, too."""
-    return f" (the same data were also called {', '.join(line.names[1:])})" if line.names[1:] else ""
-
-
 def about(line: ScoreLine) -> str:
     """One or two sentences on what the numbers are."""
     setting = line.setting
@@ -142,7 +132,8 @@ def about(line: ScoreLine) -> str:
         pooled = pooled.replace(" of a year", " of all languages" if line.language else "") if line.subsets else ""
     sentences = [line.protocol.about, pooled]
     if line.user_set:
-        sentences.append(f"Data: {line.user_set}, a file of one's own{_other_names(line)}.")
+        others = f" (the same data were also called {', '.join(line.names[1:])})" if line.names[1:] else ""
+        sentences.append(f"Data: {line.user_set}, a file of one's own{others}.")
     elif line.language:
         sentences.append("Data: the sets of that language that mteb describes." if line.language != SEVERAL else
                          "Data: sets of several languages that mteb describes; each language has a table of its own.")

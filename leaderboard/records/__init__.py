@@ -1,1 +1,1 @@
-"""Measured entries: admitted, added, loaded."""
+"""What a board holds: measured entries, admitted, added and loaded; published rows."""

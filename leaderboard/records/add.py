@@ -1,4 +1,8 @@
-"""`leaderboard add`: runs into a board, all their records checked first, each run written whole or not at all."""
+"""`leaderboard add`: runs into a board, all their records checked first, each run written whole or not at all.
+
+A board keeps a record in a form of its own: what the data decide in one file for all encoders, the rest rounded where no
+score moves.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from pydantic import ValidationError
 
+from stsbench.comparison.comparability import Measured
 from stsbench.comparison.comparability import measured as as_measured
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.protocol import load_protocol
+from stsbench.evaluation.columns import digest_of, in_steps, split
+from stsbench.evaluation.protocol import Observations, load_protocol
 from stsbench.evaluation.provenance import overlap_of
-from stsbench.evaluation.records import Record, record_name
+from stsbench.evaluation.records import Observed, Record, ScoreRow, SharedFile, record_name
 from stsbench.evaluation.run_file import (
     RUN,
     load_records,
@@ -30,8 +37,7 @@ from stsbench.evaluation.run_file import (
 )
 from stsbench.files import create_whole, one_at_a_time
 
-from .admission import check_decided, check_record, check_widths
-from .board_form import BoardRecord, board_forms
+from .admission import check_decided, check_record, check_widths, decided, draw_many
 from .board_settings import read_settings
 from .copies import refuse_equal
 from .entries import (
@@ -49,10 +55,65 @@ from .entries import (
     run_name,
     runs_of,
 )
-from .expected import decided
-from .index import INDEX, records_folder, write_index
+from .paths import INDEX, records_folder, write_index
 
+MOVED = 5e-7  # at most, in the unit of a score, by rounding: half of what a record's check allows
 _AS_IN = "--method 'all-MiniLM-L6-v2, mean' --backbone MiniLM-L6 --setting sup --flag nli"  # what describes a new entry
+
+
+@dataclass(frozen=True)
+class BoardRecord:
+    """A record as the board keeps it, with all it observed. path: of the record it was made of; kept: what stands beside it
+    in its run; shared: the rest, which is a file of the board's own."""
+
+    path: Path
+    record: Record
+    observations: Observations
+    kept: Observations
+    shared: Observations
+
+
+def board_forms(items: list[tuple[Path, Record, Observations]]) -> list[BoardRecord]:
+    """The records in the board's form; the draws that tell whether their scores stay are computed together."""
+    rounded = [as_measured(path, record, _rounded(record, observations)) for path, record, observations in items]
+    draw_many(rounded)
+    return [_form(coarse, observations) for coarse, (_, _, observations) in zip(rounded, items, strict=True)]
+
+
+def _rounded(record: Record, observations: Observations) -> Observations:
+    arrays = observations.arrays
+    declared = load_protocol(record.protocol.name).arrays
+    coarse = {key: in_steps(array) for key, array in arrays.items()
+              if declared[key].rounded and array.dtype == np.float64 and np.isfinite(array).all()}
+    return Observations({**arrays, **coarse}, observations.names) if coarse else observations
+
+
+def _form(coarse: Measured, observations: Observations) -> BoardRecord:
+    record, stored = coarse.record, coarse.observed()
+    again = coarse.protocol.score(stored, record.data.id, coarse.task)
+    if not _largest_difference(again, record.scores) <= MOVED:  # NaN, too
+        stored = observations
+    kind = type(coarse.protocol)
+    decided = [key for declared in (kind.arrays, kind.names) for key, part in declared.items() if part.shared]
+    shared, kept = split(stored, decided)
+    if not shared.arrays:
+        shared, kept = Observations({}), stored
+    observed = Observed(sha256=digest_of(kept))
+    if shared.arrays:
+        digest = digest_of(shared)
+        name = re.sub(r"[^\w.-]+", "-", f"{record.protocol.name}.{record.data.id}.{digest[:12]}.parquet")
+        observed.shared = SharedFile(file=f"../../../observations/{name}", sha256=digest)
+    return BoardRecord(coarse.path, record.model_copy(update={"observations": observed}), stored, kept, shared)
+
+
+def _largest_difference(again: list[ScoreRow], stored: list[ScoreRow]) -> float:
+    """Infinite where the rows are others."""
+    if len(again) != len(stored):
+        return float("inf")
+    numbers = [np.array([[row.value, row.low, row.high] for row in rows], dtype=float) for rows in (again, stored)]
+    if (np.isnan(numbers[0]) != np.isnan(numbers[1])).any():
+        return float("inf")
+    return float(np.nanmax(np.abs(numbers[0] - numbers[1]), initial=0))
 
 
 @dataclass(frozen=True)
@@ -218,7 +279,7 @@ def _refuse_others(folder: Path, made: Sequence[BoardRecord]) -> None:
 
 def described(stated: Mapping[str, Any]) -> Entry | Prompts | None:
     """The entry that options describe; None where nothing was said. Raises StsbenchError for what is missing or wrong."""
-    description = {key: value for key, value in stated.items() if value not in (None, "", ())}
+    description = {"flags" if key == "flag" else key: value for key, value in stated.items() if value not in (None, "", ())}
     if not description:
         return None
     of_prompts = "prompt_of" in description

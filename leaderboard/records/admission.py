@@ -1,25 +1,48 @@
-"""What a record must be to stand on a board: unedited, of known provenance, on data that are what they are called."""
+"""What a record must be to stand on a board: unedited, of known provenance, on data that are what they are called.
+
+What the data alone decide of a record's observations (the right answers, the items, their subsets) is kept as digests: a
+record on the catalog's data whose observations give others was not measured on them. Digests only: the data themselves are
+licensed and stay where they are.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import chain, groupby
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from stsbench.comparison.comparability import Measured
 from stsbench.data.sets.catalog import BY_ID, catalog
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.measure import RESAMPLES, SEED, drawn_with
+from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.provenance import why_not_repeatable
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import reread
+from stsbench.evaluation.run_file import load_records
+from stsbench.files import atomic_write
 from stsbench.wording import counts_listed, visible
 
-from .expected import unexpected
+from .paths import EXPECTED
 
+HEAD = """\
+# Protocol -> set -> part -> sha256 of what SentEval's data decide of a record's observations, as each protocol declares it
+# (`Protocol.decided`). Written from runs that are known to be honest; again, for a new set or protocol:
+# python -c "from stsbench.leaderboard.records.admission import learn; learn(['RUN', 'RUN'])"
+"""
+Digests = dict[str, dict[str, dict[str, str]]]
 # What Unicode calls ignorable beside control and format characters, and a blank of Braille's: not one is seen.
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0").union(
     map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
@@ -29,6 +52,63 @@ MOST_MARKS = 4  # accents over one letter
 FIRST = datetime(2020, 1, 1, tzinfo=UTC)  # nothing was measured before
 LONGEST_NAME, LONGEST_TEXT = 300, 5000  # characters: of an encoder, a task, a set; of a template, an argument of a command
 MOST_NAMES, LONGEST = 500, 200  # names among the observations, and characters of one: a data set's texts are far more
+
+
+def decided(protocol: Protocol, observations: Observations) -> dict[str, str]:
+    """Part -> sha256 of what the protocol says that the data decide."""
+    return {part: _sha(values) for part, values in protocol.decided(observations).items()}
+
+
+def comparable(record: Record) -> bool:
+    """Whether a record claims to be of a whole set of the catalog in the text version that digests are known of."""
+    whole = not record.protocol.settings.get("without_overlap")
+    return record.data.known and record.data.text_version == "senteval" and whole
+
+
+def unexpected(protocol: Protocol, record: Record, observations: Observations) -> str:
+    """The first part that is not what the record's data decide, "" where all are, or where nothing is known of them."""
+    if not comparable(record):
+        return ""
+    known = expected().get(record.protocol.name, {}).get(record.data.id, {})
+    return next((part for part, sha in decided(protocol, observations).items() if known.get(part, sha) != sha), "")
+
+
+@cache
+def expected() -> Digests:
+    """The digests shipped with the leaderboard, read once."""
+    digests: Digests = yaml.safe_load(EXPECTED.read_text("utf-8"))
+    return digests
+
+
+def learn(runs: Iterable[str | Path], path: Path = EXPECTED) -> None:
+    """Write `path` from honest run folders. Raises StsbenchError, naming the file, where two of them disagree."""
+    digests: Digests = {}
+    for folder in map(Path, runs):
+        for file, record in load_records(folder):
+            if not comparable(record):
+                continue
+            protocol, _, observations = reread(file, record)
+            parts = digests.setdefault(record.protocol.name, {}).setdefault(record.data.id, {})
+            for part, sha in decided(protocol, observations).items():
+                if parts.setdefault(part, sha) != sha:
+                    raise StsbenchError(f"{file}: its {part} of {record.data.id} is not that of a run before")
+    kept = {name: sets for name, sets in digests.items() if any(sets.values())}
+    with atomic_write(path) as stream:
+        stream.write(HEAD + yaml.safe_dump(kept, sort_keys=True, width=125))
+
+
+def _sha(values: Iterable[NDArray[Any] | Sequence[str]]) -> str:
+    """sha256 over arrays, each with its shape, as little-endian numbers of eight bytes, and lists of names."""
+    digest = hashlib.sha256()
+    for part in values:
+        if isinstance(part, np.ndarray):
+            kind = "u" if part.dtype.kind == "b" else part.dtype.kind  # there are no booleans of eight bytes
+            fixed = np.ascontiguousarray(part, dtype=f"<{kind}8")
+            digest.update(f"{fixed.dtype.str}{fixed.shape}".encode())
+            digest.update(fixed.tobytes())
+        else:
+            digest.update("\0".join(part).encode())
+    return digest.hexdigest()
 
 
 def check_record(
@@ -57,6 +137,12 @@ def check_record(
             f"or folds are others ({part})"
         )
     return observations
+
+
+def first_problem(error: ValidationError) -> str:
+    """"field: what is wrong with it", of the first field; "file" for the whole."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def proven(record: Record) -> bool:
@@ -216,3 +302,20 @@ def check_decided(records: Iterable[tuple[Path, Record, Mapping[str, str]]]) -> 
             first, other = known.setdefault((record.protocol.name, record.data.digest, record.data.n, part), (sha, path))
             if first != sha:
                 raise StsbenchError(f"{path}: {part} of its observations is not that of {other}, on the same data")
+
+
+def draw_many(records: Iterable[Measured]) -> None:
+    """Draw what checking and scoring these records will need, all encoders of a data set together."""
+    groups: dict[tuple[str, ...], tuple[int, int, list[Measured]]] = {}
+    for record in records:
+        with suppress(StsbenchError):  # one is damaged: as below
+            record.observed()  # here, while the records of one run file follow each other
+        for resamples, seed in {(RESAMPLES, SEED), drawn_with(record.protocol)}:
+            key = (record.protocol.name, repr(record.protocol.settings), record.set_id, record.digest, f"{resamples} {seed}")
+            groups.setdefault(key, (resamples, seed, []))[2].append(record)
+    for resamples, seed, members in groups.values():
+        try:
+            observed = [record.observed() for record in members]
+            members[0].protocol.draw_all(observed, members[0].set_id, resamples, seed)
+        except Exception:  # one of them is damaged or forged: each is drawn by itself, and the check says which it is
+            continue

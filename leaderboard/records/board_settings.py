@@ -12,7 +12,7 @@ from stsbench.errors import StsbenchError
 from stsbench.files import create_whole
 from stsbench.parsing import MOST_YAML, read_text
 
-from .admission import check_repeatable, hidden_in
+from .admission import check_repeatable, first_problem, hidden_in
 from .entries import LoadedEntry
 from .paths import SHIPPED
 
@@ -58,7 +58,7 @@ def read_settings(board: Path) -> BoardSettings | None:
     try:
         return BoardSettings.model_validate(stated)
     except ValidationError as error:
-        raise StsbenchError(f"{path}: {_first(error)}") from error
+        raise StsbenchError(f"{path}: {first_problem(error)}") from error
 
 
 def write_settings(board: Path, title: str) -> Path:
@@ -76,7 +76,7 @@ def write_settings(board: Path, title: str) -> Path:
     try:
         settings = BoardSettings(title=title)
     except ValidationError as error:
-        raise StsbenchError(f"--{_first(error)}") from error
+        raise StsbenchError(f"--{first_problem(error)}") from error
     text = yaml.safe_dump(settings.model_dump(), sort_keys=False, allow_unicode=True, width=120)
     (board / "measured").mkdir(parents=True, exist_ok=True)
     create_whole(path, (HEAD + text).encode())
@@ -90,8 +90,3 @@ def check_admitted(entries: list[LoadedEntry], settings: BoardSettings | None) -
             for run in (*entry.runs, *entry.prompts):
                 for measured in run.records:
                     check_repeatable(measured.path, measured.record)
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg'].removeprefix('Value error, ')}"

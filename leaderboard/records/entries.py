@@ -22,7 +22,7 @@ from stsbench.evaluation.run_file import RUN, load_records
 from stsbench.files import leftover
 from stsbench.parsing import MOST_YAML, read_text
 
-from .admission import EMOJI, check_record, check_widths, hidden_in
+from .admission import EMOJI, check_record, check_widths, first_problem, hidden_in
 from .copies import Pair, refuse_equal, refuse_near
 
 DESCRIPTION = "entry.yaml"
@@ -133,8 +133,7 @@ def read_entry(path: Path) -> Entry | Prompts:
     try:
         return (Prompts if isinstance(stated, dict) and "prompt_of" in stated else Entry).model_validate(stated)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise StsbenchError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from error
+        raise StsbenchError(f"{path}: {first_problem(error)}") from error
 
 
 def load_entries(folder: Path) -> list[LoadedEntry]:

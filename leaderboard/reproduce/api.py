@@ -1,7 +1,10 @@
-"""`reproduce` and `papers`: papers' tables beside what was measured here, for Python."""
+"""`reproduce` and `papers`: papers' tables beside what was measured here, for Python; a published line, and below it each
+measurement.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,16 +12,114 @@ from typing import TYPE_CHECKING, Any
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import Tabular
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.paths import find_board
+from stsbench.leaderboard.records.publications import Heading, PublishedRow, load_publications
 from stsbench.wording import counted
 
-from . import forms
-from .cells import FOOT
-from .table import Count, Line, all_ways, by_heading, count, find_paper, find_rows, headings, lines_of
+from .runs import AVERAGE, Mean, Reproduction, columns_of, printed
+from .table import Count, Line, all_ways, by_heading, count, find_paper, find_rows, headings, lines_of, missing_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+FOOT = (
+    "published: as printed, ± over the paper's runs; measured: here, ± over seeds (n - 1); difference: measured minus "
+    "published. A changed recipe, other data and another protocol are no reproduction."
+)
+COLUMNS = ("row", "method", "backbone", "protocol", "aggregation", "metric", "split", "column", "published", "name",
+           "measured", "sd", "n")
+
+
+def grid(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
+    """Header and lines of the cells of rows that share a heading."""
+    heading = lines[0].row.heading
+    columns = list(dict.fromkeys(column for line in lines for column in columns_of(line.row)))
+    header = ["row", "method", "what", *(heading.average if column == AVERAGE and heading.average else column
+                                        for column in columns)]
+    cells = []
+    for line in lines:
+        row = line.row
+        method = row.method + (f", {row.backbone}" if row.backbone else "")
+        cells.append([str(row.row), method, "published", *(_published(row, column) for column in columns)])
+        for reproduction in line.measured:
+            cells += _measured(row, reproduction, columns)
+    return header, cells
+
+
+def _published(row: PublishedRow, column: str) -> str:
+    figure = printed(row, column)
+    if figure is None:
+        return ""
+    columns = row.heading.columns
+    sd = row.average_sd if column not in columns else row.sd[columns.index(column)] if row.sd else None
+    return f"{figure:.{row.printed_decimals}f}" + ("" if sd is None else f" ± {sd:g}")
+
+
+def _measured(row: PublishedRow, reproduction: Reproduction, columns: Sequence[str]) -> list[list[str]]:
+    """The line of a measurement, and that of its differences."""
+    seeds = max(mean.n for mean in reproduction.figures.values())
+    what = "measured" if seeds == 1 else f"measured, {seeds} seeds"
+    digits = max(2, row.printed_decimals)
+    means = [reproduction.figures.get(column) for column in columns]
+    differences = [_difference(row, column, mean, digits) for column, mean in zip(columns, means, strict=True)]
+    return [
+        ["", reproduction.name, what, *("" if mean is None else _shown(mean, digits) for mean in means)],
+        ["", "", "difference", *differences],
+    ]
+
+
+def _shown(mean: Mean, digits: int) -> str:
+    return f"{mean.mean:.{digits}f}" + (f" ± {mean.sd:.{digits}f}" if mean.sd is not None else "")
+
+
+def _difference(row: PublishedRow, column: str, mean: Mean | None, digits: int) -> str:
+    figure = printed(row, column)
+    return "" if figure is None or mean is None else f"{mean.mean - figure:+.{digits}f}"
+
+
+def figures(line: Line) -> Iterator[dict[str, Any]]:
+    """A row, by COLUMNS, for each published figure, then for each measurement of it; without what does not apply."""
+    row, heading = line.row, line.row.heading
+    about = {"row": row.id, "method": row.method, "backbone": row.backbone, "protocol": heading.protocol,
+             "aggregation": heading.aggregation, "metric": heading.metric, "split": heading.split}
+    for column in columns_of(row):
+        yield {**about, "column": column, "published": printed(row, column)}
+        for reproduction in line.measured:
+            if mean := reproduction.figures.get(column):
+                figures = {"measured": mean.mean, "sd": mean.sd, "n": mean.n}
+                yield {**about, "column": column, "name": reproduction.name, **figures}
+
+
+def shown_table(heading: Heading, lines: Sequence[Line]) -> Table:
+    """Return the table of rows that share a heading; below it how each is run."""
+    header, cells = grid(lines)
+    notes = [*([heading.note] if heading.note else []), *(text for line in lines for text in _how(line))]
+    name = f"{heading.paper.id}:{heading.name}"
+    return Table.of(f"{name}: {about(heading)}", header, cells, notes=notes, names=3, label=name)
+
+
+def _how(line: Line) -> list[str]:
+    """How a row is run, and what must be known of it."""
+    row = line.row
+    name = f"{row.row} {row.method}" + (f", {row.backbone}" if row.backbone else "")
+    return [f"    {name}", *(f"        {text}" for text in (*line.commands, *remarks(line)))]
+
+
+def about(heading: Heading) -> str:
+    """"sts, spearman, all, test"."""
+    words = (heading.protocol, heading.task, heading.metric, heading.aggregation, heading.split, heading.unit)
+    return ", ".join(word for word in words if word)
+
+
+def remarks(line: Line) -> list[str]:
+    """What a reader must know of a row: its note, and what was measured and does not count."""
+    texts = [f"note: {line.way.note}"] if line.way and line.way.note else []
+    return texts + [f"no reproduction: {change}" for change in line.changed]
+
+
+def missing(lines: Sequence[Line]) -> list[str]:
+    """"missing for 7, 11: training text ..." of rows that share a heading."""
+    return [f"missing for {', '.join(str(row.row) for row in rows)}: {what}" for what, rows in missing_of(lines).items()]
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,15 +136,15 @@ class PaperTable(Tabular):
     def document(self) -> Document:
         """Return a table for each heading, with each row's commands and what is missing to run them."""
         groups = by_heading(self.lines)
-        missing = [line for _, group in groups for line in forms.missing(group)]
-        return Document([forms.shown_table(heading, group) for heading, group in groups], below=[*missing, FOOT])
+        lacking = [line for _, group in groups for line in missing(group)]
+        return Document([shown_table(heading, group) for heading, group in groups], below=[*lacking, FOOT])
 
     def to_arrow(self) -> pa.Table:
         """Return a row for each figure that is published, and one for each measurement of it, as --format csv."""
         import pyarrow
 
-        rows = [row for line in self.lines for row in forms.figures(line)]
-        return pyarrow.table({name: [row.get(name) for row in rows] for name in forms.COLUMNS})
+        rows = [row for line in self.lines for row in figures(line)]
+        return pyarrow.table({name: [row.get(name) for row in rows] for name in COLUMNS})
 
     def as_json(self) -> list[dict[str, Any]]:
         """What --json writes, as plain data."""
@@ -123,11 +224,11 @@ def papers(paper: str | None = None) -> Papers:
         groups = [(publication.paper.id, publication.paper.title, list(publication.rows)) for publication in publications]
     else:
         chosen = find_paper(paper, publications)
-        groups = [(f"{paper}:{heading.name}", forms.about(heading), rows) for heading, rows in headings(chosen.rows)]
+        groups = [(f"{paper}:{heading.name}", about(heading), rows) for heading, rows in headings(chosen.rows)]
     return Papers(paper, tuple((name, what, count(rows, resolved)) for name, what, rows in groups))
 
 
 def _board(named: str | Path | None) -> Path | None:
     """The board's folder, None where none is named and none is here. StsbenchError: what is named is none."""
     looked_for = named is not None or Path("leaderboard", "measured").is_dir()
-    return find_board(None if named is None else Path(named)) if looked_for else None
+    return find_board(named) if looked_for else None

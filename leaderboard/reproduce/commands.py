@@ -1,14 +1,16 @@
-"""The commands that make a published row, ready to be typed."""
+"""The commands that make a published row, ready to be typed, and what is missing here to run them."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 from stsbench.data.fetch.sources import NAMED
 from stsbench.data.sets.catalog import entries
-from stsbench.errors import StsbenchError
-from stsbench.leaderboard.publications.model import Heading, PublishedRow
+from stsbench.errors import DataError, StsbenchError
+from stsbench.leaderboard.records.publications import Heading, PublishedRow
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import shipped_recipe
 
@@ -16,6 +18,7 @@ from .ways import Way
 
 SUBSETS, SEEDS = 5, 3  # of few labels: DiffAug's Table 2; of all labels: SEEDS runs
 NO_LABELS = "0 %"  # the column of the unsupervised method: one run
+_MODELS = ("generator", "replacer")  # options of methods that name a further model
 
 
 def protocol_of(heading: Heading) -> str | None:
@@ -60,7 +63,7 @@ def _recipe(row: PublishedRow, way: Way, name: str) -> list[str]:
     if recipe.labelled and recipe.labelled.file and not known_data(recipe.labelled.file):
         words += ["--labelled", Path(recipe.labelled.file).name]
     if row.heading.protocol == "few-labels":
-        if _few(recipe):
+        if any(part is not None and part.share < 1 for part in (recipe.data, recipe.labelled)):
             return [*words, "--subsets", str(SUBSETS), "--seeds", str(SEEDS)]
         return words if way.recipe_of(NO_LABELS) == name else [*words, "--seeds", str(SEEDS)]
     return [*words, "--seeds", str(row.runs)] if row.runs and row.runs > 1 else words
@@ -73,5 +76,115 @@ def known_data(name: str) -> tuple[str, ...]:
     return tuple(item.id for item in entries("senteval") if item.id == name)
 
 
-def _few(recipe: Recipe) -> bool:
-    return any(part is not None and part.share < 1 for part in (recipe.data, recipe.labelled))
+class Surroundings:
+    """What there is on this machine, each looked for once. data_dir: as of --data-dir."""
+
+    def __init__(self, data_dir: Path | None) -> None:
+        self.data_dir = data_dir
+        self._sets: dict[str, bool] = {}
+
+    def missing(self, way: Way, heading: Heading) -> list[str]:
+        """A line for each thing that has to be brought, most important first; [] where the row can be run as it is."""
+        if way.missing is not None:
+            return [way.missing]
+        lines: list[str] = []
+        for name in way.recipes:
+            try:
+                lines += self._of_recipe(shipped_recipe(name))
+            except StsbenchError as error:
+                lines.append(str(error))
+        for line in filter(None, (way.eval, way.checkpoint)):
+            lines += self._of_eval(line)
+        lines += self._of_protocol(heading)
+        return list(dict.fromkeys(lines))
+
+    @cached_property
+    def has_cuda(self) -> bool:
+        """Whether torch finds a CUDA device."""
+        from stsbench.training.recipes.recipes import lacks_fp16
+
+        return not lacks_fp16(None)
+
+    @cached_property
+    def eval_options(self) -> set[str]:
+        """The options of `stsbench eval`."""
+        from stsbench.cli.eval import evaluate
+
+        return {word for option in evaluate.params for word in option.opts}
+
+    def _of_recipe(self, recipe: Recipe) -> Iterator[str]:
+        further = [recipe.options[key] for key in _MODELS if recipe.options.get(key)]
+        for model in (recipe.backbone.model, *further):
+            yield from _model(model)
+        labelled = recipe.labelled.file if recipe.labelled else None
+        for file, what in ((recipe.data.file, "training text"), (labelled, "labelled rows"),
+                           (recipe.options.get("thesaurus"), "thesaurus")):
+            if file and (sets := known_data(file)):
+                yield from self._data({id: id for id in sets})
+            elif file and not (what == "labelled rows" and file == recipe.data.file):
+                yield from _file(file, what)
+        if recipe.selection.by == "sts-b dev":
+            yield from self._data({"STS-B dev": "stsb/dev"})
+        elif recipe.selection.by == "transfer dev":
+            yield from self._data(_tasks("transfer"))
+        if recipe.precision == "fp16" and not self.has_cuda:
+            yield "a CUDA device for fp16: without one it is trained in float32, which is another recipe"
+
+    def _of_eval(self, line: str) -> Iterator[str]:
+        words = shlex.split(line)
+        options = {word: value for word, value in zip(words, [*words[1:], ""], strict=True) if word.startswith("--")}
+        for option in options:
+            if option not in self.eval_options:
+                yield f"`stsbench eval` has no {option} in this version"
+        model = options.get("--model", "")
+        kind, _, argument = model.partition(":")
+        if kind == "words":
+            yield from _file(argument, "word vectors")
+        elif model:
+            yield from _model(model)
+        if (fit_on := options.get("--fit-on", "target")) != "target":
+            yield from _file(fit_on, "texts to fit on")
+
+    def _of_protocol(self, heading: Heading) -> Iterator[str]:
+        protocol = protocol_of(heading)
+        if protocol is None:
+            return
+        tasks = _tasks(protocol.partition(":")[0])
+        named = {task: id for task, id in tasks.items() if task in heading.columns}
+        yield from self._data(named or tasks)
+
+    def _data(self, sets: dict[str, str]) -> Iterator[str]:
+        """One line for those of these sets (what they are called -> id) that are in no place that is searched."""
+        if lacking := [name for name, id in sets.items() if not self._has(id)]:
+            yield f"data of {', '.join(lacking)}: --data-dir DIR, or stsbench data fetch"
+
+    def _has(self, id: str) -> bool:
+        from stsbench.data.fetch.sources import locate
+        from stsbench.data.sets.catalog import entry
+
+        if id not in self._sets:
+            try:
+                self._sets[id] = bool(locate(entry(id), data_dir=self.data_dir, offline=True))
+            except DataError:
+                self._sets[id] = False
+        return self._sets[id]
+
+
+def _tasks(protocol: str) -> dict[str, str]:
+    """Task -> set of a protocol's defaults: those of its average, where it has one."""
+    from stsbench.evaluation.protocol import load_protocol
+
+    made = load_protocol(protocol)({})
+    return {task: id for task, id in made.tasks().items() if not made.averaged or task in made.averaged}
+
+
+def _file(name: str, what: str) -> Iterator[str]:
+    if not Path(name).is_file():
+        yield f"{what} {name}: there is no such file here"
+
+
+def _model(name: str) -> Iterator[str]:
+    from huggingface_hub import try_to_load_from_cache
+
+    if not Path(name).is_dir() and not isinstance(try_to_load_from_cache(name, "config.json"), str):
+        yield f"the model {name}: fetched from the Hub when it is run"

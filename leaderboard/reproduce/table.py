@@ -8,19 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.publications.load import load_publications
-from stsbench.leaderboard.publications.model import Heading, Publication, PublishedRow
-from stsbench.leaderboard.records.index import records_folder
+from stsbench.leaderboard.records.paths import records_folder
+from stsbench.leaderboard.records.publications import Heading, Publication, PublishedRow, load_publications
 from stsbench.registry import did_you_mean, names
 from stsbench.training.recipes.methods import GROUP
 from stsbench.training.recipes.recipes import recipe_names
 
-from .commands import commands, protocol_of
-from .measured import Reproduction, changed, columns_of, printed, reproductions
-from .needs import Surroundings
-from .resolve import resolve
-from .runs import Run, board_runs, local_runs
-from .ways import Way, load_ways
+from .commands import Surroundings, commands, protocol_of
+from .runs import Reproduction, Run, board_runs, changed, columns_of, local_runs, printed, reproductions
+from .ways import Way, load_ways, resolve
 
 NO_WAY = "no recipe holds these figures, and no command is stated for them"
 

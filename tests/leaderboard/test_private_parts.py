@@ -16,8 +16,8 @@ from stsbench.data.sets.catalog import AVERAGED, LANGUAGES, NAMES, SEVERAL, lang
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import presets
 from stsbench.evaluation.run_file import load_records
-from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
+from stsbench.leaderboard.records.publications import load_publications
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 WORDS = ("parcel", "invoice", "account", "password", "printer", "contract")

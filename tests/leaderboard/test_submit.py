@@ -10,7 +10,7 @@ from run_edits import rows_of, write_rows
 
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
-from stsbench.leaderboard.records.index import write_index
+from stsbench.leaderboard.records.paths import write_index
 
 NEW = ("--entry", "mine", "--method", "my method", "--backbone", "none", "--setting", "unsup", "--flag", "nli")
 

@@ -13,7 +13,7 @@ from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.columns import digest_of
 from stsbench.files import sha256_file
-from stsbench.leaderboard.publications import load as publications
+from stsbench.leaderboard.records import publications
 from stsbench.protocols.sts import StsProtocol
 
 SAMPLE = Path(stsbench.__file__).parent / "data" / "sample"

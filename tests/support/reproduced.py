@@ -9,8 +9,8 @@ from stsbench.data.sets.catalog import entry
 from stsbench.evaluation.columns import digest_of
 from stsbench.evaluation.records import Observed
 from stsbench.evaluation.run_file import RUN, load_records, observations_of, write_run
-from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.paths import PUBLISHED
+from stsbench.leaderboard.records.publications import load_publications
 from stsbench.leaderboard.reproduce.table import find_rows, lines_of
 from stsbench.training.recipes.recipe import resolved_yaml
 

@@ -7,8 +7,8 @@ import pytest
 
 from stsbench import registry
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.paths import PUBLISHED
+from stsbench.leaderboard.records.publications import load_publications
 from stsbench.leaderboard.reproduce.ways import load_ways
 from stsbench.training.recipes.methods import GROUP
 from stsbench.training.recipes.recipes import find_recipe, recipe_names

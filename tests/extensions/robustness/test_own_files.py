@@ -18,7 +18,7 @@ from stsbench.extensions.jobs.content import check_jobs
 from stsbench.extensions.jobs.expand import expand
 from stsbench.extensions.jobs.plan_file import made_plan
 from stsbench.extensions.jobs.state import is_done, missing_records
-from stsbench.leaderboard.records.expected import expected
+from stsbench.leaderboard.records.admission import expected
 
 MODEL, N, TIMES = "lexical:token-set", 24, 6
 WORDS = ("cat", "dog", "horse", "bird", "fish")

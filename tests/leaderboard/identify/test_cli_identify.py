@@ -14,10 +14,10 @@ from clirun import cli, fails, place  # noqa: F401 - fixtures
 from run_edits import edit, rows_of
 from synthetic_sts import B2, observations, said, write_run
 
-from stsbench.leaderboard.identify.model import source
+from stsbench.leaderboard.identify.api import source
 from stsbench.leaderboard.identify.numbers import ORDER
 from stsbench.leaderboard.identify.observed import run_folders
-from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.publications import load_publications
 
 WORDS = {"all": "sts: all, Spearman", "wmean": "sts: wmean, Spearman"}
 PAPERS = {"all": {"sbert", "simcse"}, "wmean": {"whitening", "bert-flow"}}

@@ -20,8 +20,7 @@ from stsbench.leaderboard.identify import search as identify
 from stsbench.leaderboard.identify.numbers import ORDER, Number, Numbers, read_numbers, resolved
 from stsbench.leaderboard.identify.observed import empty, known_tasks, observed, run_folders
 from stsbench.leaderboard.identify.report import further, heading
-from stsbench.leaderboard.identify.search import merged, search
-from stsbench.leaderboard.identify.settings import Candidate, CandidateScore, candidates
+from stsbench.leaderboard.identify.search import Candidate, CandidateScore, candidates, merged, search
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,8 @@ from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.command import leaderboard as commands
 from stsbench.leaderboard.imports import mteb
-from stsbench.leaderboard.imports.imported_rows import with_imported
-from stsbench.leaderboard.imports.model import load_imported
 from stsbench.leaderboard.imports.mteb import import_results
+from stsbench.leaderboard.imports.section import load_imported, with_imported
 from stsbench.leaderboard.page.tables import csv_table, markdown_tables
 from stsbench.leaderboard.ranks.board import FLAGS
 from stsbench.publish.mteb import export_mteb

@@ -9,7 +9,7 @@ import pytest
 from clirun import cli, place  # noqa: F401  fixtures
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.imports.mteb_table import SCHEMA, import_table
+from stsbench.leaderboard.imports.mteb import SCHEMA, import_table
 from stsbench.leaderboard.mteb.results import FOLDER, TABLE, load_published
 
 COMMIT, DATA = "0123456789abcdef0123456789abcdef01234567", "d" * 40

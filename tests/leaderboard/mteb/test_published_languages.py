@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from stsbench.leaderboard.mteb.languages import PAIRS, languages
 from stsbench.leaderboard.mteb.results import Score, load_published
-from stsbench.leaderboard.mteb.rows import NO_MODELS
+from stsbench.leaderboard.mteb.rows import NO_MODELS, PAIRS, languages
 from stsbench.metrics.aggregation import FEWEST_ITEMS
 
 BOARD = Path(__file__).resolve().parents[3] / "leaderboard"

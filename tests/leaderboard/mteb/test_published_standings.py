@@ -7,8 +7,7 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from stsbench.leaderboard.mteb.results import ITEMS, load_published
-from stsbench.leaderboard.mteb.standings import as_published, score_matrix, shared_errors, standings
-from stsbench.leaderboard.mteb.tiers import tiers
+from stsbench.leaderboard.mteb.standings import as_published, score_matrix, shared_errors, standings, tiers
 from stsbench.metrics.paired import different_over_tasks
 
 BOARD = Path(__file__).resolve().parents[3] / "leaderboard"

@@ -13,8 +13,8 @@ from browser import requests
 from site_pages import browser, by_script, clean, comes_to, css, fragment, go, said, write_site  # noqa: F401  fixtures
 from synthetic_board import synthetic
 
-from stsbench.leaderboard.mteb.published_page import published_page
 from stsbench.leaderboard.mteb.results import ITEMS, load_published
+from stsbench.leaderboard.mteb.section import published_page
 from stsbench.leaderboard.mteb.standings import AsPublished, MeasuredHere, as_published
 from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.ranks.board import Board

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from stsbench.leaderboard.page.backbone_table import COLUMNS, STS, backbone_table
+from stsbench.leaderboard.page.findings import COLUMNS, STS, backbone_table
 from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Row, Tab
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from synthetic_board import synthetic
 
-from stsbench.leaderboard.page.pair_shards import ROWS
-from stsbench.leaderboard.page.site import site
+from stsbench.leaderboard.page.site import ROWS, site
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "board-api.md"
 BOARD = synthetic(ROWS + 3, published=1)

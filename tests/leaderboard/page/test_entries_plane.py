@@ -7,7 +7,7 @@ from board_runs import copied, read_once, runs  # noqa: F401  fixtures
 from stsbench import leaderboard
 from stsbench.display.style import new_figure, save, style
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.page import entries_plane
+from stsbench.leaderboard.page import plots
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
@@ -26,14 +26,14 @@ def root(runs, tmp_path):
 
 def test_what_is_not_there_is_said(root):
     with pytest.raises(StsbenchError, match=r"no entry of .* has the backbone 'nine'; did you mean none"):
-        entries_plane.figure(root, "nine", (TAB, "STS13"), TAB)
+        plots.figure(root, "nine", (TAB, "STS13"), TAB)
     with pytest.raises(StsbenchError, match=r"has both 'Avg' of the tab 'sts-spearman-most'"):
-        entries_plane.figure(root, "none", (TAB, "STS13"), "sts-spearman-most")
+        plots.figure(root, "none", (TAB, "STS13"), "sts-spearman-most")
 
 
 def test_the_plane_has_each_run_at_its_two_scores(root):
     """Numbered by the first score, the best first; a run that lacks the second is left out."""
-    axes, names = entries_plane.figure(root, "none", (TAB, "STS13"), TAB).axes
+    axes, names = plots.figure(root, "none", (TAB, "STS13"), TAB).axes
     board = {row.method: row for tab in gather(root).tabs if tab.id == TAB for row in tab.measured}
     large = [line for line in axes.lines if line.get_marker() == "o" and line.get_markersize() > 4]
     small = [line for line in axes.lines if line.get_marker() == "o" and line.get_markersize() < 4]
@@ -48,7 +48,7 @@ def test_the_plane_has_each_run_at_its_two_scores(root):
     assert listed[0::2] == ["1", "2", "3"]
     assert all(row.method in line for row, line in zip(ordered, listed[1::2], strict=True))
     with pytest.raises(StsbenchError, match=r"no run on none of .* has both 'Avg' .* and 'Avg' of the tab 'other'"):
-        entries_plane.figure(root, "none", ("other", "Avg"), TAB)
+        plots.figure(root, "none", ("other", "Avg"), TAB)
 
 
 def test_a_name_with_dollar_signs_is_no_formula(runs, tmp_path):
@@ -58,7 +58,7 @@ def test_a_name_with_dollar_signs_is_no_formula(runs, tmp_path):
         add(board, [runs[name]], name, Entry(method=method, backbone="$none$", setting="unsup"))
     leaderboard.plot("$none$", (TAB, "STS12"), board=board, tab=TAB, output=tmp_path / "x.png")
     with style():
-        drawing = entries_plane.figure(board, "$none$", (TAB, "STS12"), TAB)
+        drawing = plots.figure(board, "$none$", (TAB, "STS12"), TAB)
         save(drawing, tmp_path / "y.png")
         texts = [*drawing.axes[1].texts, drawing.axes[0].title, drawing.axes[0].xaxis.label]
         assert {r"$\frac{$ prices", "$a$"} == {text.get_text().rpartition("  ")[2] for text in texts[1:4:2]}
@@ -77,14 +77,14 @@ def test_powers_of_ten_stay_formulas(tmp_path):
 
 
 def test_a_mean_over_some_of_the_seeds_is_hollow_and_says_so(root, monkeypatch):
-    whole = entries_plane.entry_scores
+    whole = plots.entry_scores
 
     def without_the_second_run(entry, lines, tab, column):
         scores = whole(entry, lines, tab, column)
         return dict([*scores.items()][:1]) if column == "STS13" else scores
 
-    monkeypatch.setattr(entries_plane, "entry_scores", without_the_second_run)
-    axes, names = entries_plane.figure(root, "none", (TAB, "STS13"), TAB).axes
+    monkeypatch.setattr(plots, "entry_scores", without_the_second_run)
+    axes, names = plots.figure(root, "none", (TAB, "STS13"), TAB).axes
     means = [line for line in axes.lines if line.get_marker() == "o" and line.get_markersize() > 4]
     hollow = [line.get_markerfacecolor() == "white" for line in means]
     partly = ["1 of 2 seeds" in text.get_text() for text in names.texts[1::2]]

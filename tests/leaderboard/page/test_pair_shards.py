@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_board import synthetic
 
-from stsbench.leaderboard.page.pair_shards import ROWS, pair_files, pair_shards, whole_halves
-from stsbench.leaderboard.page.site import site
+from stsbench.leaderboard.page.site import ROWS, pair_files, pair_shards, site, whole_halves
 from stsbench.leaderboard.ranks.board import PairTests
 
 UNIT = 0.01

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from synthetic_board import synthetic
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.page.checks import safe_link
-from stsbench.leaderboard.page.site import PAGE, site
+from stsbench.leaderboard.page.site import PAGE, safe_link, site
 from stsbench.leaderboard.ranks.board import FLAGS, Board, Cell, Row, Tab
 from stsbench.leaderboard.records.paths import BUNDLE
 

@@ -16,7 +16,7 @@ from stsbench.leaderboard.prompts import ranks as prompts_module
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.records.add import add
-from stsbench.leaderboard.records.draws import SEED
+from stsbench.leaderboard.records.admission import SEED
 from stsbench.leaderboard.records.entries import Entry, Prompts
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.ranks import significantly_different

@@ -9,7 +9,7 @@ from prompt_repository import MODELS, prompt_texts, repository
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard import prompt_sensitivity
-from stsbench.leaderboard.prompts.study_table import COLUMNS, read_table
+from stsbench.leaderboard.prompts.study_files import COLUMNS, read_table
 
 TASKS = {"STS14": 6, "STS22.v2": 4, "FEVERHardNegatives": 3}
 rng = np.random.default_rng(5)

@@ -5,9 +5,9 @@ from itertools import combinations
 
 import pytest
 
-from stsbench.leaderboard.page.sensitivity_page import agreement_section
-from stsbench.leaderboard.ranks.agreement import agreement
+from stsbench.leaderboard.page.findings import agreement_section
 from stsbench.leaderboard.ranks.board import Cell, Row, Tab
+from stsbench.leaderboard.ranks.sensitivity import agreement
 
 # Invented: five rows under three protocols, with one tie under the last.
 STS = {"a": 78.0, "b": 75.5, "c": 70.2, "d": 66.6, "e": 60.1}

@@ -17,9 +17,9 @@ from stsbench.evaluation.measure import RESAMPLES, SEED
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.evaluation.schema import CORRELATION
-from stsbench.leaderboard.ranks import gather, significance
+from stsbench.leaderboard.ranks import gather, plan
 from stsbench.leaderboard.ranks.board import Cell
-from stsbench.leaderboard.ranks.seeds import _joined_part
+from stsbench.leaderboard.ranks.lines import _joined_part
 
 
 def test_alike_is_one_tab_and_its_numbers_are_the_records(board, runs):
@@ -105,10 +105,10 @@ def test_a_pair_is_tested_as_by_compare(board, runs, monkeypatch):
 
 def test_processes_test_as_one_does(board, monkeypatch):
     alone = board(letters=(["letters"], LETTERS), words=(["words"], LETTERS.model_copy(update={"method": "words"})))
-    monkeypatch.setattr(significance, "MANY_ROWS", 1)
-    monkeypatch.setattr(significance, "cores", lambda: 2)
-    across, workers = significance.across, []
-    monkeypatch.setattr(significance, "across", lambda *of: workers.append(of[2]) or across(*of))
+    monkeypatch.setattr(plan, "MANY_ROWS", 1)
+    monkeypatch.setattr(plan, "cores", lambda: 2)
+    across, workers = plan.across, []
+    monkeypatch.setattr(plan, "across", lambda *of: workers.append(of[2]) or across(*of))
     tested = 0
     for one, other in zip(alone.tabs, board().tabs, strict=True):
         assert one.measured == other.measured and (one.pairs is None) == (other.pairs is None)
@@ -323,8 +323,7 @@ def test_intervals_over_few_seeds_hold_what_they_promise(seeds):
     from stsbench.comparison.comparability import Setting
     from stsbench.evaluation.protocol import load_protocol
     from stsbench.leaderboard.ranks.board import Cell
-    from stsbench.leaderboard.ranks.lines import RESAMPLES, ScoreLine
-    from stsbench.leaderboard.ranks.seeds import merged
+    from stsbench.leaderboard.ranks.lines import RESAMPLES, ScoreLine, merged
 
     rng, inside, rounds = np.random.default_rng(seeds), 0, 400
     for number in range(rounds):

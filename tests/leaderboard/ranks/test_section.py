@@ -8,10 +8,10 @@ from board_runs import read_once, runs  # noqa: F401  fixtures
 from stsbench import registry
 from stsbench.leaderboard import board_files
 from stsbench.leaderboard.page.site import site
-from stsbench.leaderboard.ranks import section
+from stsbench.leaderboard.ranks import plan
 from stsbench.leaderboard.ranks.board import PromptSpread
 from stsbench.leaderboard.ranks.gather import gather
-from stsbench.leaderboard.ranks.section import RowExtra, Section
+from stsbench.leaderboard.ranks.plan import RowExtra, Section
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
 
@@ -51,11 +51,11 @@ def root(runs, tmp_path):
 
 @pytest.fixture(params=[{}, {"nothing": Section}, {"all": Everything}], ids=lambda known: "".join(known) or "none")
 def known(request, monkeypatch):
-    monkeypatch.setattr(section, "names", lambda group: sorted(request.param))
-    monkeypatch.setattr(section, "resolve", lambda group, name: request.param[name])
-    section.sections.cache_clear()
+    monkeypatch.setattr(plan, "names", lambda group: sorted(request.param))
+    monkeypatch.setattr(plan, "resolve", lambda group, name: request.param[name])
+    plan.sections.cache_clear()
     yield request.param
-    section.sections.cache_clear()
+    plan.sections.cache_clear()
 
 
 def test_a_board_shows_what_sections_add_and_nothing_else(root, known):
@@ -79,4 +79,4 @@ def test_a_build_deletes_what_a_section_no_longer_has(root, known):
 
 
 def test_what_is_installed_is_made_once():
-    assert section.sections() is section.sections() and [*section.sections()] == registry.names(section.GROUP)
+    assert plan.sections() is plan.sections() and [*plan.sections()] == registry.names(plan.GROUP)

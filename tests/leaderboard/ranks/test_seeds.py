@@ -9,7 +9,7 @@ from scipy import stats
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.schema import CORRELATION
 from stsbench.leaderboard.ranks.board import Cell
-from stsbench.leaderboard.ranks.seeds import _joined_part, clipped
+from stsbench.leaderboard.ranks.lines import _joined_part, clipped
 
 
 @pytest.mark.parametrize(("protocol", "metric", "low", "high", "want"), [

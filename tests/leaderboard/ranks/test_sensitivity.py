@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from scipy.stats import kendalltau
 
+from stsbench.leaderboard.page.findings import SWAPS, sensitivity_page
 from stsbench.leaderboard.page.picture import (
     CHARACTERS,
     COLOURS,
@@ -23,7 +24,6 @@ from stsbench.leaderboard.page.picture import (
     ticks,
     wrapped,
 )
-from stsbench.leaderboard.page.sensitivity_page import SWAPS, sensitivity_page
 from stsbench.leaderboard.ranks.board import Board, Cell, Row, Tab
 from stsbench.leaderboard.ranks.sensitivity import sensitivity
 from stsbench.metrics.ranks import Significance

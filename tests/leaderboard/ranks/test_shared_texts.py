@@ -8,7 +8,7 @@ from gathered import LETTERS, board, own, tab  # noqa: F401  board is a fixture
 
 from stsbench.encoders.roles import Traits
 from stsbench.evaluation.run_file import load_records
-from stsbench.leaderboard.page.index_json import index
+from stsbench.leaderboard.page.site import index
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 

@@ -27,7 +27,7 @@ from stsbench.evaluation.records import (
 )
 from stsbench.evaluation.rescore import protocol_of_record, task_of
 from stsbench.evaluation.run_file import RUN, load_records, observations_of, write_run
-from stsbench.leaderboard.records import admission, expected
+from stsbench.leaderboard.records import admission
 from stsbench.leaderboard.records.admission import check_record, proven
 from stsbench.protocols.mteb import MtebProtocol
 from stsbench.protocols.regression import RegressionProtocol
@@ -85,11 +85,11 @@ def honest(known_runs, tmp_path, monkeypatch):
             real.entries[key], digest=record.data.digest, total=record.data.n, counts=record.data.subsets
         )
     monkeypatch.setattr(admission, "catalog", lambda: SimpleNamespace(entries={**real.entries, **changed}))
-    expected.learn([other], tmp_path / "expected.yaml")
-    monkeypatch.setattr(expected, "EXPECTED", tmp_path / "expected.yaml")
-    expected.expected.cache_clear()
+    admission.learn([other], tmp_path / "expected.yaml")
+    monkeypatch.setattr(admission, "EXPECTED", tmp_path / "expected.yaml")
+    admission.expected.cache_clear()
     yield folder
-    expected.expected.cache_clear()
+    admission.expected.cache_clear()
 
 
 def refused(folder, record, observations):
@@ -322,7 +322,7 @@ def test_every_protocol_here_says_what_it_observes(runs):
 
 def test_what_the_catalogs_sets_decide_is_known():
     """Every set that a protocol here measures by item has a digest, so that no known record passes unchecked."""
-    found = expected.expected()
+    found = admission.expected()
     catalogued = {item.id for item in entries("senteval")}
     for name, kind in core_protocols().items():
         for word in ("", *kind.variants):
@@ -342,5 +342,5 @@ def test_runs_that_disagree_teach_nothing(honest, tmp_path):
     rolled("gold")(observations.arrays)
     path = forged(tmp_path / "forged", record, observations)
     with pytest.raises(StsbenchError, match=f"{path}: its gold of stsb/test is not that of a run before"):
-        expected.learn([honest, path.parent], tmp_path / "learnt.yaml")
+        admission.learn([honest, path.parent], tmp_path / "learnt.yaml")
     assert not (tmp_path / "learnt.yaml").exists()

@@ -83,7 +83,7 @@ def test_what_the_data_decide_is_kept_once(runs, board):
 
 
 def test_scores_that_rounding_would_move_keep_their_arrays(runs, board, monkeypatch):
-    monkeypatch.setattr("stsbench.leaderboard.records.board_form.MOVED", -1.0)
+    monkeypatch.setattr("stsbench.leaderboard.records.add.MOVED", -1.0)
     folder = run_of(board("letters"), "letters")
     for record, kept in pairs(runs["letters"], folder):
         now = observations_of(folder, kept)

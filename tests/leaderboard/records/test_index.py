@@ -17,7 +17,7 @@ from stsbench.errors import StsbenchError
 from stsbench.leaderboard.board_files import build, outputs
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
-from stsbench.leaderboard.records.index import INDEX, read_index, records_folder, write_index
+from stsbench.leaderboard.records.paths import INDEX, read_index, records_folder, write_index
 
 COMMIT = "c" * 40
 

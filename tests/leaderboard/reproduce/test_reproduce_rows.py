@@ -9,13 +9,11 @@ from shipped_recipes import EVERY, METHODS, recipe
 from stsbench.cli.eval import evaluate
 from stsbench.encoders.options import CHANGING, spelled
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.publications import load_publications
 from stsbench.leaderboard.reproduce.commands import commands, protocol_of
-from stsbench.leaderboard.reproduce.measured import _options, columns_of, reproductions
-from stsbench.leaderboard.reproduce.resolve import resolve
-from stsbench.leaderboard.reproduce.runs import Run
+from stsbench.leaderboard.reproduce.runs import Run, _options, columns_of, reproductions
 from stsbench.leaderboard.reproduce.table import Count, all_ways, count
-from stsbench.leaderboard.reproduce.ways import Way, load_ways
+from stsbench.leaderboard.reproduce.ways import Way, load_ways, resolve
 
 SEED = ("simcse", "diffcse", "sarcse", "promptbert", "diffaug")
 TO_COME = {"--post", "--fit-on"}  # of `stsbench eval`, where post-processing is not there yet
@@ -101,7 +99,7 @@ def test_a_way_for_a_row_that_is_not_there():
     ({"recipe": "simcse"}, "'simcse' is not METHOD/RECIPE"), ({}, "needs recipe, eval or both, or else missing"),
     ({"recipe": "a/b", "missing": "x"}, "or else missing"), ({"eval": "--pooler cls"}, "eval names its --model"),
     ({"recipe": "a/b", "eval": "--model c"}, "unless a recipe trains it"), ({"way": "x"}, "way: Extra inputs"),
-    ("simcse/x", "Input should be"), ({"recipe": "a/b", "checkpoint": "--pooler cls"}, "checkpoint names a --model"),
+    ("simcse/x", "needs a mapping"), ({"recipe": "a/b", "checkpoint": "--pooler cls"}, "checkpoint names a --model"),
     ({"eval": "--model a", "checkpoint": "--model a"}, "without a recipe it is eval"),
 ])
 def test_mistakes_are_named(tmp_path, raw, message):

@@ -3,9 +3,9 @@
 import pytest
 from shipped_recipes import ROBERTA, WAY_OF, changed, held, printed, recipe, rows_of, settings
 
-from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.paths import PUBLISHED
-from stsbench.leaderboard.reproduce.resolve import resolve
+from stsbench.leaderboard.records.publications import load_publications
+from stsbench.leaderboard.reproduce.ways import resolve
 from stsbench.methods.declutr.options import DeCLUTROptions
 from stsbench.training.recipes.recipes import recipe_names
 

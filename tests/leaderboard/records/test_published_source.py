@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.publications import load_publications
 
 SOURCE = Path(__file__).resolve().parents[4] / "shared" / "published"
 STS = ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.publications.load import find_row, load_publications
-from stsbench.leaderboard.publications.model import Heading, Paper, PublishedRow
 from stsbench.leaderboard.records.paths import PUBLISHED
+from stsbench.leaderboard.records.publications import Heading, Paper, PublishedRow, find_row, load_publications
 
 ROWS = {
     "angle-readme": 4, "cosent-readme": 8,
@@ -244,7 +243,7 @@ def test_rows_split_over_headings_are_found_under_one_name():
 
 def test_loading_needs_nothing_heavy():
     code = (
-        "import sys; from stsbench.leaderboard.publications.load import load_publications; load_publications(); "
+        "import sys; from stsbench.leaderboard.records.publications import load_publications; load_publications(); "
         "print(sorted({'torch', 'mteb', 'sklearn', 'matplotlib', 'transformers'} & set(sys.modules)))"
     )
     done = light_process.run(code)

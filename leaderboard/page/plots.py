@@ -1,18 +1,18 @@
-"""The picture of a board's entries on one backbone in two tabs: a point for each seed, a number at their mean."""
+"""Pictures of the board by matplotlib: a tab's ranked rows, and the entries on one backbone in the plane of two scores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.display.style import COLOURS, GREY, PAGE, new_figure
+from stsbench.display.style import COLOURS, GREY, PAGE, interval_axes, new_figure
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE
+from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE, Tab
 from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
 from stsbench.leaderboard.ranks.provenance import flags_of
 from stsbench.leaderboard.ranks.scored import scored_entries
@@ -21,9 +21,34 @@ from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.plots.pareto import FAR, place_labels
 from stsbench.registry import did_you_mean
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 TAB = "sts-spearman-all"
 LINE = 0.155  # inches that a name below the picture takes
 LONGEST = 44  # characters of a name
+
+
+def ranks_axes(tab: Tab, axes: Axes | None = None) -> Axes:
+    """The best row at the top, a filled dot where it may be first at 95 %, jointly with all others. Raises StsbenchError for
+    a tab without ranked rows."""
+    rows = [(row, row.rank, row.cells[tab.lead]) for row in tab.measured if row.rank]
+    if not rows:
+        raise StsbenchError(f"the tab {tab.id} has no ranked rows: there is nothing to draw")
+    cells = [cell for _, _, cell in rows]
+    return interval_axes(
+        [_label(row.method, row.flags) for row, _, _ in rows], [cell.value for cell in cells],
+        [(cell.low, cell.high) for cell in cells],
+        f"{tab.lead} ({tab.title}), 95 % interval; filled: may be first", filled=[rank.first == 1 for _, rank, _ in rows],
+        axes=axes,
+    )
+
+
+def _label(method: str, flags: Sequence[str]) -> str:
+    """The method, and what makes its score another thing than its neighbours': labels of STS, test texts seen, the best of
+    many."""
+    labels = [FLAGS[flag][0] for flag in flags if flag in UNLIKE]
+    return method + (f" ({', '.join(labels)})" if labels else "")
 
 
 @dataclass(frozen=True)
@@ -52,7 +77,8 @@ class _Entry:
 
 
 def figure(
-    root: Path, backbone: str, against: tuple[str, str], tab: str = TAB, column: str = AVERAGE, records: str | None = None
+    root: Path, backbone: str, against: tuple[str, str], tab: str = TAB, column: str = AVERAGE,
+    records: str | Path | None = None,
 ) -> Any:
     """A matplotlib figure of the entries of the board `root` that have this backbone: a column of `tab` across, and
     upwards that of another, `against`: (tab, column). A run that was measured in one of the two alone is left out: the
@@ -68,7 +94,7 @@ def figure(
         across, up = (entry_scores(entry, lines, name, of) for name, of in ((tab, column), against))
         if both := [run for run in across if run in up]:
             scores = np.array([(across[run], up[run]) for run in both]).T
-            rows.append(_Entry(_entry_label(entry), len(entry.runs), *scores))
+            rows.append(_Entry(_label(entry.entry.method, flags_of(entry)), len(entry.runs), *scores))
     if not rows:
         raise StsbenchError(f"no run on {backbone} of {root} has both '{column}' of the tab '{tab}' and "
                             f"'{against[1]}' of the tab '{against[0]}'")
@@ -83,12 +109,6 @@ def _of_backbone(entries: Sequence[LoadedEntry], backbone: str, root: Path) -> l
         known = sorted({entry.entry.backbone for entry in entries})
         raise StsbenchError(f"no entry of {root} has the backbone '{backbone}'{did_you_mean(backbone, known)}")
     return chosen
-
-
-def _entry_label(entry: LoadedEntry) -> str:
-    """The method, and what a reader must know before comparing: the labels of STS, test texts seen, the best of many."""
-    labels = [FLAGS[flag][0] for flag in flags_of(entry) if flag in UNLIKE]
-    return entry.entry.method + (f" ({', '.join(labels)})" if labels else "")
 
 
 def entry_scores(

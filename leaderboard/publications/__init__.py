@@ -1,1 +1,0 @@
-"""What papers and READMEs report."""
