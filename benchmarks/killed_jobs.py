@@ -81,8 +81,7 @@ def run(jobs: list[Any], options: argparse.Namespace, start: Any, nodes: Nodes |
     """Run the jobs while some are killed; how often what was."""
     from plans import place
 
-    from stsbench.extensions.jobs.pool import LocalPool
-    from stsbench.extensions.jobs.ray_pool import RayPool
+    from stsbench.extensions.jobs.pool import LocalPool, RayPool
     from stsbench.extensions.jobs.schedule import run_jobs
 
     here = place()

@@ -24,7 +24,9 @@ class Values:
 
 
 GIVEN = Values(lambda value: value not in (None, False, ()), "")
+"""Of an option: it is given, whatever its value."""
 POSITIVE = Values(lambda value: value > 0, "above 0")
+"""Of an option: it is above 0."""
 Condition = Where | Mapping[str, Any]  # other option -> its value, a tuple of such, or Values: GIVEN, POSITIVE
 
 

@@ -19,7 +19,7 @@ from stsbench.evaluation.result import Result
 from stsbench.experiments.run import Run
 from stsbench.extensions.installation.report import Report
 from stsbench.extensions.jobs.plan import Jobs
-from stsbench.extensions.jobs.sweeps.trials import Trials
+from stsbench.extensions.jobs.trials import Trials
 from stsbench.extensions.stores.neighbours import Neighbours
 from stsbench.extensions.stores.vectors import VectorStore
 from stsbench.leaderboard.loaded_board import Board

@@ -2,7 +2,7 @@
 
 from stsbench.extensions.installation.report import doctor as doctor
 from stsbench.extensions.jobs.plan import run_plan as run_plan
-from stsbench.extensions.jobs.sweeps.trials import sweep as sweep
+from stsbench.extensions.jobs.trials import sweep as sweep
 from stsbench.extensions.parity.parity import parity as parity
 from stsbench.extensions.prompt_study.prompts import measure_prompts as measure_prompts
 from stsbench.extensions.sentence_transformers_loss.loss import (
@@ -13,7 +13,7 @@ from stsbench.extensions.statistics.calibrate import calibrate as calibrate
 from stsbench.extensions.statistics.choose import choose as choose
 from stsbench.extensions.statistics.power import power as power
 from stsbench.extensions.statistics.seeds_needed import seeds_needed as seeds_needed
-from stsbench.extensions.stores.encode import encode as encode
+from stsbench.extensions.stores.build import encode as encode
 from stsbench.extensions.stores.neighbours import neighbours as neighbours
 from stsbench.leaderboard.identify.api import identify as identify
 from stsbench.leaderboard.reproduce.api import reproduce as reproduce

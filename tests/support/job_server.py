@@ -1,6 +1,6 @@
 """Processes of `stsbench train` and `eval` that start in a moment: forks of one that has imported everything.
 
-`ServedStart` takes the place of stsbench.extensions.jobs.attempt.start. Each job is a process as elsewhere: it has the
+`ServedStart` takes the place of stsbench.extensions.jobs.pool.start. Each job is a process as elsewhere: it has the
 lock's file, its log, and can be killed. A job whose command has the words in HELD of its place's environment stops itself
 once it has a development score after a step, as by SIGSTOP.
 """

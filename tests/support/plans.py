@@ -10,10 +10,9 @@ import tiny_models
 import yaml
 from job_server import HELD, JobServer
 
-from stsbench.extensions.jobs.attempt import Place
 from stsbench.extensions.jobs.expand import expand
 from stsbench.extensions.jobs.plan_file import read_plan
-from stsbench.extensions.jobs.pool import LocalPool
+from stsbench.extensions.jobs.pool import LocalPool, Place
 from stsbench.extensions.jobs.schedule import run_jobs
 from stsbench.extensions.jobs.state import clock
 

@@ -1,27 +1,35 @@
-"""From what stands after --preset to a reading: NAME, NAME:FORM, NAME:SETTING=VALUE,... or NAME:FORM,SETTING=VALUE,..."""
+"""From what stands after --preset to a reading: NAME, NAME:FORM or NAME:FORM,SETTING=VALUE,...; the pages of presets."""
 
 from __future__ import annotations
 
+import inspect
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.config import parse_yaml
 from stsbench.encoders.prompt.reading import Reader, ReadingOption
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.extensions.decoders.base import Preset
-from stsbench.extensions.decoders.contrastive import Contrastive
-from stsbench.extensions.decoders.echo import Echo
-from stsbench.extensions.decoders.llm2vec import Llm2Vec
-from stsbench.extensions.decoders.one_word import Knowledge, MetaEOL, PretendedCoT
-from stsbench.extensions.decoders.prompteol import PromptEOL
-from stsbench.extensions.decoders.reading import PresetReading, described
-from stsbench.extensions.decoders.token_prepending import TokenPrepending
-from stsbench.extensions.decoders.weighted_mean import WeightedMean
+from stsbench.extensions.decoders.base import Preset, PresetReading, described
+from stsbench.extensions.decoders.presets import (
+    Contrastive,
+    Echo,
+    Knowledge,
+    Llm2Vec,
+    MetaEOL,
+    PretendedCoT,
+    PromptEOL,
+    TokenPrepending,
+    WeightedMean,
+)
 from stsbench.registry import did_you_mean
+from stsbench.settings import described as described_settings
 
 if TYPE_CHECKING:
     from stsbench.extensions.decoders.options import Asked
+
 
 PRESETS: dict[str, type[Preset]] = {
     kind.name: kind for kind in (
@@ -77,3 +85,30 @@ class Presets(ReadingOption):
     def described(options: Mapping[str, Any]) -> list[str]:
         """Return what a spec's options say to people."""
         return described(options)
+
+
+class PresetPages:
+    """The presets by name."""
+
+    title = "presets of causal models (--preset NAME):"
+
+    @staticmethod
+    def rows() -> list[tuple[str, ...]]:
+        """Return name, what it does and the paper of each."""
+        return [(name, kind.sentence, kind.source) for name, kind in PRESETS.items()]
+
+    @staticmethod
+    def page(name: str) -> str:
+        """Return the text beside a preset's module, its forms and settings. EncoderError, with a suggestion: unknown."""
+        preset = load_preset(name)
+        file = Path(inspect.getfile(type(preset))).with_name(f"{preset.name.replace('-', '_')}.md")
+        lines = [file.read_text("utf-8").rstrip(), f"\nForms (`--preset {preset.name}:FORM`; the first by default):\n"]
+        for form, settings in preset.forms.items():
+            changed = ", ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
+            lines.append(f"- {form}" + (f": {changed}" if changed else ""))
+        lines.append(f"\nSettings (`--preset {preset.name}:SETTING=VALUE`, or `{preset.name}:FORM,SETTING=VALUE`):\n")
+        defaults = {key: field.default for key, field in preset.Options.model_fields.items()}
+        for entry in described_settings(preset.Options, defaults):
+            source = f" Source: {entry.source}." if entry.source else ""
+            lines.append(f"- {entry.name} = {entry.default} ({entry.values}): {entry.meaning}.{source}")
+        return "\n".join(lines)

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from stsbench.encoders.prompt.template import Template, Tokeniser, with_full_stop
 from stsbench.encoders.prompt.tokenizer import known_text
 from stsbench.errors import EncoderError
-from stsbench.extensions.decoders.reading import PresetReading
+from stsbench.extensions.decoders.base import PresetReading
 
 _PLACEHOLDER = "\ue000PST\ue001"  # from the private use area: no text holds it
 _OPENING = ' "{}"'  # directly before it the placeholder stands
+_Placed = tuple[list[int], list[int], list[int]]  # ids, and where in them the two copies stand
 
 
 def _prompteol(text: str) -> str:
@@ -78,7 +79,7 @@ class OneCopy(_Tokeniser):
     def __init__(self, tokenizer: Any, reading: PresetReading, template: str, limit: int | None, limit_name: str) -> None:
         self.placeholder: int | None = None
         if reading.prepend is not None:
-            tokenizer, template = copy.deepcopy(tokenizer), _with_placeholder(template)
+            tokenizer, template = copy.deepcopy(tokenizer), template.replace(_OPENING, f" {_PLACEHOLDER}{_OPENING}")
             tokenizer.add_tokens([_PLACEHOLDER])
             self.placeholder = int(tokenizer.convert_tokens_to_ids(_PLACEHOLDER))
         super().__init__(tokenizer, reading, limit, limit_name)
@@ -102,9 +103,6 @@ class OneCopy(_Tokeniser):
         for row, position in zip(ids, prepended.tolist(), strict=True):
             row[position] = 0  # any token that the model has: its embedding is replaced
         return Rows(ids, cut, tails, prepended)
-
-
-_Placed = tuple[list[int], list[int], list[int]]  # ids, and where in them the two copies stand
 
 
 class TwoCopies(_Tokeniser):
@@ -182,10 +180,6 @@ def trailing_tokens(tokenizer: Any) -> int:
     special, probe = (list(tokenizer(text, padding=False, truncation=False)["input_ids"]) for text in texts)
     first = next((i for i, pair in enumerate(zip(special, probe, strict=False)) if pair[0] != pair[1]), len(special))
     return len(special) - first
-
-
-def _with_placeholder(template: str) -> str:
-    return template.replace(_OPENING, f" {_PLACEHOLDER}{_OPENING}")
 
 
 def _replaced(part: str, named: dict[str, str]) -> str:

@@ -18,7 +18,7 @@ from stsbench.encoders.forward.model import check_layer, layer_count, list_of_la
 from stsbench.encoders.forward.pooling import pool, views
 from stsbench.encoders.prompt.reading import Pass, Reader
 from stsbench.errors import EncoderError
-from stsbench.extensions.decoders.reading import PresetReading
+from stsbench.extensions.decoders.base import PresetReading
 from stsbench.extensions.decoders.tokenise import Rows, tokeniser
 
 if TYPE_CHECKING:

@@ -214,14 +214,11 @@ class Glow(nn.Module):
         bits: Tensor = -log_prob / (self.channels * math.log(2))
         return bits
 
-    def _steps(self, level: int) -> list[Step]:
-        return [cast(Step, step) for step in cast(nn.ModuleList, self.levels[level])]
-
     def _mapped(self, x: Tensor, initialise: bool) -> tuple[Tensor, Tensor]:
         """z, and what `log_determinant` says."""
         split_off, determinants = [], []
         for level in range(len(self.levels)):
-            for step in self._steps(level):
+            for step in cast(list[Step], self.levels[level]):
                 x, determinant = step.initialise(x) if initialise else step(x)
                 determinants.append(determinant)
             if level < len(self.levels) - 1:

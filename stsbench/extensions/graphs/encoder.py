@@ -1,15 +1,16 @@
-"""The kinds `onnx` and `openvino`: our tokeniser, a library that runs the exported transformer, our poolers."""
+"""Encoders of exported graphs: our tokeniser, a library that runs the exported transformer, our poolers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
@@ -23,17 +24,125 @@ from stsbench.encoders.transformer.config import EncoderConfig, check_cut, resol
 from stsbench.encoders.transformer.parts import Parts
 from stsbench.encoders.transformer.transformer import TransformerEncoder
 from stsbench.errors import EncoderError
-from stsbench.extensions.graphs.files import chosen
-from stsbench.extensions.graphs.runtimes import RUNTIMES, Runtime
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+
+SUFFIXES = {"onnx": ".onnx", "openvino": ".xml"}
+_MARKS = ("modules.json", "config.json")
+STATES = ("last_hidden_state", "token_embeddings")  # as optimum's exports call them
 _HONOURED = (  # of the options that change a vector: what stands around a graph
     "pooler", "template", "full_stop", "max_length", "normalize", "truncate_dim", "prompt", "prompt_name", "prompts",
 )
 _FROM_0 = ("bert", "distilbert", "electra", "albert")  # kinds whose positions are 0, 1, ... from a text's first token on
 _ALONE = "its vectors depend on the texts beside them, so that each text is computed alone"
+
+
+def chosen(kind: str, argument: str) -> tuple[Path, Path]:
+    """The model folder and the graph in it that `KIND:argument` names: a file, or a folder that holds one.
+
+    EncoderError, one line: no such file or folder, none or several graphs in it, or no settings around the file.
+    """
+    path, suffix = Path(argument).expanduser(), SUFFIXES[kind]
+    if path.is_file():
+        if path.suffix != suffix:
+            raise EncoderError(f"{kind}:{argument}: not a {suffix} file")
+        return _folder(path), path
+    if not path.is_dir():
+        raise EncoderError(f"{kind}:{argument}: there is no such folder or file; a Hub id has to be downloaded first")
+    files = sorted(path.rglob(f"*{suffix}"))
+    if not files:
+        raise EncoderError(f"{kind}:{argument} holds no {suffix} file")
+    if len(files) > 1:
+        listed = ", ".join(file.relative_to(path).as_posix() for file in files)
+        raise EncoderError(f"{kind}:{argument} holds {listed}: name one of them")
+    return _folder(files[0], path), files[0]
+
+
+def _folder(file: Path, top: Path | None = None) -> Path:
+    """The nearest folder above a graph that has modules.json, else config.json."""
+    above = [folder for folder in file.parents[:3] if top is None or folder == top or top in folder.parents]
+    for mark in _MARKS:
+        if folder := next((folder for folder in above if (folder / mark).is_file()), None):
+            return folder
+    raise EncoderError(f"{file}: no config.json or modules.json lies beside it or above it: its tokenizer is not known")
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A loaded graph. run: int64 (n, L) arrays by the names of `inputs` to the float (n, L, d) states of the tokens."""
+
+    library: str  # with its version
+    provider: str  # what computes, and what of its settings moves a vector
+    inputs: tuple[str, ...]
+    run: Callable[[Mapping[str, NDArray[np.int64]]], NDArray[Any]]
+
+
+def onnx_runtime(file: Path, device: str) -> Runtime:
+    """A .onnx file in onnxruntime. EncoderError: it is not installed, has no such device, or cannot load the file."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise EncoderError(f"{file} needs onnxruntime: pip install onnxruntime, or 'stsbench[graphs]'") from error
+    providers = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+    provider = providers.get(device.partition(":")[0], device)
+    if provider not in onnxruntime.get_available_providers():
+        known = ", ".join(name for name, long in providers.items() if long in onnxruntime.get_available_providers())
+        raise EncoderError(f"--device {device}: this onnxruntime computes on {known}")
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads, settings.log_severity_level = _threads(), 3
+    where = {"device_id": int(device.partition(":")[2] or 0)} if device.startswith("cuda") else {}
+    try:
+        session = onnxruntime.InferenceSession(str(file), settings, providers=[(provider, where)])
+    except Exception as error:  # its own classes, which have no base in common
+        raise EncoderError(f"onnxruntime cannot load {file}: {first_line(error)}") from error
+    output = _states(file, [(one.name, len(one.shape)) for one in session.get_outputs()])
+    inputs = tuple(one.name for one in session.get_inputs())
+    return Runtime(f"onnxruntime {onnxruntime.__version__}", provider, inputs,
+                   lambda arrays: session.run([output], dict(arrays))[0])
+
+
+def openvino_runtime(file: Path, device: str) -> Runtime:
+    """A .xml file in OpenVINO, in float32 where the graph is: by itself it computes in bfloat16 on processors that can.
+
+    EncoderError: it is not installed, has no such device, or cannot load the file.
+    """
+    try:
+        import openvino
+    except ImportError as error:
+        raise EncoderError(f"{file} needs openvino: pip install openvino, or 'stsbench[graphs]'") from error
+    if device != "cpu":
+        raise EncoderError(f"--device {device}: an OpenVINO model is run on the cpu here")
+    how = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": _threads()}
+    try:
+        compiled = openvino.Core().compile_model(str(file), "CPU", how)
+    except Exception as error:  # whatever its C++ raises
+        raise EncoderError(f"OpenVINO cannot load {file}: {first_line(error)}") from error
+    names = [(sorted(one.get_names())[0] if one.get_names() else str(number), len(one.get_partial_shape()))
+             for number, one in enumerate(compiled.outputs)]
+    output = [name for name, _ in names].index(_states(file, names))
+    inputs = tuple(one.get_any_name() for one in compiled.inputs)
+    return Runtime(f"openvino {openvino.__version__.partition('-')[0]}", "CPU f32", inputs,
+                   lambda arrays: compiled(dict(arrays))[output])
+
+
+RUNTIMES = {"onnx": onnx_runtime, "openvino": openvino_runtime}
+
+
+def _states(file: Path, outputs: Sequence[tuple[str, int]]) -> str:
+    """The name of the output that holds the tokens' states. outputs: name and number of axes."""
+    named = [name for name, _ in outputs if name in STATES] or [name for name, axes in outputs if axes == 3]
+    if len(named) != 1:
+        listed = ", ".join(name for name, _ in outputs)
+        raise EncoderError(f"{file} gives {listed}: none is known to be its tokens' states ({', '.join(STATES)})")
+    return named[0]
+
+
+def _threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
 
 
 class Graph(torch.nn.Module):

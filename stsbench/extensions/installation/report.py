@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.errors import EncoderError
-from stsbench.extensions.installation import data, hub, installed
+from stsbench.extensions.installation import checks
 from stsbench.files import as_path
 from stsbench.wording import counted, sized
 
@@ -21,14 +21,14 @@ class Report:
 
     version: str  # of stsbench
     system: str  # Python and the operating system
-    packages: list[installed.Package]
+    packages: list[checks.Package]
     devices: list[str]  # the first is what a command takes
     minilm: str  # where the weights of `--model minilm` are, or how to get them
-    folders: list[data.DataFolder]
-    sets: list[data.SetLocation]
-    cache: installed.Cache
-    hub: hub.Hub
-    measurable: data.Measurable  # by `--protocol all`
+    folders: list[checks.DataFolder]
+    sets: list[checks.SetLocation]
+    cache: checks.Cache
+    hub: checks.Hub
+    measurable: checks.Measurable  # by `--protocol all`
     problems: list[str]
 
     def to_dict(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Report:
                 "places": [{"folder": str(source.folder), "named": source.named} for source in self.folders],
                 "sets": [{"id": data_set.id, "text_version": data_set.text_version,
                           "folder": data_set.folder and str(data_set.folder)} for data_set in self.sets],
-                "lines": list(data.missing_lines(self.sets)),
+                "lines": list(checks.missing_lines(self.sets)),
             },
             "cache": {"folder": str(self.cache.folder), "bytes": self.cache.bytes, "encoders": self.cache.encoders},
             "hub": vars(self.hub),
@@ -75,7 +75,7 @@ class Report:
         yield f"embedding cache: {cache.folder}, {sized(cache.bytes)} of {counted(cache.encoders, 'encoder')}"
         yield from _hub(self.hub)
         yield f"data: looked for in {' then '.join(f'{source.folder} ({source.named})' for source in self.folders)}"
-        for line in data.missing_lines(self.sets):
+        for line in checks.missing_lines(self.sets):
             yield f"  {line}"
         yield from _all(self.measurable)
 
@@ -93,18 +93,18 @@ def doctor(*, data_dir: str | Path | None = None, offline: bool = False) -> Repo
     ([], 'not asked')
     """
     folder = None if data_dir is None else as_path(data_dir, "data_dir")
-    packages, cache = installed.packages(), installed.embedding_cache()
+    packages, cache = checks.packages(), checks.embedding_cache()
     problems = [package.problem for package in packages if package.problem]
     try:
-        devices = installed.devices()
+        devices = checks.devices()
     except Exception as error:  # a torch that does not load fails in ways of its own
         devices = []
         problems.append(f"torch cannot be loaded: {' '.join(str(error).split())}")
-    folders, located = data.folders(folder), data.sets(folder)
-    can = data.measurable(located)
+    folders, located = checks.folders(folder), checks.sets(folder)
+    can = checks.measurable(located)
     problems += [*(source.problem for source in folders if source.problem), *([cache.problem] if cache.problem else [])]
     return Report(
-        version("stsbench"), installed.system(), packages, devices, _minilm(), folders, located, cache, hub.ask_hub(offline),
+        version("stsbench"), checks.system(), packages, devices, _minilm(), folders, located, cache, checks.ask_hub(offline),
         can, [*problems, *can.problems],
     )
 
@@ -118,11 +118,11 @@ def _minilm() -> str:
         return str(error)
 
 
-def _package(package: installed.Package) -> str:
+def _package(package: checks.Package) -> str:
     return f"{package.name} {package.version or 'not installed'}"
 
 
-def _hub(asked: hub.Hub) -> Iterator[str]:
+def _hub(asked: checks.Hub) -> Iterator[str]:
     if asked.state == "reached":
         yield f"Hub: {asked.endpoint} {asked.detail}"
         return
@@ -130,7 +130,7 @@ def _hub(asked: hub.Hub) -> Iterator[str]:
     yield "  models and data must be on this machine: --model FOLDER or minilm; --data-dir DIR or `data fetch --from BUNDLE`"
 
 
-def _all(can: data.Measurable) -> Iterator[str]:
+def _all(can: checks.Measurable) -> Iterator[str]:
     nothing = "" if can.measured else " nothing: there are no data; --sample has some"
     yield f"--protocol all would measure{nothing}"
     for label, tasks in can.measured.items():

@@ -17,7 +17,7 @@ from stsbench.encoders.transformer.find import backbone_folder, resolve_base
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.plan import user_protocol
 from stsbench.evaluation.protocol import load_protocol
-from stsbench.extensions.jobs.job import Job
+from stsbench.extensions.jobs.expand import Job
 from stsbench.extensions.jobs.plan_file import Defaults
 from stsbench.extensions.jobs.state import BESIDE, alone
 from stsbench.files import atomic_write, sha256_file

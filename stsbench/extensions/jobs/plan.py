@@ -11,7 +11,7 @@ from stsbench.display.table import Document, Table
 from stsbench.display.tabular import RowsInFolder
 from stsbench.errors import StsbenchError, warning_log
 from stsbench.experiments.train import FilePath, check_counts, listed, path_word
-from stsbench.extensions.jobs.job import Job
+from stsbench.extensions.jobs.expand import Job
 from stsbench.extensions.jobs.plan_file import Dtype
 from stsbench.extensions.jobs.plan_run import plan_jobs
 from stsbench.extensions.jobs.state import Standing

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,66 @@ from typing import Any
 from stsbench.data.fetch.sources import NAMED, training_text
 from stsbench.data.sets.catalog import catalog
 from stsbench.errors import StsbenchError
-from stsbench.extensions.jobs.attempt import Place
-from stsbench.extensions.jobs.board import add_to_board, entry_runs
 from stsbench.extensions.jobs.content import check_jobs
-from stsbench.extensions.jobs.expand import expand
-from stsbench.extensions.jobs.job import Job
-from stsbench.extensions.jobs.plan_file import Defaults, Plan, made_plan, read_plan
-from stsbench.extensions.jobs.pool import LocalPool, Pool, threads_of
+from stsbench.extensions.jobs.expand import Job, expand, words_of
+from stsbench.extensions.jobs.plan_file import BoardEntry, Defaults, Plan, made_plan, read_plan
+from stsbench.extensions.jobs.pool import PROGRAM, LocalPool, Place, Pool, RayPool, threads_of
 from stsbench.extensions.jobs.schedule import Log, run_jobs
 from stsbench.extensions.jobs.state import Standing, clock, is_done, locks_work, standings
 from stsbench.hub import downloads_are_off
 from stsbench.registry import did_you_mean
 from stsbench.training.rows.files import SetPlace, is_set
+from stsbench.wording import counted
+
+
+@dataclass(frozen=True)
+class EntryRuns:
+    """An entry, and the evaluations that belong to it."""
+
+    entry: BoardEntry
+    jobs: tuple[Job, ...]
+
+
+def entry_runs(plan: Plan, jobs: Sequence[Job]) -> list[EntryRuns]:
+    """The entries of a plan: a group of evaluations has its own, or each has that of the training whose model it tests."""
+    trained = {job.id: job for job in jobs if job.kind == "train"}
+    members: dict[str, tuple[BoardEntry, list[Job]]] = {}
+    for job in jobs:
+        if job.kind != "eval":
+            continue
+        entry = plan.eval[job.group].entry
+        if entry is None:
+            entry = next((plan.train[trained[id].group].entry for id in job.needs if id in trained), None)
+        if entry is not None:
+            members.setdefault(entry.name, (entry, []))[1].append(job)
+    return [EntryRuns(entry, tuple(runs)) for entry, runs in members.values()]
+
+
+def add_to_board(runs: Sequence[EntryRuns], output: Path, board: Path, log: Callable[[str], None]) -> int:
+    """Add each entry whose evaluations are all done, by the command itself; how many could not be added."""
+    refused = 0
+    for of_entry in runs:
+        entry = of_entry.entry
+        missing = [job for job in of_entry.jobs if not is_done(job, output)]
+        if missing:
+            undone = f"{len(missing)} of {counted(len(of_entry.jobs), 'evaluation')} not done: {missing[0].name}"
+            log(f"{entry.name}: not added, {undone}")
+            refused += 1
+            continue
+        described = entry.model_dump(exclude={"name", "flags"})
+        flags = [word for flag in entry.flags for word in ("--flag", flag)]
+        words = [
+            "leaderboard", "add", *(str(job.folder(output)) for job in of_entry.jobs), "--entry", entry.name,
+            "--board", str(board), *words_of(described), *flags,
+        ]
+        ended = subprocess.run([*PROGRAM, *words], capture_output=True, encoding="utf-8", errors="backslashreplace")
+        lines = [line for line in ended.stderr.splitlines() if line.strip()]
+        if ended.returncode:
+            log(f"{entry.name}: {lines[-1].removeprefix('stsbench: error: ') if lines else 'leaderboard add failed'}")
+            refused += 1
+        else:
+            log(f"{entry.name}: {counted(len(ended.stdout.splitlines()), 'record')} added")
+    return refused
 
 
 @dataclass(frozen=True)
@@ -133,7 +182,5 @@ def make_pool(
     where = Place(folder, Path.cwd(), threads_of(workers or 1), clock(folder))
     if ray is None:
         return LocalPool(workers or 1, where)
-    from stsbench.extensions.jobs.ray_pool import RayPool
-
     cuda = any(device is not None and device.startswith("cuda") for device in devices)
     return RayPool(ray, workers, where, True if cuda else None if None in devices else False)

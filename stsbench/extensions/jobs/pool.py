@@ -1,17 +1,154 @@
-"""Who runs jobs: a local pool, each job in a process of its own."""
+"""Who runs jobs: one try at a job, in a process of its own; a pool on this machine, and one on a Ray cluster."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from contextlib import chdir
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from threading import Lock
-from typing import Protocol
+from types import ModuleType
+from typing import Any, Literal, Protocol
 
-from stsbench.errors import one_line
-from stsbench.extensions.jobs.attempt import Outcome, Place, Process, Start, attempt, start
-from stsbench.extensions.jobs.job import Job
+from stsbench.errors import StsbenchError, one_line
+from stsbench.extensions.jobs.expand import Job
+from stsbench.extensions.jobs.state import (
+    TRY,
+    failure,
+    is_done,
+    is_pruned,
+    job_lock,
+    missing_records,
+    note_of,
+    write_failure,
+)
 from stsbench.processes import cores
+
+_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # how a command ends that was asked to stop
+_LONGEST = 300  # characters of an error line
+PROGRAM = (sys.executable, "-P", "-m", "stsbench")  # -P: no module of the folder that the command was called in is imported
+LOCAL = "local"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a try ended. done: the result is there (ran: made just now); failed, with the error; lost: its process was
+    killed, another try goes on; busy: another worker has the job; pruned: it was given up."""
+
+    how: Literal["done", "failed", "lost", "busy", "pruned"]
+    line: str = ""
+    seconds: float = 0.0
+    ran: bool = False
+
+
+class Process(Protocol):
+    """What `subprocess.Popen` gives."""
+
+    def wait(self) -> int: ...
+    def terminate(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a try is made. output: as commands name it; folder: that they run in; threads: of a job's process; since:
+    failures from before this moment are tried again; environment: of the job's process, over this one's."""
+
+    output: Path
+    folder: Path
+    threads: int
+    since: float
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def there(self) -> Path:
+        """The output, from wherever this process was started: Ray's have another working folder."""
+        return self.folder / self.output
+
+
+Start = Callable[[list[str], Path, int, Place], Process]  # words, log file, the lock's file, where
+
+
+def start(words: list[str], log: Path, lock: int, workspace: Place) -> Process:
+    """The command as a process of its own, which keeps the lock; what it prints goes to the log."""
+    threads = {name: str(workspace.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    fixed = {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
+    with log.open("ab") as stream:
+        return subprocess.Popen(
+            [*PROGRAM, *words], cwd=workspace.folder, stdin=subprocess.DEVNULL, stdout=stream,
+            stderr=stream, pass_fds=(lock,) if os.name == "posix" else (),
+            env={**os.environ, **threads, **fixed, **workspace.environment},
+        )
+
+
+def attempt(job: Job, workspace: Place, start: Start = start, started: Callable[[Process], None] | None = None) -> Outcome:
+    """Run the job unless its result is there or another worker has it. started: is told the process."""
+    with job_lock(workspace.there, job) as lock:
+        if lock is None:
+            return Outcome("busy")
+        if is_done(job, workspace.there):
+            return Outcome("done")
+        if is_pruned(job, workspace.there):
+            return Outcome("pruned")
+        if (line := failure(workspace.there, job, workspace.since)) is not None:
+            return Outcome("failed", line)
+        note_of(workspace.there, job, "failed").unlink(missing_ok=True)
+        return _run(job, workspace, lock, start, started)
+
+
+def _run(job: Job, workspace: Place, lock: int, start: Start, started: Callable[[Process], None] | None) -> Outcome:
+    words = job.command(workspace.output, *_going_on(job, job.folder(workspace.there)))
+    log = note_of(workspace.there, job, "log")
+    with log.open("ab") as stream:
+        stream.write(TRY + f"{' '.join(words)}\n".encode())
+        before = stream.tell()
+    began = time.monotonic()
+    process = start(words, log, lock, workspace)
+    if started is not None:
+        started(process)
+    try:
+        code = process.wait()
+    except BaseException:  # a task of Ray's is cancelled by one
+        process.terminate()
+        process.wait()
+        raise
+    seconds = time.monotonic() - began
+    if is_done(job, workspace.there):
+        return Outcome("done", seconds=seconds, ran=True)
+    if is_pruned(job, workspace.there):
+        return Outcome("pruned", seconds=seconds)
+    if code < 0 or code in _STOPPED:
+        return Outcome("lost", f"killed by {signal.Signals(-code).name}" if code < 0 else "stopped", seconds)
+    line = _last_line(log, before) if code else "the command ended without its result"
+    if job.kind == "eval" and code in (0, 3) and (missing := missing_records(job, job.folder(workspace.there))):
+        line = f"{', '.join(missing)} not measured; see {note_of(workspace.output, job, 'log')}"
+    write_failure(workspace.there, job, line)
+    return Outcome("failed", line, seconds)
+
+
+def _going_on(job: Job, folder: Path) -> list[str]:
+    """What a try adds to the command: a training that has begun goes on. What else is left of an earlier try is removed."""
+    if job.kind == "train" and (folder / "recipe.yaml").is_file():
+        return ["--resume"]
+    if folder.exists():
+        shutil.rmtree(folder)  # an evaluation by a part of its protocols: it is quick again, for its vectors are cached
+    return []
+
+
+def _last_line(log: Path, start: int) -> str:
+    """The last line that a command printed, without the words before an error."""
+    with log.open("rb") as stream:
+        stream.seek(start)
+        lines = [line.strip() for line in stream.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    line = re.sub(r"^(stsbench: error: |Error: )", "", lines[-1]) if lines else "it printed nothing"
+    return line if len(line) <= _LONGEST else line[:_LONGEST] + "..."
 
 
 class Pool(Protocol):
@@ -97,3 +234,101 @@ def threads_of(workers: int) -> int:
     """Threads of each of so many processes: $OMP_NUM_THREADS, else an equal share of the processors."""
     configured = os.environ.get("OMP_NUM_THREADS", "")
     return int(configured) if configured.isdecimal() and int(configured) else max(1, cores() // workers)
+
+
+class RayPool:
+    """Tries jobs as tasks of Ray, each with the processors of a job and, on CUDA, one GPU.
+
+    All nodes need this folder and the plan's output in one file system, and stsbench installed. Ray schedules; which jobs
+    there are and which are done is read from run folders, as everywhere.
+    """
+
+    def __init__(
+        self, address: str, workers: int | None, workspace: Place, gpu: bool | None = False, start: Start = start
+    ) -> None:
+        """address: `local` starts a Ray that ends with this process; workers: tasks at once, None: as many as Ray has
+        places for; gpu: a GPU for each, None: where Ray has some.
+
+        Raises StsbenchError where Ray is not installed or not there, or no node has what a job needs.
+        """
+        self._ray = _ray()
+        options: dict[str, Any] = {"log_to_driver": False, "address": address}
+        if address == LOCAL:
+            processors = (workers or 1) * workspace.threads if gpu is False else None  # None: Ray counts them
+            options |= {"configure_logging": False, "include_dashboard": False, "num_cpus": processors}
+        try:
+            with chdir(Path.cwd().anchor):  # Ray puts the working folder first where its workers look for modules
+                self._ray.init(**options)
+        except Exception as error:  # Ray raises a bare one where a node does not come up in time
+            raise StsbenchError(f"--ray {address}: {' '.join(str(error).split())}") from error
+        resources = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        nodes = [(node.get("CPU", 0), node.get("GPU", 0)) for node in resources]
+        gpu = any(gpus >= 1 for _, gpus in nodes) if gpu is None else gpu
+        threads, slots = shares(nodes, workspace.threads, gpu)
+        if not slots:
+            self._ray.shutdown()
+            raise StsbenchError(f"--ray {address}: no node has a {'GPU' if gpu else 'processor'} for a job")
+        self.workers = workers or slots
+        self._workspace, self._start = replace(workspace, threads=threads), start
+        self._tasks: dict[Any, Job] = {}
+        # A lost task is tried again by the schedule, which first looks what it has left.
+        needs = {"num_cpus": threads, "num_gpus": 1 if gpu else 0, "max_retries": 0}
+        self._attempt = self._ray.remote(**needs)(attempt)
+
+    def submit(self, job: Job) -> None:
+        self._tasks[self._attempt.remote(job, self._workspace, self._start)] = job
+
+    def wait(self, seconds: float) -> list[tuple[Job, Outcome]]:
+        ended, _ = self._ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
+        return [(job, self._outcome(task, job)) for task in ended for job in (self._tasks.pop(task),)]
+
+    def cancel(self, job: Job) -> None:
+        for task in [task for task, other in self._tasks.items() if other.id == job.id]:
+            self._ray.cancel(task)  # raises KeyboardInterrupt in the task, which stops its process
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            self._ray.cancel(task)
+        deadline = time.monotonic() + 60
+        while self._tasks and time.monotonic() < deadline and self.wait(5):
+            pass
+        self._ray.shutdown()
+
+    def _outcome(self, task: Any, job: Job) -> Outcome:
+        errors = self._ray.exceptions
+        try:
+            outcome: Outcome = self._ray.get(task)
+            return outcome
+        except errors.TaskCancelledError:
+            return self._stopped(job)
+        except errors.RayTaskError as error:
+            if isinstance(error.cause, KeyboardInterrupt):
+                return self._stopped(job)
+            return Outcome("failed", " ".join(str(error.cause).split()))
+        except errors.RayError as error:  # a worker, a node or what they kept is gone
+            return Outcome("lost", f"Ray lost its worker ({type(error).__name__})")
+
+    def _stopped(self, job: Job) -> Outcome:
+        return Outcome("pruned") if is_pruned(job, self._workspace.there) else Outcome("lost", "stopped")
+
+
+def shares(nodes: Sequence[tuple[float, float]], threads: int, gpu: bool) -> tuple[int, int]:
+    """(threads of a job, places for jobs) of nodes with so many (processors, GPUs).
+
+    A job has `threads`, unless no node has as many, or a node with GPUs has fewer for each: tasks would wait there forever.
+    """
+    if gpu:
+        nodes = [(processors, gpus) for processors, gpus in nodes if processors >= 1 and gpus >= 1]
+        threads = min([threads, *(max(1, int(processors // gpus)) for processors, gpus in nodes)])
+        return threads, sum(int(min(gpus, processors // threads)) for processors, gpus in nodes)
+    threads = min(threads, max([1, *(int(processors) for processors, _ in nodes)]))
+    return threads, sum(int(processors // threads) for processors, _ in nodes)
+
+
+def _ray() -> ModuleType:
+    try:
+        import ray
+    except ImportError as error:
+        raise StsbenchError("--ray needs Ray: pip install 'stsbench[ray]'") from error
+    module: ModuleType = ray
+    return module

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from stsbench.extensions.jobs.attempt import Outcome
-from stsbench.extensions.jobs.job import Job
-from stsbench.extensions.jobs.pool import Pool
+from stsbench.extensions.jobs.expand import Job
+from stsbench.extensions.jobs.pool import Outcome, Pool
 from stsbench.extensions.jobs.state import Standing, Where, checkpoints, is_done, note_of, short, tries
 from stsbench.wording import counted
 
@@ -126,11 +125,8 @@ class _Schedule:
         return [
             job for job in self.jobs.values()
             if job.id not in self.ended and job.id not in self.running and self.again.get(job.id, 0) <= now
-            and all(self._is_done(id) for id in job.needs)
+            and all(id not in self.jobs or (id in self.ended and self.ended[id].where == "done") for id in job.needs)
         ]
-
-    def _is_done(self, id: str) -> bool:
-        return id not in self.jobs or (id in self.ended and self.ended[id].where == "done")
 
     def _stop_what_waits(self) -> None:
         for job in self.jobs.values():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from stsbench.errors import StsbenchError
-from stsbench.extensions.jobs.job import Job
+from stsbench.extensions.jobs.expand import Job
 from stsbench.files import atomic_write, lock_file
 
 if TYPE_CHECKING:

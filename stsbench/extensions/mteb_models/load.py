@@ -2,17 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import RLock
 from typing import Any
+from unittest.mock import patch
 
 from stsbench.encoders.forward.checkpoint import first_line
 from stsbench.encoders.forward.model import position_limit
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.extensions.mteb_models.guard import guarded
 from stsbench.extensions.mteb_models.registered import Registered, hub_messages
-from stsbench.extensions.mteb_models.wrapped import decides_by_prompt, library_model
 from stsbench.hub import hub_errors
+
+_LOCK = RLock()  # what is put in a library's place is there for all threads
+_METHODS = {"encode": None, "encode_query": "query", "encode_document": "document"}  # -> the role that it reads texts in
+
+
+@contextmanager
+def guarded(name: str, trusted: bool, offline: bool) -> Iterator[set[str]]:
+    """A block in which transformers, sentence-transformers and torch run code of a repository only if `trusted`, and nothing
+    is fetched if `offline`. What they ran is in the set that is given back: the sha256 of each file.
+
+    EncoderError from within: they were about to run code. Every class from a repository goes through one function of
+    transformers, whatever asked for it; kernels from the Hub through another one; and a pickle through torch.load.
+    """
+    import torch
+    from huggingface_hub import constants
+    from transformers import dynamic_module_utils
+    from transformers.integrations import hub_kernels
+
+    ran: set[str] = set()
+    load, fetch, unpickle = dynamic_module_utils.get_class_in_module, hub_kernels.get_kernel, torch.load
+
+    def code(class_name: str, module_path: Any, **settings: Any) -> Any:
+        if not trusted:
+            where = f"{Path(module_path).name}: {class_name}"
+            raise EncoderError(f"mteb loads {name} with code from its repository ({where}): read it, then give "
+                               "--trust-remote-code")
+        file = Path(dynamic_module_utils.HF_MODULES_CACHE) / module_path
+        for path in (file, *map(Path, dynamic_module_utils.get_relative_import_files(file))):
+            ran.add(hashlib.sha256(path.read_bytes()).hexdigest())
+        return load(class_name, module_path, **settings)
+
+    def kernel(repository: str, *arguments: Any, **settings: Any) -> Any:
+        if not trusted:
+            raise EncoderError(f"{name} asks for a kernel from the Hub, which is code ({repository}): read it, then give "
+                               "--trust-remote-code")
+        return fetch(repository, *arguments, **settings)
+
+    def weights(file: Any, *arguments: Any, **settings: Any) -> Any:
+        if not trusted and settings.get("weights_only") is False:
+            raise EncoderError(f"mteb reads {name} from a pickle that may run code ({Path(str(file)).name}): "
+                               "--trust-remote-code reads it")
+        return unpickle(file, *arguments, **settings)
+
+    with ExitStack() as replaced:
+        replaced.enter_context(_LOCK)
+        for owner, attribute, value in (
+            (dynamic_module_utils, "get_class_in_module", code), (hub_kernels, "get_kernel", kernel),
+            (torch, "load", weights), (constants, "HF_HUB_OFFLINE", offline or constants.HF_HUB_OFFLINE),
+        ):
+            replaced.enter_context(patch.object(owner, attribute, value))
+        yield ran
+
+
+@dataclass(frozen=True)
+class Call:
+    """How a loader's class calls sentence-transformers for a task. prompt: the text that this puts before each text."""
+
+    role: str | None
+    prompt: str
+
+
+class _Called(BaseException):
+    """No Exception: a class that catches those must not go on."""
+
+
+def library_model(wrapped: Any) -> Any:
+    """The SentenceTransformer in it, or None."""
+    model = getattr(wrapped, "model", None)
+    return model if hasattr(model, "transformers_model") and hasattr(model, "max_seq_length") else None
+
+
+def decides_by_prompt(wrapped: Any) -> bool:
+    """Whether it is one of mteb's two general classes: a vector then depends on the text, the role and the prompt alone."""
+    from mteb.models import SentenceTransformerEncoderWrapper
+    from mteb.models.instruct_wrapper import InstructSentenceTransformerModel
+
+    return type(wrapped) in (SentenceTransformerEncoderWrapper, InstructSentenceTransformerModel)
+
+
+def inputs_of(texts: Sequence[str], batch: int) -> Any:
+    """n texts as mteb gives them to its models: a DataLoader of batches {"text": list of str}."""
+    from datasets import Dataset
+    from torch.utils.data import DataLoader
+
+    return DataLoader(Dataset.from_dict({"text": list(texts)}), batch_size=batch)
+
+
+def call_of(wrapped: Any, metadata: Any, prompt_type: Any) -> Call | None:
+    """What the SentenceTransformer in it is asked for texts of a task; None without such a model. Nothing is computed."""
+    model = library_model(wrapped)
+    if model is None:
+        return None
+    calls: list[tuple[str, dict[str, Any]]] = []
+
+    def record(name: str, *_: Any, **settings: Any) -> None:
+        calls.append((name, settings))
+        raise _Called
+
+    for name in _METHODS:
+        setattr(model, name, partial(record, name))
+    try:
+        about = {"task_metadata": metadata, "hf_split": "test", "hf_subset": "default"}
+        wrapped.encode(inputs_of(["a"], 1), prompt_type=prompt_type, **about)
+    except _Called:
+        pass
+    finally:
+        for name in _METHODS:
+            delattr(model, name)
+    return _resolved(model, *calls[0]) if calls else None
+
+
+def _resolved(model: Any, name: str, settings: dict[str, Any]) -> Call:
+    """The prompt that sentence-transformers takes: given, named, the first stored one of the role, or the default."""
+    stored, role = model.prompts or {}, _METHODS[name]
+    if settings.get("prompt") is not None:
+        return Call(role, settings["prompt"])
+    names: Iterable[str | None] = [settings.get("prompt_name")]
+    if settings.get("prompt_name") is None:
+        names = {None: [model.default_prompt_name], "query": ["query"], "document": ["document", "passage", "corpus"]}[role]
+    return Call(role, next((stored[known] or "" for known in names if known in stored), ""))
+
+
+def tells_roles_apart(model: Any) -> bool:
+    """Whether a SentenceTransformer reads queries otherwise than documents, whatever stands before them."""
+    parts = list(model.modules())
+    return any(type(part).__name__ in ("Router", "Asym") for part in parts) or any(
+        getattr(part, name, None) for part in parts for name in ("query_length", "document_length", "query_expansion"))
 
 
 def load_registered(registered: Registered, options: EncoderOptions) -> tuple[Any, set[str]]:
@@ -32,7 +164,9 @@ def load_registered(registered: Registered, options: EncoderOptions) -> tuple[An
         raise _refused(error, registered, options) from error
     if not callable(getattr(model, "encode", None)):
         raise EncoderError(f"{name}: mteb's {type(model).__name__} has no encode: it is no encoder")
-    _check_dtype(model, name, options.dtype)
+    if options.dtype != EncoderOptions.dtype and (stands := dtype_of(model)) != options.dtype:
+        raise EncoderError(f"--dtype {options.dtype}: mteb's loader of {name} does not honour it (its weights: "
+                           f"{stands or 'none'})")
     if options.max_length is not None:
         _cut_at(model, name, options.max_length)
     return model, code
@@ -51,11 +185,6 @@ def _in_dtype(meta: Any, dtype: str) -> dict[str, Any]:
     stated = dict(meta.loader_kwargs.get("model_kwargs") or {})
     stated.pop("torch_dtype", None)
     return {**stated, "dtype": getattr(torch, dtype)}
-
-
-def _check_dtype(model: Any, name: str, dtype: str) -> None:
-    if dtype != EncoderOptions.dtype and (stands := dtype_of(model)) != dtype:
-        raise EncoderError(f"--dtype {dtype}: mteb's loader of {name} does not honour it (its weights: {stands or 'none'})")
 
 
 def _cut_at(model: Any, name: str, length: int) -> None:

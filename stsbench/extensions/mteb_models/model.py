@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +22,18 @@ from stsbench.encoders.forward.identity import BLIND, Opened
 from stsbench.encoders.light.callable import as_matrix
 from stsbench.encoders.roles import TextTask
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.extensions.mteb_models.guard import guarded
-from stsbench.extensions.mteb_models.load import dtype_of, load_registered
-from stsbench.extensions.mteb_models.registered import Registered, find_registered
-from stsbench.extensions.mteb_models.tasks import task_metadata
-from stsbench.extensions.mteb_models.wrapped import (
+from stsbench.extensions.mteb_models.load import (
     Call,
     call_of,
     decides_by_prompt,
+    dtype_of,
+    guarded,
     inputs_of,
     library_model,
+    load_registered,
     tells_roles_apart,
 )
+from stsbench.extensions.mteb_models.registered import Registered, find_registered
 from stsbench.metrics.similarity import SIMILARITIES
 
 if TYPE_CHECKING:
@@ -41,6 +42,29 @@ if TYPE_CHECKING:
 _LIBRARIES = ("mteb", "sentence-transformers", "transformers", "torch")
 _CHUNK, _BATCH = 1024, 32  # texts between two reports of progress; texts a batch, mteb's default
 _PLAIN = "STS", "", None
+
+
+def task_metadata(kind: str, name: str) -> Any:
+    """mteb's TaskMetadata of the task `name`, where it is of the type `kind` ("STS", "Classification", "Retrieval", ...);
+    else that of a task of ours, by which a model takes what it has for the type. Imports mteb."""
+    from mteb.get_tasks import TASK_LIST
+
+    registered = (task.metadata for task in TASK_LIST if task.metadata.name == name and task.metadata.type == kind)
+    return next(registered, None) or _generic(kind).metadata
+
+
+@cache
+def _generic(kind: str) -> Any:
+    """A task of a type and of no further name or prompt. It is a class, and kept: mteb looks up the instruction for a type
+    among the classes of tasks that are there."""
+    from mteb.get_tasks import TASK_LIST
+
+    kin = [task for task in TASK_LIST if task.metadata.type == kind]
+    with_text = [task for task in kin if getattr(task, "abstask_prompt", "")] or kin
+    closest = next((task for task in with_text if task.metadata.eval_langs == ["eng-Latn"]), with_text[0])
+    base = next(parent for parent in closest.__mro__ if parent.__name__.startswith("AbsTask"))
+    metadata = closest.metadata.model_copy(update={"name": f"stsbench {kind}", "prompt": None})
+    return type(f"Stsbench{kind}", (base,), {"metadata": metadata, "__module__": __name__})
 
 
 class MtebModel(Encoder):

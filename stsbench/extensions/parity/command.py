@@ -39,8 +39,8 @@ def parity_(
     """
     from stsbench.cli.output.messages import log
     from stsbench.cli.output.report import print_result
-    from stsbench.extensions.parity.page import write_page
     from stsbench.extensions.parity.parity import parity
+    from stsbench.extensions.parity.result import write_page
 
     of_a, of_b = _settings("--a", a_settings), _settings("--b", b_settings)
     result = parity(a, b, texts=texts, a_options=of_a, b_options=of_b, **how)

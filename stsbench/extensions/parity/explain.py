@@ -15,9 +15,8 @@ from scipy.optimize import linear_sum_assignment
 
 from stsbench.extensions.parity.hypotheses import Hypothesis, hypotheses, limits
 from stsbench.extensions.parity.measures import Fit, Floats, directions, likeness, same_lengths, stretched, turned, unit
-from stsbench.extensions.parity.parts import NORMALIZE
+from stsbench.extensions.parity.parts import NORMALIZE, moved
 from stsbench.extensions.parity.variant import OTHER, Sealed, Variant, Workshop
-from stsbench.extensions.parity.weights import moved
 from stsbench.wording import counted
 
 _SCREENED = 12  # texts on which a hypothesis is tried first: what fails there cannot explain all

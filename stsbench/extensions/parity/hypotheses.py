@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.extensions.parity.measures import Floats, turned
-from stsbench.extensions.parity.parts import NORMALIZE
+from stsbench.extensions.parity.parts import INT8, NO_ADAPTER, NORMALIZE, ROUNDED, has_adapter
 from stsbench.extensions.parity.variant import INSIDE, OTHER, TOKENIZERS, Sealed, Variant, Workshop
-from stsbench.extensions.parity.weights import INT8, NO_ADAPTER, ROUNDED, has_adapter
 
 POOLERS = (
     "cls", "mean", "last", "max", "weighted_mean", INSIDE, "cls+dense", "first_last:layer1", "first_last:embeddings",
@@ -147,7 +146,8 @@ def limits(
         beyond = replace(variant, limit=most)
         further = _distances(shop, texts, off, beyond, b)
         if bool((further <= tolerance).all()):
-            return [_limited(most, True, now)] if int(lengths.max()) > most else [_whole(most, now)]
+            return [_limited(most, True, now)] if int(lengths.max()) > most else [
+            _of("truncation", f"texts are not cut at {now} tokens: each is read whole", limit=most)]
         if bool((further <= tolerance).any()):
             least, off = int(lengths[off[further <= tolerance]].max()), off[further > tolerance]
     shortest = int(off[np.argmin(lengths[off])])
@@ -169,10 +169,6 @@ def _distances(
     """(m,) of some texts' vectors from b's; as far as can be where the variant has none of b's width."""
     vectors, some = shop.vectors([texts[i] for i in rows], variant), b[list(rows)]
     return turned(vectors, some) if vectors is not None and vectors.shape == some.shape else np.full(len(rows), 2.0)
-
-
-def _whole(most: int, now: int) -> Hypothesis:
-    return _of("truncation", f"texts are not cut at {now} tokens: each is read whole", limit=most)
 
 
 def _limited(size: int, whole: bool, now: int | None) -> Hypothesis:

@@ -20,11 +20,10 @@ from stsbench.errors import DegenerateError, EncoderError, StsbenchError
 from stsbench.evaluation.announce import described_encoder
 from stsbench.evaluation.options import words_of
 from stsbench.extensions.parity.explain import Cause, Explanation, explain, lengths_cause, reordered
-from stsbench.extensions.parity.measures import TOLERANCES, Floats, same_lengths, stretched, turned
+from stsbench.extensions.parity.measures import TOLERANCES, Floats, same_lengths, scores_of, stretched, turned
 from stsbench.extensions.parity.options import ParityOptions, encoder_options
 from stsbench.extensions.parity.parts import parts_of
 from stsbench.extensions.parity.result import DIFFERENT, EQUAL, SCALED, WIDTHS, Parity, Side
-from stsbench.extensions.parity.scores import scores_of
 from stsbench.extensions.parity.texts import ProbeTexts
 from stsbench.extensions.parity.variant import Sealed, Variant, Workshop, dense
 

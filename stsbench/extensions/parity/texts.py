@@ -7,9 +7,9 @@ are read, scripts and accents another tokenizer. All of them were written for th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 
 from stsbench.data.own.table import is_table
@@ -126,13 +126,10 @@ class ProbeTexts:
         if texts is None:
             kinds, probes = zip(*((kind, text) for kind, group in TEXTS.items() for text in group), strict=True)
             return cls(probes, kinds, f"the {len(probes)} texts of the package")
-        listed = dict.fromkeys(_of_file(texts) if isinstance(texts, str | Path) else checked_texts(texts))
+        listed = dict.fromkeys(
+        chain.from_iterable(Texts(str(texts), None if is_table(Path(texts)) else 0).chunks(1024))
+        if isinstance(texts, str | Path) else checked_texts(texts))
         if not listed:
             raise StsbenchError(f"{texts if isinstance(texts, str | Path) else 'texts'}: there is no text to compare by")
         source = Path(texts).name if isinstance(texts, str | Path) else "a program's texts"
         return cls(tuple(listed), (OWN,) * len(listed), f"{len(listed):,} distinct texts of {source}")
-
-
-def _of_file(path: str | Path) -> Iterator[str]:
-    for chunk in Texts(str(path), None if is_table(Path(path)) else 0).chunks(1024):
-        yield from chunk

@@ -18,8 +18,7 @@ from stsbench.encoders.prompt.template import Template, Tokeniser
 from stsbench.encoders.prompt.tokenizer import table_size
 from stsbench.errors import EncoderError
 from stsbench.extensions.parity.measures import Floats
-from stsbench.extensions.parity.parts import Parts, states_of
-from stsbench.extensions.parity.weights import changed
+from stsbench.extensions.parity.parts import Parts, changed, states_of
 from stsbench.torch_state import fresh_torch
 
 INSIDE = "mean of the tokens that are not special"  # a pooler of other programs
@@ -167,7 +166,7 @@ class Workshop:
         poolers = variant.poolers or self.parts.poolers
         layer = self.parts.layer if variant.layer is None else variant.layer
         if not row:
-            return torch.zeros(len(poolers) * self._width())
+            return torch.zeros(len(poolers) * int(self.parts.model.config.hidden_size))
         parts = []
         for name, numbers in zip(poolers, states_of(poolers, layer), strict=True):
             if name == INSIDE:
@@ -179,9 +178,6 @@ class Workshop:
             dense = self.parts.dense or _pooler_output(self.model(variant.weights))
             parts.append(pool(name, [states[n] for n in numbers], groups, None, dense, self.parts.token_pooler)[0])
         return torch.cat(parts).float().cpu()
-
-    def _width(self) -> int:
-        return int(self.parts.model.config.hidden_size)
 
     def _finished(self, vectors: Any, variant: Variant) -> Floats:
         for number, (_, step) in enumerate(self.parts.steps):

@@ -8,9 +8,21 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from .phrases import NUMBER, absent, change_phrase, listed_phrases, numbers, pick
-from .tokens import Word, cased_like, joined, with_spans, with_words, words_of
-from .words import (
+from stsbench.extensions.robustness.tokens import (
+    NUMBER,
+    Word,
+    absent,
+    cased_like,
+    change_phrase,
+    joined,
+    listed_phrases,
+    numbers,
+    pick,
+    with_spans,
+    with_words,
+    words_of,
+)
+from stsbench.extensions.robustness.words import (
     ANTONYMS,
     AUXILIARIES,
     BE,

@@ -8,26 +8,34 @@ words (PAWS, Zhang et al. 2019). `robustness:FILE` measures a user's own paraphr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from stsbench.data.own.sets import read_scored_pairs
-from stsbench.data.sets.sets import DataSet, PairSet, TripletSet, numbered, path_name
+from stsbench.data.own.sets import ALL, SUBSET, read_scored_pairs
+from stsbench.data.own.source import source_of
+from stsbench.data.own.table import Form, read_columns, table_rows
+from stsbench.data.sets.sets import DataSet, PairSet, TripletSet, named_by_content, numbered, path_name
 from stsbench.encoders.cache.embed import Embed
-from stsbench.errors import ScoreError
+from stsbench.errors import DataError, ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, items_of
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import CORRELATION, REPEATED, SHARE, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, SomeOf, Text, Whole, setting
-from stsbench.extensions.robustness.paraphrases import read_paraphrases
 from stsbench.extensions.robustness.rules import RULES, RuleName, edits_of
 from stsbench.metrics.bootstrap import BootstrapCorrelation, block_rows, distinct, interval, resample_blocks
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.matching import Cuts, roc_auc
 
+PARAPHRASES = Form(
+    what="paraphrases", texts=("text", "kept", "changed"), optional=SUBSET,
+    text_names=(("text", "paraphrase", "changed"), ("sentence", "kept", "changed"), ("sentence", "paraphrase", "changed"),
+                ("text", "same", "different"), ("anchor", "positive", "negative")),
+    usual="text, kept, changed; or text, paraphrase, changed; anchor, positive, negative",
+)
 Floats = NDArray[np.float64]
 SOURCES = {
     "stsb/test": "STS-B", "stsb/dev": "STS-B-dev", "sick-r/test": "SICK-R", "sts12/test": "STS12", "sts13/test": "STS13",
@@ -35,6 +43,27 @@ SOURCES = {
 }
 OWN_RULES = {"kept": True, "changed": False}  # the columns of a user's paraphrases
 DECIMALS = 6  # of cosines that are compared: float32 vectors of equal tokens differ behind them from batch to batch
+
+
+def read_paraphrases(path: Path, columns: str = "") -> TripletSet:
+    """The texts of a file or folder as `table_rows` reads them, as anchor, kept as positive, changed as negative.
+
+    columns: as `read_columns` takes them. Its text version is "own", its task the file's name, never a path, its id a digest
+    of the texts. Raises DataError naming file and line.
+    """
+    source, warnings = source_of(path), list[str]()
+    rows = list(table_rows(source, PARAPHRASES, warnings, read_columns(columns, PARAPHRASES)))
+    for location, row in rows:
+        for one, other in (("kept", "text"), ("changed", "text"), ("kept", "changed")):
+            if row[one] == row[other]:
+                raise DataError(f"{location}: {one} and {other} are one text: write another one, or leave the row out")
+    if not rows:
+        raise DataError(f"{path} holds no paraphrase")
+    text, kept, changed = (tuple(row[column] for _, row in rows) for column in PARAPHRASES.texts)
+    return named_by_content(TripletSet(
+        id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), anchor=text,
+        positive=kept, negative=changed, subsets=tuple(row.get(SUBSET, ALL) for _, row in rows),
+    ))
 
 
 class FileSettings(Settings):

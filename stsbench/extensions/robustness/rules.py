@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,13 +11,153 @@ from typing import Literal
 
 import numpy as np
 
-from . import changing, keeping
+from stsbench.extensions.robustness import changing
+from stsbench.extensions.robustness.tokens import NUMBER, joined, numbers, pick, with_spans, with_words, words_of
+from stsbench.extensions.robustness.words import (
+    CONTRACTED_NOT,
+    ENDINGS,
+    KEYS,
+    LARGE_NUMBERS,
+    LISTED,
+    NOT_CONTRACTED,
+    NUMBER_WORDS,
+    PRONOUN_VERBS,
+)
 
+Rng = np.random.Generator
+SHORTEST = 5  # letters of a word that gets a typo: of shorter ones, too often another word becomes
+_CURRENCY = "$€£¥"
+_FIGURES = {str(number): word for word, number in NUMBER_WORDS.items()}
 Edit = Callable[[str, np.random.Generator], str | None]
 RuleName = Literal[
     "typo", "case", "punctuation", "number-word", "contraction",
     "negation", "entity", "name", "number", "word-order", "quantifier", "time", "antonym",
 ]
+_CHANGING: dict[RuleName, Edit] = {
+    "negation": changing.negation, "entity": changing.entity, "name": changing.name, "number": changing.number,
+    "word-order": changing.word_order, "quantifier": changing.quantifier, "time": changing.time, "antonym": changing.antonym,
+}
+
+
+def typo(text: str, rng: Rng) -> str | None:
+    """With one slip in one word of five letters or more, in lower case: two letters swapped, one left out, doubled, or a
+    neighbour of the right key. The first letter stays.
+
+    >>> text = "A dog is running."
+    >>> typo(text, np.random.default_rng(0)) != text, typo("A dog ran.", np.random.default_rng(0))
+    (True, None)
+    """
+    words = words_of(text)
+    plain = [word for word in words if len(word.text) >= SHORTEST and re.fullmatch("[a-z]+", word.text)]
+    if not plain:
+        return None
+    word = pick(plain, rng)
+    present = {other.lower for other in words}
+    for _ in range(20):
+        slip = _slip(word.text, rng)
+        if slip != word.text and slip not in present and slip not in LISTED:
+            return with_spans(text, {(word.start, word.end): slip})
+    return None
+
+
+def _slip(word: str, rng: Rng) -> str:
+    at = int(rng.integers(1, len(word)))
+    kind = int(rng.integers(4))
+    if kind == 0 and at + 1 < len(word):
+        return word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+    if kind == 1:
+        return word[:at] + word[at + 1 :]
+    if kind == 2:
+        return word[:at] + word[at] + word[at:]
+    return word[:at] + pick(KEYS[word[at]], rng) + word[at + 1 :]
+
+
+def case(text: str, rng: Rng) -> str | None:
+    """In lower case, in capitals, or with a capital at every word, whichever of them is new.
+
+    >>> case("a", np.random.default_rng(0)), case("12", np.random.default_rng(0))
+    ('A', None)
+    """
+    titled = with_spans(text, {(word.start, word.start + 1): word.text[0].upper() for word in words_of(text)})
+    # "ß" and "ŉ" become two letters: not the same text in capitals
+    options = [new for new in dict.fromkeys((text.lower(), text.upper(), titled)) if new != text and len(new) == len(text)]
+    return pick(options, rng) if options else None
+
+
+def punctuation(text: str, rng: Rng) -> str | None:
+    """With the full stop at the end left out or added, a space before the last mark put in or left out, or a space
+    doubled.
+
+    >>> punctuation("Rain", np.random.default_rng(0)), punctuation("?", np.random.default_rng(0))
+    ('Rain.', None)
+    """
+    options = []
+    if mark := re.search(r"(?<=[^\W_])( ?)([.!?])$", text):
+        options.append(text[: mark.start()] + ("" if mark[1] else " ") + mark[2])
+        if mark[2] == ".":
+            options.append(text[: mark.start()])
+    elif text[-1:].isalnum():
+        options.append(text + ".")
+    if gaps := [match.start() for match in re.finditer(r"(?<=\S) (?=\S)", text)]:
+        at = pick(gaps, rng)
+        options.append(f"{text[:at]} {text[at:]}")
+    return pick(options, rng) if options else None
+
+
+def number_word(text: str, rng: Rng) -> str | None:
+    """With a number from two to twelve or of tens up to ninety in figures where it was a word, and the other way round.
+
+    >>> rng = np.random.default_rng(0)
+    >>> number_word("Two dogs", rng), number_word("In 12 days", rng), number_word("For $5", rng)
+    ('2 dogs', 'In twelve days', None)
+    """
+    words = words_of(text)
+    options = {}
+    for i in numbers(text, words):
+        word = words[i]
+        if word.lower in NUMBER_WORDS:
+            options[i] = str(NUMBER_WORDS[word.lower])
+        elif word.text in _FIGURES and (text[: word.start].rstrip()[-1:] or " ") not in _CURRENCY:
+            neighbours = [words[j].lower for j in (i - 1, i + 1) if 0 <= j < len(words)]
+            if text[word.end :].lstrip()[:1] not in ("%", "°") and not any(
+                one in LARGE_NUMBERS or one in NUMBER_WORDS or NUMBER.fullmatch(one) for one in neighbours
+            ):
+                options[i] = _FIGURES[word.text]
+    if not options:
+        return None
+    i = pick(sorted(options), rng)
+    return with_words(text, words, {(i, i): options[i]})
+
+
+def contraction(text: str, rng: Rng) -> str | None:
+    """With "is not", "do not", "it is", "they have been" or the like drawn together, or the other way round.
+
+    >>> rng = np.random.default_rng(0)
+    >>> contraction("It is raining.", rng), contraction("They can't swim.", rng), contraction("What it is.", rng)
+    ("It's raining.", 'They cannot swim.', None)
+    """
+    words = words_of(text)
+    lower = [word.lower for word in words]
+    options: list[tuple[int, int, str]] = []
+    for i in range(len(words)):
+        if lower[i] == "cannot":
+            options.append((i, i, "can't"))
+        elif lower[i] in CONTRACTED_NOT and (i or lower[i] == "don't"):  # "Isn't it" would become "Is not it"
+            options.append((i, i, "cannot" if lower[i] == "can't" else f"{CONTRACTED_NOT[lower[i]]} not"))
+        pronoun, mark, rest = lower[i].partition("'")
+        if mark and mark + rest in ENDINGS and pronoun in PRONOUN_VERBS:
+            options.append((i, i, f"{pronoun} {ENDINGS[mark + rest]}"))
+        if i + 1 < len(words) and joined(text, words, i, i + 1):
+            if lower[i + 1] == "not" and lower[i] in NOT_CONTRACTED and i:
+                options.append((i, i + 1, NOT_CONTRACTED[lower[i]]))
+            ending = PRONOUN_VERBS.get(lower[i], {}).get(lower[i + 1])
+            if ending and i + 2 < len(words) and joined(text, words, i + 1, i + 2) and (
+                lower[i + 1] != "have" or lower[i + 2].endswith("ed") or lower[i + 2] == "been"):  # else no auxiliary
+                options.append((i, i + 1, lower[i] + ending))
+    if not options:
+        return None
+    first, last, new = pick(options, rng)
+    return with_words(text, words, {(first, last): new})
 
 
 @dataclass(frozen=True)
@@ -29,12 +170,8 @@ class Rule:
 
 
 _KEEPING: dict[RuleName, Edit] = {
-    "typo": keeping.typo, "case": keeping.case, "punctuation": keeping.punctuation, "number-word": keeping.number_word,
-    "contraction": keeping.contraction,
-}
-_CHANGING: dict[RuleName, Edit] = {
-    "negation": changing.negation, "entity": changing.entity, "name": changing.name, "number": changing.number,
-    "word-order": changing.word_order, "quantifier": changing.quantifier, "time": changing.time, "antonym": changing.antonym,
+    "typo": typo, "case": case, "punctuation": punctuation, "number-word": number_word,
+    "contraction": contraction,
 }
 RULES: dict[str, Rule] = {name: Rule(name, name in _KEEPING, edit) for name, edit in (_KEEPING | _CHANGING).items()}
 

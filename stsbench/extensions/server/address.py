@@ -1,14 +1,18 @@
-"""Where a server is, by way of which proxy, and the key that it asks for, which no message repeats."""
+"""Where a server is and by which way, and what carries requests there within a time."""
 
 from __future__ import annotations
 
 import base64
+import importlib
 import ipaddress
 import os
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from stsbench.errors import EncoderError
@@ -75,7 +79,7 @@ def address_of(asked: str | None, key: str) -> Address:
                            f"out; a key comes from the variable {KEY} alone")
     if not right or host is None:
         raise EncoderError(f"{name} {printable(text)!r} is no address of a server: write http://HOST:PORT/v1")
-    return Address(_without_slash(parts), host, parts.scheme == "https")
+    return Address(f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}", host, parts.scheme == "https")
 
 
 def key_of_environment() -> str:
@@ -157,5 +161,65 @@ def _forms(secret: str) -> Iterator[tuple[str, int]]:
             yield form.translate(str.maketrans("+/", "-_")), min(len(form), _PART)
 
 
-def _without_slash(parts: SplitResult) -> str:
-    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+class Deadline(threading.local):
+    """until: by time.monotonic, for whatever this thread reads or writes."""
+
+    until = float("inf")
+
+
+def client_of(name: str, library: Any, address: Address, proxy: Proxy | None, deadline: Deadline, **hooks: Any) -> Any:
+    """The HTTP client (httpx or httpx2) in which `library`, openai, sends requests. hooks: its event hooks.
+
+    EncoderError: the proxy is of a kind that needs another package.
+    """
+    transport = importlib.import_module(library.DefaultHttpxClient.__mro__[1].__module__.partition(".")[0])
+    try:
+        carrier = transport.HTTPTransport(
+            limits=transport.Limits(max_connections=None, max_keepalive_connections=None),
+            proxy=None if proxy is None else transport.Proxy(proxy.url),
+        )
+    except (ImportError, ValueError, transport.InvalidURL) as error:
+        if proxy is None:
+            raise
+        why = "needs the package socksio: pip install socksio" if isinstance(error, ImportError) else "is not understood"
+        raise EncoderError(f"{name}: the proxy {proxy.shown} of {proxy.variable} {why}; NO_PROXY={address.host} goes "
+                           "without it") from None
+    carrier._pool._network_backend = _Network(carrier._pool, deadline)  # no other way leads to each read
+    return library.DefaultHttpxClient(transport=carrier, trust_env=False, follow_redirects=False, event_hooks=hooks)
+
+
+class _Network:
+    """A pool's network, each of whose connections keeps to the deadline."""
+
+    def __init__(self, pool: Any, deadline: Deadline) -> None:
+        self._inner, self._deadline = pool._network_backend, deadline
+        self._late = importlib.import_module(type(pool).__module__.partition(".")[0]).ReadTimeout
+
+    def connect_tcp(self, *arguments: Any, **named: Any) -> Any:
+        return _Stream(self._inner.connect_tcp(*arguments, **named), self._left)
+
+    def _left(self, timeout: float | None) -> float:
+        left = self._deadline.until - time.monotonic()
+        if left <= 0:
+            raise self._late("the time for an answer is over")
+        return left if timeout is None else min(left, timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _Stream:
+    def __init__(self, inner: Any, left: Any) -> None:
+        self._inner, self._left = inner, left
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return bytes(self._inner.read(max_bytes, self._left(timeout)))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._inner.write(buffer, self._left(timeout))
+
+    def start_tls(self, *arguments: Any, **named: Any) -> Any:
+        return _Stream(self._inner.start_tls(*arguments, **named), self._left)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)

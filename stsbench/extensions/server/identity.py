@@ -92,7 +92,8 @@ def identity_of(name: str, model: str, first: NDArray[np.float32], again: Sequen
                 for vectors, (_, rows) in zip(again, AGAIN, strict=True))
     made = Identity(sketched(first), first, noise, tolerance_of(noise))
     if made.known:
-        made.weights = _adopted(_folder(model), made)
+        made.weights = _adopted(
+        cache_root() / "servers" / hashlib.sha256(f"{BY_SERVER_PROBE} {model}".encode()).hexdigest()[:32], made)
     return made
 
 
@@ -125,10 +126,6 @@ def _directions(count: int, width: int) -> NDArray[np.float64]:
     drawn = hashlib.shake_256(f"{BY_SERVER_PROBE} {width}".encode()).digest(-(-count * _DIRECTIONS * width // 8))
     signs = np.unpackbits(np.frombuffer(drawn, np.uint8))[:count * _DIRECTIONS * width]
     return (2 * signs.astype(np.float64) - 1).reshape(count, _DIRECTIONS, width)
-
-
-def _folder(model: str) -> Path:
-    return cache_root() / "servers" / hashlib.sha256(f"{BY_SERVER_PROBE} {model}".encode()).hexdigest()[:32]
 
 
 def _adopted(folder: Path, made: Identity) -> str:

@@ -1,20 +1,29 @@
-"""Options of a model behind a server, beside those of every encoder."""
+"""Options of encoders that a server runs, and the further fields of its requests."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from stsbench.encoders.roles import ROLES
+from stsbench.errors import EncoderError
 from stsbench.options import OptionGroup, option
+from stsbench.parsing import parse_json, read_json_object
 from stsbench.rules import Values
 
 if TYPE_CHECKING:
     from stsbench.encoders.options import EncoderOptions
 
+
 _OF = ("openai",)
 _BY_TASK = Values(lambda prompt: prompt in ("none", "card", "mteb"), "")
+WIDTH = "dimensions"  # how many numbers a vector is to have
+_OTHER = "text"  # texts without a role, as sts reads them
+_CHOICE = {*ROLES, _OTHER}
+_OWN = {"model": "it is NAME in openai:NAME", "input": "it is the texts", "encoding_format": "it is chosen here"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,3 +69,49 @@ class ServerArguments(TypedDict, total=False):
     query_prompt: str | None
     document_prompt: str | None
     extra_body: str | Path | Mapping[str, Any] | None
+
+
+def read_fields(asked: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
+    """The fields that --extra-body asks for: a JSON object, a file that holds one, or a mapping; {} for None.
+
+    EncoderError, one line: it is none of these, a field that is set otherwise, or a value by role without one of the roles.
+    """
+    text = str(asked) if isinstance(asked, str | Path) else ""
+    try:
+        fields = (dict(asked) if isinstance(asked, Mapping) else {} if asked is None else None if not text.strip() else
+                  parse_json(text) if isinstance(asked, str) and text.lstrip().startswith(("{", "[")) else
+                  read_json_object(Path(text).expanduser(), EncoderError))
+        json.dumps(fields, allow_nan=False)
+    except (ValueError, TypeError) as error:
+        raise EncoderError(f"--extra-body is not valid JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise EncoderError('--extra-body must be a JSON object, as {"truncate": "END"}, or a file that holds one')
+    for name, value in fields.items():
+        if name in _OWN:
+            raise EncoderError(f"--extra-body: {name} is no further field: {_OWN[name]}")
+        if by_role(value) and value.keys() != _CHOICE:
+            lacking, more = sorted(_CHOICE - value.keys()), sorted(value.keys() - _CHOICE)
+            wrong = f"lacks {' and '.join(lacking)}" if lacking else f"holds {more[0]}, too"
+            raise EncoderError(f"--extra-body: {name} is given by role and {wrong}: write query, document and text (for "
+                               "texts without a role, as sts reads them), null where the field is not to be sent")
+    width = fields.get(WIDTH)
+    if width is not None and (not isinstance(width, int) or isinstance(width, bool) or width < 1):
+        raise EncoderError(f"--extra-body: {WIDTH} is how many numbers a vector has, not {json.dumps(width)}")
+    return fields
+
+
+def by_role(value: Any) -> bool:
+    """Whether a field's value is chosen by the text's role."""
+    return isinstance(value, Mapping) and bool(_CHOICE & value.keys())
+
+
+def fields_of(fields: Mapping[str, Any], role: str | None) -> dict[str, Any]:
+    """The fields of a request with texts of a role, "query", "document" or None; without those that this role has null for.
+    """
+    chosen = {name: value[role if role in ROLES else _OTHER] if by_role(value) else value for name, value in fields.items()}
+    return {name: value for name, value in chosen.items() if value is not None or not by_role(fields[name])}
+
+
+def fields_in_words(fields: Mapping[str, Any]) -> str:
+    """What is sent with which texts, for people."""
+    return ", ".join(f"{role} {json.dumps(fields_of(fields, role), ensure_ascii=False)}" for role in (*ROLES, _OTHER))

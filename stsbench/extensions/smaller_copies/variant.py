@@ -12,16 +12,69 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from stsbench.encoders.base import Call, Encoded, Encoder, EncoderSpec, Progress
+from stsbench.encoders.base import Call, Encoded, Encoder, EncoderSpec, Progress, Wrapper
+from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.fitted import STATE, fitted_sets, named_source
+from stsbench.encoders.probe import TEXTS
 from stsbench.errors import EncoderError
 from stsbench.extensions.smaller_copies.codes import BYTES, PRECISIONS, WHOLE, Ranges, codes, compared, size
-from stsbench.extensions.smaller_copies.held import Held, Vectors
 from stsbench.registry import did_you_mean
 
 # Calibrations: on all texts of a set; on those of a call, as mteb's CompressionWrapper; on those of a file.
 SHARED, CALL, FILE = "shared", "call", "file"
 Floats = NDArray[np.float32]
+
+
+class Vectors:
+    """The vectors that encoders have computed, by encoder: each distinct text once, whoever asks for it."""
+
+    def __init__(self, cache: Any = None) -> None:
+        """cache: an EmbeddingCache, where they are looked up before anything is computed, or None."""
+        self._cache = cache
+        self._of: dict[str, Embed] = {}
+
+    def of(self, encoder: Encoder) -> Embed:
+        """What holds the vectors of an encoder as it reads its texts."""
+        key = encoder.spec.fingerprint()
+        if key not in self._of:
+            self._of[key] = Embed(encoder, self._cache)
+        return self._of[key]
+
+    def of_length_one(self, base: Encoder) -> bool:
+        """Return whether all vectors of `base` that were computed, in whatever role, have length 1; where none was, those
+        of the probe's texts. Whoever made the model need not have said so: a function or a server cannot."""
+        identity = base.identity.fingerprint()
+        embeds = [embed for embed in self._of.values() if embed.encoder.identity.fingerprint() == identity and embed.encoded]
+        if not embeds:
+            embeds = [self.of(base)]
+            embeds[0].add(TEXTS)
+        return all(embed.of_length_one() for embed in embeds)
+
+
+class Held(Wrapper):
+    """`base` itself, by its own fingerprint; its vectors are kept in `vectors`."""
+
+    cacheable = False  # those of `base` are
+    computes_in = "nothing"  # it looks its vectors up: what they cost is the base's to tell
+
+    def __init__(self, base: Encoder, vectors: Vectors) -> None:
+        super().__init__(base)
+        self._vectors = vectors
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """float32 (n, d) vectors of the base, computed once each; a text whose vector is not finite keeps one of NaN."""
+        embed = self._vectors.of(self.base)
+        embed.progress = progress
+        try:
+            encoded = Encoded(embed(texts), embed.truncated(texts))
+        finally:
+            embed.progress = None
+        self.take_notes()
+        return encoded
+
+    def on(self, base: Encoder, call: Call) -> Encoder:
+        """Return the vectors of another base."""
+        return Held(base, self._vectors)
 
 
 @dataclass(frozen=True)
@@ -174,10 +227,8 @@ class Variant(Held):
         vectors = np.concatenate(parts)
         if not np.isfinite(vectors).all():
             raise EncoderError(f"{self.spec.name}: a text of {source.partition('@')[0]} has no finite vector")
-        return self._fitted(Ranges.of(vectors, self.form.clip), named_source(texts, source))
-
-    def _fitted(self, ranges: Ranges, source: str) -> Variant:
-        return Variant(self.base, self.form, self._vectors, ranges, source, self.rescaled)
+        return Variant(self.base, self.form, self._vectors, Ranges.of(vectors, self.form.clip), named_source(texts, source),
+                       self.rescaled)
 
     def on(self, base: Encoder, call: Call) -> Variant:
         """Return another base in the same form."""

@@ -26,9 +26,8 @@ from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records
 from stsbench.evaluation.tables import firsts, main_rows
 from stsbench.extensions.smaller_copies.codes import WHOLE
-from stsbench.extensions.smaller_copies.held import Vectors
 from stsbench.extensions.smaller_copies.options import VariantOptions
-from stsbench.extensions.smaller_copies.variant import CALL, FILE, SHARED, Form, Variant
+from stsbench.extensions.smaller_copies.variant import CALL, FILE, SHARED, Form, Variant, Vectors
 from stsbench.extensions.smaller_copies.variant_scores import AVERAGE, VariantScore, VariantScores
 from stsbench.metrics.paired import Difference, paired_difference
 from stsbench.options import takes

@@ -41,8 +41,16 @@ from stsbench.evaluation.protocol import Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.run_file import run_folders
 from stsbench.evaluation.tables import SAMPLE, encoder_in_words, repeated_in_record
-from stsbench.extensions.statistics.choice import Candidate, Choice, point
-from stsbench.extensions.statistics.costs import AXES, Axis, Spent, compared_within, machine_in_words
+from stsbench.extensions.statistics.choice import (
+    AXES,
+    Axis,
+    Candidate,
+    Choice,
+    Spent,
+    compared_within,
+    machine_in_words,
+    point,
+)
 from stsbench.metrics.bootstrap import interval
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.paired import LEVEL
@@ -76,7 +84,9 @@ def choose(
     >>> print(choose(runs, by="bytes", resamples=100).sentence)  # doctest: +ELLIPSIS
     These two do not differ significantly (joint test at 5 %): lexical:tfidf and lexical:token-set; the cheapest ...
     """
-    axis = _axis(by)
+    if by is not None and by not in AXES:
+        raise StsbenchError(f"by={shown(by)}: no such cost{did_you_mean(str(by), AXES)}")
+    axis = None if by is None else AXES[by]
     folders = [run_folders(run) for run in _several(runs)]
     every = [[loaded(folder) for folder in side] for side in folders]
     encoders = [[stored[0][1] for stored in side] for side in every]
@@ -101,12 +111,6 @@ class _Notes:
     left_out: Reasons = field(default_factory=list)
     failures: Reasons = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-
-
-def _axis(by: str | None) -> Axis | None:
-    if by is not None and by not in AXES:
-        raise StsbenchError(f"by={shown(by)}: no such cost{did_you_mean(str(by), AXES)}")
-    return None if by is None else AXES[by]
 
 
 def _several(runs: Sequence[Any]) -> list[Any]:

@@ -10,12 +10,12 @@ from click.shell_completion import CompletionItem
 from stsbench.cli.output.messages import echo
 from stsbench.cli.runs import RESAMPLES, bootstrap, nothing_in_common, runs_of, two_sides
 
-COSTS = "sentences/s, tokens/s, latency, cpu, first, memory, cuda-memory, parameters or bytes"  # AXES of costs.py
+COSTS = "sentences/s, tokens/s, latency, cpu, first, memory, cuda-memory, parameters or bytes"  # AXES of choice.py
 
 
 def _costs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """What a tab key completes to a cost."""
-    from stsbench.extensions.statistics.costs import AXES
+    from stsbench.extensions.statistics.choice import AXES
 
     return [CompletionItem(name) for name in AXES if name.startswith(incomplete)]
 

@@ -21,6 +21,11 @@ from stsbench.wording import counted
 if TYPE_CHECKING:
     import pyarrow as pa
 
+BASIS = (
+    "This takes the true difference to be as large as the observed one, which is uncertain itself. p is not corrected for "
+    "several tasks. Test once, when all planned seeds are there: testing after every seed errs in more than 5 %."
+)
+
 
 @dataclass(frozen=True)
 class NeededRow:
@@ -87,7 +92,7 @@ class SeedsNeeded(Tabular):
         if not needed.settleable:
             return (f"no number of seeds settles it: the items alone leave a true difference of {size} a power of "
                     f"{100 * needed.most_power:.0f} %. It needs at least {needed.times_items:.2g} times as many items, some "
-                    f"{_rounded(needed.times_items * row.compared.n):,}.")
+                    f"{int(float(f'{needed.times_items * row.compared.n:.2g}')):,}.")
         a, b = self.comparison.seeds
         whom = "each side" if 1 not in (a, b) else "A" if b == 1 else "B"
         if needed.more is None:
@@ -117,12 +122,6 @@ class SeedsNeeded(Tabular):
         compared = self.comparison.as_json()
         kept = {key: compared[key] for key in ("a", "b", "seeds", "by_seed", "resamples", "seed", "not_compared", "failed")}
         return {**kept, "power": self.power, "rows": rows, "sentences": self.sentences()}
-
-
-BASIS = (
-    "This takes the true difference to be as large as the observed one, which is uncertain itself. p is not corrected for "
-    "several tasks. Test once, when all planned seeds are there: testing after every seed errs in more than 5 %."
-)
 
 
 def seeds_needed(
@@ -177,8 +176,3 @@ def _json(row: NeededRow) -> dict[str, Any]:
 
 def _many(count: int | None) -> str:
     return f"more than {MOST:,}" if count is None else str(count)
-
-
-def _rounded(items: float) -> int:
-    """To two digits: no more is known of it."""
-    return int(float(f"{items:.2g}"))

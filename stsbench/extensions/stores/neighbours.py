@@ -19,10 +19,9 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import loaded_encoder
 from stsbench.encoders.options import CacheOptions
 from stsbench.errors import DataError, UsageError, warning_log
-from stsbench.extensions.stores.manifest import is_store
-from stsbench.extensions.stores.nearest import check_same_encoder, neighbours_in
 from stsbench.extensions.stores.options import NearestOptions
-from stsbench.extensions.stores.search import nearest
+from stsbench.extensions.stores.search import check_same_encoder, nearest, neighbours_in
+from stsbench.extensions.stores.shard import is_store
 from stsbench.extensions.stores.vectors import VectorStore
 from stsbench.metrics.similarity import zero_rows
 from stsbench.notebook import in_notebook, start_bar

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from stsbench.errors import ScoreError, StsbenchError
+from stsbench.encoders.base import Encoder
+from stsbench.errors import EncoderError, ScoreError, StsbenchError
+from stsbench.extensions.stores.shard import Floats
+from stsbench.extensions.stores.vectors import VectorStore
 from stsbench.metrics.similarity import paired_similarity
 
-Floats = NDArray[np.float32]
 Positions = NDArray[np.int64]
 BACKENDS = ("exact", "faiss")
 _QUERIES = 1024  # queries at a time
 _RESCORED = 2048  # candidates at a time
+_MORE = 4  # times as many rows are looked for where copies of one text fill the places
 
 
 def nearest(
@@ -180,3 +184,54 @@ def _faiss(
         order = np.argsort(~keep, axis=1, kind="stable")[:, :k]
         scores, positions = np.take_along_axis(scores, order, 1), np.take_along_axis(positions, order, 1)
     return np.where(positions < 0, -np.inf, scores).astype(np.float32), positions.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """One text. row: its first one, from 0; copies: how many rows have it."""
+
+    row: int
+    cosine: float
+    copies: int
+    text: str
+
+
+def neighbours_in(
+    store: VectorStore, queries: Floats, top: int, *, backend: str = "exact"
+) -> list[list[Neighbour]]:
+    """For each of q vectors (q, d) the `top` most similar distinct texts by cosine, best first, but for empty ones.
+
+    Memory as `search.nearest` needs it. ScoreError and StsbenchError as it raises them.
+    """
+    many = top
+    while True:
+        many = min(many, len(store))
+        scores, indices = nearest(queries, store.blocks(), many, cosine=True, backend=backend)
+        texts = store.texts(indices.ravel())
+        rows = [texts[i * many : (i + 1) * many] for i in range(len(queries))]
+        if many == len(store) or all(len(set(row) - {""}) >= top for row in rows):
+            break
+        many *= _MORE
+    distinct = list(dict.fromkeys(texts))
+    index = {text: i for i, text in enumerate(distinct)}
+    first, copies = store.copies(distinct)
+    lists = []
+    for row, cosines in zip(rows, scores, strict=True):
+        best = {text: float(cosine) for text, cosine in reversed(list(zip(row, cosines, strict=True)))}
+        names = [text for text in dict.fromkeys(row) if text][:top]
+        lists.append([Neighbour(int(first[index[text]]), best[text], int(copies[index[text]]), text) for text in names])
+    return lists
+
+
+def check_same_encoder(store: VectorStore, encoder: Encoder) -> None:
+    """EncoderError unless `encoder` made the store, or differs from what made it in the prompt before a text alone: queries
+    may have another one than documents."""
+    stored, current = vars(store.encoder), vars(encoder.spec)
+    differ = [key for key in current if key not in ("name", "prefix", "options") and current[key] != stored[key]]
+    roles = [{key: value for key, value in spec["options"].items() if key != "role"} for spec in (stored, current)]
+    differ += ["options"] if roles[0] != roles[1] else []
+    if differ:
+        raise EncoderError(
+            f"{store.folder} was made by another encoder ({store.encoder.name}; other {', '.join(differ)}) than "
+            f"{encoder.spec.name}: their vectors cannot be compared"
+        )

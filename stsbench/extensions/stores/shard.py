@@ -1,8 +1,4 @@
-"""One shard of a store: a folder that appears whole or not at all.
-
-vectors.npy (n, width), truncated.npy bool (n,), digests.npy <u8 (n, 2) of each text, and the texts themselves, UTF-8 one
-after another in text.values with their starts in text.starts; shard.json names every file with its size and sha256.
-"""
+"""What a store holds: its manifest, its shards, and how numbers are stored in them."""
 
 from __future__ import annotations
 
@@ -16,24 +12,182 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
 from scipy.sparse import issparse
 
 from stsbench.config import validate
 from stsbench.data.text.cache import RaggedWriter
 from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.cache.encode import encode_cached
+from stsbench.encoders.similarity import packed, signs
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.extensions.stores.manifest import ShardNote, StoredFile, shard_folder
-from stsbench.extensions.stores.numbers import calibrated, stored
-from stsbench.files import sha256_file
+from stsbench.files import atomic_write, sha256_file
 
+MANIFEST = "manifest.json"
+SHARDS = "shards"
+FORMAT = "stsbench vectors"
+VERSION = 1
+_LARGEST = 1 << 30  # bytes of a manifest: some million shards
+Floats = NDArray[np.float32]
+KINDS = {"float32": "<f4", "float16": "<f2", "int8": "|i1", "binary": "|u1"}
+_MOST = 127
 VECTORS, TRUNCATED, DIGESTS, TEXT, NOTE = "vectors.npy", "truncated.npy", "digests.npy", "text", "shard.json"
 FILES = {VECTORS, TRUNCATED, DIGESTS, f"{TEXT}.values", f"{TEXT}.starts"}
 Digests = NDArray[np.uint64]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StoredFile(_Strict):
+    """One file of a shard."""
+
+    bytes: int
+    sha256: str
+
+
+class ShardNote(_Strict):
+    """One shard: `rows` texts that follow one another in the input."""
+
+    rows: int
+    dimension: int
+    empty: int  # texts without a character
+    truncated: int  # texts that lost tokens to the model's limit
+    clipped: int  # numbers beyond int8's scale
+    scales: tuple[float, ...] | None = None  # of the first shard of an int8 store, by which all are stored
+    files: dict[str, StoredFile]
+
+
+class InputNote(_Strict):
+    """What was encoded."""
+
+    name: str  # of the file, without the folder; "-" for standard input
+    sha256: str  # of all its bytes
+    bytes: int
+
+
+class Manifest(_Strict):
+    """A store. While `complete` is false its shards are those folders that are there, and it is not read."""
+
+    format: Literal["stsbench vectors"] = "stsbench vectors"
+    version: Literal[1] = 1
+    complete: bool = False
+    dtype: Literal["float32", "float16", "int8", "binary"]
+    shard_rows: int  # texts of every shard but the last
+    column: int | str | None  # of the input, from 1, or its name; None: lines, or a table's usual one
+    encoder: dict[str, Any]  # the fields of EncoderSpec
+    fingerprint: str
+    libraries: dict[str, str]  # package -> version, of those that may change a vector, and stsbench's own number
+    similarity: str | None = None
+    trained_on: tuple[str, ...] = ()
+    training_overlap: tuple[dict[str, Any], ...] = ()
+    rows: int = 0
+    dimension: int = 0
+    scales: tuple[float, ...] | None = None  # int8: stored number times scale is the vector's
+    calibration: str | None = None  # int8: by which vectors the scales were chosen
+    input: InputNote | None = None
+    shards: tuple[ShardNote, ...] = ()
+
+    def digest(self) -> str:
+        """sha256 over what was encoded, by what, and every file: stores of equal digest give equal vectors."""
+        fields = self.model_dump(mode="json", exclude={"input", "training_overlap"})  # what changes no vector
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+    def total(self, name: Literal["empty", "truncated", "clipped"]) -> int:
+        """A count over all shards."""
+        return sum(getattr(shard, name) for shard in self.shards)
+
+    def bytes(self) -> int:
+        """Of all files of all shards."""
+        return sum(file.bytes for shard in self.shards for file in shard.files.values())
+
+
+def shard_folder(store: Path, number: int) -> Path:
+    """Where shard `number`, from 0, is."""
+    return store / SHARDS / f"{number:08d}"
+
+
+def is_store(folder: Path) -> bool:
+    """Whether a folder looks like a store of vectors, complete or not."""
+    try:
+        with (folder / MANIFEST).open(encoding="utf-8") as stream:
+            return FORMAT in stream.read(200)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """StsbenchError, one line: there is none, or it is damaged or of another version."""
+    path = folder / MANIFEST
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise StsbenchError(f"{path} is not a store's manifest: it is too large")
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        why = f"it has no {MANIFEST} (stsbench encode writes one)"
+        raise StsbenchError(f"{folder} is not a store of vectors: {why}") from None
+    except OSError as error:
+        raise StsbenchError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise StsbenchError(f"{path} is damaged: {error}") from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise StsbenchError(f"{folder} is not a store of vectors: its {MANIFEST} is another tool's")
+    if data.get("version") != VERSION:
+        raise StsbenchError(f"{folder} is of version {data.get('version')}, and this stsbench reads version {VERSION}")
+    return validate(Manifest, data, str(path))
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Whole or not at all."""
+    with atomic_write(folder / MANIFEST) as stream:
+        json.dump(manifest.model_dump(mode="json"), stream, ensure_ascii=False)
+
+
+def width(dtype: str, dimension: int) -> int:
+    """Numbers of a stored row."""
+    return -(-dimension // 8) if dtype == "binary" else dimension
+
+
+def calibrated(vectors: Floats) -> Floats:
+    """float32 (d,): the scales for int8 by these (n, d) vectors; 1 for a dimension that is 0 throughout."""
+    most = np.abs(vectors).max(axis=0).astype(np.float64)
+    return np.where(most > 0, most / _MOST, 1).astype(np.float32)
+
+
+def stored(vectors: Floats, dtype: str, scales: Floats | None) -> tuple[NDArray[Any], int]:
+    """The rows (n, width) as they are stored, and how many numbers were cut for int8.
+
+    EncoderError: a number that float16 cannot hold.
+    """
+    if dtype == "float16":
+        with np.errstate(over="ignore"):
+            rows = vectors.astype("<f2")
+        if not np.isfinite(rows).all():
+            raise EncoderError(f"--store-dtype float16 cannot hold {np.abs(vectors).max():g}: use float32 or int8")
+        return rows, 0
+    if dtype == "int8":
+        assert scales is not None
+        exact = np.rint(vectors / scales)
+        cut = int(np.count_nonzero(np.abs(exact) > _MOST))
+        return np.clip(exact, -_MOST, _MOST).astype(np.int8), cut
+    if dtype == "binary":
+        return packed(vectors), 0
+    return np.ascontiguousarray(vectors, "<f4"), 0
+
+
+def restored(rows: NDArray[Any], dtype: str, dimension: int, scales: Floats | None) -> Floats:
+    """float32 (n, d) of stored rows (n, width)."""
+    if dtype == "int8":
+        assert scales is not None
+        return rows.astype(np.float32) * scales
+    if dtype == "binary":
+        return signs(rows, dimension)
+    return np.asarray(rows, np.float32)
 
 
 @dataclass(frozen=True)
@@ -99,7 +253,8 @@ def _write(folder: Path, arrays: dict[str, NDArray[Any]], texts: Sequence[str], 
         with RaggedWriter(building, TEXT, "u1") as writer:
             fields = [text.encode("utf-8", "surrogatepass") for text in texts]
             writer.add(b"".join(fields), [len(field) for field in fields])
-        files = {name: _described(building / name) for name in sorted(FILES)}
+        files = {name: StoredFile(bytes=(building / name).stat().st_size, sha256=sha256_file(building / name))
+                 for name in sorted(FILES)}
         note = note.model_copy(update={"files": files})
         (building / NOTE).write_text(json.dumps(note.model_dump(mode="json")), encoding="utf-8")
         for path in (*building.iterdir(), building):
@@ -113,10 +268,6 @@ def _write(folder: Path, arrays: dict[str, NDArray[Any]], texts: Sequence[str], 
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return note
-
-
-def _described(path: Path) -> StoredFile:
-    return StoredFile(bytes=path.stat().st_size, sha256=sha256_file(path))
 
 
 def _sync(path: Path) -> None:

@@ -14,8 +14,7 @@ from stsbench import load_encoder
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.extensions.decoders.base import CleanUp
-from stsbench.extensions.decoders.load import PRESETS, load_preset
-from stsbench.extensions.decoders.pages import PresetPages
+from stsbench.extensions.decoders.load import PRESETS, PresetPages, load_preset
 from stsbench.extensions.decoders.tokenise import CLEAN_UPS
 from stsbench.training.export.fitted import fit_model
 

@@ -45,7 +45,7 @@ def last(model, before, text, layer=-1, behind=BEHIND):
 
 
 def metaeol(model, text):
-    from stsbench.extensions.decoders.prompts import METAEOL
+    from stsbench.extensions.decoders.presets import METAEOL
 
     assert len(METAEOL) == 8 and len({prompt.partition("{}")[2] for prompt in METAEOL}) == 7  # "means" stands twice
     return torch.stack([model.states(model.ids(prompt.replace("{}", cleaned(text))))[-1] for prompt in METAEOL]).mean(0)

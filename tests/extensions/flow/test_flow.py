@@ -8,8 +8,7 @@ from flow_oracle import bits, mapped, unmapped
 
 from stsbench.encoders.post.chain import Chain
 from stsbench.errors import StsbenchError
-from stsbench.extensions.flow.fitting import BertAdam, objective, steps_of
-from stsbench.extensions.flow.flow import Flow
+from stsbench.extensions.flow.flow import BertAdam, Flow, objective, steps_of
 from stsbench.extensions.flow.glow import Glow, Mixing
 
 SMALL = {"levels": 2, "depth": 2, "width": 4, "dropout": False}

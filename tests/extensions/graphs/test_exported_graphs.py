@@ -10,9 +10,7 @@ from tiny_models import add_modules, build, sentences
 
 from stsbench import evaluate, load_encoder
 from stsbench.errors import EncoderError
-from stsbench.extensions.graphs.encoder import Graph
-from stsbench.extensions.graphs.files import chosen
-from stsbench.extensions.graphs.runtimes import Runtime
+from stsbench.extensions.graphs.encoder import Graph, Runtime, chosen
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'stsbench[graphs]'")
 TEXTS = sentences(40)

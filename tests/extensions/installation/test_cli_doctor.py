@@ -10,7 +10,7 @@ from clirun import SAMPLE, cli, damaged, place  # noqa: F401 - fixtures
 import stsbench
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import EvalOptions, _chosen
-from stsbench.extensions.installation import data
+from stsbench.extensions.installation import checks
 
 
 def test_a_bare_machine_is_not_broken(cli):
@@ -33,8 +33,8 @@ def test_all_is_what_eval_would_measure(cli, damaged):
 
 def test_the_user_cache_comes_after_stsbench_data(monkeypatch, tmp_path):
     monkeypatch.setenv("STSBENCH_DATA", str(SAMPLE))
-    assert [each.named for each in data.folders()] == ["$STSBENCH_DATA", "user cache"]
-    assert {each.folder for each in data.sets() if each.text_version == "senteval"} == {SAMPLE}
+    assert [each.named for each in checks.folders()] == ["$STSBENCH_DATA", "user cache"]
+    assert {each.folder for each in checks.sets() if each.text_version == "senteval"} == {SAMPLE}
 
 
 @pytest.mark.parametrize("option", [False, True])

@@ -8,7 +8,7 @@ from hubserver import serving
 
 from stsbench.data.fetch.download import hub_url
 from stsbench.data.sets.catalog import catalog
-from stsbench.extensions.installation.hub import ask_hub
+from stsbench.extensions.installation.checks import ask_hub
 
 
 def test_it_asks_for_what_data_fetch_downloads(monkeypatch, tmp_path):

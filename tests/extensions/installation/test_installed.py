@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from stsbench.extensions.installation.installed import Package, embedding_cache, packages
+from stsbench.extensions.installation.checks import Package, embedding_cache, packages
 
 METADATA = """Metadata-Version: 2.1
 Name: demo-of-the-doctor

@@ -19,9 +19,8 @@ from stsbench.errors import StsbenchError
 from stsbench.extensions.jobs.content import READ, check_jobs, check_read, dev_digests
 from stsbench.extensions.jobs.plan_file import Defaults
 from stsbench.extensions.jobs.plan_run import _lacks_file
+from stsbench.extensions.jobs.space import Trial, space_of_grid
 from stsbench.extensions.jobs.state import BESIDE
-from stsbench.extensions.jobs.sweeps.space import space_of_grid
-from stsbench.extensions.jobs.sweeps.study import Trial
 from stsbench.training.rows.files import SetPlace
 
 __all__ = ["cli", "here"]

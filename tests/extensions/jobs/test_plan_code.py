@@ -15,9 +15,9 @@ from clirun import cli, fails, place  # noqa: F401
 from plans import jobs_of, write
 
 from stsbench.errors import StsbenchError
-from stsbench.extensions.jobs.attempt import PROGRAM
 from stsbench.extensions.jobs.expand import DEEPEST, MOST_JOBS, expand, job_count
 from stsbench.extensions.jobs.plan_file import read_plan
+from stsbench.extensions.jobs.pool import PROGRAM
 
 METHOD = 'open("RAN", "w").write("x")\nfrom stsbench.methods.simcse.method import SimCSE\nclass M(SimCSE):\n    pass\n'
 GROUP = {"backbone": "minilm", "max_steps": 1, "recipe": "unsup-bert-base"}

@@ -10,7 +10,7 @@ from clirun import cli  # noqa: F401
 
 import stsbench
 from stsbench.errors import StsbenchError
-from stsbench.extensions.jobs.sweeps.picture import figure
+from stsbench.extensions.jobs.trials import figure
 
 
 def write(folder, trials, by="sts-b dev"):

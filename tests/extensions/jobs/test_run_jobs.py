@@ -14,8 +14,7 @@ from run_edits import write_rows
 
 from stsbench.evaluation.run_file import load_records
 from stsbench.extensions.jobs import schedule
-from stsbench.extensions.jobs.attempt import attempt
-from stsbench.extensions.jobs.ray_pool import shares
+from stsbench.extensions.jobs.pool import attempt, shares
 from stsbench.extensions.jobs.schedule import TRIES
 from stsbench.extensions.jobs.state import checkpoints, is_done, job_lock, note_of, standings
 

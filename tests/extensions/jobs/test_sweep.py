@@ -20,10 +20,9 @@ from stsbench.errors import StsbenchError
 from stsbench.extensions.jobs import schedule
 from stsbench.extensions.jobs.plan_file import Defaults, TrainGroup
 from stsbench.extensions.jobs.pool import LocalPool
-from stsbench.extensions.jobs.sweeps.search import search_of
-from stsbench.extensions.jobs.sweeps.space import Space, read_space, space_of_grid
-from stsbench.extensions.jobs.sweeps.study import Study, Trial
-from stsbench.extensions.jobs.sweeps.sweep import Sweep, _Feed, check_selection, sweep
+from stsbench.extensions.jobs.space import Space, Study, Trial, read_space, space_of_grid
+from stsbench.extensions.jobs.sweep import Sweep, _Feed, check_selection, sweep
+from stsbench.extensions.jobs.trials import search_of
 from stsbench.training.recipes.recipes import find_recipe
 from stsbench.training.runs.finish import stored_facts, trained_as
 

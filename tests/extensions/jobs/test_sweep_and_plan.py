@@ -18,8 +18,8 @@ import stsbench
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.extensions.jobs import plan_run
 from stsbench.extensions.jobs.command import run as run_command
+from stsbench.extensions.jobs.command import sweep as sweep_command
 from stsbench.extensions.jobs.pool import LocalPool
-from stsbench.extensions.jobs.sweeps.command import sweep as sweep_command
 
 __all__ = ["cli", "here", "start"]
 GRID = {"training.learning_rate": [1e-5, 1e-2]}

@@ -14,9 +14,8 @@ from test_sweep import run, search
 from stsbench.errors import StsbenchError
 from stsbench.extensions.jobs.expand import MOST_JOBS
 from stsbench.extensions.jobs.plan_file import Defaults
-from stsbench.extensions.jobs.sweeps.space import Space, space_of_grid
-from stsbench.extensions.jobs.sweeps.study import Study
-from stsbench.extensions.jobs.sweeps.sweep import FAILURES, _claim
+from stsbench.extensions.jobs.space import Space, Study, space_of_grid
+from stsbench.extensions.jobs.sweep import FAILURES, _claim
 
 pytest.importorskip("optuna")
 RATES = {"training.learning_rate": {"low": 1e-6, "high": 1e-4, "log": True}}

@@ -7,9 +7,9 @@ from collections import defaultdict
 from pathlib import Path
 
 from stsbench.evaluation.run_file import load_records
-from stsbench.extensions.jobs.board import entry_runs
 from stsbench.extensions.jobs.expand import expand
 from stsbench.extensions.jobs.plan_file import read_plan
+from stsbench.extensions.jobs.plan_run import entry_runs
 
 ROOT = Path(__file__).resolve().parents[3]
 ZOO = ROOT / "benchmarks" / "zoo.yaml"

@@ -17,7 +17,7 @@ from stsbench.evaluation.measure import texts_by_reading
 from stsbench.evaluation.plan import plan
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records, observations_of
-from stsbench.extensions.robustness.paraphrases import read_paraphrases
+from stsbench.extensions.robustness.protocol import read_paraphrases
 from stsbench.extensions.robustness.rules import RULES, edited
 from stsbench.metrics.bootstrap import resample_counts
 

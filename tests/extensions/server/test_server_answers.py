@@ -27,10 +27,8 @@ from embedding_server import (  # noqa: F401 - fixtures
 from stsbench import load_encoder
 from stsbench.errors import EncoderError
 from stsbench.extensions.server import client
-from stsbench.extensions.server.answer import BadAnswerError, HalfAnswerError, read_answer
-from stsbench.extensions.server.batches import TEXTS as MOST
-from stsbench.extensions.server.batches import at_once, batches, estimated_tokens
-from stsbench.extensions.server.client import retry_after
+from stsbench.extensions.server.client import BadAnswerError, HalfAnswerError, read_answer, retry_after
+from stsbench.extensions.server.encoder import MOST, at_once, batches, estimated_tokens
 from stsbench.extensions.server.identity import TEXTS as PROBE
 
 pytest.importorskip("openai")

@@ -4,8 +4,7 @@ import pytest
 from known_encoder import Known, check_known
 
 from stsbench.encoders.roles import TextTask
-from stsbench.extensions.smaller_copies.held import Held, Vectors
-from stsbench.extensions.smaller_copies.variant import Form, Variant
+from stsbench.extensions.smaller_copies.variant import Form, Held, Variant, Vectors
 
 
 @pytest.mark.parametrize("make", [

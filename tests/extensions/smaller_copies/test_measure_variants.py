@@ -17,9 +17,8 @@ from stsbench.encoders.options import CacheOptions
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation.options import DataOptions, MeasureArguments, MeasureOptions
 from stsbench.extensions.smaller_copies import variants
-from stsbench.extensions.smaller_copies.held import Vectors
 from stsbench.extensions.smaller_copies.options import VariantOptions
-from stsbench.extensions.smaller_copies.variant import Form, Variant
+from stsbench.extensions.smaller_copies.variant import Form, Variant, Vectors
 from stsbench.extensions.smaller_copies.variants import measure_variants
 
 __all__ = ["cli"]

@@ -7,6 +7,7 @@ import pytest
 from tiny_models import add_modules, build, sentences
 
 from stsbench import evaluate, load_encoder
+from stsbench.data.fetch.mteb import undisturbed
 from stsbench.data.fetch.sources import load
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.fitted import fitted_sets
@@ -15,8 +16,7 @@ from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import EncoderError
 from stsbench.evaluation.rescore import several_encoders
 from stsbench.extensions.smaller_copies.codes import Ranges, codes
-from stsbench.extensions.smaller_copies.held import Held, Vectors
-from stsbench.extensions.smaller_copies.variant import CALL, Form, Variant
+from stsbench.extensions.smaller_copies.variant import CALL, Form, Held, Variant, Vectors
 from stsbench.publish.mteb import MtebEncoder, undisturbed
 
 TEXTS = ["the red cat", "a man plays the guitar", "a dog sleeps in the park", "the woman eats", "big food", "a blue cat"]

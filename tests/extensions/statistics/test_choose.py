@@ -18,9 +18,9 @@ from stsbench import score
 from stsbench.comparison.comparability import settings_of
 from stsbench.encoders.cost import Cost
 from stsbench.errors import ScoreError, StsbenchError
+from stsbench.extensions.statistics.choice import AXES, Spent, compared_within, machine_in_words
 from stsbench.extensions.statistics.choose import choose
 from stsbench.extensions.statistics.command import COSTS
-from stsbench.extensions.statistics.costs import AXES, Spent, compared_within, machine_in_words
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.power import Measurement, few_items
 from stsbench.metrics.ranks import letters, significantly_different

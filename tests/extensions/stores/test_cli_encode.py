@@ -11,7 +11,7 @@ import tiny_models
 from clirun import cli, fails, place  # noqa: F401 - fixtures
 
 from stsbench.extensions.stores.build import Pace
-from stsbench.extensions.stores.pace import Clock, duration
+from stsbench.extensions.stores.command import Clock, duration
 from stsbench.extensions.stores.vectors import VectorStore
 
 MODEL = "python:mine_cli:hashed"

@@ -20,8 +20,7 @@ from stsbench.encoders.parallel import Workers
 from stsbench.encoders.roles import Traits
 from stsbench.errors import DataError, EncoderError, StsbenchError
 from stsbench.extensions.stores.build import build_store
-from stsbench.extensions.stores.manifest import MANIFEST, read_manifest, shard_folder
-from stsbench.extensions.stores.shard import VECTORS
+from stsbench.extensions.stores.shard import MANIFEST, VECTORS, read_manifest, shard_folder
 from stsbench.extensions.stores.vectors import VectorStore
 
 LINES = ["one", "", "two words", "ünï", "one", "  padded ", "seven"]

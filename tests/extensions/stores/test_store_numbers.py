@@ -8,8 +8,8 @@ from stsbench.data.own.texts import Texts
 from stsbench.encoders.similarity import packed
 from stsbench.errors import EncoderError
 from stsbench.extensions.stores.build import build_store
-from stsbench.extensions.stores.numbers import stored as as_stored
 from stsbench.extensions.stores.shard import VECTORS
+from stsbench.extensions.stores.shard import stored as as_stored
 
 VECTORS_IN = np.array(
     [[1, -2, 0, .5, 0, 3e-5, -4, 8, 1], [-.5, 1, 0, .25, -1, 0, 2, -8, .1], [2, 3, 0, -1, .5, 0, 4, 1, -1]], np.float32

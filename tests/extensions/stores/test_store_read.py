@@ -12,8 +12,8 @@ from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed, fitted_on_data
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.extensions.stores.build import build_store
-from stsbench.extensions.stores.manifest import MANIFEST, is_store
-from stsbench.extensions.stores.nearest import check_same_encoder, neighbours_in
+from stsbench.extensions.stores.search import check_same_encoder, neighbours_in
+from stsbench.extensions.stores.shard import MANIFEST, is_store
 from stsbench.extensions.stores.vectors import VectorStore
 
 RNG = np.random.default_rng(3)
@@ -112,7 +112,7 @@ def test_a_map_fitted_on_a_store_is_the_one_fitted_on_its_texts(place, post):
 
 
 def test_shuffled_vectors_are_each_row_once(place):
-    from stsbench.extensions.stores.folder import StoredVectorSource
+    from stsbench.extensions.stores.vectors import StoredVectorSource
 
     source = StoredVectorSource(VectorStore(place / "store"), Toy())
     batches = list(source.shuffled(16, np.random.default_rng(0)))

@@ -14,14 +14,12 @@ from typing import Any
 from stsbench.config import flatten, parse_yaml, shown
 from stsbench.errors import StsbenchError, one_line
 from stsbench.extensions.jobs.content import check_read, dev_digests, digests
-from stsbench.extensions.jobs.expand import FILES, MOST_JOBS, as_text, expand
-from stsbench.extensions.jobs.job import Job
+from stsbench.extensions.jobs.expand import FILES, MOST_JOBS, Job, as_text, expand
 from stsbench.extensions.jobs.plan_file import Defaults, Plan, TrainGroup
 from stsbench.extensions.jobs.pool import Pool
 from stsbench.extensions.jobs.schedule import run_jobs
+from stsbench.extensions.jobs.space import UNSCORED, Sampler, Space, Study, Trial
 from stsbench.extensions.jobs.state import BESIDE, Standing, alone, is_done, is_pruned, prune
-from stsbench.extensions.jobs.sweeps.space import Space
-from stsbench.extensions.jobs.sweeps.study import UNSCORED, Sampler, Study, Trial
 from stsbench.files import atomic_write, sha256_file
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.methods import canonical, method_file, short_name
@@ -149,7 +147,8 @@ def sweep(
     feed = _Feed(search, study, log, working)
     run_jobs([], pool, search.output, log, feed)
     with alone(search.output):  # who writes last has seen what others wrote before
-        results = sorted(_results(search, study), key=_rank)
+        results = sorted(_results(search, study), key=lambda result: (  # those without a score last
+            result.trial.score is None, -(result.trial.score or 0.0), result.trial.number))
         _write(search, results, command)
     if not any(result.trial.score is not None for result in results):
         reasons = [feed.reason, *(result.reason for result in results)]
@@ -182,12 +181,6 @@ def _claim(search: Sweep) -> None:
             raise StsbenchError(f"{trials} is of another search, or of an older version's: choose another --output")
         with atomic_write(path) as stream:
             stream.write(json.dumps(search.identity, indent=1) + "\n")
-
-
-def _rank(result: TrialResult) -> tuple[bool, float, int]:
-    """The best first, then those without a score."""
-    trial = result.trial
-    return trial.score is None, -(trial.score or 0.0), trial.number
 
 
 def check_selection(search: Sweep) -> None:
@@ -308,7 +301,10 @@ class _Feed:
             score, facts = None, dict[str, Any]()
             if all(end == "done" for end in where):
                 try:
-                    score, facts = _facts(self.search, jobs)
+                    scores, by = _scores(self.search, jobs)
+                    recipe = (jobs[0].folder(self.search.output) / "recipe.yaml").read_text("utf-8")
+                    facts = {"scores": {str(seed): value for seed, value in scores.items()}, "by": by, "recipe": recipe}
+                    score = spread(scores)["mean"]
                 except (StsbenchError, OSError) as error:  # of this trial: the others have scores, or will have
                     failed, facts = [one_line(error)], {UNSCORED: True}
             if failed:
@@ -319,14 +315,6 @@ class _Feed:
             values = ", ".join(f"{key} {value}" for key, value in trial.values.items())
             what = f"{score:.2f}" if score is not None else "given up" if "pruned" in where else "failed"
             self.log(f"trial {number} ({values}): {what}{f', {failed[-1]}' if UNSCORED in facts else ''}")
-
-
-def _facts(search: Sweep, jobs: Sequence[Job]) -> tuple[float, dict[str, Any]]:
-    """The score of a trial whose trainings are done, and what the storage keeps with it. Raises StsbenchError for none."""
-    scores, by = _scores(search, jobs)
-    recipe = (jobs[0].folder(search.output) / "recipe.yaml").read_text("utf-8")
-    facts = {"scores": {str(seed): value for seed, value in scores.items()}, "by": by, "recipe": recipe}
-    return spread(scores)["mean"], facts
 
 
 def _scores(search: Sweep, jobs: Sequence[Job]) -> tuple[dict[int, float], str]:

@@ -1,1 +1,0 @@
-"""Sweeps: a method's settings, searched by development score; each trial is some trainings."""
