@@ -6,6 +6,7 @@ Built-in protocols and methods use the same mechanism as plugins; an error names
 from __future__ import annotations
 
 import difflib
+import hashlib
 import inspect
 import sys
 import traceback
@@ -13,10 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from stsbench.errors import StsbenchError
+from stsbench.files import sha256_file
 
 DEFAULT_PROTOCOL = "sts"  # what is measured where nobody names a protocol, and what a leaderboard opens with
 T = TypeVar("T")
@@ -54,13 +58,84 @@ def _points(group: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=group)}
 
 
+_of_files: dict[str, dict[str, Any]] = {}  # group -> name -> a class of a user's file, in this process alone
+
+
 def names(group: str) -> list[str]:
-    """The registered names of a group such as "stsbench.protocols", sorted."""
-    return sorted(_points(group))
+    """Return the registered names of a group such as "stsbench.protocols", sorted."""
+    return sorted({*_points(group), *_of_files.get(group, ())})
+
+
+def register(group: str, name: str, kind: type) -> None:
+    """Register a class of a user's file for this process. Raises StsbenchError where an installed one has the name."""
+    if name in _points(group):
+        raise StsbenchError(f"{where(kind)}: its name, {name}, is that of an installed one: give it another")
+    _of_files.setdefault(group, {})[name] = kind
+
+
+def is_file_class(word: str) -> bool:
+    """Whether a word names a class as FILE.py:CLASS."""
+    return word.rpartition(":")[0].endswith(".py")
+
+
+def class_of_file(word: str) -> Any:
+    """Return what FILE.py:CLASS names. Raises StsbenchError, one line: no such file or class, or the file's own error."""
+    file, _, attribute = word.rpartition(":")
+    if not Path(file).is_file():
+        raise StsbenchError(f"{word}: there is no file {file}")
+    module = file_module(Path(file), word)
+    if not hasattr(module, attribute):
+        raise StsbenchError(f"{word}: {file} has no class {attribute}{did_you_mean(attribute, classes_in(module))}")
+    return getattr(module, attribute)
+
+
+def classes_in(module: ModuleType) -> list[str]:
+    """Return the names of the classes that a module itself writes."""
+    return [name for name, value in vars(module).items()
+            if isinstance(value, type) and value.__module__ == module.__name__]
+
+
+def file_module(file: Path, label: str) -> ModuleType:
+    """Return a Python file as a module, run once for each content. Raises StsbenchError, `label` and the error in a line."""
+    digest = sha256_file(file)
+    name = "stsbench_file_" + hashlib.sha256(f"{file} {digest}".encode()).hexdigest()[:16]
+    if name in sys.modules:
+        return sys.modules[name]
+    try:
+        spec = spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{file} is not a Python file")
+        module = sys.modules[name] = module_from_spec(spec)  # pydantic and inspect look there while the file runs
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    except Exception as error:
+        raise StsbenchError(f"{label} failed to load: {cause_of(error)}") from error
+    vars(module)["__sha256__"] = digest
+    return module
+
+
+def cause_of(error: Exception) -> str:
+    """Return an error of a file that was run in a line; of a syntax error FILE:LINE."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name}:{error.lineno}: {error.msg}"
+    return repr(error)
+
+
+def file_of(kind: type) -> dict[str, str] | None:
+    """Return name and digest of the user's file that a class was read from; None for an installed one."""
+    module = vars(sys.modules.get(kind.__module__, sys))
+    if "__sha256__" not in module:
+        return None
+    return {"name": f"{Path(str(module['__file__'])).name}:{kind.__name__}", "sha256": module["__sha256__"]}
 
 
 def resolve(group: str, name: str) -> Any:
     """The object registered as `name`. Raises StsbenchError for an unknown name or a plugin that fails to import."""
+    if name in (of_files := _of_files.get(group, {})):
+        return of_files[name]
     kind = group.rpartition(".")[2].replace("ies", "ys").rstrip("s")
     point = _points(group).get(name)
     if point is None:

@@ -82,9 +82,10 @@ def compare_(
 
 def runs_of(a: str, b: str, protocol: str | None) -> tuple[tuple[list[Path], list[Path]], list[str] | None]:
     """The run folders of A and of B, and the protocols' names; None for all. UsageError, one line: one of them is empty."""
+    from stsbench.evaluation.protocol import protocol_name
     from stsbench.evaluation.run_file import run_folders
 
-    names = [word.strip() for word in protocol.split(",") if word.strip()] if protocol is not None else None
+    names = [protocol_name(word.strip()) for word in protocol.split(",") if word.strip()] if protocol is not None else None
     if names == []:
         raise click.UsageError("--protocol is empty")
     if not (a.strip() and b.strip()):
@@ -104,15 +105,19 @@ def nothing_in_common(a: str, b: str, protocol: str | None) -> str:
               show_default=True, help="How scores are printed.")
 @click.option("--report", "report_target", metavar="FILE|-", help="Write paragraphs and tables for a paper: LaTeX to "
               "FILE.tex, else Markdown; - makes stdout the report alone.")
-def score(run: Path, json_target: str | None, form: str, report_target: str | None) -> int:
+@click.option("--protocol", metavar="FILE.py:CLASS", help="The protocol of your own that RUN was measured by.")
+def score(run: Path, json_target: str | None, form: str, report_target: str | None, protocol: str | None) -> int:
     """Recompute every score of RUN, a folder written by `stsbench eval`, from its stored observations."""
     from stsbench.cli.output.report import print_omissions, print_result
+    from stsbench.evaluation.protocol import protocol_name
     from stsbench.evaluation.rescore import score_again
 
     if json_target == report_target == "-":
         raise click.UsageError("--json - and --report - both write to stdout: name a file for one")
     if report_target == "-" and form != "table":
         raise click.UsageError(f"--report - writes the report alone: leave --format {form} out")
+    if protocol is not None:
+        protocol_name(protocol)
     result = score_again(run)
     print_result(result, form, json_target=json_target, report_target=report_target)
     print_omissions(result)

@@ -28,7 +28,7 @@ from stsbench.evaluation.result import Result, kept
 from stsbench.hub import no_downloads
 from stsbench.notebook import in_notebook, start_bar
 from stsbench.options import takes
-from stsbench.registry import namesakes
+from stsbench.registry import file_of, namesakes
 from stsbench.torch_state import fresh_torch
 from stsbench.wording import counted, sized
 
@@ -198,6 +198,8 @@ def _measure(
     if announced:
         log(f"{part.label}: measuring {', '.join(sets)}")
     extra = {"command": list(options.command), "batch_tokens": options.batch_tokens, **options.extra_provenance}
+    if file := file_of(type(part.protocol)):
+        extra["protocol_file"] = file
     if options.attention != "auto":
         extra["attention"] = options.attention
     if embed.equal_lengths:

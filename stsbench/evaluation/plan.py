@@ -15,7 +15,7 @@ from stsbench.config import parse_yaml
 from stsbench.data.sets.sets import DataSet
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import words_of as words_of
-from stsbench.evaluation.protocol import GROUP, Protocol, kinds, load_protocol
+from stsbench.evaluation.protocol import GROUP, Protocol, kinds, load_protocol, protocol_name
 from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
 from stsbench.evaluation.schema import UNDECLARED, Metric, find_metric
 from stsbench.evaluation.settings import no_such_setting
@@ -59,6 +59,7 @@ def plan(
     """
     if not protocols:
         raise StsbenchError("no protocol was named")
+    protocols = list(map(protocol_name, protocols))
     parts: dict[str, Planned] = {}
     papers = presets()
     left_out: dict[str, str] = {}
@@ -138,7 +139,7 @@ def protocol_of(name: str, settings: Settings) -> Protocol:
     if base not in names(GROUP):
         forms = (f"{name}:{word}" for name, kind in kinds().items() for word in kind.variants)
         known = [*names(GROUP), *forms, "all", *presets()]
-        raise StsbenchError(f"unknown protocol '{name}'{did_you_mean(name, known)}")
+        raise StsbenchError(f"unknown protocol '{name}'{did_you_mean(name, known)}, or FILE.py:CLASS")
     kind = load_protocol(base)
     return _built(name, kind, kind.variant(word) if colon else {}, settings)
 

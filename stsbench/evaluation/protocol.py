@@ -21,7 +21,17 @@ from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import ITEM, Array, Metric, Names, check_layout, find_metric
 from stsbench.evaluation.settings import Settings, SettingsModel, checked
-from stsbench.registry import calling, check_written, did_you_mean, names, resolve, where
+from stsbench.registry import (
+    calling,
+    check_written,
+    class_of_file,
+    did_you_mean,
+    is_file_class,
+    names,
+    register,
+    resolve,
+    where,
+)
 from stsbench.wording import counts_listed
 
 GROUP = "stsbench.protocols"  # entry points; each names a class
@@ -296,6 +306,21 @@ class Protocol(ABC):
 def load_protocol(name: str) -> type[Protocol]:
     """The class registered as `name`. Raises StsbenchError, one line, where it cannot be loaded or used."""
     return _checked(name, resolve(GROUP, name))
+
+
+def protocol_name(word: str) -> str:
+    """Return the name of a protocol: of FILE.py:CLASS that of the class, which is registered under it for this process.
+
+    Raises StsbenchError, one line, for a file or class that cannot be used.
+    """
+    if not is_file_class(word):
+        return word
+    kind = class_of_file(word)
+    name = getattr(kind, "name", None)
+    if not (isinstance(kind, type) and isinstance(name, str)):
+        raise StsbenchError(f"{word} is not a protocol: derive a class with a name from stsbench.evaluation.Protocol")
+    register(GROUP, name, kind)
+    return load_protocol(name).name
 
 
 def kinds() -> dict[str, type[Protocol]]:

@@ -13,9 +13,10 @@ from stsbench.errors import StsbenchError, warning_log
 from stsbench.evaluation.options import words_of
 from stsbench.experiments.run import Run
 from stsbench.notebook import TrainingBar, in_notebook
+from stsbench.registry import is_file_class
 from stsbench.training.api.options import Options
 from stsbench.training.engine.callbacks import Callbacks, TrainingCallback, checked_callbacks
-from stsbench.training.recipes.methods import is_file_method, method_of
+from stsbench.training.recipes.methods import method_of
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.sections import OWN_PAIRS
 from stsbench.training.rows.in_memory import is_in_memory, named_rows, rows_file
@@ -163,7 +164,7 @@ def _method(
     if isinstance(method, Recipe):
         if recipe is not None:
             raise StsbenchError("two recipes: give the method's name first, or leave recipe out")
-        if is_file_method(method.method):  # a recipe may be somebody else's: no file is run because it is named there
+        if is_file_class(method.method):  # a recipe may be somebody else's: no file is run because it is named there
             raise StsbenchError(f"the recipe is of a Python file: name it, too: '{method.method}', recipe=...")
         return method.method, method, {}
     if isinstance(method, Options):

@@ -1,5 +1,6 @@
 """docs/how-to/adding-a-protocol.md: its code, installed as a package of someone else's, runs as the page says."""
 
+import hashlib
 import re
 import shlex
 import sys
@@ -164,3 +165,25 @@ def test_a_mistake_in_its_arithmetic_is_a_failure_with_a_reason_and_other_protoc
     assert re.match(f"failed: sts-top (STS-B|over its tasks): {message}", line) and done.return_value == 3
     measured = {record.protocol.name for _, record in load_records(installed / "some")}
     assert measured == ({"geometry", "sts-top"} if name == "summarise" else {"geometry"})
+
+
+def test_a_class_in_a_file_measures_without_an_installation(tmp_path, monkeypatch):
+    file, word = tmp_path / "own.py", "./own.py:TopProtocol"
+    file.write_text(blocks("python")[0], "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(registry, "_of_files", {})
+    done = run(f"stsbench eval --model lexical:token-set --protocol {word} --sample --output run")
+    assert done.exit_code == 0, done.output
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert load_records("run")[0][1].provenance["protocol_file"] == {"name": "own.py:TopProtocol", "sha256": digest}
+    monkeypatch.setattr(registry, "_of_files", {})  # another process
+    assert "unknown protocol 'sts-top'" in str(run("stsbench score run").exception)
+    again = run(f"stsbench score run --protocol {word}")
+    assert again.exit_code == 0 and again.stdout in done.stdout
+    measure = "stsbench eval --model lexical:token-set --sample --protocol"
+    for wrong, message in (("./own.py:Top", "has no class Top; did you mean"), ("./no.py:Top", "there is no file"),
+                           ("./own.py:TopSettings", "is not a protocol: derive a class")):
+        assert message in str(run(f"{measure} {wrong}").exception)
+    file.write_text(file.read_text("utf-8").replace('name = "sts-top"', 'name = "sts"'), "utf-8")
+    assert "its name, sts, is that of an installed one: give it another" in str(run(f"{measure} {word}").exception)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from stsbench.config import parse_yaml, shown
 from stsbench.errors import StsbenchError
 from stsbench.extensions.jobs.plan_file import DATA_DIR, JOB, EvalGroup, Plan, TrainGroup
-from stsbench.registry import did_you_mean
+from stsbench.registry import did_you_mean, is_file_class
 
 DIGITS = 10  # hex digits of a digest in a name
 MOST_JOBS = 5_000  # of a plan or a sweep: those of benchmarks/zoo.yaml are some 200
@@ -114,12 +114,12 @@ def expand(plan: Plan, where: str, allowed: Iterable[str] = ()) -> list[Job]:
 
 def _refuse_code(plan: Plan, where: str, allowed: Iterable[str]) -> None:
     """Raises StsbenchError for a Python file or callable that the plan names and the caller does not."""
-    from stsbench.training.recipes.methods import canonical, is_file_method
+    from stsbench.training.recipes.methods import canonical
 
     methods = [(f"train.{name}", method) for name, group in plan.train.items() for method in group.method]
     models = [(f"eval.{name}", model.replace(DATA_DIR, plan.defaults.data_dir or "", 1))
               for name, group in plan.eval.items() for model in group.model]
-    code = [pair for pair in methods if is_file_method(pair[1])] + [pair for pair in models if pair[1].startswith(PYTHON)]
+    code = [pair for pair in methods if is_file_class(pair[1])] + [pair for pair in models if pair[1].startswith(PYTHON)]
     known = {canonical(entry) for entry in allowed}
     for group, name in code:
         if canonical(name) not in known:

@@ -98,6 +98,8 @@ class EvalGroup(Settings):
     def _names_protocols(self) -> EvalGroup:
         if "all" in {name.strip() for listed in self.protocols for name in listed.split(",")}:
             raise ValueError("'all' measures what data are at hand: name the protocols, so that it is known what is missing")
+        if code := next((name for name in self.protocols if ".py:" in name), None):
+            raise ValueError(f"{code} would run code that a plan names: install the protocol by an entry point")
         return self
 
 

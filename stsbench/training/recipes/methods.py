@@ -5,20 +5,18 @@ Options are read without torch where they can be.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
-from stsbench.registry import did_you_mean, names
+from stsbench.registry import cause_of, did_you_mean, file_module, is_file_class, names
 from stsbench.settings import Described, defaults_of, described
 from stsbench.training.api.options import Options
 
@@ -40,15 +38,10 @@ class MethodSource:
     folder: Path
 
 
-def is_file_method(method: str) -> bool:
-    """Whether a method is named as FILE.py:CLASS."""
-    return method.rpartition(":")[0].endswith(".py")
-
-
 def canonical(method: str, folder: Path | None = None) -> str:
     """A method as recipes and run folders name it: FILE.py:CLASS with the file's full path (relative to `folder`, by default
     the working folder), and an entry point's name as it is."""
-    if not is_file_method(method):
+    if not is_file_class(method):
         return method
     file, _, attribute = method.rpartition(":")
     return f"{((folder or Path()) / Path(file).expanduser()).resolve()}:{attribute}"
@@ -56,19 +49,19 @@ def canonical(method: str, folder: Path | None = None) -> str:
 
 def short_name(method: str) -> str:
     """The method without its file's folder: what cards, records and the names of run folders say."""
-    return method.rpartition("/")[2] if is_file_method(method) else method
+    return method.rpartition("/")[2] if is_file_class(method) else method
 
 
 def method_file(method: str) -> dict[str, str]:
     """{"method file": sha256} of FILE.py:CLASS, {} of an installed method: a run is resumed with the same file only."""
     file = find_method(method).file
-    return {"method file": sha256_file(file)} if is_file_method(method) and file is not None else {}
+    return {"method file": sha256_file(file)} if is_file_class(method) and file is not None else {}
 
 
 @cache  # looking through all installed packages takes 30 ms
 def find_method(method: str) -> MethodSource:
     """Where the method is; it is not loaded. Raises StsbenchError, one line, for an unknown name and a missing file."""
-    if is_file_method(method):
+    if is_file_class(method):
         file, _, attribute = method.rpartition(":")
         if not Path(file).is_file():
             raise StsbenchError(f"{method}: there is no file {file}")
@@ -170,35 +163,15 @@ def _options_beside(source: MethodSource) -> type[Options] | None:
 
 def _module(source: MethodSource) -> Any:
     """The imported module, or the file as one; its own errors become one line with the line at fault."""
+    if source.module is None:
+        return file_module(Path(str(source.file)), source.label)
     try:
-        if source.module is not None:
-            return import_module(source.module)
-        content = f"{source.file}\0{sha256_file(Path(str(source.file)))}"
-        name = f"stsbench_method_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-        if name not in sys.modules:
-            spec = spec_from_file_location(name, source.file)
-            if spec is None or spec.loader is None:
-                raise ImportError(f"{source.file} is not a Python file")
-            module = module_from_spec(spec)
-            sys.modules[name] = module  # pydantic and inspect look there while the file runs
-            try:
-                spec.loader.exec_module(module)
-            except BaseException:
-                del sys.modules[name]
-                raise
-        return sys.modules[name]
+        return import_module(source.module)
     except Exception as error:
-        raise StsbenchError(f"{source.label} failed to load: {_cause(error)}") from error
+        raise StsbenchError(f"{source.label} failed to load: {cause_of(error)}") from error
 
 
 def _is_method(value: Any) -> bool:
     from stsbench.training.api.method import Method
 
     return isinstance(value, type) and issubclass(value, Method)
-
-
-def _cause(error: Exception) -> str:
-    """The error in a line; of a syntax error FILE:LINE."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{Path(error.filename).name}:{error.lineno}: {error.msg}"
-    return repr(error)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from stsbench.config import parent_of, read_yaml, shown
 from stsbench.errors import StsbenchError
-from stsbench.registry import did_you_mean, names
+from stsbench.registry import did_you_mean, is_file_class, names
 from stsbench.training.recipes import recipes
-from stsbench.training.recipes.methods import GROUP, find_method, is_file_method
+from stsbench.training.recipes.methods import GROUP, find_method
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import default_recipe, find_recipe, recipe_names
 
@@ -53,7 +53,7 @@ def _method_of(path: Path) -> str:
         visited.add(path.resolve())
         data = read_yaml(path)
         if isinstance(method := data.get("method"), str):
-            if is_file_method(method):
+            if is_file_class(method):
                 raise StsbenchError(
                     f"{path}: its method {method} is a Python file, which is run only where the command names it: --method "
                     "FILE.py:CLASS"
@@ -88,7 +88,7 @@ def load_recipe(recipe: str | PathLike[str], *, method: str | None = None) -> Re
     name = fspath(recipe)
     if method is not None:
         return recipes.load_recipe(method, name)
-    if name in names(GROUP) or is_file_method(name):
+    if name in names(GROUP) or is_file_class(name):
         return recipes.load_recipe(name)
     if (named := name.partition("/")[0]) in names(GROUP) and not Path(name).is_file():
         return recipes.load_recipe(named, name)
@@ -98,7 +98,7 @@ def load_recipe(recipe: str | PathLike[str], *, method: str | None = None) -> Re
     stored = read_yaml(Path(name).expanduser()).get("method")
     if not isinstance(stored, str):
         raise StsbenchError(f"{name} does not name its method: method=... here, or a line 'method: ...' in it")
-    if is_file_method(stored):
+    if is_file_class(stored):
         raise StsbenchError(f"{name} is of {stored}, a Python file, which is run only where it is named: method='{stored}'")
     return recipes.load_recipe(stored, name)
 

@@ -21,14 +21,14 @@ from stsbench.encoders.transformer.parts import choose_device
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.provenance import provenance
 from stsbench.parsing import read_json_object
-from stsbench.registry import names
+from stsbench.registry import is_file_class, names
 from stsbench.torch_random import forked
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_whole
 from stsbench.training.engine.objective import make_objective
 from stsbench.training.export.export import export_model
 from stsbench.training.recipes.method_plan import MethodPlan, plan_of
-from stsbench.training.recipes.methods import GROUP, is_file_method, short_name
+from stsbench.training.recipes.methods import GROUP, short_name
 from stsbench.training.recipes.recipe import OPERATIONAL, Recipe
 from stsbench.training.recipes.recipes import load_recipe, stored_recipe
 from stsbench.training.recipes.sections import LABELLED_PAIRS
@@ -269,7 +269,7 @@ def _recipe(run: Path, method: str | None) -> Recipe:
     """The run's recipe, complete. Raises StsbenchError where it names a Python file that the caller did not."""
     stored = stored_recipe(run)
     if method is None and stored.method not in names(GROUP):
-        file = is_file_method(stored.method)
+        file = is_file_class(stored.method)
         raise StsbenchError(
             f"{run} was trained by {stored.method}, " + ("a Python file, which is run only where it is named: method="
             "'FILE.py:CLASS', or --method FILE.py:CLASS" if file else "which is not installed: install it")
