@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stsbench.cli.options import options_of
 from stsbench.cli.output.messages import echo, is_quiet, write_json
 from stsbench.cli.output.report import print_table
 from stsbench.errors import DataError
+from stsbench.options import SetOptions
 from stsbench.wording import counted, sized
 
 if TYPE_CHECKING:
@@ -117,8 +119,7 @@ def bundle(target: Path, data_dir: Path | None) -> None:
               f"{_DEFAULT_OTHERS}; of a file every test set that is there.")
 @click.option("--near", type=click.FloatRange(0, 1), default=0.7, show_default=True,
               help="Of a file: the Jaccard of character 4-grams from which on two texts are near duplicates; 0: none.")
-@_data_dir
-@click.option("--sample", is_flag=True, help="Use the small sample data in the package.")
+@options_of(SetOptions)
 @click.option("--offline", is_flag=True, help="Never download.")
 @_json
 def overlap(
@@ -132,6 +133,7 @@ def overlap(
     """
     from stsbench.data.own.table import is_table
 
+    SetOptions(data_dir=data_dir, sample=sample)
     if ":" not in target and (Path(target).is_file() or Path(target).suffix == ".txt" or is_table(Path(target))):
         _of_file(Path(target), others, near or None, data_dir, sample, offline, json_to)
         return

@@ -17,7 +17,7 @@ from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.roles import TextTask, prompt_name
-from stsbench.errors import EncoderError
+from stsbench.errors import EncoderError, UsageError
 from stsbench.evaluation.api import evaluate, run
 from stsbench.evaluation.options import EvalOptions
 from stsbench.evaluation.rescore import encoder_key
@@ -389,7 +389,7 @@ def test_a_loader_of_mteb_s_own_code_is_refused(place, hub):
     with pytest.raises(EncoderError, match=r"mteb loads nomic-ai/\S+ by code of its own \(NomicWrapper\)"):
         load_encoder(name, prompt="mteb", offline=True)
     assert load_encoder(name, offline=True).prompts["STS"] == "classification: "
-    with pytest.raises(EncoderError, match="--prompt and --template exclude each other"):
+    with pytest.raises(UsageError, match="--prompt none exclude each other"):
         load_encoder(name, prompt="none", template="{}", offline=True)
     assert load_encoder(name, prompt="name: ", offline=True).spec.prefix == "name: "
     with pytest.raises(EncoderError, match=r"--prompt name:some: .* stores no such prompt"):

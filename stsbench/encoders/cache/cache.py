@@ -1,4 +1,5 @@
-"""Embeddings kept on disk: FOLDER/<key of an encoder>/<shard>; within a shard a text's sha256 is the key.
+"""Embeddings kept on disk: FOLDER/<key of an encoder>/<shard>; within a shard a text's sha256 is the key. The key of an
+encoder is made by `encode.cache_key`.
 
 Every `put` writes one new file under a name nobody else uses, and no file is ever changed, so any number of processes
 can share a folder without locks. What is lost (evicted, damaged, never written) is computed again.

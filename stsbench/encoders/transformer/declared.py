@@ -1,4 +1,5 @@
-"""What a model folder declares of its own encoder, read as sentence-transformers reads it; other kinds of model are refused.
+"""What a model folder declares of its own encoder (pooler, limits, stored prompts), read as sentence-transformers reads it;
+other kinds of model are refused.
 
 [Transformer, Pooling or a learned pooler of ours] with or without Normalize runs through our own forward pass, if the
 transformer is of a family whose vectors are known to be equal; sentence-transformers runs all else.

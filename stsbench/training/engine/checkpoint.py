@@ -1,4 +1,5 @@
-"""Checkpoints from which a run goes on exactly: complete or absent, checked by digest, the newest sound one first."""
+"""Checkpoints from which a run goes on exactly: complete or absent, checked by digest, the newest sound one first. When one
+is written is said by `Loop` (loop.py)."""
 
 from __future__ import annotations
 
