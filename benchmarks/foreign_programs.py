@@ -26,7 +26,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from stsbench import load_encoder, to_mteb
 from stsbench.data.fetch.sources import load
-from stsbench.publish.mteb import undisturbed
+from stsbench.publish.mteb_export import undisturbed
 
 
 def line(name: str, encoder: float, library: float, gap: float) -> None:

@@ -22,7 +22,7 @@ from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import CORRELATION, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, Text, requirement, setting
 from stsbench.metrics.correlation import correlation
-from stsbench.publish.mteb import MtebEncoder, hub_revision, undisturbed
+from stsbench.publish.mteb_export import MtebEncoder, hub_revision, undisturbed
 from stsbench.registry import did_you_mean
 
 TASKS = {

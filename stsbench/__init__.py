@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.experiments.train import train as train
     from stsbench.extensions.functions import *  # noqa: F403
     from stsbench.plots.draw import plot as plot
-    from stsbench.publish.mteb import to_mteb as to_mteb
+    from stsbench.publish.mteb_export import to_mteb as to_mteb
     from stsbench.training.engine.callbacks import TrainingCallback as TrainingCallback
     from stsbench.training.export.fitted import fit as fit
     from stsbench.training.export.programs import export as export
@@ -42,7 +42,7 @@ _PUBLIC = {
     "load_records": "stsbench.evaluation.run_file",
     "plot": "stsbench.plots.draw",
     "score": "stsbench.evaluation.rescore",
-    "to_mteb": "stsbench.publish.mteb",
+    "to_mteb": "stsbench.publish.mteb_export",
     "train": "stsbench.experiments.train",
 }
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stsbench.publish.model_card import card, export_card
-    from stsbench.publish.mteb import MtebEncoder, export_mteb
+    from stsbench.publish.mteb_export import MtebEncoder, export_mteb
 
-_PUBLIC = {"MtebEncoder": "mteb", "card": "model_card", "export_card": "model_card", "export_mteb": "mteb"}
+_PUBLIC = {"MtebEncoder": "mteb_export", "card": "model_card", "export_card": "model_card", "export_mteb": "mteb_export"}
 __all__ = ["MtebEncoder", "card", "export_card", "export_mteb"]
 
 

@@ -16,7 +16,7 @@ from stsbench import evaluate, load_encoder, to_mteb
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import EncoderError
-from stsbench.publish.mteb import MtebEncoder, undisturbed
+from stsbench.publish.mteb_export import MtebEncoder, undisturbed
 
 ASKED = {"sample": True, "tasks": "STS-B", "resamples": 0, "no_cache": True}
 

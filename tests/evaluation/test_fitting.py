@@ -21,7 +21,7 @@ from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.run_file import observations_of
 from stsbench.metrics.similarity import paired_similarity
 from stsbench.publish.model_card import card
-from stsbench.publish.mteb import why_not_mteb
+from stsbench.publish.mteb_export import why_not_mteb
 
 SPLITS = {"STS-B": "stsb/train+stsb/dev+stsb/test", "SICK-R": "sick-r/train+sick-r/trial+sick-r/test",
           "STS12": "sts12/test", "SICK-R-MTEB": "sick-r/mteb"}

@@ -27,7 +27,7 @@ from stsbench.errors import ScoreError, StsbenchError
 from stsbench.files import cache_root
 from stsbench.protocols.mteb import TASKS, HubData, MtebProtocol
 from stsbench.protocols.sts import StsProtocol
-from stsbench.publish.mteb import MtebEncoder, model_name, undisturbed
+from stsbench.publish.mteb_export import MtebEncoder, model_name, undisturbed
 
 MODEL = Path(__file__).resolve().parents[3] / "shared" / "models" / "minilm-l6-fp16"
 

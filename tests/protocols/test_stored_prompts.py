@@ -14,7 +14,7 @@ from stsbench.encoders.load import load_encoder
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.run_file import observations_of
 from stsbench.metrics.ranking import ranks_of
-from stsbench.publish.mteb import MtebEncoder, undisturbed
+from stsbench.publish.mteb_export import MtebEncoder, undisturbed
 
 MEAN = {"pooling_mode": "mean"}
 PROMPTS = {

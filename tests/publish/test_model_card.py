@@ -34,7 +34,7 @@ from stsbench.evaluation.rescore import score_again
 from stsbench.publish import model_card
 from stsbench.publish.model_card import card, export_card, plain
 from stsbench.publish.model_index import _of_mteb, card_data, without_paths
-from stsbench.publish.mteb import undisturbed
+from stsbench.publish.mteb_export import undisturbed
 
 PLAIN = {"mse", "alignment", "uniformity", "anisotropy", "mean cosine", "effective rank"}  # not x 100
 

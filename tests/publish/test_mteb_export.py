@@ -19,7 +19,7 @@ from stsbench.evaluation.measure import measure
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records
 from stsbench.protocols.mteb import MtebProtocol
-from stsbench.publish.mteb import export_mteb, hub_revision, undisturbed, why_not_mteb
+from stsbench.publish.mteb_export import export_mteb, hub_revision, undisturbed, why_not_mteb
 
 
 def test_the_command_and_the_function_write_the_same(run, tmp_path, cli):
@@ -50,7 +50,7 @@ def test_mteb_reads_what_is_written(run, tmp_path, monkeypatch):
         [older] = mteb.load_results(download_latest=False).model_results  # the function that is on its way out
         assert older.model_revision == model.model_revision and len(older.task_results) == 1
         # mteb takes the file for its own: an encoder of this name and revision is not run again
-        from stsbench.publish.mteb import MtebEncoder
+        from stsbench.publish.mteb_export import MtebEncoder
 
         encoder, task = MtebEncoder(Embed(CallableEncoder(vectors))), mteb.get_task("STSBenchmark")
         store = mteb.ResultCache(tmp_path / "out")

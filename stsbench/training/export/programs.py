@@ -54,7 +54,7 @@ def exported(run: Path, to: str, output: Path | None) -> tuple[list[Path], dict[
 
         return export_json(run, output), {}
     if to == "mteb":
-        from stsbench.publish.mteb import export_mteb
+        from stsbench.publish.mteb_export import export_mteb
 
         return export_mteb(run, output)
     from stsbench.publish.model_card import export_card

@@ -17,7 +17,7 @@ from stsbench.errors import EncoderError
 from stsbench.evaluation.rescore import several_encoders
 from stsbench.extensions.smaller_copies.codes import Ranges, codes
 from stsbench.extensions.smaller_copies.variant import CALL, Form, Held, Variant, Vectors
-from stsbench.publish.mteb import MtebEncoder, undisturbed
+from stsbench.publish.mteb_export import MtebEncoder, undisturbed
 
 TEXTS = ["the red cat", "a man plays the guitar", "a dog sleeps in the park", "the woman eats", "big food", "a blue cat"]
 QUICK = {"sample": True, "resamples": 0, "no_cache": True}

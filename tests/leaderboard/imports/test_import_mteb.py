@@ -27,7 +27,7 @@ from stsbench.leaderboard.imports.mteb import import_results
 from stsbench.leaderboard.imports.section import load_imported, with_imported
 from stsbench.leaderboard.page.tables import csv_table, markdown_tables
 from stsbench.leaderboard.ranks.board import FLAGS
-from stsbench.publish.mteb import export_mteb
+from stsbench.publish.mteb_export import export_mteb
 
 MODEL, REVISION = "example/encoder", "0123456789abcdef0123456789abcdef01234567"
 DATA = "b0fddb56ed78048fa8b90373c8a3cfc37b684831"

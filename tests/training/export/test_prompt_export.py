@@ -40,7 +40,7 @@ from stsbench.encoders.load import load_encoder
 from stsbench.encoders.prompt.prompt import checked_settings, read_prompt, write_prompt
 from stsbench.encoders.transformer.exported import Exported, layout_digest, read_exported
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.publish.mteb import MtebEncoder
+from stsbench.publish.mteb_export import MtebEncoder
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.export import export
 from stsbench.training.export.card import describe, model_card
