@@ -31,26 +31,25 @@ class ServerOptions(OptionGroup):
     """Where a server answers, and what it is asked for."""
 
     query_prompt: str | None = option(
-        None, "Text before queries that go to a server, in the place of --prompt.", kinds=_OF, rare=True,
+        None, "Text before queries that go to a server, in the place of --prompt.", kinds=_OF,
         excludes={"prompt": _BY_TASK},
     )
     document_prompt: str | None = option(
-        None, "Text before documents that go to a server, in the place of --prompt.", kinds=_OF, rare=True,
+        None, "Text before documents that go to a server, in the place of --prompt.", kinds=_OF,
         excludes={"prompt": _BY_TASK},
     )
     extra_body: str | Path | Mapping[str, Any] | None = option(
         None, "Further fields of the requests to a server, as dimensions: a JSON object, or a file that holds one. A value "
         'by role is {"query": ..., "document": ..., "text": ...}, text for all others.', metavar="JSON|FILE", kinds=_OF,
-        rare=True,
         renamed={"dimensions": 'extra_body={"dimensions": N}'},
     )
     base_url: str | None = option(
         None, "Where the server of openai:NAME answers, e.g. http://127.0.0.1:8080/v1. Default: the variable "
-        "OPENAI_BASE_URL, else OpenAI's. Its key is the variable OPENAI_API_KEY.", metavar="URL", kinds=_OF, rare=True,
+        "OPENAI_BASE_URL, else OpenAI's. Its key is the variable OPENAI_API_KEY.", metavar="URL", kinds=_OF,
     )
-    requests: int = option(4, "Requests to a server at a time.", least=1, kinds=_OF, rare=True)
+    requests: int = option(4, "Requests to a server at a time.", least=1, kinds=_OF)
     price: float | None = option(
-        None, "What a server takes for a million tokens, to count the cost.", metavar="MONEY", kinds=_OF, rare=True, least=0,
+        None, "What a server takes for a million tokens, to count the cost.", metavar="MONEY", kinds=_OF, least=0,
     )
 
 
