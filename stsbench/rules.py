@@ -23,7 +23,7 @@ class Values:
     words: str
 
 
-GIVEN = Values(lambda value: value not in (None, False, ()), "")
+GIVEN = Values(lambda value: value is not None and value is not False and value != (), "")  # 0 is given
 """Of an option: it is given, whatever its value."""
 POSITIVE = Values(lambda value: value > 0, "above 0")
 """Of an option: it is above 0."""

@@ -69,6 +69,8 @@ class Asked:
     commit: str | None = option(None, "", goes_with={"every": GIVEN})
     every: bool = option(False, "", flag="--all-models")
     tied: bool | None = option(None, "", excludes={"kind": "grid"})
+    depth: int | None = option(None, "")
+    width: int | None = option(None, "", goes_with={"depth": GIVEN})
 
 
 @pytest.mark.parametrize(("options", "line"), [
@@ -84,6 +86,7 @@ def test_an_option_that_breaks_a_rule_is_one_line(options, line):
         check(Asked(**options))
     assert str(caught.value) == line
     check(Asked(commit="abc", every=True, trials=3, sample=True))
+    check(Asked(depth=0, width=3))  # 0 is given
 
 
 def test_every_rule_names_options_that_there_are():

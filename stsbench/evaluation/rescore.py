@@ -16,6 +16,7 @@ from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import InFolder, folder_of, load_records, observations_of
+from stsbench.registry import file_of
 
 _MANY = 64  # records that are worth starting processes for
 _NUMBERS = {"value", "low", "high"}
@@ -154,7 +155,7 @@ def refuse_doubles(measured: Iterable[tuple[Path, Protocol, Record]]) -> None:
 
 
 def protocol_of_record(path: Path, record: Record) -> Protocol:
-    """The protocol that measured a record. Raises StsbenchError where it is unknown or another version by now."""
+    """Return the protocol that measured a record. Raises StsbenchError: it is unknown, or another version or file by now."""
     try:
         kind = load_protocol(record.protocol.name)
     except StsbenchError as error:
@@ -163,6 +164,12 @@ def protocol_of_record(path: Path, record: Record) -> Protocol:
         raise StsbenchError(
             f"{path} was scored by version {record.protocol.version} of protocol {record.protocol.name}; this is "
             f"version {kind.version}: its scores are not the same measurement"
+        )
+    by_file = record.provenance.get("protocol_file")
+    if by_file != file_of(kind):
+        raise StsbenchError(
+            f"{path} was scored by {by_file['name'] if by_file else 'an installed protocol'}, and what is called "
+            f"{record.protocol.name} now is not the same file: its scores are not the same measurement"
         )
     protocol: Protocol = kind(record.protocol.settings, record.protocol.label)
     return protocol

@@ -181,6 +181,9 @@ def test_a_class_in_a_file_measures_without_an_installation(tmp_path, monkeypatc
     assert "unknown protocol 'sts-top'" in str(run("stsbench score run").exception)
     again = run(f"stsbench score run --protocol {word}")
     assert again.exit_code == 0 and again.stdout in done.stdout
+    Path("later.py").write_text(file.read_text("utf-8") + "\n# another file\n", "utf-8")
+    edited = run("stsbench score run --protocol ./later.py:TopProtocol")
+    assert "was scored by own.py:TopProtocol, and what is called sts-top now is not the same file" in str(edited.exception)
     measure = "stsbench eval --model lexical:token-set --sample --protocol"
     for wrong, message in (("./own.py:Top", "has no class Top; did you mean"), ("./no.py:Top", "there is no file"),
                            ("./own.py:TopSettings", "is not a protocol: derive a class")):
