@@ -224,6 +224,8 @@ class Table:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return its rows for programs, header -> cell at full precision; an estimate is three: value, low and high."""
+        if len({column.header for column in self.columns}) < len(self.columns):
+            raise ValueError(f"two columns of '{self.title}' have one header: programs would read one of them alone")
         columns: dict[str, Sequence[Any]] = {}
         for column in self.columns:
             columns[column.header] = [cell.value if isinstance(cell, Estimate) else cell for cell in column.cells]
