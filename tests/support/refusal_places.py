@@ -1,0 +1,40 @@
+"""What the tables of refusals may ask for: folders made once a session and copied into the working folder of a case."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from clirun import SAMPLE
+
+import stsbench
+
+
+@cache
+def _made(build):
+    return build(Path(tempfile.mkdtemp(prefix="stsbench-refusals-")))
+
+
+def _model(folder):
+    import tiny_models
+
+    return tiny_models.build(folder / "model")
+
+
+def _run(folder):
+    stsbench.evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0, output=folder / "run")
+    return folder / "run"
+
+
+def _copy(build, name):
+    return lambda place: shutil.copytree(_made(build), place / name)
+
+
+# name -> what makes it in a folder
+PLACES = {
+    "model": _copy(_model, "model"),  # a transformers model without modules.json: nothing says how to pool
+    "data": lambda place: shutil.copytree(SAMPLE, place / "data"),  # the sample as a data folder
+    "run": _copy(_run, "run"),  # the token set's run of STS-B
+}
