@@ -1,4 +1,4 @@
-"""How often 95 % intervals of averages of correlations cover the truth: a table of docs/findings/interval-coverage.md.
+"""How often 95 % intervals of averages of correlations cover the truth: a table of docs/findings/statistics.md.
 
 `python benchmarks/average_coverage.py [--rounds N] [--cases C ...]`: N simulations (1000 by default) of Pearson's, 1,000
 resamples each. Pairs are those of `grid` in interval_coverage.py, an average's parts have correlations from .5 to .8; three

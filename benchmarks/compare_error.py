@@ -1,4 +1,4 @@
-"""How often `compare` of several seeds calls two equal encoders different: tables of docs/findings/interval-coverage.md.
+"""How often `compare` of several seeds calls two equal encoders different: tables of docs/findings/statistics.md.
 
 `python benchmarks/compare_error.py [--rounds N] [--unpaired] [--seeds A,B ...] [--items SD ...] [--power]`: N simulations
 (1000 by default) a cell, two seconds each. B's seeds have sd 1, A's so many times that. A run that is alone is compared as

@@ -1,4 +1,4 @@
-"""How often `compare --margin` calls two encoders practically equal: a table of docs/findings/interval-coverage.md.
+"""How often `compare --margin` calls two encoders practically equal: a table of docs/findings/statistics.md.
 
 `python benchmarks/equivalence.py [--rounds N]`: N simulations (300 by default) a cell, where the true difference is the
 margin, which should happen in at most 5 %, and where it is 0. Two minutes of one core.

@@ -1,4 +1,4 @@
-"""How often the board's ranks say that equal rows differ: the table of docs/findings/family-wise-error.md.
+"""How often the board's ranks say that equal rows differ: the table of docs/findings/statistics.md.
 
 `python benchmarks/family_wise_error.py [--rounds N] [--rows R] [--unequal | --first]`: N simulations (1000 by default) of up
 to 17 rows, half as many of more; --rows: of R rows only; --unequal: only rows with unequal numbers of seeds; --first: only

@@ -1,4 +1,4 @@
-"""How often 95 % intervals of correlations cover the truth: the table of docs/findings/interval-coverage.md.
+"""How often 95 % intervals of correlations cover the truth: the table of docs/findings/statistics.md.
 
 `python benchmarks/interval_coverage.py [--rounds N] [--sizes N ...] [--truths R ...] [--shapes S ...]`: N simulations (1000
 by default) a cell of Pearson's, at most 400 of Spearman's (200 from 500 pairs on), 1,000 resamples each; it takes an hour.

@@ -1,4 +1,4 @@
-"""How often intervals over tasks cover, and how often an order survives another draw of tasks: docs/findings/over-tasks.md.
+"""How often intervals over tasks cover, and how often an order survives another draw of tasks: docs/findings/statistics.md.
 
 `python benchmarks/over_tasks.py [--rounds N] [--published FILE]`: N simulations a cell (2000 by default). A task's true
 score, or difference, is drawn with sd 1; that of its items is the second column. --published: mteb's STS results, model by

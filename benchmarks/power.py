@@ -1,4 +1,4 @@
-"""Power against its promise: the tables of docs/findings/power.md.
+"""Power against its promise: the tables of docs/findings/statistics.md.
 
 `python benchmarks/power.py [--rounds N] [--tables T ...]`: 2,000 simulated comparisons a row by default (standard error of a
 share: .9), 500 of Spearman's and of the seeds' (1.8), 200 resamples each; a minute of one core.

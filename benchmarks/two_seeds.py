@@ -1,4 +1,4 @@
-"""The best that any test of two seeds against two can do: figures of docs/findings/interval-coverage.md.
+"""The best that any test of two seeds against two can do: figures of docs/findings/statistics.md.
 
 `python benchmarks/two_seeds.py`: a million simulations without noise of items. A rule may look at t, with pooled variances,
 and at the ratio of the two standard deviations: for each ratio it has a critical value. Linear programming finds those with

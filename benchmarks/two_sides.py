@@ -1,6 +1,6 @@
 """How often the test of two sides of as many seeds each errs, whatever the ratio of their noise, without noise of items.
 
-`python benchmarks/two_sides.py`: a table of docs/findings/interval-coverage.md; two seconds. Nothing is simulated: given the
+`python benchmarks/two_sides.py`: a table of docs/findings/statistics.md; two seconds. Nothing is simulated: given the
 ratio of the sample variances, which is F distributed, the difference over their pooled scale is Student's t, so that the
 error is an integral over one variable (Welch 1938, The Significance of the Difference Between Two Means when the Population
 Variances are Unequal, section 3).

@@ -81,7 +81,7 @@ class Board(ranks.Board, Tabular):
         return latex_tables(self) if tab is None else latex(self.tab(tab))
 
     def to_json(self) -> str:
-        """What the page's index.json and tabs/*.json hold (docs/reference/board-api.md), each tab in its place."""
+        """What the page's index.json and tabs/*.json hold, each tab in its place."""
         whole = index(self)
         tabs = [{**about, **tab_shard(self, tab)} for about, tab in zip(whole["tabs"], self.tabs, strict=True)]
         return json.dumps({**whole, "tabs": [{name: tab[name] for name in tab if name not in ("file", "pairs")}

@@ -1,7 +1,7 @@
 """The site's files: the page as it was bundled, and the data it shows, each as JSON and as a script that registers it.
 
 A wrong board is refused in one line, never drawn. index.json says what the board holds and in which file, for the page and
-for programs (docs/reference/board-api.md). pairs/ holds the tests of pairs of rows, which are loaded when two are compared.
+for programs. pairs/ holds the tests of pairs of rows, which are loaded when two are compared.
 """
 
 from __future__ import annotations

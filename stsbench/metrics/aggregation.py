@@ -19,7 +19,7 @@ OF_PARTS = ("mean", "wmean")  # those that average the scores of parts
 FEWEST_ITEMS = 50  # of a part that one may rank by: of fewer, a correlation of .8 is known to +-.12 or worse
 Floats = NDArray[np.float64]
 FEWEST_TASKS = 3
-_CLOSE, _SURE = 1.0, 0.7  # points, and a share: docs/findings/over-tasks.md
+_CLOSE, _SURE = 1.0, 0.7  # points, and a share: docs/findings/statistics.md
 
 
 def combine(scores: Sequence[NDArray[np.float64] | float], sizes: Sequence[int], how: str) -> NDArray[np.float64]:
@@ -75,7 +75,7 @@ def mean_over_tasks(scores: ArrayLike, level: float = LEVEL) -> OverTasks:
 
     The scores' variance over the tasks holds the noise of their items, too, so that nothing has to be known of it. The
     interval covers 95 % where the tasks' true scores are normal, however noisy the items are; a hierarchical bootstrap of so
-    few tasks covers less or more (docs/findings/over-tasks.md). Raises StsbenchError for scores of another shape, NaN or
+    few tasks covers less or more (docs/findings/statistics.md). Raises StsbenchError for scores of another shape, NaN or
     infinite.
 
     >>> import numpy as np
@@ -124,7 +124,7 @@ def chance_of_same_order(differences: ArrayLike, new: int | None = None) -> floa
     The predictive probability of a normal sample whose mean and variance are unknown (Geisser 1993, Predictive Inference):
     Student's distribution function with t - 1 degrees of freedom at |mean| / (sd * sqrt(1 / t + 1 / new)). It supposes
     nothing of the difference beforehand. Over all pairs of 187 published models it came true as often as it says; between
-    models less than a point apart less often, in 66 to 80 % of what it called 94 % (docs/findings/over-tasks.md). Raises
+    models less than a point apart less often, in 66 to 80 % of what it called 94 % (docs/findings/statistics.md). Raises
     StsbenchError for fewer than 3 tasks, and where the mean is 0, which has no sign.
 
     >>> import numpy as np
@@ -144,7 +144,7 @@ def chance_of_same_order(differences: ArrayLike, new: int | None = None) -> floa
 
 def overstated(points: float, same_order: float) -> bool:
     """Whether such a chance of the same order came true less often than it says: one of 70 % or more, between published
-    models whose averages are less than a point apart (docs/findings/over-tasks.md).
+    models whose averages are less than a point apart (docs/findings/statistics.md).
 
     >>> from stsbench.metrics.aggregation import overstated
     >>> overstated(0.4, 0.93), overstated(0.4, 0.6), overstated(-3.2, 0.93)
@@ -159,7 +159,7 @@ def hierarchical_draws(draws: ArrayLike, resamples: int, seed: int = 0) -> Float
 
     draws: (t, b), of each task's score, or difference, b bootstrap draws over its items. A task that is drawn twice has two
     draws of its items. Percentiles of the means do not cover 95 %: where items are hardly noisy 76 % with 3 tasks and 88 %
-    with 7, where they are noisy 97 to 99 % (docs/findings/over-tasks.md).
+    with 7, where they are noisy 97 to 99 % (docs/findings/statistics.md).
 
     >>> import numpy as np
     >>> from stsbench.metrics.aggregation import hierarchical_draws

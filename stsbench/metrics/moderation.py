@@ -100,7 +100,7 @@ def moderated(variances: Floats, df: Floats, prior_df: Floats, prior: VariancePr
 
     Where the prior knows nearly all (a weight near 1, since the rows seem equally noisy), limma draws every variance down to
     it: among 17 rows of three seeds, one three times as noisy makes the joint test err in 7 to 12 % instead of 5. Here it
-    keeps its own variance (docs/findings/family-wise-error.md). Where rows are known to differ (a weight up to a half),
+    keeps its own variance (docs/findings/statistics.md). Where rows are known to differ (a weight up to a half),
     nothing is changed. prior_df: the prior's df for each, 0 for one that stands for itself. All of one shape.
     """
     share = prior_share(df, prior_df)

@@ -100,7 +100,7 @@ def test_seeds_alone_are_students_t(paired: bool) -> None:
             known = stats.ttest_rel(a + moved, b)
             return float(known.statistic), float(known.df)
         known = stats.ttest_ind(a + moved, b, equal_var=False)
-        return float(known.statistic), 3 + (1 - 2 / 4) * (float(known.df) - 3)  # docs/findings/interval-coverage.md
+        return float(known.statistic), 3 + (1 - 2 / 4) * (float(known.df) - 3)  # docs/findings/statistics.md
 
     low, high = stats.t.sf(*compared(0.6)), stats.t.cdf(*compared(-0.6))
     assert test is not None and (test.p_low, test.p_high) == pytest.approx((low, high), abs=0.006)

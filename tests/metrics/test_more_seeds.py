@@ -50,7 +50,7 @@ def test_what_needs_no_seeds_or_too_many() -> None:
 
 @pytest.mark.parametrize("counts", [(3, 3), (3, 5)])
 def test_so_many_seeds_show_it_as_often_as_promised(counts: tuple[int, int]) -> None:
-    """The large simulation stands in docs/findings/family-wise-error.md."""
+    """The large simulation stands in docs/findings/statistics.md."""
     needed, rng, times = more_seeds(1.0, 0.2, (0.8, 0.6), counts), np.random.default_rng(0), 0
     assert needed.more is not None
     for number in range(200):

@@ -32,7 +32,7 @@ from stsbench.registry import did_you_mean
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CAUTIOUS, _ROUGH = 150, 30  # pairs, below which the power is not what was promised: docs/findings/power.md
+_CAUTIOUS, _ROUGH = 150, 30  # pairs, below which the power is not what was promised: docs/findings/statistics.md
 _FEWEST = 10  # pairs: with fewer the test of a difference hardly exists
 _LARGEST = 200.0  # points: the whole range of a correlation
 
