@@ -14,6 +14,7 @@ import commands
 import losses
 import notebooks
 import tables
+from latex2mathml.converter import convert
 from links import rewrite
 from lists import four_columns
 from markdown_it import MarkdownIt
@@ -34,6 +35,7 @@ ELSEWHERE = {
     "benchmarks/README.md": "benchmarks.md",
 }
 _SOURCES: dict[str, Path] = {}  # site path -> the file of the repository
+_FORMULA = re.compile(r"^\$\$\n(.*?)\n\$\$$", re.MULTILINE | re.DOTALL)
 _BLOCKS = ("h1", "h2", "h3", "h4", "li", "tr", "pre", "blockquote")
 
 
@@ -113,13 +115,14 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links to files of the repository become links of the site."""
+    """Turn formulas into MathML, which needs no script, and links to files of the repository into links of the site."""
     uri = page.file.src_uri
     if uri == "index.md":
         page.meta["hide"] = ["navigation"]  # a column with one line
     source = _SOURCES.get(uri) or ROOT / "docs" / uri
     if not source.is_file():
         return markdown  # made here, with links of the site
+    markdown = _FORMULA.sub(lambda match: f"<div>{convert(match[1], display='block')}</div>", markdown)
     return four_columns(rewrite(markdown, source, uri, ROOT, config.extra["elsewhere"], config.extra["repository"]))
 
 
