@@ -24,7 +24,6 @@ from stsbench.training.recipes.methods import GROUP, options_of
 from stsbench.training.recipes.recipe import Recipe
 
 PAGES = {page.relative_to(ROOT).as_posix(): page.read_text("utf-8") for page in pages(ROOT)}
-PROTOCOLS = {name: registry.resolve("stsbench.protocols", name) for name in registry.names("stsbench.protocols")}
 # (page, heading) of a table -> what its first column names, and whether it names all of it
 TABLES = {
     ("docs/how-to/adding-a-protocol.md", "Metrics"): (Metric, True),
@@ -34,7 +33,6 @@ TABLES = {
     ("docs/reference/records.md", "Fields"): (Record, False),
     ("docs/reference/records.md", "Cost"): (Cost, False),
     ("docs/reference/training-runs.md", "What the training text shares with test sets"): (_Overlap, False),
-    ("docs/reference/protocol-regression.md", "Settings"): (PROTOCOLS["regression"].Settings, True),
 }
 COUNTS = {"counts.zero_vectors", "counts.truncated", "counts.items"}  # keys of a mapping
 FACADES = ("stsbench", "stsbench.evaluation", "stsbench.training.api", "stsbench.encoders", "stsbench.leaderboard")
