@@ -20,8 +20,9 @@ from stsbench.encoders.cost import Cost
 from stsbench.evaluation import Array, Metric, Protocol, Record
 from stsbench.evaluation.records import _Overlap
 from stsbench.leaderboard.records.board_settings import BoardSettings
-from stsbench.training.recipes.methods import GROUP, options_of
+from stsbench.training.recipes.methods import GROUP, find_method, options_of
 from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.recipes import load_recipe, recipe_names
 
 PAGES = {page.relative_to(ROOT).as_posix(): page.read_text("utf-8") for page in pages(ROOT)}
 # (page, heading) of a table -> what its first column names, and whether it names all of it
@@ -160,3 +161,15 @@ def test_every_option_of_a_command_is_one(page):
     written = {word for span in spans(PAGES[page]) if not re.match(r"(?!stsbench|--)\S+ ", span)
                for word in re.findall(r"(?<![\w-])--[a-z][\w-]*", span)}
     assert sorted(written - OPTIONS - OF_OTHERS) == []
+
+
+@pytest.mark.parametrize("method", registry.names(GROUP))
+def test_a_score_beside_a_recipe_s_name_in_a_card_is_one_that_the_recipe_holds(method):
+    """Or the mean of its columns, where a paper prints no more."""
+    card, names = (find_method(method).folder / "card.md").read_text("utf-8"), recipe_names(method)
+    for name, score in re.findall(r"`([a-z][a-z0-9.-]*)` (\d\d\.\d\d?)(?!\d| %)", card):
+        if name in names:
+            columns = [figures.scores for figures in load_recipe(method, name).published]
+            held = {round(value, 2) for scores in columns for value in scores.values()}
+            means = {round(sum(scores.values()) / len(scores), 1) for scores in columns}
+            assert float(score) in held or round(float(score), 1) in means, (name, score)
