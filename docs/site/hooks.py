@@ -36,6 +36,8 @@ ELSEWHERE = {
 }
 _SOURCES: dict[str, Path] = {}  # site path -> the file of the repository
 _FORMULA = re.compile(r"^\$\$\n(.*?)\n\$\$$", re.MULTILINE | re.DOTALL)
+# What newcomers look for stands first among what the search finds.
+_FIRST = {"how-to/choose.md", "how-to/compare.md", "how-to/own-data.md", "reference/training.md", "how-to/evaluate.md"}
 _BLOCKS = ("h1", "h2", "h3", "h4", "li", "tr", "pre", "blockquote")
 
 
@@ -119,6 +121,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     uri = page.file.src_uri
     if uri == "index.md":
         page.meta["hide"] = ["navigation"]  # a column with one line
+    if uri in _FIRST:
+        page.meta["search"] = {"boost": 3}
     source = _SOURCES.get(uri) or ROOT / "docs" / uri
     if not source.is_file():
         return markdown  # made here, with links of the site

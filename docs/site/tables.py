@@ -13,7 +13,7 @@ from stsbench.evaluation.protocol import kinds
 from stsbench.registry import names
 from stsbench.settings import described
 from stsbench.training.recipes.methods import GROUP, find_method, options, options_of, title
-from stsbench.training.recipes.recipe import SECTIONS, keys_of
+from stsbench.training.recipes.recipe import SECTIONS, Recipe, keys_of
 from stsbench.training.recipes.recipes import find_recipe, recipe_names
 
 Pages = dict[str, tuple[str, str]]
@@ -50,9 +50,9 @@ def recipe_pages(root: Path) -> Pages:
         facts = options_of(method)
         text = f"# Recipes of {method}\n\n{plain(title(method))}: [card]({card}). Stages: {', '.join(facts.stages)}. "
         text += f"Default recipe: {code(facts.default_recipe or 'none')}.\n\n"
-        text += table(["recipe", "backbone", "description"],
-                      [[f"[{name}](#{name.replace('.', '')})", code(one.backbone.model), plain(one.description)]
-                       for name, one in recipes])
+        text += table(["recipe", "backbone", "description", "published"],
+                      [[f"[{name}](#{name.replace('.', '')})", code(one.backbone.model), plain(one.description),
+                        plain(_published(one))] for name, one in recipes])
         if chosen := options(method):
             text += "\n## Options\n\n`--set options.NAME=VALUE`, or `options` of a recipe.\n\n"
             text += _settings(chosen)
@@ -60,11 +60,21 @@ def recipe_pages(root: Path) -> Pages:
         parts = sorted((folder / "recipes").glob("_*.yaml"))
         for path in [*parts, *((folder / "recipes" / f"{name}.yaml") for name, _ in recipes)]:
             body = path.read_text("utf-8").rstrip()
-            text += f"\n### {path.stem.replace('_', chr(92) + '_')}\n\n```yaml\n{body}\n```\n"
+            lines = "\n".join(f"    {line}".rstrip() for line in body.splitlines())
+            text += f'\n??? abstract "{path.stem}"\n    <span id="{path.stem.replace(".", "")}"></span>\n\n'
+            text += f"    ```yaml\n{lines}\n    ```\n"
         made[f"recipes/{method}.md"] = (method, text)
     index = "# Recipes\n\nA recipe is one published row of a paper with every hyperparameter. "
     index += "[How recipes are changed](../reference/recipes.md).\n\n" + table(["method", "recipes", "paper"], rows)
     return {"recipes/index.md": ("All methods", index), **made}
+
+
+def _published(recipe: Recipe) -> str:
+    """Return what the recipe's paper prints for it: each protocol's average, or its scores."""
+    return "; ".join(
+        f"{figures.protocol} {figures.metric}: "
+        + ", ".join(f"{task} {score}" for task, score in figures.scores.items() if task == "Avg" or "Avg" not in figures.scores)
+        for figures in recipe.published)
 
 
 def _settings(rows: Iterable[Any]) -> str:
