@@ -71,10 +71,12 @@ def recipe_pages(root: Path) -> Pages:
 
 def _published(recipe: Recipe) -> str:
     """Return what the recipe's paper prints for it: each protocol's average, or its scores."""
-    return "; ".join(
-        f"{figures.protocol} {figures.metric}: "
-        + ", ".join(f"{task} {score}" for task, score in figures.scores.items() if task == "Avg" or "Avg" not in figures.scores)
-        for figures in recipe.published)
+    lines = []
+    for figures in recipe.published:
+        shown = {"Avg": figures.scores["Avg"]} if "Avg" in figures.scores else figures.scores
+        scores = ", ".join(f"{task} {score}" for task, score in shown.items())
+        lines.append(f"{figures.protocol} {figures.metric}: {scores}")
+    return "; ".join(lines)
 
 
 def _settings(rows: Iterable[Any]) -> str:
