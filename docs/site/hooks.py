@@ -58,6 +58,11 @@ def _elsewhere() -> dict[str, str]:
     return {**ELSEWHERE, **cards}
 
 
+def card_title(card: Path) -> str:
+    """Return a method's name as its card has it: what stands before a colon or a bracket in the first line."""
+    return re.split(r"[:(]", card.read_text("utf-8").partition("\n")[0].removeprefix("# "))[0].strip()
+
+
 def on_startup(command: str, dirty: bool) -> None:
     """Make the folder that mkdocstrings reads, which it looks for before it reads any page."""
     api.link_sources(ROOT)
@@ -74,7 +79,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / name)))
         _SOURCES[uri] = ROOT / name
     made = {
-        "methods": {p: (p[8:-3], "") for p in elsewhere.values() if p.startswith("methods/")},
+        "methods": {p: (card_title(ROOT / n), "") for n, p in elsewhere.items() if p.startswith("methods/")},
         "post": {p: (p[5:-3], "") for p in elsewhere.values() if p.startswith("post/")},
         "cli": commands.pages(),
         "api": api.pages(ROOT),
