@@ -25,8 +25,8 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 
 from stsbench import load_encoder, to_mteb
+from stsbench.data.fetch.mteb import undisturbed
 from stsbench.data.fetch.sources import load
-from stsbench.publish.mteb_export import undisturbed
 
 
 def line(name: str, encoder: float, library: float, gap: float) -> None:

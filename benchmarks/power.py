@@ -21,10 +21,11 @@ import numpy as np
 from markdown_table import line
 
 from stsbench.evaluation.run_file import load_records, observations_of
+from stsbench.extensions.statistics.power import items_needed
 from stsbench.metrics.bootstrap import bootstrap_correlation, resample_counts
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.paired import paired_difference
-from stsbench.metrics.power import POWER, detectable_difference, items_needed
+from stsbench.metrics.power import POWER, detectable_difference
 from stsbench.metrics.seeds import difference_over_seeds
 
 BOARD = Path(__file__).resolve().parents[1] / "leaderboard" / "measured"

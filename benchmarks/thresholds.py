@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from stsbench.extensions.statistics.calibrate import threshold_for
 from stsbench.metrics.bootstrap import interval, resample_counts
-from stsbench.metrics.calibration import threshold_for
 from stsbench.metrics.matching import (
     CRITERIA,
     Cuts,

@@ -13,8 +13,11 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import BeforeValidator
 
+from stsbench.data.fetch.mteb import undisturbed
+from stsbench.data.sets.catalog import hub_revision
 from stsbench.data.sets.sets import FROM_MTEB, DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.cache.mteb import MtebEncoder
 from stsbench.encoders.roles import TextTask
 from stsbench.errors import DataError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations, Protocol
@@ -22,7 +25,6 @@ from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import CORRELATION, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, Text, requirement, setting
 from stsbench.metrics.correlation import correlation
-from stsbench.publish.mteb_export import MtebEncoder, hub_revision, undisturbed
 from stsbench.registry import did_you_mean
 
 TASKS = {

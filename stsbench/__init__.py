@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench import losses as losses
     from stsbench import methods as methods
     from stsbench.comparison.compare import compare as compare
+    from stsbench.encoders.cache.mteb import to_mteb as to_mteb
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.rescore import score as score
@@ -21,11 +22,8 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.experiments.run import load as load
     from stsbench.experiments.train import train as train
     from stsbench.extensions.functions import *  # noqa: F403
-    from stsbench.plots.draw import plot as plot
-    from stsbench.publish.mteb_export import to_mteb as to_mteb
     from stsbench.training.engine.callbacks import TrainingCallback as TrainingCallback
     from stsbench.training.export.fitted import fit as fit
-    from stsbench.training.export.programs import export as export
     from stsbench.training.recipes.named import load_recipe as load_recipe
 
 _GROUP = "stsbench.functions"  # entry points: what extensions add
@@ -34,15 +32,13 @@ _PUBLIC = {
     "TrainingCallback": "stsbench.training.engine.callbacks",
     "compare": "stsbench.comparison.compare",
     "evaluate": "stsbench.evaluation.api",
-    "export": "stsbench.training.export.programs",
     "fit": "stsbench.training.export.fitted",
     "load": "stsbench.experiments.run",
     "load_encoder": "stsbench.encoders.load",
     "load_recipe": "stsbench.training.recipes.named",
     "load_records": "stsbench.evaluation.run_file",
-    "plot": "stsbench.plots.draw",
     "score": "stsbench.evaluation.rescore",
-    "to_mteb": "stsbench.publish.mteb_export",
+    "to_mteb": "stsbench.encoders.cache.mteb",
     "train": "stsbench.experiments.train",
 }
 

@@ -21,8 +21,8 @@ OUTER = ("protocols", "methods", "leaderboard")
 CORE = (
     "", "losses", "display", "metrics", "probes", "data.sets", "data.fetch", "data.text", "data.own", "encoders",
     "encoders.cache", "encoders.post", "encoders.forward",
-    "encoders.prompt", "encoders.transformer", "encoders.light", "evaluation", "publish", "training.modules",
-    "training.api", "training.recipes", "training.rows", "training.engine", "training.export", "training.runs", "plots",
+    "encoders.prompt", "encoders.transformer", "encoders.light", "evaluation", "training.modules",
+    "training.api", "training.recipes", "training.rows", "training.engine", "training.export", "training.runs",
     "comparison", "experiments", "cli.output", "cli",
 )
 # Rooms of the board, which may import the core, too.
@@ -212,7 +212,8 @@ PLANTED = {
         ("stsbench/metrics/two.py", "def f():\n    from stsbench.metrics import one"),
     ],
     "a circle of rooms": [
-        ("stsbench/metrics/one.py", "import stsbench.plots.two"), ("stsbench/plots/two.py", "import stsbench.metrics.three"),
+        ("stsbench/metrics/one.py", "import stsbench.probes.two"),
+        ("stsbench/probes/two.py", "import stsbench.metrics.three"),
         ("stsbench/metrics/three.py", ""),
     ],
     "the core imports methods": [("stsbench/encoders/one.py", "from stsbench.methods.simcse.method import SimCSE")],

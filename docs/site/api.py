@@ -12,7 +12,6 @@ PACKAGES = {
     "stsbench.training": "Training in a program.",
     "stsbench.training.api": "What a method's author imports.",
     "stsbench.leaderboard": "The board: its rows, what enters it, where it would stand.",
-    "stsbench.publish": "Model cards and mteb's result files.",
 }
 
 

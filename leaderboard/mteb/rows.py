@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from stsbench.metrics.aggregation import FEWEST_ITEMS
-from stsbench.metrics.correlation import mean_difference_error
 from stsbench.metrics.paired import LEVEL
 from stsbench.metrics.ranks import rank_intervals
 
+from .differences import mean_difference_error
 from .results import ITEMS, TWIN, Score
 
 NO_MODELS = ("baseline/Human", "mteb/baseline-random-encoder")

@@ -11,10 +11,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.metrics.correlation import mean_difference_error
-from stsbench.metrics.paired import different_over_tasks
 from stsbench.metrics.ranks import rank_intervals
 
+from .differences import different_over_tasks, mean_difference_error
 from .results import ITEMS, Published, Source
 from .rows import Language, PublishedRow, critical, languages, over_items, seven_task_rows
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.display.pareto import FAR, place_labels
 from stsbench.display.style import COLOURS, GREY, PAGE, interval_axes, new_figure
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE, Tab
@@ -18,7 +19,6 @@ from stsbench.leaderboard.ranks.provenance import flags_of
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.ranks.wording import slug
 from stsbench.leaderboard.records.entries import LoadedEntry
-from stsbench.plots.pareto import FAR, place_labels
 from stsbench.registry import did_you_mean
 
 if TYPE_CHECKING:

@@ -14,20 +14,19 @@ from numpy.typing import NDArray
 from stsbench.display.table import Column, Document, Table
 from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import UsageError
-from stsbench.metrics.prompts import (
+from stsbench.metrics.prompts import mean_over_prompts, spread
+from stsbench.wording import counted
+
+from .rank_chances import (
     RankBounds,
     RankChances,
     common_ranks,
     independent_ranks,
     kendall_w,
-    mean_over_prompts,
     rank_bounds,
     shared_prompts,
-    spread,
     variance_split,
 )
-from stsbench.wording import counted
-
 from .study_files import REPOSITORY, Study, read_study, read_table
 
 if TYPE_CHECKING:

@@ -26,8 +26,6 @@ _COMMANDS = {
     "score": ("stsbench.cli.runs:score", "Score a run again from its stored observations (imports no torch)."),
     "compare": ("stsbench.cli.runs:compare_", "Compare two runs: paired bootstrap, per task and on average."),
     "fit": ("stsbench.cli.train:fit", "Fit a post-processing (whitening, ...) and write a model with it."),
-    "plot": ("stsbench.cli.runs:plot", "Draw similarity, geometry, spectrum or training of runs, as PNG or SVG."),
-    "export": ("stsbench.cli.runs:export", "Write a run in another tool's format (mteb, sentence-transformers)."),
     "list": ("stsbench.cli.show:list_", "List protocols, encoders, data, methods or recipes."),
     "show": ("stsbench.cli.show:show", "Show one protocol, data set, method or recipe in full."),
     "data": ("stsbench.cli.data:data", "Fetch, verify, bundle data; find sentences shared by sets."),

@@ -1,4 +1,4 @@
-"""Commands that take runs: `stsbench compare`, `stsbench score`, `stsbench export` and `stsbench plot`."""
+"""Commands that take runs: `stsbench compare` and `stsbench score`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-
-from stsbench.cli.output.messages import echo
-from stsbench.plots.draw import PICTURES, drawn
-from stsbench.training.export.programs import TARGETS, exported
 
 RESAMPLES = 5000  # stsbench.comparison.shared's, which --help would have to import
 _BOOTSTRAP = (
@@ -122,62 +118,3 @@ def score(run: Path, json_target: str | None, form: str, report_target: str | No
     print_result(result, form, json_target=json_target, report_target=report_target)
     print_omissions(result)
     return 3 if result.failures else 0
-
-
-@click.command("export")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--to", "target", required=True, type=click.Choice(TARGETS),
-              help="sentence-transformers: a trained model. mteb: result files of mteb. "
-                   "model-card: README.md for the Hub. model-index: its metadata. json: the records.")
-@click.option("--output", type=click.Path(path_type=Path), help="A new folder; default: RUN-TARGET beside the run.")
-def export(run: Path, target: str, output: Path | None) -> int:
-    """Write a run's results, or the model kept by a training run, in the format of another program.
-
-    To sentence-transformers: a copy of the model that `stsbench train` kept in RUN, for SentenceTransformer(DIR) and
-    transformers' AutoModel.
-
-    To mteb: the records of `--protocol mteb` whose data are MTEB's own, for mteb.ResultCache(DIR).load_results(). Scores
-    on SentEval's text, on the sample or on a part of a set are left out, each with its reason (exit code 3).
-
-    To model-card: a model card of the Hugging Face Hub, with every score in its metadata. To model-index: the metadata
-    alone, to be merged into an existing card. To json: the records, for programs that do not read RUN's Parquet file.
-    """
-    files, left_out = exported(run, target, output)
-    for path in files:
-        echo(str(path))
-    for task, reason in left_out.items():
-        echo(f"{task} left out: {reason}", err=True)
-    return 3 if left_out else 0
-
-
-@click.command()
-@click.argument("picture", metavar="PICTURE", type=click.Choice(PICTURES))
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--output", metavar="FILE.png|.svg", type=click.Path(path_type=Path),
-              help="Where to write; without a suffix, both .png and .svg. Default: the picture's name.")
-@click.option("--text", "texts", multiple=True, metavar="TEXT",
-              help="For token-loss: a text to draw; repeat for several, such as the two of a pair.")
-@click.option("--method", metavar="FILE.py:CLASS", help="For token-loss of a run of such a method: its file is run.")
-def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple[str, ...], method: str | None) -> int:
-    """Draw a picture of one RUN folder or several.
-
-    similarity: densities of STS-B's cosines by human rating. geometry: uniformity and alignment of several runs.
-    spectrum: singular values of the sentence matrix. These need a run of `--protocol geometry`; similarity also takes sts.
-
-    training: loss, dev score, learning rate and gradient norm of runs of `stsbench train`, finished or not; a folder with
-    seeds is drawn as their mean with a band of one standard deviation.
-
-    divergence: what DiffAug's authors choose the length of their first stage by: the distance between the two views,
-    compared with that between dropout's views, the size of the prefix relative to the text, and the dev score. For runs
-    of diffaug; seeds as a band.
-
-    token-loss: the loss of each token of a --text under the method trained by one run of `stsbench train` (sarcse:
-    reconstruction), and that loss times the token's weight. The other pictures need neither model nor data.
-    """
-    from stsbench.display.style import save, style
-
-    output = output or Path(picture)
-    with style():
-        for path in save(drawn(picture, runs, texts, method, output), output):
-            echo(str(path))
-    return 0

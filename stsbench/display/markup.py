@@ -87,6 +87,12 @@ def plain_markdown(text: str) -> str:
     return re.sub(r"(?i)(?<=:)(?=//)|(?<=(?<!\w)@)(?=\w)|(?<=@)(?=[\w-]+\.\w)|(?<=\bwww)(?=\.)", "<!-- -->", plain)
 
 
+def card_text(value: object) -> str:
+    """Return the text of a value as Markdown of a model card that shows just it, in a table's cell too."""
+    special = r"[\\`*\[\]<>#|~&$@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\."
+    return re.sub(special, lambda match: f"&#{ord(match[0])};", visible(str(value)), flags=re.IGNORECASE)
+
+
 def pipes(grid: Sequence[Sequence[str]], words: int, also: Collection[int] = ()) -> str:
     """Return a Markdown table of escaped cells, header first: the first `words` columns, those in `also` and those called
     Flags and Source are text, the others numbers."""

@@ -18,7 +18,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation import columns
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import Record, ScoreRow, check_json, parsed, record_name, validated
-from stsbench.files import atomic_write, leftover, new_folder
+from stsbench.files import atomic_write, leftover
 
 RUN = "run.parquet"
 RUN_FORM, SHARED_FORM = b"run 1", b"observations 1"
@@ -27,7 +27,6 @@ _RECORD = ("name", "created", *_TEXTS, "scores")
 _NAME = re.compile(r"[\w.-]{1,1000}")
 _MOST_KEPT = 32_000_000  # bytes of a table that is kept after it was read
 Item = tuple[Record, Observations]  # a record, and what stands beside it in the file
-RECORDS = "records.json"
 
 
 class InFolder(Protocol):
@@ -307,16 +306,3 @@ def _trained(folder: Path) -> str:
         tested = sorted(path.parent for path in folder.glob("**/seed-*/eval") if path.is_dir())
         return f"name the run of one seed, as {tested[0]}" if tested else "its seeds were not tested"
     return ""
-
-
-def export_json(run: Path, output: Path) -> list[Path]:
-    """Write the records of a run, as they stand in it and without what they observed, into `output`, a new folder.
-
-    The file is a list of objects: `name`, and what `stsbench.evaluation.records.json_schema` describes. Raises StsbenchError
-    for what is no run, and when `output` is already there.
-    """
-    records = [{"name": path.name, **record.model_dump(mode="json")} for path, record in load_records(run)]
-    with new_folder(output) as building, atomic_write(building / RECORDS) as stream:
-        json.dump(records, stream, indent=1, ensure_ascii=False)
-        stream.write("\n")
-    return [output / RECORDS]

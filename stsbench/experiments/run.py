@@ -95,10 +95,10 @@ class Run(RowsInFolder):
         """Loss, development score, learning rate and gradient norm over the steps, as `stsbench plot training` draws them:
         matplotlib's axes, whose `figure` can be saved."""
         from stsbench.display.style import shown_in_notebook, style
-        from stsbench.plots.training import figure
+        from stsbench.registry import resolve
 
         with style():
-            drawing = figure([self.folder])
+            drawing = resolve("stsbench.pictures", "training")([self.folder])
         return list(shown_in_notebook(drawing).axes)
 
     @property

@@ -4,7 +4,9 @@ from stsbench.extensions.installation.report import doctor as doctor
 from stsbench.extensions.jobs.plan import run_plan as run_plan
 from stsbench.extensions.jobs.trials import sweep as sweep
 from stsbench.extensions.parity.parity import parity as parity
+from stsbench.extensions.plots.draw import plot as plot
 from stsbench.extensions.prompt_study.prompts import measure_prompts as measure_prompts
+from stsbench.extensions.publish.export import export as export
 from stsbench.extensions.sentence_transformers_loss.loss import (
     as_sentence_transformers_loss as as_sentence_transformers_loss,
 )

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
-from math import ceil, inf, isinf
+from math import inf, isinf
 from typing import Any
 
 from stsbench.metrics.aggregation import FEWEST_ITEMS
@@ -60,32 +60,6 @@ def detectable_difference(error: float, df: float = inf, power: float = POWER) -
     """
     _check(error, df)
     return error * _standard_errors(df, power)
-
-
-def error_of(error: float, n: int, items: int) -> float:
-    """The standard error that `items` items have, where n of them have `error`.
-
-    >>> from stsbench.metrics.power import error_of
-    >>> error_of(1.5, n=400, items=100)
-    3.0
-    """
-    if min(n, items) < 1:
-        raise ValueError(f"the number of items must be 1 or more, not {min(n, items)}")
-    return float(error * (n / items) ** 0.5)
-
-
-def items_needed(difference: float, error: float, n: int, power: float = POWER) -> int:
-    """The fewest items with which a true `difference` is significant with probability `power`, where n have `error`.
-
-    Raises ValueError for a difference of 0, which no number of items can show.
-
-    >>> from stsbench.metrics.power import items_needed
-    >>> items_needed(1.0, error=1.2, n=1379)
-    15586
-    """
-    if not difference:
-        raise ValueError("no number of items shows a difference of 0")
-    return max(1, ceil(n * (detectable_difference(error, inf, power) / difference) ** 2 - 1e-9))
 
 
 def _check(error: float, df: float) -> None:

@@ -4,12 +4,6 @@ import pytest
 from clirun import cli, evaluate, fails, place  # noqa: F401 - fixtures
 
 
-def test_export_of_an_sts_run_to_mteb_names_the_protocol_to_measure(cli, evaluate):
-    assert evaluate("lexical:token-set")[0] == 0
-    code, _, err = cli("export", "run", "--to", "mteb")
-    assert code == 1 and "stsbench eval --protocol mteb --text raw" in err
-
-
 def test_a_new_entry_is_described_as_in_an_example_that_works(cli, evaluate):
     assert evaluate("lexical:token-set")[0] == 0
     add = ("leaderboard", "add", "run", "--entry", "mine", "--board", "board")

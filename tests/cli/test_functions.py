@@ -4,13 +4,11 @@ import dataclasses
 import inspect
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tiny_models
 from clirun import cli, place  # noqa: F401 - fixtures
-from training_logs import write_run
 
 import stsbench
 from stsbench.encoders.options import CacheOptions, EncoderOptions
@@ -80,67 +78,6 @@ def test_what_fit_refuses(tiny, asked, reason):
     with pytest.raises(StsbenchError, match=reason):
         stsbench.fit(**{"post": "standardise", "model": tiny, "pooler": "mean", "data": LINES, "output": "v", **asked})
     assert not Path("v").exists()
-
-
-@pytest.mark.parametrize("to", ["json", "model-card", "model-index"])
-def test_export(cli, measured, to):
-    code, out, _ = cli("export", "run", "--to", to, "--output", "by-command")
-    files = stsbench.export(measured, to, "by-function")
-    assert code == 0 and [path.name for path in files] == [Path(line).name for line in out.splitlines()]
-    assert contents("by-command") == contents("by-function")
-    assert stsbench.export("run", to)[0].parent == Path(f"run-{to}").resolve()
-
-
-def test_export_refuses_an_unknown_format(measured):
-    with pytest.raises(StsbenchError, match="'model-crad': no such format; did you mean model-card"):
-        stsbench.export(measured, "model-crad")
-    with pytest.raises(StsbenchError, match="output=3: must be a path, not of type int"):
-        stsbench.export(measured, "json", 3)
-
-
-@pytest.mark.parametrize("picture", ["similarity", "geometry", "spectrum"])
-def test_plot(cli, place, picture):
-    runs = [stsbench.evaluate(HASHED, sample=True, protocols="geometry", resamples=0, output="geometry")] * 2
-    code, out, _ = cli("plot", picture, "geometry", "geometry")
-    assert code == 0 and out.split() == [f"{picture}.png", f"{picture}.svg"]
-    figure = stsbench.plot(picture, runs, output="by-function")
-    for kind in ("png", "svg"):
-        assert Path(f"{picture}.{kind}").read_bytes() == Path(f"by-function.{kind}").read_bytes()
-    assert figure._repr_svg_().rstrip().endswith("</svg>")
-    before = set(place.iterdir())
-    assert stsbench.plot(picture, "geometry").axes and set(place.iterdir()) == before
-
-
-def made_by_training(folder):
-    """What pictures of trainings are drawn from: numbers that diffaug logs."""
-    lines = [{**line, "delta": 6.0, "delta_normalised": 0.5} if line["kind"] == "dev" else line
-             for line in write_run(folder, (("prefix", 200), ("joint", 100)))]
-    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-@pytest.mark.parametrize("picture", ["training", "divergence", "token-loss"])
-def test_plot_of_a_training(cli, place, picture, monkeypatch):
-    """Losses by token of a method that gives the length of each word."""
-    of_words = lambda texts: [[(word, len(word), 1.0) for word in text.split()] for text in texts]  # noqa: E731
-    losses = SimpleNamespace(token_losses=of_words)
-    monkeypatch.setattr("stsbench.training.runs.finish.load_trained", lambda run, method=None: losses)
-    made_by_training(place / "run")
-    texts = ["a cat sleeps", "the dog runs"] if picture == "token-loss" else []
-    assert cli("plot", picture, "run", *(word for text in texts for word in ("--text", text)))[0] == 0
-    stsbench.plot(picture, "run", output="by-function", texts=texts)
-    for kind in ("png", "svg"):
-        assert Path(f"{picture}.{kind}").read_bytes() == Path(f"by-function.{kind}").read_bytes()
-
-
-@pytest.mark.parametrize(("asked", "reason"), [
-    ({"picture": "simlarity"}, "no picture 'simlarity'; did you mean similarity"), ({"runs": []}, "similarity needs a run"),
-    ({"texts": "a"}, "--text has no effect on similarity"), ({"output": "x.pdf"}, "unknown suffix '.pdf'"),
-    ({"picture": "token-loss"}, "token-loss needs one text"), ({"runs": 3}, "not of type int"),
-    ({"picture": 3}, "picture '3'"), ({"texts": 3}, "texts are a list of str"), ({"output": 3}, "output=3: must be a path"),
-])
-def test_what_plot_refuses(place, asked, reason):
-    with pytest.raises(StsbenchError, match=reason):
-        stsbench.plot(**{"picture": "similarity", "runs": "run", **asked})
 
 
 def test_load_gives_what_evaluate_returned(place, measured):

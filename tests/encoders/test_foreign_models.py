@@ -13,10 +13,11 @@ from tiny_models import build
 from transformers import AutoModel, AutoTokenizer
 
 from stsbench import evaluate, load_encoder, to_mteb
+from stsbench.data.fetch.mteb import undisturbed
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.cache.mteb import MtebEncoder
 from stsbench.errors import EncoderError
-from stsbench.publish.mteb_export import MtebEncoder, undisturbed
 
 ASKED = {"sample": True, "tasks": "STS-B", "resamples": 0, "no_cache": True}
 

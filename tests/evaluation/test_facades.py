@@ -5,7 +5,7 @@ import importlib
 import light_process
 import pytest
 
-ROOMS = ("stsbench.evaluation", "stsbench.publish", "stsbench.protocols")
+ROOMS = ("stsbench.evaluation", "stsbench.protocols")
 
 
 @pytest.mark.parametrize("room", ROOMS)

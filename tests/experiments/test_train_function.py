@@ -299,11 +299,6 @@ def test_subsets_are_runs_of_their_own(place):
     assert f"{stored['dev']['mean']:.2f}" in str(run) and "subset 1: main" in str(run) and "2 subsets, 2 seeds" in repr(run)
 
 
-def test_a_run_draws_itself(run):
-    axes = run.plot()
-    assert [panel.get_title("left") for panel in axes][:2] == ["loss: contrastive", "sts-b dev (sample)"]
-
-
 def test_a_run_without_a_folder_is_where_the_command_keeps_its(place, tmp_path):
     with pytest.warns(StsbenchWarning, match="the last weights will be kept"):
         run = trained(place, settings={**QUICK, "selection.every": 100})

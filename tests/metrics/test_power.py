@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from stsbench.metrics.paired import paired_difference
-from stsbench.metrics.power import detectable_difference, error_of, items_needed, power_of
+from stsbench.metrics.power import detectable_difference, power_of
 from stsbench.metrics.seeds import degrees_of_freedom, difference_over_seeds
 
 
@@ -46,18 +46,9 @@ def test_the_detectable_difference_has_the_power() -> None:
             assert power_of(detectable_difference(2.0, df, power), 2.0, df) == pytest.approx(power, abs=1e-6)
 
 
-def test_pairs_that_a_difference_needs() -> None:
-    assert error_of(2.0, 400, 100) == 4.0
-    needed = items_needed(1.5, 2.0, 400)
-    assert detectable_difference(error_of(2.0, 400, needed)) <= 1.5 < detectable_difference(error_of(2.0, 400, needed - 1))
-    assert items_needed(-1.5, 2.0, 400) == needed
-    assert items_needed(detectable_difference(2.0), 2.0, 400) == 400
-
-
 @pytest.mark.parametrize("call", [
     lambda: power_of(1, 0.0), lambda: power_of(1, float("nan")), lambda: detectable_difference(1, 0),
     lambda: detectable_difference(1, inf, 0.05), lambda: detectable_difference(1, inf, 1.0),
-    lambda: items_needed(0.0, 1, 10), lambda: error_of(1, 0, 10),
 ])
 def test_what_has_no_answer(call) -> None:
     with pytest.raises(ValueError):

@@ -17,17 +17,18 @@ from realdata import real_data
 from scipy import stats
 from scipy.spatial import distance
 
+from stsbench.data.fetch.mteb import undisturbed
 from stsbench.data.fetch.sources import load
 from stsbench.encoders.base import EncoderSpec
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.cache.mteb import MtebEncoder, model_name
 from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.files import cache_root
 from stsbench.protocols.mteb import TASKS, HubData, MtebProtocol
 from stsbench.protocols.sts import StsProtocol
-from stsbench.publish.mteb_export import MtebEncoder, model_name, undisturbed
 
 MODEL = Path(__file__).resolve().parents[3] / "shared" / "models" / "minilm-l6-fp16"
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench import compare, evaluate, score
+from stsbench import compare, evaluate
 from stsbench.data.own.overlap import overlap
 from stsbench.data.own.relevance import read_relevance
 from stsbench.data.own.sets import read_labelled_texts, read_scored_pairs, read_triplets
@@ -18,11 +18,9 @@ from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.evaluation.schema import ITEM
 from stsbench.metrics.bootstrap import effective_rows, resample_blocks, share_interval, stratified_folds, wilson
-from stsbench.metrics.calibration import cross_fitted
 from stsbench.probes.lockstep import _stacks
 from stsbench.probes.schemes import Fit, cross_validated, nested
 from stsbench.protocols.sts import _strata
-from stsbench.publish.model_card import card
 
 N, TIMES = 60, 6
 ENCODERS = ("lexical:token-set", "lexical:tfidf")
@@ -116,7 +114,7 @@ def test_how_many_items_the_rows_are_is_said_stored_and_scored_again(both):
     [record] = six[0].records
     line = f"{N * TIMES} rows of six.tsv are {N} different items"
     assert record.counts["items"] == N and record.data.n == N * TIMES and record.data.warnings[0].startswith(line)
-    for said in (str(six[0]), six[0]._repr_html_(), six[0].report(), card(score(six[0])), str(compare(*six, resamples=40))):
+    for said in (str(six[0]), six[0]._repr_html_(), six[0].report(), str(compare(*six, resamples=40))):
         assert line in said
     [plain] = once[0].records
     assert "items" not in plain.counts and "different items" not in str(once[0])
@@ -222,14 +220,6 @@ def test_what_watches_a_fit_is_drawn_as_before_where_nothing_repeats():
         [stack] = _stacks([Fit(rows, None, rows, 1.0, item)], 5, 0.1)
         shuffled = rows[np.random.RandomState(5).permutation(40)]
         assert stack.stop.tolist() == shuffled[:4].tolist() and stack.train.tolist() == shuffled[4:].tolist()
-
-
-def test_folds_of_a_calibration_hold_a_pair_once():
-    item, noise = np.tile(np.arange(N), 2), np.random.default_rng(0).normal(size=2 * N)
-    label = np.tile(LABEL, 2)
-    plain = cross_fitted(noise, label, folds=3)
-    assert (cross_fitted(noise, label, folds=3, item=np.arange(2 * N)) == plain).all()
-    assert (cross_fitted(noise, label, folds=3, item=item) != plain).any()
 
 
 def test_overlap_counts_a_pair_once(tmp_path):

@@ -8,13 +8,14 @@ from datasets import Dataset
 from tiny_models import add_modules, build
 from torch.utils.data import DataLoader
 
+from stsbench.data.fetch.mteb import undisturbed
 from stsbench.data.own.relevance import read_relevance
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.cache.mteb import MtebEncoder
 from stsbench.encoders.load import load_encoder
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.run_file import observations_of
 from stsbench.metrics.ranking import ranks_of
-from stsbench.publish.mteb_export import MtebEncoder, undisturbed
 
 MEAN = {"pooling_mode": "mean"}
 PROMPTS = {

@@ -23,8 +23,8 @@ from stsbench.encoders.forward.checkpoint import load_model
 from stsbench.evaluation import api, provenance
 
 for name in (
-    "stsbench.training.runs.seed_runs", "stsbench.methods.simcse.method", "stsbench.publish.model_card",
-    "stsbench.publish.model_index", "stsbench.publish.mteb_export", "transformers.models.bert.tokenization_bert",
+    "stsbench.training.runs.seed_runs", "stsbench.methods.simcse.method", "stsbench.encoders.cache.mteb",
+    "transformers.models.bert.tokenization_bert",
     "transformers.models.encoder_decoder", "stsbench.cli.main", "stsbench.cli.output.report",
 ):
     import_module(name)

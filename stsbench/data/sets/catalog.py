@@ -123,6 +123,14 @@ def _entry(item: dict[str, Any], licences: dict[str, str], citations: dict[str, 
     )
 
 
+def hub_revision(set_id: str, text_version: str, known: bool, n: int) -> str | None:
+    """Return the Hub commit whose data this set is, all n pairs of it and nothing else; None for any other set or text."""
+    if text_version != "raw" or not known or set_id not in {item.id for item in entries("raw")}:
+        return None
+    item = entry(set_id, "raw")
+    return item.hub.revision if item.hub and n == item.total else None
+
+
 @dataclass(frozen=True)
 class MtebPairs:
     """Scored pairs that are read through mteb's own definition of its task, which names repository, revision and columns.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyarrow import Table as ArrowTable
 
-    from stsbench.plots.pareto import Point
+    from stsbench.display.pareto import Point
 
 AVERAGE = "Avg"  # of a protocol's tasks
 FOOT = (
@@ -69,7 +69,7 @@ class VariantScore:
     @property
     def point(self) -> Point:
         """Its point in the picture: the points that it gains over the full vectors, against its bytes."""
-        from stsbench.plots.pareto import Point
+        from stsbench.display.pareto import Point
 
         low, high = (None if end is None else -end for end in (self.loss_high, self.loss_low))
         return Point(self.name, self.bytes, -self.loss, low, high)
@@ -109,7 +109,7 @@ class VariantScores(Tabular):
     def front(self, task: tuple[str, str]) -> list[VariantScore]:
         """Those copies than which no other is as small and as good, and better in one of both; none where neither a high nor
         a low score is better."""
-        from stsbench.plots.pareto import front
+        from stsbench.display.pareto import front
 
         scores = self.of(task) if self._metric(task).better != "neither" else []
         return [score for score, on in zip(scores, front([score.point for score in scores]), strict=True) if on]
@@ -134,7 +134,7 @@ class VariantScores(Tabular):
 
         table: its number among those that are printed. Raises StsbenchError where there is no such table.
         """
-        from stsbench.plots.pareto import figure
+        from stsbench.display.pareto import figure
 
         if table not in range(len(self.shown)):
             raise StsbenchError(f"table={table}: there are {counted(len(self.shown), 'table')}, from 0 on")

@@ -13,6 +13,7 @@ from stsbench.comparison.comparability import Setting, bytes_a_vector, setting_i
 from stsbench.comparison.comparison import reasons_json, reasons_lines
 from stsbench.comparison.shared import Reasons
 from stsbench.config import shown
+from stsbench.display.pareto import Point
 from stsbench.display.table import Column, Document, Estimate, Table
 from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.encoders.cost import Cost
@@ -20,7 +21,6 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.schema import Metric
-from stsbench.plots.pareto import Point
 from stsbench.wording import sized
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ class Choice(Tabular):
     def plot(self, by: str | None = None) -> Figure:
         """Score against cost with intervals, and the front. by: another cost than the table's. Raises StsbenchError: no
         such cost, or no encoder has it."""
-        from stsbench.plots.pareto import figure
+        from stsbench.display.pareto import figure
 
         axis = self.by if by is None else AXES.get(by)
         if axis is None:

@@ -32,6 +32,7 @@ from stsbench.comparison.shared import (
     verified,
 )
 from stsbench.config import shown
+from stsbench.display.pareto import front
 from stsbench.encoders.cost import Cost
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
@@ -56,7 +57,6 @@ from stsbench.metrics.noise import Scores
 from stsbench.metrics.paired import LEVEL
 from stsbench.metrics.power import Measurement, few_items
 from stsbench.metrics.ranks import letters, significantly_different
-from stsbench.plots.pareto import front
 from stsbench.registry import did_you_mean
 
 AVERAGE = "Avg"

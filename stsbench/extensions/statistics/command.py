@@ -148,8 +148,7 @@ def calibrate_(
     from stsbench.cli.output.report import print_document
     from stsbench.display.style import save, targets
     from stsbench.display.table import Document
-    from stsbench.extensions.statistics.calibrate import calibrate
-    from stsbench.metrics.calibration import METHODS
+    from stsbench.extensions.statistics.calibrate import METHODS, calibrate
 
     if picture is not None:
         targets(picture)  # a wrong suffix is an error before anything is computed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from math import ceil, inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +18,7 @@ from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import words_of
 from stsbench.evaluation.run_file import run_folders
-from stsbench.metrics.power import (
-    ALL,
-    METRICS,
-    POWER,
-    detectable_difference,
-    error_of,
-    field_noise,
-    items_needed,
-    provenance,
-)
+from stsbench.metrics.power import ALL, METRICS, POWER, detectable_difference, field_noise, provenance
 from stsbench.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -267,3 +259,29 @@ def _some(noise: list[_Noise], sides: Sequence[Any], metric: str, left_out: Reas
         names = " and ".join(str(getattr(side, "folder", side)) for side in sides)
         raise StsbenchError(f"{names}: no {metric} with noise{why}")
     return noise
+
+
+def error_of(error: float, n: int, items: int) -> float:
+    """The standard error that `items` items have, where n of them have `error`.
+
+    >>> from stsbench.extensions.statistics.power import error_of
+    >>> error_of(1.5, n=400, items=100)
+    3.0
+    """
+    if min(n, items) < 1:
+        raise ValueError(f"the number of items must be 1 or more, not {min(n, items)}")
+    return float(error * (n / items) ** 0.5)
+
+
+def items_needed(difference: float, error: float, n: int, power: float = POWER) -> int:
+    """The fewest items with which a true `difference` is significant with probability `power`, where n have `error`.
+
+    Raises ValueError for a difference of 0, which no number of items can show.
+
+    >>> from stsbench.extensions.statistics.power import items_needed
+    >>> items_needed(1.0, error=1.2, n=1379)
+    15586
+    """
+    if not difference:
+        raise ValueError("no number of items shows a difference of 0")
+    return max(1, ceil(n * (detectable_difference(error, inf, power) / difference) ** 2 - 1e-9))

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
+from stsbench.display.markup import card_text
 from stsbench.encoders.forward.pooling import KINDS, padded_length
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import FullStop, parse_template
-from stsbench.publish.model_card import plain
 from stsbench.training.api.method import Inference
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe, changes
@@ -76,18 +76,18 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
         ("steps", summary.get("steps")), ("kept", _kept(summary)),
         ("versions", ", ".join(f"{name} {number}" for name, number in summary.get("versions", {}).items())),
     ]
-    rows = [f"| {plain(key)} | {plain(value)} |" for key, value in about if value not in (None, "")]
+    rows = [f"| {card_text(key)} | {card_text(value)} |" for key, value in about if value not in (None, "")]
     changed = changes(recipe)
-    source = f" as in {plain(recipe.source.paper)}" if recipe.source and not changed else ""
+    source = f" as in {card_text(recipe.source.paper)}" if recipe.source and not changed else ""
     described = changed and recipe.description.startswith(f"{changed[0]} with other ")  # the next line says it
     chosen = "; the dev score above chose these weights and is no result" if summary.get("best") else ""
     return "\n".join([
         f"---\n{yaml.safe_dump(meta, sort_keys=False, allow_unicode=True)}---\n",
-        f"# {plain(method)} on {plain(_last(model))}\n",
-        f"Recipe {plain(recipe.name)}.\n",
-        *([f"{plain(recipe.description)}\n"] if recipe.description and not described else []),
-        *([f"Changed from {plain(changed[0])}: {plain(', '.join(changed[1]))}.\n"] if changed else []),
-        f"A sentence encoder trained with stsbench by the method {plain(method)}{source}.\n",
+        f"# {card_text(method)} on {card_text(_last(model))}\n",
+        f"Recipe {card_text(recipe.name)}.\n",
+        *([f"{card_text(recipe.description)}\n"] if recipe.description and not described else []),
+        *([f"Changed from {card_text(changed[0])}: {card_text(', '.join(changed[1]))}.\n"] if changed else []),
+        f"A sentence encoder trained with stsbench by the method {card_text(method)}{source}.\n",
         "| what | value |", "| --- | --- |", *rows, "",
         f"No measured results yet{chosen}. To measure:\n",
         "```sh\nstsbench eval --model PATH\n```\n",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from stsbench.config import checked_options
+from stsbench.display.markup import card_text
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.fitted import shortened
@@ -23,7 +24,6 @@ from stsbench.errors import StsbenchError, UsageError, warning_log
 from stsbench.files import new_folder
 from stsbench.notebook import in_notebook, start_bar
 from stsbench.options import takes
-from stsbench.publish.model_card import plain
 from stsbench.training.api.method import Inference
 from stsbench.training.export.export import export_model
 
@@ -166,10 +166,10 @@ def _card(encoder: LazyEncoder, chain: Chain, source: str, count: int | None) ->
     }
     sources = dict.fromkeys(step.source for step in chain.steps if step.source)
     return "\n".join([
-        f"# {plain(chain.names)} of {plain(rows['model'])}\n",
+        f"# {card_text(chain.names)} of {card_text(rows['model'])}\n",
         "A sentence encoder whose vectors go through a map that was fitted, without labels, by `stsbench fit`.\n",
-        "| what | value |", "| --- | --- |", *(f"| {key} | {plain(value)} |" for key, value in rows.items()), "",
-        *(f"Source: {plain(source)}.\n" for source in sources),
+        "| what | value |", "| --- | --- |", *(f"| {key} | {card_text(value)} |" for key, value in rows.items()), "",
+        *(f"Source: {card_text(source)}.\n" for source in sources),
         "No measured results yet. To measure:\n", "```sh\nstsbench eval --model PATH\n```\n",
         "sentence-transformers gives the same vectors, in float32:\n",
         f'```python\nfrom sentence_transformers import SentenceTransformer\n\nvectors = SentenceTransformer("PATH"{trust})'

@@ -10,6 +10,7 @@ from stsbench import evaluate, load_encoder
 from stsbench.data.fetch.mteb import undisturbed
 from stsbench.data.fetch.sources import load
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.cache.mteb import MtebEncoder
 from stsbench.encoders.fitted import fitted_sets
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
@@ -17,7 +18,6 @@ from stsbench.errors import EncoderError
 from stsbench.evaluation.rescore import several_encoders
 from stsbench.extensions.smaller_copies.codes import Ranges, codes
 from stsbench.extensions.smaller_copies.variant import CALL, Form, Held, Variant, Vectors
-from stsbench.publish.mteb_export import MtebEncoder, undisturbed
 
 TEXTS = ["the red cat", "a man plays the guitar", "a dog sleeps in the park", "the woman eats", "big food", "a blue cat"]
 QUICK = {"sample": True, "resamples": 0, "no_cache": True}

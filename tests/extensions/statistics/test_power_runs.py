@@ -11,7 +11,8 @@ from clirun import cli  # noqa: F401
 import stsbench
 from stsbench.comparison.compare import compare
 from stsbench.errors import StsbenchError
-from stsbench.metrics.power import ALL, detectable_difference, field_noise, items_needed, power_of
+from stsbench.extensions.statistics.power import error_of, items_needed
+from stsbench.metrics.power import ALL, detectable_difference, field_noise, power_of
 
 SAMPLE = {"sample": True, "resamples": 0, "tasks": "STS-B,SICK-R"}
 
@@ -80,3 +81,14 @@ def test_the_command(cli, runs) -> None:
     assert code == 0 and "paired noise of the two runs" in out and "Below 150 pairs" in out
     assert cli("power")[0] == cli("power", "--pairs", 9, "--difference", 1)[0] == 2
     assert cli("power", "--pairs", 9, "--seed", 1)[0] == 2
+
+
+def test_pairs_that_a_difference_needs() -> None:
+    assert error_of(2.0, 400, 100) == 4.0
+    needed = items_needed(1.5, 2.0, 400)
+    assert detectable_difference(error_of(2.0, 400, needed)) <= 1.5 < detectable_difference(error_of(2.0, 400, needed - 1))
+    assert items_needed(-1.5, 2.0, 400) == needed
+    assert items_needed(detectable_difference(2.0), 2.0, 400) == 400
+    for call in (lambda: items_needed(0.0, 1, 10), lambda: error_of(1, 0, 10)):
+        with pytest.raises(ValueError):
+            call()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from stsbench import calibrate, evaluate, power
+from stsbench.extensions.statistics.calibrate import cross_fitted
 
 N, TIMES = 60, 6
 WORDS = np.array(["sun", "moon", "tree", "river", "stone", "bird", "fish", "wind", "rain", "snow", "fire", "road"])
@@ -51,3 +52,11 @@ def test_a_calibration_counts_and_folds_pairs(tmp_path, monkeypatch):
         "pairs": N, "matches": sum(LABEL), "rows": N * TIMES}
     assert six.lines()[0] == once.lines()[0].replace("once.tsv", "six.tsv")
     assert any(f"{N * TIMES} rows of six.tsv are {N} different items" in line for line in six.lines())
+
+
+def test_folds_of_a_calibration_hold_a_pair_once():
+    item, noise = np.tile(np.arange(N), 2), np.random.default_rng(0).normal(size=2 * N)
+    label = np.tile(LABEL, 2)
+    plain = cross_fitted(noise, label, folds=3)
+    assert (cross_fitted(noise, label, folds=3, item=np.arange(2 * N)) == plain).all()
+    assert (cross_fitted(noise, label, folds=3, item=item) != plain).any()

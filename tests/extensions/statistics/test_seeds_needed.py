@@ -11,7 +11,7 @@ from sts_runs import seed_run, two  # noqa: F401
 
 from stsbench import compare, seeds_needed
 from stsbench.errors import StsbenchError
-from stsbench.metrics.seeds import more_seeds
+from stsbench.extensions.statistics.seeds_needed import more_seeds
 
 
 def test_its_numbers_are_those_of_the_comparison(two):

@@ -21,13 +21,13 @@ from stsbench import leaderboard
 from stsbench.data.fetch import download as download_module
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.evaluation.run_file import load_records
+from stsbench.extensions.publish.mteb_results import export_mteb
 from stsbench.leaderboard.command import leaderboard as commands
 from stsbench.leaderboard.imports import mteb
 from stsbench.leaderboard.imports.mteb import import_results
 from stsbench.leaderboard.imports.section import load_imported, with_imported
 from stsbench.leaderboard.page.tables import csv_table, markdown_tables
 from stsbench.leaderboard.ranks.board import FLAGS
-from stsbench.publish.mteb_export import export_mteb
 
 MODEL, REVISION = "example/encoder", "0123456789abcdef0123456789abcdef01234567"
 DATA = "b0fddb56ed78048fa8b90373c8a3cfc37b684831"

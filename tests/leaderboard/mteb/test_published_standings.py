@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
+from stsbench.leaderboard.mteb.differences import different_over_tasks
 from stsbench.leaderboard.mteb.results import ITEMS, load_published
 from stsbench.leaderboard.mteb.standings import as_published, score_matrix, shared_errors, standings, tiers
-from stsbench.metrics.paired import different_over_tasks
 
 BOARD = Path(__file__).resolve().parents[3] / "leaderboard"
 
@@ -59,7 +59,7 @@ def test_a_tier_has_those_that_none_is_better_than():
 
 def drawn_rows(count=12, resamples=400):
     """Scores near each other and resamples of them whose errors are the computed ones and correlate by .8."""
-    from stsbench.metrics.correlation import spearman_error
+    from stsbench.leaderboard.mteb.differences import spearman_error
 
     rng = np.random.default_rng(9)
     truth = np.linspace(0.75, 0.765, count)[:, None] + rng.normal(0, 0.03, (1, 7))

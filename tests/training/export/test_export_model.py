@@ -11,13 +11,11 @@ import signal
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from live_models import by_hand, inference
 from safetensors.torch import load_file, save_file
 from tiny_models import sentences
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
-from stsbench.cli.runs import export as command
 from stsbench.encoders.forward.checkpoint import load_model
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError, StsbenchError
@@ -240,39 +238,23 @@ def test_a_killed_export_leaves_the_earlier_model_and_the_next_one_clears_up(tmp
     assert (out / "README.md").read_text() == "third" and list(out.parent.iterdir()) == [out]
 
 
-def test_a_training_run_is_a_model_and_exports_as_one(tmp_path):
+def test_a_training_run_is_a_model(tmp_path):
     run = tmp_path / "run"
     made = inference(tmp_path / "model", "bert", "first_last:layer1")
     run.mkdir()
     (run / "recipe.yaml").write_text("name: tiny-run\n")
-    for call in (lambda: load_encoder(str(run)), lambda: main(str(run), "--to", "sentence-transformers")):
-        with pytest.raises(StsbenchError, match=r"the training has not finished \(go on with --resume\)$"):
-            call()
+    with pytest.raises(StsbenchError, match=r"the training has not finished \(go on with --resume\)$"):
+        load_encoder(str(run))
     export_model(made, run / "best", card="")
     whole, best = load_encoder(str(run)), load_encoder(str(run / "best"))
     assert whole.spec.name == str(run) and whole.spec.fingerprint() == best.spec.fingerprint()
     close(whole.encode(TEXTS), by_hand(made, TEXTS))
-    printed = main(str(run), "--to", "sentence-transformers")
-    copied = tmp_path / "run-sentence-transformers"
-    assert printed.split() == [str(path) for path in sorted(copied.rglob("*")) if path.is_file()]
-    assert files(copied) == files(run / "best")
-    close(library(copied).encode(TEXTS), by_hand(made, TEXTS))
-    with pytest.raises(StsbenchError, match="already there"):
-        main(str(run), "--to", "sentence-transformers")
-    with pytest.raises(StsbenchError, match="run folder of `stsbench train`"):
-        main(str(tmp_path / "model"), "--to", "sentence-transformers")
+    close(library(run / "best").encode(TEXTS), by_hand(made, TEXTS))
     seeds = tmp_path / "seeds"
     (seeds / "seed-1").mkdir(parents=True)
     (seeds / "seed-1" / "recipe.yaml").write_text("")
     with pytest.raises(EncoderError, match=r"one training for each seed: choose one, e\.g\. .*seed-1"):
         load_encoder(str(seeds))
-
-
-def main(*words):
-    result = CliRunner().invoke(command, list(words), standalone_mode=False)
-    if result.exception is not None:
-        raise result.exception
-    return result.output
 
 
 def test_the_card_says_what_was_trained_and_keeps_folders_to_itself(tmp_path):

@@ -36,11 +36,11 @@ from transformers import AutoModel
 
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.cache.mteb import MtebEncoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.prompt.prompt import checked_settings, read_prompt, write_prompt
 from stsbench.encoders.transformer.exported import Exported, layout_digest, read_exported
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.publish.mteb_export import MtebEncoder
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.export import export
 from stsbench.training.export.card import describe, model_card
@@ -291,19 +291,15 @@ def test_the_card_says_what_is_around_the_text(rich):
 # --- the rest of stsbench with such a folder ---
 
 
-def test_a_run_is_exported_and_measured(rich, cli, tmp_path):
+def test_a_run_is_measured(rich, cli, tmp_path):
     made, folder = rich
     run = Path("run")
     run.mkdir()
     (run / "recipe.yaml").write_text("name: tiny-run\n")
     shutil.copytree(folder, run / "best")
-    assert cli("export", "run", "--to", "sentence-transformers")[0] == 0
-    close(load_encoder("run-sentence-transformers").encode(TEXTS), live_encoder(made, "live").encode(TEXTS))
+    close(load_encoder("run").encode(TEXTS), live_encoder(made, "live").encode(TEXTS))
     code, out, err = cli("eval", "--model", "run", "--sample", "--tasks", "STS-B", "--device", "cpu", "--output", "measured")
     assert code == 0 and "mask" in out + err and "full stop" in out + err, err
-    assert cli("export", "measured", "--to", "model-card")[0] == 0
-    page = Path("measured-model-card/README.md").read_text()
-    assert "| pooler | mask |" in page and "the cat of" in page and "prefix 3 and 2, averaged" in page
     texts = [text for text in TEXTS if text]
     adapter = MtebEncoder(Embed(load_encoder("run")))
     vectors = adapter.encode([{"text": texts}], task_metadata=None, hf_split="", hf_subset="")

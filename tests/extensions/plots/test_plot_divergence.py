@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 from training_logs import lines_of
 
-from stsbench.cli.runs import plot
 from stsbench.display.style import COLOURS, style
 from stsbench.errors import StsbenchError
-from stsbench.plots import divergence
+from stsbench.extensions.plots import divergence
+from stsbench.extensions.plots.command import plot
 
 DELTA, RAW = "δ, vectors of length 1", "δ, vectors as they are"
 KAPPA = "κ: keys and values, text minus prefix"

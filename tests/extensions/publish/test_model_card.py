@@ -22,19 +22,23 @@ from clirun import fails
 from huggingface_hub import ModelCardData, metadata_load
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from interval_runs import RUNS
 from markdown_it import MarkdownIt
+from prompted import models, rich  # noqa: F401  fixtures
 from run_edits import edit, put_beside, rows_of
 
+from stsbench.data.fetch.mteb import undisturbed
 from stsbench.data.sets.catalog import entry
+from stsbench.display.markup import card_text
 from stsbench.encoders.roles import Traits
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import api
 from stsbench.evaluation.api import EvalOptions, evaluate
 from stsbench.evaluation.rescore import score_again
-from stsbench.publish import model_card
-from stsbench.publish.model_card import card, export_card, plain
-from stsbench.publish.model_index import _of_mteb, card_data, without_paths
-from stsbench.publish.mteb_export import undisturbed
+from stsbench.evaluation.tables import interval
+from stsbench.extensions.publish import model_card
+from stsbench.extensions.publish.model_card import card, export_card
+from stsbench.extensions.publish.model_index import _of_mteb, card_data, without_paths
 
 PLAIN = {"mse", "alignment", "uniformity", "anisotropy", "mean cosine", "effective rank"}  # not x 100
 
@@ -199,6 +203,35 @@ def test_a_user_s_own_folder_is_called_so(tmp_path):
     assert "own:my: set is the user's own" in page and "'retrieval:my: set'" in page and str(tmp_path) not in page
 
 
+@pytest.mark.parametrize("name", RUNS)
+def test_the_page_prints_the_interval_of_the_run(name, tmp_path):
+    result = score_again(RUNS[name](tmp_path, 0))
+    row = next((row for row in result.summaries or result.rows if row.task == "Avg"), result.rows[0])
+    page = card(result)
+    assert interval(row) in page and (row.low is None) == (name == "none") == (" to " not in interval(row))
+    assert name != "none" or "100.00 to 100.00" not in page
+
+
+def test_an_error_is_no_percentage_and_lower_is_better(tmp_path):
+    done = evaluate(vectors, protocol="regression", tasks=["STS-B"], sample=True, resamples=0, output=tmp_path / "run")
+    page = card(score_again(done.folder))
+    [row] = [row for row in done.rows if row.metric == "mse"]
+    assert "Not x 100: mse. Lower is better: mse." in page and f" {row.value:.3f} " in page
+
+
+def test_rows_of_one_item_are_counted_once(tmp_path):
+    rows = [f"the sun {i}\tthe moon {i % 7}\t{i % 6}" for i in range(30)] * 3
+    (tmp_path / "six.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
+    done = evaluate("lexical:token-set", protocol=f"sts:{tmp_path / 'six.tsv'}", output=tmp_path / "run", no_cache=True)
+    assert "90 rows of six.tsv are 30 different items" in card(score_again(done.folder))
+
+
+def test_a_prompt_is_told_in_full(rich, tmp_path):
+    done = evaluate(str(rich[1]), sample=True, tasks=["STS-B"], device="cpu", output=tmp_path / "run", no_cache=True)
+    page = card(score_again(done.folder))
+    assert "| pooler | mask |" in page and "the cat of" in page and "prefix 3 and 2, averaged" in page
+
+
 def test_an_encoder_fitted_on_the_test_texts_is_called_so(tmp_path):
     options = {"sample": True, "resamples": 0, "no_cache": True}
     done = evaluate("lexical:tfidf", output=tmp_path / "run", tasks=["STS12", "STS-B"], **options)
@@ -318,7 +351,7 @@ def test_a_model_s_name_stays_text(run, name):
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet=st.sampled_from("\\`*_[]<>#|~&$@!:/.(){}-+=1wax; "), max_size=12))
 def test_plain_shows_any_text_as_it_is(text):
-    seen = rendered(f"| a | b |\n| --- | --- |\n| x{plain(text)}x | y |\n")
+    seen = rendered(f"| a | b |\n| --- | --- |\n| x{card_text(text)}x | y |\n")
     assert seen.tags == {"table", "thead", "tbody", "tr", "th", "td"} and len(seen.found) == 2
     assert seen.found[0] == f"x{text}x"
 
@@ -382,7 +415,7 @@ def test_the_command_writes_either_file_with_the_same_metadata(run, tmp_path, cl
 
 def test_neither_torch_nor_mteb_is_loaded(run, tmp_path):
     code = (
-        "import sys; from stsbench.publish.model_card import export_card; from pathlib import Path\n"
+        "import sys; from stsbench.extensions.publish.model_card import export_card; from pathlib import Path\n"
         "assert 'huggingface_hub' not in sys.modules\n"
         f"export_card(Path({str(run)!r}), Path({str(tmp_path / 'out')!r}), 'model-card')\n"
         "assert not {'torch', 'mteb', 'sklearn', 'matplotlib', 'transformers'} & set(sys.modules)\n"

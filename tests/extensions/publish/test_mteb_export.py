@@ -10,7 +10,8 @@ from mteb_run import RAW, SIZE, hub_file, run, vectors  # noqa: F401  a fixture
 from run_edits import edit, put_beside
 
 import stsbench
-from stsbench.data.sets.catalog import entry
+from stsbench.data.fetch.mteb import undisturbed
+from stsbench.data.sets.catalog import entry, hub_revision
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.errors import StsbenchError
@@ -18,8 +19,8 @@ from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.measure import measure
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records
+from stsbench.extensions.publish.mteb_results import export_mteb, why_not_mteb
 from stsbench.protocols.mteb import MtebProtocol
-from stsbench.publish.mteb_export import export_mteb, hub_revision, undisturbed, why_not_mteb
 
 
 def test_the_command_and_the_function_write_the_same(run, tmp_path, cli):
@@ -50,7 +51,7 @@ def test_mteb_reads_what_is_written(run, tmp_path, monkeypatch):
         [older] = mteb.load_results(download_latest=False).model_results  # the function that is on its way out
         assert older.model_revision == model.model_revision and len(older.task_results) == 1
         # mteb takes the file for its own: an encoder of this name and revision is not run again
-        from stsbench.publish.mteb_export import MtebEncoder
+        from stsbench.encoders.cache.mteb import MtebEncoder
 
         encoder, task = MtebEncoder(Embed(CallableEncoder(vectors))), mteb.get_task("STSBenchmark")
         store = mteb.ResultCache(tmp_path / "out")

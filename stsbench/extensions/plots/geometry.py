@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.display.pareto import place_labels
 from stsbench.display.style import COLOURS, COLUMN, DASHES, GREY, PAGE, new_figure
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Observations, kinds, load_protocol
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.metrics.geometry import RATINGS, by_rating, relative
-from stsbench.plots.pareto import place_labels
 from stsbench.registry import DEFAULT_PROTOCOL
 
 _FLOOR = 1e-3  # smaller values are left out: rounding noise of a matrix of lower rank would fill the picture

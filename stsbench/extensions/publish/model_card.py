@@ -12,6 +12,7 @@ from pathlib import Path
 
 from stsbench.data.sets.catalog import BY_ID
 from stsbench.data.sets.sets import FROM_MTEB
+from stsbench.display.markup import card_text
 from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.encoders.prompt.prompt import described
 from stsbench.errors import StsbenchError
@@ -20,8 +21,7 @@ from stsbench.evaluation.provenance import overlap_of
 from stsbench.evaluation.records import Record, ScoreRow, Scores
 from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.tables import interval, repeated_in_record
-from stsbench.files import atomic_write, new_folder
-from stsbench.publish.model_index import (
+from stsbench.extensions.publish.model_index import (
     AVERAGES,
     SAMPLE,
     Group,
@@ -32,6 +32,7 @@ from stsbench.publish.model_index import (
     shown,
     without_paths,
 )
+from stsbench.files import atomic_write, new_folder
 from stsbench.wording import visible
 
 FILES = {"model-card": "README.md", "model-index": "model-index.yml"}
@@ -45,8 +46,6 @@ def export_card(run: Path, output: Path, target: str) -> tuple[list[Path], dict[
     Returns the file, and the records that gave no score with the reason. Raises StsbenchError when `output` holds
     anything, when the run was edited, and when it holds no score.
     """
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise StsbenchError(f"{output} is already there: choose another --output")
     result = score_again(run)  # which refuses records and observations that were edited
     if not result.records:
         raise StsbenchError(f"{run} holds no score: {next(iter(result.failures.values()))}")
@@ -71,14 +70,14 @@ def body(result: Scores) -> str:
     sample = {group.text_version == "sample" for group in groups}
     warning = f"**{'Some of this is s' if False in sample else 'S'}{SAMPLE[1:]}.**\n\n" if True in sample else ""
     return "\n".join([
-        f"# {plain(encoder_name(result))}\n\n{warning}"
-        f"Scores of this sentence encoder, measured with stsbench {plain(', '.join(sorted(versions)))}, last on {day}. "
+        f"# {card_text(encoder_name(result))}\n\n{warning}"
+        f"Scores of this sentence encoder, measured with stsbench {card_text(', '.join(sorted(versions)))}, last on {day}. "
         "They are self-reported; each was recomputed from the stored observations when this card was written.\n",
         f"## The encoder\n\n{_encoder(result)}",
         "## Results\n\nScores are x 100 unless a line says otherwise; intervals are 95 %. The metadata above hold the same "
         "scores and those of every subset.\n",
         *map(_section, groups),
-        *[f"Not scored: {plain(name)}: {plain(reason)}\n" for name, reason in result.failures.items()],
+        *[f"Not scored: {card_text(name)}: {card_text(reason)}\n" for name, reason in result.failures.items()],
         "## What these numbers are not comparable with\n\n" + "".join(f"- {line}\n" for line in _limits(result, groups)),
         f"## How to repeat this\n\n{_repeat(result)}",
     ])
@@ -124,22 +123,23 @@ def _quoted(text: object) -> str | None:
 def _section(group: Group) -> str:
     """A protocol's table and what it is of."""
     about = (sys.modules[type(group.protocol).__module__].__doc__ or "").partition("\n")[0]
-    lines = [plain(about), f"Protocol {plain(group.identity.name)}, version {group.identity.version}."]
+    lines = [card_text(about), f"Protocol {card_text(group.identity.name)}, version {group.identity.version}."]
     if group.changed:
-        lines.append(f"Settings that are not the usual ones: {plain(json.dumps(group.changed, ensure_ascii=False)[1:-1])}.")
+        changed = json.dumps(group.changed, ensure_ascii=False)[1:-1]
+        lines.append(f"Settings that are not the usual ones: {card_text(changed)}.")
     by_task = {record.scores[0].task: "; ".join(parts_of(record)) for record in group.records}
     if len(set(by_task.values())) == 1:
-        lines.append(f"Data: {plain(*set(by_task.values()))}.")
+        lines.append(f"Data: {card_text(*set(by_task.values()))}.")
     else:
-        lines += [f"Data of {plain(task)}: {plain(on)}." for task, on in by_task.items()]
-    lines += dict.fromkeys(f"{plain(line)}." for record in group.records if (line := repeated_in_record(record)))
+        lines += [f"Data of {card_text(task)}: {card_text(on)}." for task, on in by_task.items()]
+    lines += dict.fromkeys(f"{card_text(line)}." for record in group.records if (line := repeated_in_record(record)))
     rows = [row for record in group.records for row in record.scores] + group.summaries
     if bare := list(dict.fromkeys(row.metric for row in rows if metric_of(row).scale == 1)):
-        lines.append(f"Not x 100: {plain(', '.join(bare))}.")
+        lines.append(f"Not x 100: {card_text(', '.join(bare))}.")
     if errors := list(dict.fromkeys(row.metric for row in rows if metric_of(row).lower)):
-        lines.append(f"Lower is better: {plain(', '.join(errors))}.")
+        lines.append(f"Lower is better: {card_text(', '.join(errors))}.")
     sample = f" ({SAMPLE})" if group.text_version == "sample" else ""
-    return f"### {plain(group.identity.label)}{sample}\n\n{' '.join(filter(None, lines))}\n\n{_scores(rows)}"
+    return f"### {card_text(group.identity.label)}{sample}\n\n{' '.join(filter(None, lines))}\n\n{_scores(rows)}"
 
 
 def _scores(rows: Sequence[ScoreRow]) -> str:
@@ -186,7 +186,8 @@ def _limits(result: Scores, groups: Sequence[Group]) -> Iterable[str]:
     if ids := _ids(record for record in unlisted if not (record.data.id.startswith(FROM_MTEB) or record.data.id in BY_ID)):
         yield f"Anything not measured on the same data: {ids} is the user's own."
     if sets := {str(other) for record in records for other in record.protocol.settings.get("without_overlap") or ()}:
-        yield f"The published STS tasks: pairs that share a sentence with {plain(', '.join(sorted(sets)))} were left out."
+        others = card_text(", ".join(sorted(sets)))
+        yield f"The published STS tasks: pairs that share a sentence with {others} were left out."
     if hows := sorted({row.aggregation for record in records for row in record.scores if row.aggregation in HOW} - {None}):
         yield "Each other, across aggregations: " + "; ".join(f"{how} is {HOW[how]}" for how in map(str, hows)) + "."
     if {"SICK-R", "SICK-R-MTEB"} <= tasks:
@@ -197,16 +198,16 @@ def _limits(result: Scores, groups: Sequence[Group]) -> Iterable[str]:
     if any(was_trained_on(record.provenance.get("trained_on", ()), record.data.id) for record in records):
         yield "Encoders that never saw the test sets: this one was trained on sentences of them (transductive)."
     overlap = overlap_of(records)
-    known = replace(overlap, unknown={}).sentences()
-    yield from (f"Encoders that never saw the test texts: this one was {plain(line)}." for line in known)
-    unknown = replace(overlap, shared={}).sentences()
-    yield from (f"Encoders that are known not to have seen the test texts: this one was {plain(line)}." for line in unknown)
+    for line in map(card_text, replace(overlap, unknown={}).sentences()):
+        yield f"Encoders that never saw the test texts: this one was {line}."
+    for line in map(card_text, replace(overlap, shared={}).sentences()):
+        yield f"Encoders that are known not to have seen the test texts: this one was {line}."
     for title in dict.fromkeys(group.protocol.title for group in groups if group.protocol.averaged and not group.summaries):
         yield f"The {title} average: it is the mean of all its tasks, and not all of them were measured here."
 
 
 def _ids(records: Iterable[Record]) -> str:
-    return plain(", ".join(dict.fromkeys(record.data.shown for record in records)))
+    return card_text(", ".join(dict.fromkeys(record.data.shown for record in records)))
 
 
 def _repeat(result: Scores) -> str:
@@ -223,7 +224,8 @@ def _repeat(result: Scores) -> str:
     used = dict.fromkeys(json.dumps([record.provenance.get(key) for key in keys]) for record in result.records)
     for python, device, git, versions in map(json.loads, used):
         setup = [f"Python {python}", *(f"{name} {number}" for name, number in (versions or {}).items()), f"on {device}"]
-        parts.append(f"Measured with {plain(', '.join(setup))}{f'; stsbench at commit {plain(git)}' if git else ''}.\n")
+        commit = f"; stsbench at commit {card_text(git)}" if git else ""
+        parts.append(f"Measured with {card_text(', '.join(setup))}{commit}.\n")
     return "\n".join(parts)
 
 
@@ -236,14 +238,8 @@ def _command(words: Sequence[str]) -> str:
     return shlex.join(visible(word) for word in kept)
 
 
-def plain(value: object) -> str:
-    """Any text as Markdown that shows just it, in a table's cell too."""
-    special = r"[\\`*\[\]<>#|~&$@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\."
-    return re.sub(special, lambda match: f"&#{ord(match[0])};", visible(str(value)), flags=re.IGNORECASE)
-
-
 def _table(lines: Sequence[Sequence[object]], texts: int = 1) -> str:
     """A Markdown table, its first line the header; numbers stand to the right of `texts` columns of text."""
     rule = ["---"] * texts + ["---:"] * (len(lines[0]) - texts)
-    head, *rest = [[plain(cell) for cell in line] for line in lines]
+    head, *rest = [[card_text(cell) for cell in line] for line in lines]
     return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *rest))

@@ -12,14 +12,14 @@ from click.testing import CliRunner
 from geometry_runs import embed, make_run, pair_set
 from run_edits import edit
 
-from stsbench.cli.runs import plot
+from stsbench.display.pareto import overlap, place_labels
 from stsbench.display.style import COLUMN, style
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import measure
 from stsbench.evaluation.result import Result
-from stsbench.plots import geometry
-from stsbench.plots.geometry import drawn, sts_average
-from stsbench.plots.pareto import overlap, place_labels
+from stsbench.extensions.plots import geometry
+from stsbench.extensions.plots.command import plot
+from stsbench.extensions.plots.geometry import drawn, sts_average
 from stsbench.protocols.sts import TASKS, StsProtocol
 
 
@@ -214,7 +214,7 @@ def test_the_look_leaves_a_users_settings_alone():
 
 def test_drawing_imports_no_torch_and_help_no_matplotlib(runs, tmp_path):
     code = (
-        "import sys; from stsbench.cli.runs import plot\n"
+        "import sys; from stsbench.extensions.plots.command import plot\n"
         "assert not {'numpy', 'matplotlib'} & set(sys.modules)\n"
         f"plot(['spectrum', {str(runs[0])!r}, '--output', {str(tmp_path / 'a.png')!r}], standalone_mode=False)\n"
         "assert not {'torch', 'sklearn', 'transformers', 'matplotlib.pyplot'} & set(sys.modules)\n"

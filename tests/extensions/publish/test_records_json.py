@@ -11,7 +11,8 @@ from run_edits import edit
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import api
 from stsbench.evaluation.records import Record
-from stsbench.evaluation.run_file import RECORDS, export_json, load_records
+from stsbench.evaluation.run_file import load_records
+from stsbench.extensions.publish.export import RECORDS, export_json
 
 
 @pytest.fixture(scope="module")

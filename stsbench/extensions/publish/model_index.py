@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.sets.catalog import BY_ID, entries, entry
+from stsbench.data.sets.catalog import BY_ID, entries, entry, hub_revision
 from stsbench.data.sets.sets import FROM_MTEB
 from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.evaluation.plan import metric_of
@@ -19,7 +19,6 @@ from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import ProtocolIdentity, Record, ScoreRow, Scores, record_name
 from stsbench.evaluation.rescore import averages_of, protocol_of_record
 from stsbench.evaluation.run_file import observations_of
-from stsbench.publish.mteb_export import hub_revision
 from stsbench.wording import visible
 
 SAMPLE = "sample data: not comparable with published numbers"
@@ -165,7 +164,7 @@ def _metric(group: Group, row: ScoreRow) -> dict[str, Any]:
 
 def _of_mteb(names: dict[str, list[str]]) -> dict[str, Any]:
     """The Hub's data set that mteb loaded, if the installed mteb still describes that very revision."""
-    from stsbench.publish.mteb_export import undisturbed
+    from stsbench.data.fetch.mteb import undisturbed
 
     task_result = json.loads(names["task_result"][0])
     with undisturbed() as mteb:

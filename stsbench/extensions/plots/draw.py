@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +15,9 @@ if TYPE_CHECKING:
 
     from stsbench.evaluation.run_file import InFolder
 
-_FUNCTIONS = {  # picture -> module and function
-    "similarity": ("geometry", "similarity_figure"), "geometry": ("geometry", "plane_figure"),
-    "spectrum": ("geometry", "spectrum_figure"), "training": ("training", "figure"), "divergence": ("divergence", "figure"),
-}
-_TOKENS = "token-loss"  # of a trained method: the only one that loads a model
-_GROUP = "stsbench.pictures"  # entry points: an extension's pictures, each a function that draws folders as `figure` does
-PICTURES = (*_FUNCTIONS, _TOKENS, *names(_GROUP))
+_GROUP = "stsbench.pictures"  # entry points: functions from the folders of runs to a figure
+_TOKENS = "token-loss"  # of one run, texts and a method
+PICTURES = tuple(names(_GROUP))
 
 
 def plot(
@@ -67,16 +62,9 @@ def drawn(picture: str, runs: Sequence[Path], texts: Sequence[str], method: str 
     _check(picture, runs, texts, method)
     if output is not None:
         targets(output)
-    if picture == _TOKENS:
-        from stsbench.plots import token_loss
-
-        figure: Figure = token_loss.figure(runs[0], texts, method)
-    elif picture in _FUNCTIONS:
-        module, function = _FUNCTIONS[picture]
-        figure = getattr(import_module(f"stsbench.plots.{module}"), function)(runs)
-    else:
-        figure = resolve(_GROUP, picture)(runs)
-    return figure
+    figure = resolve(_GROUP, picture)
+    drawing: Figure = figure(runs[0], texts, method) if picture == _TOKENS else figure(runs)
+    return drawing
 
 
 def _check(picture: str, runs: Sequence[Path], texts: Sequence[str], method: str | None) -> None:

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from stsbench.display.pareto import Point, figure, front, overlap
 from stsbench.display.style import content_of, style
 from stsbench.errors import StsbenchError
-from stsbench.plots.pareto import Point, figure, front, overlap
 
 
 def naive(points, lower, speed):

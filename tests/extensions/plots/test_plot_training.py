@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 from training_logs import write_run
 
-from stsbench.cli.runs import plot
 from stsbench.display.style import COLOURS, style
 from stsbench.errors import DataError, StsbenchError
-from stsbench.plots import training
-from stsbench.plots.training import smoothed
+from stsbench.extensions.plots import training
+from stsbench.extensions.plots.command import plot
+from stsbench.extensions.plots.training import smoothed
 
 
 def call(*words):
@@ -230,7 +230,7 @@ def test_a_loss_that_became_nan_is_drawn_up_to_there(tmp_path):
 def test_drawing_imports_no_torch(tmp_path):
     write_run(tmp_path / "run")
     code = (
-        "import sys; from stsbench.cli.runs import plot\n"
+        "import sys; from stsbench.extensions.plots.command import plot\n"
         f"plot(['training', {str(tmp_path / 'run')!r}, '--output', {str(tmp_path / 'a.png')!r}], standalone_mode=False)\n"
         "assert not {'torch', 'sklearn', 'transformers', 'matplotlib.pyplot'} & set(sys.modules)\n"
     )

@@ -10,10 +10,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from stsbench.cli.runs import plot
 from stsbench.display.style import style
 from stsbench.errors import StsbenchError
-from stsbench.plots import token_loss
+from stsbench.extensions.plots import token_loss
+from stsbench.extensions.plots.command import plot
 from stsbench.training.runs import finish
 
 PAIR = ["a red dog eats", "the unbelievably small dog that eats $ 5 and $ 6 of food ."]

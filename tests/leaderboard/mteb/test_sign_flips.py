@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import permutation_test
 
 from stsbench.errors import StsbenchError
-from stsbench.metrics.paired import different_over_tasks, sign_patterns
+from stsbench.leaderboard.mteb.differences import different_over_tasks, sign_patterns
 
 
 def by_loops(scores, rows_of):

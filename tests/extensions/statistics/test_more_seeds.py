@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from stsbench.errors import StsbenchError
-from stsbench.metrics.seeds import MOST, difference_over_seeds, more_seeds
+from stsbench.extensions.statistics.seeds_needed import MOST, more_seeds
+from stsbench.metrics.seeds import difference_over_seeds
 
 
 def test_one_side_without_noise_of_items_is_a_t_test() -> None:

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import rankdata
 
 from stsbench.errors import StsbenchError
-from stsbench.metrics.correlation import mean_difference_error, spearman_error
+from stsbench.leaderboard.mteb.differences import mean_difference_error, spearman_error
 
 DRAWS = 2000
 

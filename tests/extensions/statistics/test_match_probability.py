@@ -9,8 +9,7 @@ from sklearn.metrics import brier_score_loss
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.metrics.bootstrap import wilson
-from stsbench.metrics.calibration import (
+from stsbench.extensions.statistics.calibrate import (
     METHODS,
     brier,
     cross_fitted,
@@ -18,6 +17,7 @@ from stsbench.metrics.calibration import (
     reliability,
     threshold_for,
 )
+from stsbench.metrics.bootstrap import wilson
 
 
 def pairs(n, seed, step=0.2):

@@ -10,7 +10,7 @@ import numpy as np
 
 from stsbench.display.style import COLOURS, GREY, PAGE, new_figure
 from stsbench.errors import StsbenchError
-from stsbench.plots.training import UNITS, Curve, Trained, names, trained
+from stsbench.extensions.plots.training import UNITS, Curve, Trained, names, trained
 
 _DELTA = "delta_normalised"
 _DISTANCE = "mean ‖f(x) − f(x⁺)‖₂"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.errors import StsbenchError, warning_log
-from stsbench.files import as_path, new_folder
+from stsbench.files import as_path, atomic_write, new_folder
 from stsbench.registry import did_you_mean
 
 if TYPE_CHECKING:
     from stsbench.evaluation.run_file import InFolder
 
+RECORDS = "records.json"
 TARGETS = ("sentence-transformers", "mteb", "model-card", "model-index", "json")
 
 
@@ -41,23 +43,21 @@ def export(run: str | Path | InFolder, to: str, output: str | Path | None = None
 
 
 def exported(run: Path, to: str, output: Path | None) -> tuple[list[Path], dict[str, str]]:
-    """The files that were written, and what was left out with the reason. Raises StsbenchError as `export` does."""
+    """Write the files, and return them and what was left out with the reason. Raises StsbenchError as `export` does."""
     if to not in TARGETS:
         raise StsbenchError(f"export to '{to}': no such format{did_you_mean(str(to), TARGETS)}")
     output = output or run.resolve().with_name(f"{run.resolve().name}-{to}")
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise StsbenchError(f"{output} is already there: choose another --output")
     if to == "sentence-transformers":
-        from stsbench.training.export.programs import copy_model
-
         return copy_model(run, output), {}
     if to == "json":
-        from stsbench.evaluation.run_file import export_json
-
         return export_json(run, output), {}
     if to == "mteb":
-        from stsbench.publish.mteb_export import export_mteb
+        from stsbench.extensions.publish.mteb_results import export_mteb
 
         return export_mteb(run, output)
-    from stsbench.publish.model_card import export_card
+    from stsbench.extensions.publish.model_card import export_card
 
     return export_card(run, output, to)
 
@@ -75,3 +75,18 @@ def copy_model(run: Path, output: Path) -> list[Path]:
     with new_folder(output) as building:
         shutil.copytree(best, building, dirs_exist_ok=True)
     return sorted(path for path in output.rglob("*") if path.is_file())
+
+
+def export_json(run: Path, output: Path) -> list[Path]:
+    """Write the records of a run, as they stand in it and without what they observed, into `output`, a new folder.
+
+    The file is a list of objects: `name`, and what `stsbench.evaluation.records.json_schema` describes. Raises StsbenchError
+    for what is no run, and when `output` is already there.
+    """
+    from stsbench.evaluation.run_file import load_records
+
+    records = [{"name": path.name, **record.model_dump(mode="json")} for path, record in load_records(run)]
+    with new_folder(output) as building, atomic_write(building / RECORDS) as stream:
+        json.dump(records, stream, indent=1, ensure_ascii=False)
+        stream.write("\n")
+    return [output / RECORDS]

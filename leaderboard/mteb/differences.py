@@ -1,0 +1,128 @@
+"""Which rows differ in their mean over tasks, where printed scores are all there is: by flips of the tasks' signs, and by
+the sampling error of a printed correlation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stsbench.errors import StsbenchError
+from stsbench.metrics.paired import LEVEL, few_enough, rejected
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+MOST_TASKS = 12  # 2,047 patterns of signs: of more tasks, all patterns are too many
+_EXACT = 10  # decimals: sums of the same numbers in another order are one number
+
+
+@dataclass(frozen=True)
+class TaskSample:
+    """Which pairs of r rows differ in their mean over tasks, bool (r, r): `pairs`, each pair by itself at 5 %; line i of
+    `alone`, at 5 % for the pairs of row i together; `jointly`, at 5 % for all pairs together.
+
+    patterns: how many ways to flip the signs there are, 2^(k - 1) of k tasks; the least p is 1 / patterns.
+    """
+
+    pairs: Bools
+    alone: Bools
+    jointly: Bools
+    patterns: int
+
+
+def different_over_tasks(scores: ArrayLike, level: float = LEVEL) -> TaskSample:
+    """Which rows differ in their mean over tasks, by an exact test of sign flips (Fisher 1935, The Design of Experiments,
+    section 21), of many pairs together by the step-down method (Romano & Wolf 2005).
+
+    scores: (r, k), of r rows on k tasks, in any unit. Assumes that another draw of tasks moves the differences between all
+    rows up or down together, equally likely: the vector of a task's deviations is symmetric about 0 and independent of the
+    other tasks'. Nothing else is assumed of their distribution: unlike a bootstrap over so few tasks, whose intervals are
+    too short, the test holds its level at any k. Fewer than 6 tasks give at most 16 patterns, so that no pair can differ at
+    5 %. Raises StsbenchError for NaN, fewer than 2 tasks or more than 12.
+
+    >>> import numpy as np
+    >>> from stsbench.leaderboard.mteb.differences import different_over_tasks
+    >>> scores = np.array([[80, 81, 82, 83, 84, 85, 86], [79, 80, 81, 82, 83, 84, 85], [80, 80, 83, 82, 85, 84, 87.0]])
+    >>> different_over_tasks(scores).pairs.astype(int).tolist()
+    [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    if scores.ndim != 2 or not 2 <= scores.shape[1] <= MOST_TASKS:
+        raise StsbenchError(f"scores of 2 to {MOST_TASKS} tasks are needed, as (rows, tasks): not of shape {scores.shape}")
+    if not np.isfinite(scores).all():
+        raise StsbenchError("a score is NaN or infinite: leave out its row or its task")
+    count, tasks = scores.shape
+    signs = sign_patterns(tasks)
+    pairs, alone, jointly = (np.zeros((count, count), dtype=np.bool_) for _ in range(3))
+    for i in range(count):
+        others = np.delete(np.arange(count), i)
+        observed, drawn = _means(scores[i] - scores[others], signs)
+        pairs[i, others] = few_enough((drawn >= observed[:, None]).sum(axis=1), len(signs), level)
+        alone[i, others] = _rejected(observed, drawn, level)
+    one, other = np.triu_indices(count, 1)
+    jointly[one, other] = _rejected(*_means(scores[one] - scores[other], signs), level)
+    return TaskSample(pairs, alone, jointly | jointly.T, len(signs) + 1)
+
+
+def sign_patterns(tasks: int) -> Floats:
+    """(2^(tasks - 1) - 1, tasks) of 1 and -1: all ways to flip signs, but for none, and for those that mirror another.
+
+    >>> from stsbench.leaderboard.mteb.differences import sign_patterns
+    >>> sign_patterns(3).tolist()
+    [[1.0, -1.0, 1.0], [1.0, 1.0, -1.0], [1.0, -1.0, -1.0]]
+    """
+    bits = np.arange(1, 2 ** (tasks - 1))[:, None] >> np.arange(tasks - 1)[None, :] & 1
+    return np.hstack([np.ones((len(bits), 1)), 1.0 - 2.0 * bits])
+
+
+def _means(differences: Floats, signs: Floats) -> tuple[Floats, Floats]:
+    """(m,), (m, patterns): the sizes of the mean differences as observed, and with the signs flipped."""
+    tasks = differences.shape[1]
+    observed = np.abs(differences.sum(axis=1)) / tasks
+    return np.round(observed, _EXACT), np.round(np.abs(differences @ signs.T) / tasks, _EXACT)
+
+
+def _rejected(observed: Floats, drawn: Floats, level: float) -> Bools:
+    return rejected(observed, lambda some: drawn[some].copy(), drawn.shape[1], level)[0]
+
+
+def spearman_error(correlation: ArrayLike, items: ArrayLike) -> Floats:
+    """Standard errors of Spearman's correlations, of the shape of the two together.
+
+    correlation: in [-1, 1], as printed; items: numbers of items, above 3. Fisher's z of a Spearman correlation has about the
+    variance (1 + r^2 / 2) / (n - 3) (Bonett & Wright 2000, Sample size requirements for estimating Pearson, Kendall and
+    Spearman correlations, Psychometrika 65, 23-28), times the slope of r in z, 1 - r^2. An approximation that assumes
+    continuous, about bivariate normal values; it errs near |r| = 1. Raises StsbenchError for 3 items or fewer and scores
+    outside [-1, 1].
+
+    >>> import numpy as np
+    >>> from stsbench.leaderboard.mteb.differences import spearman_error
+    >>> np.round(100 * spearman_error(np.array([0.5, 0.8]), np.array([1379, 1379])), 2).tolist()
+    [2.14, 1.12]
+    """
+    correlation, items = np.asarray(correlation, dtype=np.float64), np.asarray(items)
+    if (items <= 3).any():
+        raise StsbenchError("a correlation of 3 items or fewer has no known error")
+    if not (np.abs(correlation) <= 1).all():
+        raise StsbenchError("a correlation lies outside [-1, 1] or is NaN")
+    return np.asarray((1 - correlation**2) * np.sqrt((1 + correlation**2 / 2) / (items - 3)))
+
+
+def mean_difference_error(correlation: ArrayLike, items: ArrayLike, shared: float) -> Floats:
+    """(r, r): standard errors of the differences between the rows' means over tasks, in the unit of a correlation.
+
+    correlation: (r, k) of r rows on k tasks; items: (k,); shared: the correlation between two rows' errors on one task,
+    which nobody can know without the items: 0 where they err independently, and the error is largest, near 1 for two
+    encoders that err on the same items. The tasks' items are taken as independent of each other.
+
+    >>> import numpy as np
+    >>> from stsbench.leaderboard.mteb.differences import mean_difference_error
+    >>> printed, items = np.array([[0.80, 0.85], [0.78, 0.84]]), np.array([3108, 1379])
+    >>> [round(100 * float(mean_difference_error(printed, items, shared)[0, 1]), 2) for shared in (0, 0.5, 0.9)]
+    [0.84, 0.59, 0.27]
+    """
+    errors = spearman_error(correlation, items)
+    total = (errors**2).sum(axis=1)
+    variance = total[:, None] + total[None, :] - 2 * shared * (errors @ errors.T)
+    return np.asarray(np.sqrt(np.maximum(variance, 0)) / errors.shape[1])

@@ -1,0 +1,1 @@
+"""Pictures of runs: where vectors lie, how a training went, what each token costs."""
