@@ -19,8 +19,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import Array, Metric
-from stsbench.evaluation.settings import Settings, SettingsModel, Whole, setting
+from stsbench.evaluation.schema import Array, Metric, Settings, SettingsModel, Whole, setting
 from stsbench.metrics import geometry
 from stsbench.metrics.bootstrap import interval, resample_counts
 from stsbench.metrics.similarity import paired_similarity, zero_rows

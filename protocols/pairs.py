@@ -20,8 +20,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, items_of, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import REPEATED, SHARE, Array, Metric, Names
-from stsbench.evaluation.settings import Settings, SettingsModel, Text, Whole, setting
+from stsbench.evaluation.schema import REPEATED, SHARE, Array, Metric, Names, Settings, SettingsModel, Text, Whole, setting
 from stsbench.metrics.bootstrap import block_rows, distinct, interval, resample_blocks
 from stsbench.metrics.matching import (
     CRITERIA,

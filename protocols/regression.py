@@ -17,8 +17,21 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import CORRELATION, DEV_CORRELATION, DEV_SHARE, SHARE, Array, Metric
-from stsbench.evaluation.settings import Count, Factor, Settings, SettingsModel, SomeOf, Whole, setting
+from stsbench.evaluation.schema import (
+    CORRELATION,
+    DEV_CORRELATION,
+    DEV_SHARE,
+    SHARE,
+    Array,
+    Count,
+    Factor,
+    Metric,
+    Settings,
+    SettingsModel,
+    SomeOf,
+    Whole,
+    setting,
+)
 from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts, wilson
 from stsbench.metrics.correlation import correlation
 from stsbench.probes.regressor import RegressorSettings, check_features, fit_regressor, pair_features

@@ -20,8 +20,7 @@ from stsbench.encoders.roles import TextTask
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import ScoreRow
-from stsbench.evaluation.schema import SHARE, Array, Metric
-from stsbench.evaluation.settings import Count, Settings, SettingsModel, SomeOf, Text, Whole, setting
+from stsbench.evaluation.schema import SHARE, Array, Count, Metric, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.bootstrap import distinct, interval, resample_counts
 from stsbench.metrics.ranking import average_precision, hit, ndcg, precision, ranks_of, recall, reciprocal_rank
 

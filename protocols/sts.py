@@ -23,8 +23,21 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped, items_of, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import CORRELATION, ITEM, REPEATED, Array, Metric, Names
-from stsbench.evaluation.settings import AnyOf, Settings, SettingsModel, SomeOf, Text, Whole, setting
+from stsbench.evaluation.schema import (
+    CORRELATION,
+    ITEM,
+    REPEATED,
+    AnyOf,
+    Array,
+    Metric,
+    Names,
+    Settings,
+    SettingsModel,
+    SomeOf,
+    Text,
+    Whole,
+    setting,
+)
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
 from stsbench.metrics.bootstrap import (
     BootstrapCorrelation,

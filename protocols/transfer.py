@@ -19,12 +19,18 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped, items_of
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import DEV_SHARE, ITEM, REPEATED, SHARE, Array, Metric, Names
-from stsbench.evaluation.settings import (
+from stsbench.evaluation.schema import (
+    DEV_SHARE,
+    ITEM,
     LARGEST,
+    REPEATED,
+    SHARE,
+    Array,
     Count,
     Factor,
     Fraction,
+    Metric,
+    Names,
     Settings,
     SettingsModel,
     SomeOf,

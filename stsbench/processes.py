@@ -1,4 +1,4 @@
-"""Processes: what ends one, how many processors and threads each has, and how any program starts them."""
+"""Processes: what ends one, its processors, threads and memory, and how any program starts them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -153,3 +154,38 @@ def threads_each(count: int, *, whatever_is_set: bool = False) -> Iterator[None]
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
+
+
+_STATUS, _REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_forgotten = 0  # the process's peak at the last `forget_peak`, bytes
+
+
+def peak_memory() -> int | None:
+    """Return the most that this process ever held resident, bytes; None where the system does not tell (Windows)."""
+    largest = _largest()
+    return None if largest is None else max(largest, _forgotten)
+
+
+def forget_peak() -> None:
+    """Count the peak of the memory anew, on Linux."""
+    global _forgotten
+    _forgotten = peak_memory() or 0
+    with suppress(OSError):
+        _REFERENCES.write_text("5", "ascii")  # proc(5): resets the peak resident set size
+
+
+def peak_since() -> int | None:
+    """Return the most that this process held resident since `forget_peak`, on Linux, else since its start, bytes."""
+    with suppress(OSError, ValueError):
+        for line in _STATUS.read_text("ascii", "replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return _largest()
+
+
+def _largest() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

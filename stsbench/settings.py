@@ -16,7 +16,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from stsbench.config import model_in, values_of
-from stsbench.rules import Condition, Rule, broken
+from stsbench.options import Condition, Rule, broken
 
 
 class Settings(BaseModel):

@@ -16,9 +16,8 @@ from test_docs import CODE, FENCE, ROOT, pages
 
 from stsbench import registry
 from stsbench.cli.main import cli
-from stsbench.encoders.cost import Cost
 from stsbench.evaluation import Array, Metric, Protocol, Record
-from stsbench.evaluation.records import _Overlap
+from stsbench.evaluation.records import Cost, _Overlap
 from stsbench.leaderboard.records.board_settings import BoardSettings
 from stsbench.training.recipes.methods import GROUP, find_method, options_of
 from stsbench.training.recipes.recipe import Recipe

@@ -59,8 +59,10 @@ def test_the_core_names_no_extension(folder):
     own |= {name for group in NAMED for name in points.get(group, ())}
     own -= {name for points in POINTS.values() for name, value in points.items() if ".extensions." not in value}  # its own
     own |= {f"--{name.replace('_', '-')}" for name in own}
-    own |= {f"--{entry.name.replace('_', '-')}" for name in points.get("stsbench.studies", ())
-            for entry in fields(_loaded("stsbench.studies", name).options)}
+    kinds = [_loaded("stsbench.studies", name).options for name in points.get("stsbench.studies", ())]
+    kinds += [_loaded(group, name) for group in ("stsbench.process_options", "stsbench.record_options")
+              for name in points.get(group, ())]
+    own |= {f"--{entry.name.replace('_', '-')}" for kind in kinds for entry in fields(kind)}
     named = {path.relative_to(ROOT).as_posix(): sorted(own & words(path)) for path in CORE}
     assert not {path: said for path, said in named.items() if said}
 

@@ -2,7 +2,9 @@
 
 import os
 
-from stsbench.processes import cores, threads_each
+import numpy as np
+
+from stsbench.processes import cores, forget_peak, peak_memory, peak_since, threads_each
 
 
 def test_what_the_user_has_set_stays_unless_it_may_not(monkeypatch):
@@ -27,3 +29,13 @@ def test_cores_are_those_that_this_process_may_use():
     finally:
         os.sched_setaffinity(0, allowed)
     assert cores() == len(allowed)
+
+
+def test_peaks_are_counted_anew():
+    before = peak_memory()
+    block = np.ones(30_000_000)
+    del block
+    high = peak_memory()
+    assert high > before or high > 240_000_000
+    forget_peak()
+    assert peak_since() <= high and peak_memory() == high

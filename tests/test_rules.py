@@ -8,9 +8,8 @@ import pytest
 from stsbench.config import validate
 from stsbench.errors import StsbenchError, UsageError
 from stsbench.evaluation.options import EvalOptions
-from stsbench.options import check, option
-from stsbench.registry import names
-from stsbench.rules import GIVEN, POSITIVE, Where
+from stsbench.options import GIVEN, POSITIVE, Where, check, option
+from stsbench.registry import names, resolve
 from stsbench.settings import Settings, defaults_of, described, rules_of, setting
 from stsbench.training.recipes.methods import options_of
 
@@ -92,6 +91,8 @@ def test_an_option_that_breaks_a_rule_is_one_line(options, line):
 def test_every_rule_names_options_that_there_are():
     for name in names("stsbench.methods"):
         options_of(name)
+    for name in names("stsbench.protocols"):
+        resolve("stsbench.protocols", name)
     models = [Settings]
     for model in models:
         models += model.__subclasses__()

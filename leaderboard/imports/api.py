@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.errors import warning_log
-from stsbench.options import OptionGroup, option
-from stsbench.rules import GIVEN
+from stsbench.options import GIVEN, OptionGroup, option
 
 if TYPE_CHECKING:
     from .mteb import Import

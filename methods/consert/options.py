@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from stsbench import settings  # `setting` is an option here
 from stsbench.losses.choices import SBERT_FEATURES, Features
-from stsbench.rules import Values, Where
+from stsbench.options import Values, Where
 from stsbench.training.api.options import Options
 
 Setting = Literal["unsup", "sup", "joint", "sup-unsup", "joint-unsup"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stsbench.rules import POSITIVE
+from stsbench.options import POSITIVE
 from stsbench.settings import setting
 from stsbench.training.api.options import Options
 

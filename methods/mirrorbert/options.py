@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stsbench.rules import POSITIVE
+from stsbench.options import POSITIVE
 from stsbench.settings import setting
 from stsbench.training.api.options import Options
 

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from stsbench.rules import GIVEN, Where
+from stsbench.options import GIVEN, Where
 from stsbench.settings import Settings, setting
 from stsbench.training.api.options import Options
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stsbench.rules import Values, Where
+from stsbench.options import Values, Where
 from stsbench.settings import setting
 from stsbench.training.api.options import Options
 

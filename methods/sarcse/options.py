@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from stsbench.rules import POSITIVE, Values, Where
+from stsbench.options import POSITIVE, Values, Where
 from stsbench.settings import setting
 from stsbench.training.api.options import Options
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stsbench.rules import Values
+from stsbench.options import Values
 from stsbench.settings import setting
 from stsbench.training.api.options import Options, Repetition
 

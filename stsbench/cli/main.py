@@ -6,12 +6,15 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from importlib import import_module
+from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
 
 from stsbench.cli.output.messages import at_words, be_quiet, echo, escape_unencodable
+from stsbench.encoders.options import ProcessOptions
 from stsbench.errors import StsbenchError
 from stsbench.processes import exit_code, stop_on_sigterm
 from stsbench.registry import did_you_mean, names, resolve
@@ -47,8 +50,7 @@ class _Lazy(click.Group):
         if args and args[0] not in _names() and not args[0].startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"no such command '{args[0]}'{did_you_mean(args[0], _names())}")
         name = args[0] if args else ""
-        if count := _processes_of_torchrun(name, args[1:]):
-            ctx.default_map = {name: {"processes": count}}
+        ctx.default_map = {name: _defaults_below_torchrun(name, args[1:])}
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -73,25 +75,25 @@ def _command(name: str) -> click.Command:
     return registered
 
 
-def _processes_of_torchrun(name: str, arguments: Sequence[str]) -> int | None:
-    """In how many processes a command is to compute that torchrun started; None: as it says itself.
+def _defaults_below_torchrun(name: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """Return what the options of a command are by default that torchrun started; {}: nothing else than without it.
 
-    `train` runs in each of torchrun's processes. Of a command with --processes the first does all, with as many of its own,
-    and the others end here. StsbenchError for other commands, and on several machines: each would do the same work.
+    `train` runs in each of torchrun's processes. Of a command that takes ProcessOptions the first does all, with as many of
+    its own, and the others end here. StsbenchError for others, and on several machines: each would do the same work.
     """
     count = os.environ.get("WORLD_SIZE", "1")
     if name == "train" or not count.isdecimal() or int(count) <= 1:
-        return None
-    if not any(option.name == "processes" for option in _command(name).params):
-        raise StsbenchError(f"only `stsbench train` and commands with --processes run in several processes, and this is one "
-                            f"of {count}: start `stsbench {name}` without torchrun, WORLD_SIZE unset")
+        return {}
+    if not {entry.name for entry in fields(ProcessOptions)} & {option.name for option in _command(name).params}:
+        raise StsbenchError(f"`stsbench {name}` runs in one process, and this is one of {count}: start it without torchrun, "
+                            "WORLD_SIZE unset")
     if os.environ.get("LOCAL_WORLD_SIZE", count) != count:
         raise StsbenchError(f"`stsbench {name}` runs on one machine, and torchrun started it on several: leave --nnodes out")
     if os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) != "0":
         sys.exit(0)
     for variable in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK"):  # no library is to wait for the others
         os.environ.pop(variable, None)
-    return None if any(word.split("=")[0] == "--devices" for word in arguments) else int(count)
+    return ProcessOptions.of_torchrun(int(count), arguments)
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
@@ -117,7 +119,7 @@ def main() -> None:
     # torch's threads wait for one another by spinning. Where a core has other work, too, all of them spin until it is done:
     # a training on two cores took three times as long as with threads that sleep. On idle cores sleeping costs a tenth.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    # Processes that this one starts (joblib's, --processes') look for modules in the working folder first, and it may hold a
+    # Processes that this one starts (joblib's, for example) look for modules in the working folder first, and it may hold a
     # run or data from elsewhere. The console script itself does not look there.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     try:

@@ -11,6 +11,7 @@ import click
 
 from stsbench.cli.output.messages import log
 from stsbench.encoders.options import EncoderOptions, ProcessOptions
+from stsbench.evaluation.options import RecordOptions
 from stsbench.options import flag_of
 from stsbench.registry import names, resolve
 
@@ -71,11 +72,10 @@ def run_study(
     from stsbench.encoders.load import load_encoder
 
     encoder = {entry.name: options.pop(entry.name) for entry in fields(EncoderOptions)}
-    for entry in fields(ProcessOptions):
-        if options.pop(entry.name) is not None:
-            raise click.UsageError(f"{flag_of(entry)}: {study.subject} are measured in one process")
-    if options.pop("cost"):
-        raise click.UsageError("--cost is of one encoder: measure the one that you choose with it")
+    for entry in (*fields(ProcessOptions), *fields(RecordOptions)):
+        if options.pop(entry.name, entry.default) != entry.default:
+            raise click.UsageError(f"{flag_of(entry)}: {study.subject} are measured in one process, each for its scores: "
+                                   "leave it out, and measure the one that you choose with it")
     if form != "table":
         raise click.UsageError(f"--format {form}: {study.subject} are printed as a table, and a CSV file is in the run "
                                "folder")

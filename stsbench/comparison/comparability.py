@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stsbench.encoders.cost import VERSION, Cost
 from stsbench.encoders.probe import has_identity
 from stsbench.evaluation.protocol import Observations, Protocol
-from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.records import PROBE, Cost, Record, ScoreRow
 from stsbench.evaluation.rescore import protocol_of_record, task_of
 from stsbench.evaluation.run_file import observations_of
 from stsbench.wording import counted
@@ -174,7 +173,7 @@ def setting_in_words(setting: Sequence[Any]) -> tuple[str, str]:
     """Return the kind of a machine, and how it was used, of `settings_of`: 'AMD EPYC 7763, 2 cores', 'cpu, 2 threads'."""
     cpu, cores, (where, processes), probe, device, threads = setting
     way = {"processes": f"{processes} processes", "server": "a server"}.get(where, "")
-    texts = "" if probe == VERSION else f"probe texts {probe}"
+    texts = "" if probe == PROBE else f"probe texts {probe}"
     machine = ", ".join(filter(None, [cpu, counted(cores, "core"), way, texts]))
     use = [device if device not in (None, "server") else "", counted(threads, "thread") if threads else ""]
     return machine, ", ".join(filter(None, use))

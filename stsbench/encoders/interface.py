@@ -305,7 +305,7 @@ def _refuse(encoder: Interface, settings: Settings) -> None:
         raise EncoderError(f"precision={precision!r}: {name} gives float32: leave precision out, and quantise what encode "
                            "gives (sentence_transformers.util.quantize_embeddings)")
     if settings.get("pool") is not None or settings.get("chunk_size") is not None:
-        raise EncoderError("pool and chunk_size have no effect: --devices of the command line computes in several processes")
+        raise EncoderError("pool and chunk_size have no effect: leave them out")
     if (device := settings.get("device")) is not None:
         _check_device(encoder, device)
 
@@ -314,7 +314,7 @@ def _check_device(encoder: Interface, device: Any) -> None:
     import torch
 
     if isinstance(device, list | tuple):
-        raise EncoderError("encode computes on one device: --devices of the command line takes several")
+        raise EncoderError("encode computes on one device, that of the encoder: leave device out")
     here = encoder.device
     try:
         asked = torch.device(device)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, Protocol, TypedDict, TypeVar
 
 from stsbench.errors import EncoderError
-from stsbench.options import OptionGroup, extensible, flag_of, option
-from stsbench.rules import Values
+from stsbench.options import OptionGroup, Values, extensible, flag_of, option
 
 ATTENTIONS = ("auto", "varlen", "padded", "eager")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -152,14 +153,36 @@ class CacheOptions(OptionGroup):
     no_cache: bool = option(False, "Neither read nor write cached embeddings.", excludes=("cache_dir",), rare=True)
 
 
+Work = TypeVar("Work")
+Result = TypeVar("Result")
+Computed = TypeVar("Computed")  # an encoder
+Task = Callable[[Any, Work, Callable[[int], None]], Result]  # of the encoder, one piece of work and what counts its texts
+
+
+class Runner(Protocol):
+    """Where tasks run: functions of a module, which travel by their name."""
+
+    def run(
+        self, task: Task[Work, Result], jobs: Iterable[Work], progress: Callable[[int], None] | None = None
+    ) -> Iterator[Result]:
+        """Yield task(encoder, job, progress) for every job, in the order in which they end."""
+
+
+@extensible("stsbench.process_options")
 @dataclass(frozen=True, kw_only=True)
 class ProcessOptions(OptionGroup):
-    """In how many processes an encoder computes."""
+    """Which processes compute vectors: this one alone, unless an extension's options override these methods."""
 
-    devices: str | None = option(
-        None, "Encode in one process for each of these devices.", metavar="cuda:0,cuda:1|all",
-        excludes=("processes", "device"), why="--devices names one device a process", rare=True,
-    )
-    processes: int | None = option(
-        None, "Encode in so many processes: the CUDA devices in turn, or shares of the CPU's cores.", least=1, rare=True,
-    )
+    def runner(self, encoder: Any, options: EncoderOptions) -> AbstractContextManager[Runner | None]:
+        """Give what runs tasks elsewhere until the block ends, None where this process does. options: the encoder's, with
+        model "" where the caller held it already."""
+        return nullcontext()
+
+    def computed(self, encoder: Computed, options: EncoderOptions) -> AbstractContextManager[Computed]:
+        """Give the encoder, or the same one computed elsewhere until the block ends."""
+        return nullcontext(encoder)
+
+    @classmethod
+    def of_torchrun(cls, count: int, words: Sequence[str]) -> dict[str, Any]:
+        """Return the values of these options for a command that torchrun started `count` times with these words."""
+        return {}

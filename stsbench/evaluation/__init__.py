@@ -16,14 +16,26 @@ if TYPE_CHECKING:
     from stsbench.evaluation.records import Record, ScoreRow
     from stsbench.evaluation.result import Result
     from stsbench.evaluation.run_file import load_records
-    from stsbench.evaluation.schema import Array, Metric, Names
-    from stsbench.evaluation.settings import AnyOf, Count, Factor, Fraction, Settings, SomeOf, Text, Whole, setting
+    from stsbench.evaluation.schema import (
+        AnyOf,
+        Array,
+        Count,
+        Factor,
+        Fraction,
+        Metric,
+        Names,
+        Settings,
+        SomeOf,
+        Text,
+        Whole,
+        setting,
+    )
 
 _PUBLIC = {
     "api": ("evaluate",), "result": ("Result",), "options": ("EvalOptions",),
     "protocol": ("Drawn", "Observations", "Protocol"), "records": ("Record", "ScoreRow"), "run_file": ("load_records",),
-    "schema": ("Array", "Metric", "Names"),
-    "settings": ("AnyOf", "Count", "Factor", "Fraction", "Settings", "SomeOf", "Text", "Whole", "setting"),
+    "schema": ("AnyOf", "Array", "Count", "Factor", "Fraction", "Metric", "Names", "Settings", "SomeOf", "Text", "Whole",
+               "setting"),
 }
 _MODULES = {name: f"stsbench.evaluation.{module}" for module, names in _PUBLIC.items() for name in names}
 _MODULES["ScoreError"] = "stsbench.errors"

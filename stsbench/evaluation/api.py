@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -15,7 +14,6 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.encode import is_cached
 from stsbench.encoders.options import OF_KINDS
-from stsbench.encoders.parallel import in_processes
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, one_line, warning_log
 from stsbench.evaluation.announce import EncodingTime, announcement, readings, warnings_of
@@ -28,6 +26,7 @@ from stsbench.evaluation.result import Result, kept
 from stsbench.hub import no_downloads
 from stsbench.notebook import in_notebook, start_bar
 from stsbench.options import takes
+from stsbench.processes import peak_memory
 from stsbench.registry import file_of, namesakes
 from stsbench.torch_state import fresh_torch
 from stsbench.wording import counted, sized
@@ -50,7 +49,8 @@ def run(
     """
     began = time.monotonic()
     _check(options)
-    check_fitting(options.post, options.fit_on)
+    if options.post is not None:
+        check_fitting(options.post, options.fit_on)
     if reason := why_not_repeatable(git_revision()):
         log(f"warning: these records cannot enter the public leaderboard: measured by {reason}; commit them first")
     on_target = namesakes(TARGET, "each set's own texts") if str(options.fit_on) == TARGET else ()
@@ -58,23 +58,25 @@ def run(
         log(line)
     result, chosen = _chosen(options, log)
     loading = time.perf_counter()
-    with fresh_torch(gradients=True), _encoder(options) as encoder:  # classifiers and regressors are trained with torch, too
-        first = _first_vector(encoder, loading) if options.cost and isinstance(options.model, str) else None
-        _run(encoder, chosen, result, options, log, progress, doing, first)
-    log(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
+    # Gradients: classifiers and regressors are trained with torch, too.
+    with fresh_torch(gradients=True), options.computed(*_loaded(options)) as encoder:
+        loaded = options.on_loaded(encoder, loading) if isinstance(options.model, str) else None
+        _run(encoder, chosen, result, options, log, progress, doing, loaded)
+    peak = peak_memory()
+    log(f"done in {time.monotonic() - began:.1f} s" + ("" if peak is None else f", peak memory {sized(peak)}"))
     return result
 
 
 def _run(
     encoder: Encoder, chosen: Chosen, result: Result, options: EvalOptions, log: Callable[[str], None],
-    progress: StartProgress | None, doing: Callable[[str], None], first: float | None,
+    progress: StartProgress | None, doing: Callable[[str], None], loaded: Any,
 ) -> None:
-    """Encode what the protocols ask for and measure, one protocol after another. first: seconds to the first vector."""
+    """Encode what the protocols ask for and measure, one protocol after another. loaded: as `options.facts` takes it."""
     cache = EmbeddingCache.of(options)
     if options.post is not None:
         encoder = post_processed(encoder, options.post, options.fit_on, cache, log, progress)
-    if options.cost:
-        options = _with_cost(options, encoder, first, log)
+    if facts := options.facts(encoder, loaded, log):
+        options = replace(options, extra_provenance={**options.extra_provenance, **facts})
     set_by_set = isinstance(encoder, PostProcessed) and encoder.fitted_per_set
     targets = Targets(lambda id: _load(id, options)) if set_by_set else None
     everything = [data for _, sets in chosen for data in sets.values()]
@@ -97,32 +99,6 @@ def _run(
             log(line)
     if failed is not None and not result.records:
         raise failed  # the encoder, not a task
-
-
-def _first_vector(encoder: Encoder, began: float) -> float | None:
-    from stsbench.encoders.cost import first_vector
-
-    with suppress(StsbenchError):  # it is named where the cost is measured
-        return first_vector(encoder, began)
-    return None
-
-
-def _with_cost(options: EvalOptions, encoder: Encoder, first: float | None, log: Callable[[str], None]) -> EvalOptions:
-    """The options with the encoder's cost among what records say. One that cannot be measured costs no score."""
-    from stsbench.encoders.cost import measure_cost
-
-    try:
-        cost = measure_cost(encoder, first)
-    except StsbenchError as error:
-        log(f"warning: its cost is not recorded: {error}")
-        return options
-    if cost is None:
-        log(f"no cost of {encoder.spec.name}: its vectors are looked up")
-        return options
-    log(cost.line())
-    if cost.busy:
-        log("warning: other work had the processors while the speed was measured: measure it again where there is none")
-    return replace(options, extra_provenance={**options.extra_provenance, "cost": cost.stated()})
 
 
 Chosen = list[tuple[Planned, dict[str, DataSet]]]
@@ -228,20 +204,11 @@ def _settings(options: EvalOptions) -> dict[str, dict[str, Any]]:
     return named_settings(options.settings, {key: value for key, value in every.items() if value is not None})
 
 
-def _peak_memory() -> str:
-    from stsbench.encoders.cost import peak_memory
-
-    peak = peak_memory()
-    return "" if peak is None else f", peak memory {sized(peak)}"
-
-
 def _check(options: EvalOptions) -> None:
     """EvalOptions that would be ignored without a word are refused."""
     if options.fingerprint is not None and isinstance(options.model, str | Encoder | tuple):
         raise EncoderError("fingerprint is for a function or an object with `encode`: other encoders have one of their own")
     if not isinstance(options.model, str):
-        if options.devices is not None or options.processes is not None:
-            raise EncoderError("devices and processes need a model that each process can load by its name, a string")
         for name in () if isinstance(options.model, tuple) else (*CHANGING, *OF_KINDS):
             if getattr(options, name) != getattr(EncoderOptions, name):
                 raise EncoderError(f"{name} does not apply to an encoder that is already loaded: give it to load_encoder")
@@ -331,19 +298,15 @@ def _without_overlap(chosen: Chosen, options: EvalOptions, log: Callable[[str], 
     return filtered
 
 
-@contextmanager
-def _encoder(options: EvalOptions) -> Iterator[Encoder]:
-    """The encoder, for as long as the block lasts: then processes in which it computed end."""
+def _loaded(options: EvalOptions) -> tuple[Encoder, EncoderOptions]:
+    """The encoder, and the options that it was loaded by: without a name where the caller held it already."""
     from stsbench.encoders.load import load_encoder
 
-    if isinstance(options.model, str):
-        asked = EncoderOptions(**{name: getattr(options, name) for name in _ENCODER})
-        with in_processes(load_encoder(options.model, asked), asked, options.devices, options.processes) as encoder:
-            yield encoder
-    elif isinstance(options.model, tuple):
-        yield load_encoder(options.model, EncoderOptions(**{name: getattr(options, name) for name in _ENCODER[1:]}))
-    else:
-        yield load_encoder(options.model, fingerprint=options.fingerprint).identified()
+    named = isinstance(options.model, str)
+    how = EncoderOptions(**{name: getattr(options, name) for name in _ENCODER if named or name != "model"})
+    if isinstance(options.model, str | tuple):
+        return load_encoder(options.model, how), how
+    return load_encoder(options.model, fingerprint=options.fingerprint).identified(), how
 
 
 @takes(EvalOptions, without=["command", "extra_provenance"])

@@ -25,10 +25,8 @@ _CHOICES = (
 _SPLITS = ("train", "dev", "trial", "test")
 
 
-def check_fitting(post: str | None, fit_on: str | Path | None) -> None:
+def check_fitting(post: str, fit_on: str | Path | None) -> None:
     """Raise StsbenchError, one line: nothing to fit on, an unknown post-processing or setting, or no such file."""
-    if post is None:
-        return
     if not Chain.parse(post).needs_texts:
         if fit_on is not None:
             raise StsbenchError(f"--fit-on {fit_on}: the model's own weights determine {post}: leave --fit-on out")

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from pydantic import BeforeValidator, ConfigDict
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.files import temporary
-from stsbench.options import OptionGroup, SetOptions, option
+from stsbench.options import GIVEN, OptionGroup, SetOptions, extensible, option
 from stsbench.registry import DEFAULT_PROTOCOL
-from stsbench.rules import GIVEN
+
+if TYPE_CHECKING:
+    from stsbench.encoders.base import Encoder
 
 
 def words_of(value: Any) -> Any:
@@ -82,16 +84,12 @@ class DataOptions(SetOptions):
     strict: bool = option(False, "Refuse texts over the model's limit, which are cut else.", rare=True)
 
 
+@extensible("stsbench.record_options")
 @dataclass(frozen=True, kw_only=True)
 class RecordOptions(OptionGroup):
-    """Where the records go, and what else they say."""
+    """Where the records go, and what else they say: an extension's options override `on_loaded` and `facts`."""
 
     output: Path | None = option(None, "Run folder; default runs/<time>-<model>.")  # None in Python: see `folder`
-    cost: bool = option(
-        False, "Measure and record what the encoder costs, too: speed, memory, parameters, bytes a vector. It loads a model "
-        "whose vectors are all cached, and takes some two seconds on a machine that should have nothing else to do.",
-        rare=True,
-    )
     command: Sequence[str] = ()
     extra_provenance: Mapping[str, Any] = field(default_factory=dict)  # a training's seed
 
@@ -99,6 +97,14 @@ class RecordOptions(OptionGroup):
     def folder(self) -> Path:
         """Where the records go: without an output a temporary folder, until this process ends."""
         return temporary("run") if self.output is None else self.output
+
+    def on_loaded(self, encoder: Encoder, began: float) -> Any:
+        """Return what `facts` is to know of an encoder just loaded by its name. began: time.perf_counter() before that."""
+        return None
+
+    def facts(self, encoder: Encoder, loaded: Any, log: Callable[[str], None]) -> Mapping[str, Any]:
+        """Return what records say of an encoder besides its scores. loaded: of `on_loaded`, None without a name."""
+        return {}
 
 
 class MeasureArguments(TypedDict, total=False):

@@ -17,8 +17,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import words_of as words_of
 from stsbench.evaluation.protocol import GROUP, Protocol, kinds, load_protocol, protocol_name
 from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
-from stsbench.evaluation.schema import UNDECLARED, Metric, find_metric
-from stsbench.evaluation.settings import no_such_setting
+from stsbench.evaluation.schema import UNDECLARED, Metric, find_metric, no_such_setting
 from stsbench.registry import did_you_mean, names, namesakes
 from stsbench.settings import chosen_by
 

@@ -19,8 +19,17 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.roles import TextTask
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import ITEM, Array, Metric, Names, check_layout, find_metric
-from stsbench.evaluation.settings import Settings, SettingsModel, checked
+from stsbench.evaluation.schema import (
+    ITEM,
+    Array,
+    Metric,
+    Names,
+    Settings,
+    SettingsModel,
+    check_layout,
+    checked,
+    find_metric,
+)
 from stsbench.registry import (
     calling,
     check_written,

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from stsbench.encoders.cost import Cost
 from stsbench.metrics.bootstrap import is_point
 from stsbench.parsing import parse_json
 
@@ -23,6 +22,61 @@ Sha256 = Field(pattern=r"^[0-9a-f]{64}$")
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, validate_by_name=True, serialize_by_alias=True)
+
+
+Seconds = Annotated[float, Field(ge=0)]
+Speed = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+PROBE = 1  # the texts that costs are measured on now, by number: a speed is of these
+_ALONE = 0.8  # of the clock's seconds: a process that has a processor for itself uses more of them
+
+
+class Machine(BaseModel):
+    """A kind of machine, which names no single one. cores: those that the process may use."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, frozen=True)
+
+    cpu: str
+    cores: int
+
+
+class Cost(BaseModel):
+    """As it stands in a record's provenance; None: not known, or it does not apply.
+
+    texts: how many a round has; seconds, cpu_seconds: of each round, by the clock and summed over the process's threads;
+    latency_seconds: of one text alone; first_vector_seconds: from nothing to the first vector, the model's loading included;
+    both speeds are those of the median round. memory_bytes: the most that the process held resident while it encoded, all
+    of it; cuda_memory_bytes: the most that torch held on the device. bytes_a_vector: as float32, or as its encoder keeps it.
+    device: "cpu", or the accelerator's name; threads: torch's in each process, None without torch. where: whether
+    this process computed, several did (processes: how many), or a server did.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, frozen=True)
+
+    probe: int
+    texts: Count
+    seconds: list[Seconds] = Field(min_length=1)
+    cpu_seconds: list[Seconds] | None = None
+    sentences_per_second: Speed
+    tokens_per_second: Speed | None = None
+    latency_seconds: Seconds
+    first_vector_seconds: Seconds | None = None
+    memory_bytes: Count | None = None
+    cuda_memory_bytes: Count | None = None
+    width: Count | None = None
+    parameters: Count | None = None
+    bytes_a_vector: Annotated[float, Field(ge=0)]
+    machine: Machine
+    device: str
+    threads: int | None = None
+    where: Literal["process", "processes", "server"] = "process"
+    processes: Annotated[int, Field(ge=1)] = 1
+    without: str | None = None  # a post-processing that is fitted on each set, and so was not measured
+
+    @property
+    def busy(self) -> bool:
+        """Whether something else had the processors for a good part of the time, so that the clock says too much."""
+        return self.cpu_seconds is not None and self.device == "cpu" and sum(self.cpu_seconds) < _ALONE * sum(self.seconds)
 
 
 class ScoreRow(_Part):

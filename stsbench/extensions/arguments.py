@@ -15,7 +15,14 @@ class EncoderArguments(CoreArguments, DecoderArguments, ServerArguments, total=F
     """Options of an encoder, as arguments of a function."""
 
 
-class EvaluateArguments(EncoderArguments, MeasureArguments, total=False):
+class ComputeArguments(EncoderArguments, total=False):
+    """The same, and in which processes it computes."""
+
+    devices: str | None
+    processes: int | None
+
+
+class EvaluateArguments(ComputeArguments, MeasureArguments, total=False):
     """Options of `evaluate`, as its arguments."""
 
     protocols: str | Sequence[str]
@@ -23,8 +30,6 @@ class EvaluateArguments(EncoderArguments, MeasureArguments, total=False):
     tasks: str | Sequence[str] | None
     output: str | Path | None
     fingerprint: str | None
-    devices: str | None
-    processes: int | None
     post: str | None
     fit_on: str | Path | None
     cost: bool

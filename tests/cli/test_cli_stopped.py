@@ -13,7 +13,6 @@ from clirun import cli, evaluate, fails, place  # noqa: F401 - fixtures
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import api, measure, rescore, result
 from stsbench.evaluation.rescore import score_again
-from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.records.admission import check_record
 from stsbench.protocols.geometry import GeometryProtocol
@@ -107,23 +106,9 @@ def torchrun(monkeypatch):
 def test_torchrun_runs_no_command_that_would_do_its_work_twice(cli, torchrun):
     for rank in range(2):
         torchrun(rank)
-        line = fails(cli("score", "run"), "only `stsbench train` and commands with --processes run in several processes")
-        assert "start `stsbench score` without torchrun" in line
+        line = fails(cli("score", "run"), "`stsbench score` runs in one process, and this is one of 2")
+        assert "start it without torchrun" in line
         assert cli("train", "--help")[0] == 0
-
-
-def test_eval_below_torchrun_is_one_run_in_as_many_processes(evaluate, torchrun, monkeypatch):
-    asked = []
-    monkeypatch.setattr(api, "run", lambda options, **_: asked.append(options.processes) or Result(options.output))
-    for rank, more in ((1, ()), (0, ()), (0, ("--devices", "cpu,cpu")), (0, ("--processes", "3"))):
-        torchrun(rank)
-        evaluate("lexical:token-set", *more)
-        assert ("WORLD_SIZE" in os.environ) == (rank == 1)  # no library waits for the processes that have ended
-    assert asked == [2, None, 3]
-    torchrun(1)
-    assert evaluate("lexical:token-set")[0] == 0
-    torchrun(0, machines=2)
-    fails(evaluate("lexical:token-set"), "`stsbench eval` runs on one machine", "leave --nnodes out")
 
 
 # Uncommitted changes ---------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def test_a_flag_of_an_earlier_version_is_an_error_that_names_the_new_one(cli, wo
 def test_help_lists_options_below_what_they_are_of():
     lines = CliRunner().invoke(evaluate, ["--help-all"]).output.splitlines()
     headings = [line.removesuffix(":") for line in lines if line.endswith("ptions:") and not line.startswith(" ")]
-    core = ["Options", *(f"{of} options" for of in ("Encoder", "Cache", "Process", "Measure", "Data", "Record"))]
+    core = ["Options", *(f"{of} options" for of in ("Encoder", "Cache", "Measure", "Data", "Record"))]
     assert [heading for heading in headings if heading in core] == core
     assert next(line for line in lines[lines.index("Cache options:") :] if "--" in line).split()[0] == "--cache"
 

@@ -10,7 +10,7 @@ from stsbench.cli import studies
 from stsbench.cli.studies import Study, asked_study, run_study
 from stsbench.display.table import Document
 from stsbench.display.tabular import Tabular, arrow_table
-from stsbench.encoders.options import EncoderOptions, ProcessOptions
+from stsbench.encoders.options import EncoderOptions
 from stsbench.options import option
 
 
@@ -23,6 +23,11 @@ class Options:
 @dataclass(frozen=True, kw_only=True)
 class OtherOptions:
     far: str | None = option(None, "How far.", flag="--how-far")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoreOptions:
+    also: bool = option(False, "What else is recorded.")
 
 
 class Made(Tabular):
@@ -53,6 +58,8 @@ NOTHING = {"count": None, "manner": "plain", "far": None}
 @pytest.fixture(autouse=True)
 def planted(monkeypatch):
     monkeypatch.setattr(studies, "studies", lambda: [FIRST, SECOND])
+    monkeypatch.setattr(studies, "ProcessOptions", OtherOptions)  # of an extension
+    monkeypatch.setattr(studies, "RecordOptions", MoreOptions)
 
 
 def test_the_options_of_studies_are_taken_out():
@@ -73,8 +80,9 @@ def test_options_without_effect_and_two_studies_are_wrong_usage(asked, message):
 
 
 def options_of_eval(**more):
-    defaults = {entry.name: entry.default for kind in (EncoderOptions, ProcessOptions) for entry in fields(kind)}
-    return {**defaults, "model": "lexical:token-set", "protocols": "sts", "cost": False, "strict": False, **more}
+    defaults = {entry.name: entry.default for entry in fields(EncoderOptions)}
+    of_extensions = {"far": None, "also": False}
+    return {**defaults, **of_extensions, "model": "lexical:token-set", "protocols": "sts", "strict": False, **more}
 
 
 def test_a_study_is_measured_saved_and_printed(tmp_path, capsys):
@@ -89,8 +97,9 @@ def test_a_study_is_measured_saved_and_printed(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("more", "form", "message"), [
-    ({"processes": 2}, "table", "--processes: copies are measured in one process"),
-    ({"cost": True}, "table", "--cost is of one encoder"), ({}, "csv", "--format csv: copies are printed as a table"),
+    ({"far": "1 m"}, "table", "--how-far: copies are measured in one process"),
+    ({"also": True}, "table", "--also: copies .* measure the one that you choose with it"),
+    ({}, "csv", "--format csv: copies are printed as a table"),
 ])
 def test_what_several_runs_do_not_take_is_wrong_usage(tmp_path, more, form, message):
     with pytest.raises(click.UsageError, match=message):

@@ -13,11 +13,9 @@ from scipy.sparse import issparse
 from tiny_models import add_modules, build, sentences
 from training_runs import spawned_by_the_server
 
-from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.interface import Settings
 from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.parallel import in_processes
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.roles import Traits
@@ -91,7 +89,7 @@ REFUSED = [
     ({"precision": "int8"}, "precision='int8': .* gives float32: leave precision out"),
     ({"device": "meta"}, r"device='meta': .* is on cpu; load_encoder\(..., device='meta'\)"),
     ({"device": "no such"}, "device='no such' is no device of torch"),
-    ({"device": ["cpu", "cpu"]}, "one device: --devices of the command line takes several"),
+    ({"device": ["cpu", "cpu"]}, "one device, that of the encoder: leave device out"),
     ({"pool": {}}, "pool and chunk_size have no effect"), ({"chunk_size": 5}, "pool and chunk_size have no effect"),
     ({"batch_size": 0}, "batch_size must be a positive integer, not 0"),
     ({"truncate_dim": 33}, "truncate_dim=33: the vectors of .* have 32 numbers"), ({"truncate_dim": 0}, "truncate_dim=0"),
@@ -215,8 +213,6 @@ def every_kind(folder, tmp_path):
     yield load_encoder(f"vectors:{tmp_path / 'v.npz'}")
     (tmp_path / "words.txt").write_text("cat 1 2 3\ndog 3 2 1\na 0 1 0\n")
     yield load_encoder(f"words:{tmp_path / 'words.txt'}")
-    with in_processes(plain, EncoderOptions(model=str(folder), pooler="mean", offline=True), processes=2) as encoder:
-        yield encoder
 
 
 @pytest.mark.usefixtures("spawned_by_the_server")

@@ -9,22 +9,12 @@ import pytest
 from known_encoder import Known, check_known
 
 from stsbench.encoders.base import Wrapper
-from stsbench.encoders.parallel import Here, ParallelEncoder
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.roles import TextTask
 
 ROOT = Path(__file__).resolve().parents[2] / "stsbench"
-
-
-class Shared(Here):
-    count = 2
-
-
-MADE = {
-    PostProcessed: lambda base: PostProcessed(base, Chain.parse("standardise")),
-    ParallelEncoder: lambda base: ParallelEncoder(base, Shared(base)),
-}
+MADE = {PostProcessed: lambda base: PostProcessed(base, Chain.parse("standardise"))}
 
 
 def wrappers(kind=Wrapper):

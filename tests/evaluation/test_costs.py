@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from run_edits import edit_all
 from sts_runs import sts_run
 
 from stsbench import load_records
 from stsbench.comparison.comparability import bytes_a_vector, cost_of, machine_and_use
-from stsbench.encoders.cost import Cost
+from stsbench.evaluation.records import Cost, parsed
 
 COST = {"probe": 1, "texts": 64, "seconds": [0.1] * 5, "sentences_per_second": 640.0, "latency_seconds": 0.004,
         "bytes_a_vector": 12.0, "machine": {"cpu": "Some CPU", "cores": 8}, "device": "cpu", "threads": 4}
@@ -19,6 +21,12 @@ def test_costs_are_read_off_the_record(tmp_path):
     assert cost_of(record) is None
     [(_, record)] = load_records(edit_all(tmp_path / "run", lambda row: row.record["provenance"].update(cost=COST)))
     assert cost_of(record) == Cost.model_validate(COST)
+    stored = json.loads(record.model_dump_json())
+    assert parsed(json.dumps(stored)).provenance["cost"] == COST
+    for key, value in (("seconds", ["1"]), ("sentences_per_second", 0), ("memory_bytes", 1.5), ("machine", "mine")):
+        edited = {**stored, "provenance": {**stored["provenance"], "cost": {**COST, key: value}}}
+        with pytest.raises(ValueError, match=f"provenance.cost.{key}"):
+            parsed(json.dumps(edited))
 
 
 @pytest.mark.parametrize(("changed", "words"), [

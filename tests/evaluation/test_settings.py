@@ -17,7 +17,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import plan, presets
 from stsbench.evaluation.protocol import kinds
 from stsbench.evaluation.run_file import load_records, observations_of
-from stsbench.evaluation.settings import (
+from stsbench.evaluation.schema import (
     LARGEST,
     AnyOf,
     Count,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from stsbench.options import OptionGroup, option
-from stsbench.rules import GIVEN, Values
+from stsbench.options import GIVEN, OptionGroup, Values, option
 
 if TYPE_CHECKING:
     from stsbench.encoders.options import EncoderOptions

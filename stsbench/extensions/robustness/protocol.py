@@ -23,8 +23,20 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, items_of
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import CORRELATION, REPEATED, SHARE, Array, Metric, Names
-from stsbench.evaluation.settings import Settings, SettingsModel, SomeOf, Text, Whole, setting
+from stsbench.evaluation.schema import (
+    CORRELATION,
+    REPEATED,
+    SHARE,
+    Array,
+    Metric,
+    Names,
+    Settings,
+    SettingsModel,
+    SomeOf,
+    Text,
+    Whole,
+    setting,
+)
 from stsbench.extensions.robustness.rules import RULES, RuleName, edits_of
 from stsbench.metrics.bootstrap import BootstrapCorrelation, block_rows, distinct, interval, resample_blocks
 from stsbench.metrics.correlation import correlation

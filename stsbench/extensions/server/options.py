@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from stsbench.encoders.roles import ROLES
 from stsbench.errors import EncoderError
-from stsbench.options import OptionGroup, option
+from stsbench.options import OptionGroup, Values, option
 from stsbench.parsing import parse_json, read_json_object
-from stsbench.rules import Values
 
 if TYPE_CHECKING:
     from stsbench.encoders.options import EncoderOptions

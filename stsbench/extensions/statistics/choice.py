@@ -16,10 +16,9 @@ from stsbench.config import shown
 from stsbench.display.pareto import Point
 from stsbench.display.table import Column, Document, Estimate, Table
 from stsbench.display.tabular import Tabular, arrow_table
-from stsbench.encoders.cost import Cost
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import load_protocol
-from stsbench.evaluation.records import Record
+from stsbench.evaluation.records import Cost, Record
 from stsbench.evaluation.schema import Metric
 from stsbench.wording import sized
 

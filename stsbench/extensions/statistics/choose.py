@@ -33,13 +33,12 @@ from stsbench.comparison.shared import (
 )
 from stsbench.config import shown
 from stsbench.display.pareto import front
-from stsbench.encoders.cost import Cost
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import averages_within, bounded
 from stsbench.evaluation.plan import changed_settings, words_of
 from stsbench.evaluation.protocol import Protocol, load_protocol
-from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.records import Cost, Record, ScoreRow
 from stsbench.evaluation.run_file import run_folders
 from stsbench.evaluation.tables import SAMPLE, encoder_in_words, repeated_in_record
 from stsbench.extensions.statistics.choice import (

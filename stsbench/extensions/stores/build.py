@@ -18,8 +18,7 @@ from stsbench.data.own.texts import STDIN, Texts, checked_texts
 from stsbench.encoders.base import Encoder, EncoderOptions
 from stsbench.encoders.cache.encode import changed, versions
 from stsbench.encoders.load import loaded_encoder
-from stsbench.encoders.options import ProcessOptions
-from stsbench.encoders.parallel import Here, Runner, Workers, check_shareable, chosen_devices
+from stsbench.encoders.options import ProcessOptions, Result, Runner, Task, Work
 from stsbench.errors import DataError, EncoderError, StsbenchError, UsageError, warning_log
 from stsbench.extensions.stores.options import StoreOptions
 from stsbench.extensions.stores.shard import (
@@ -47,7 +46,7 @@ from stsbench.options import takes
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
-    from stsbench.extensions.arguments import EncoderArguments
+    from stsbench.extensions.arguments import ComputeArguments
 
 
 SHARD_ROWS = 32_768  # texts that a kill loses at most, for each process
@@ -74,7 +73,9 @@ def build_store(
     StsbenchError, one line: the folder holds something else, was made by another encoder or of other texts, or another
     process writes to it; a text has no finite vector; the disk is full.
     """
-    check_shareable(encoder)
+    if encoder.fitted_per_set:
+        raise EncoderError(f"{encoder.spec.name} is fitted on each set of texts, and a store is written a shard at a time: "
+                           "take another encoder")
     if dtype not in KINDS:
         raise EncoderError(f"a store cannot hold {dtype} (there are {', '.join(KINDS)})")
     there = folder.exists()
@@ -83,12 +84,24 @@ def build_store(
         manifest = _manifest(encoder, texts, folder, dtype, shard_rows)
         building = _Building(encoder, texts, folder, manifest, log, progress)
         try:
-            building.run(runner or Here(encoder))
+            building.run(runner or _Here(encoder))
         except BaseException:
             if not there and not building.notes:  # nothing to go on with
                 shutil.rmtree(folder, ignore_errors=True)
             raise
     return VectorStore(folder)
+
+
+class _Here:
+    """One shard after another in this process."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+
+    def run(
+        self, task: Task[Work, Result], jobs: Iterable[Work], progress: Callable[[int], None] | None = None
+    ) -> Iterator[Result]:
+        return (task(self.encoder, job, progress or (lambda count: None)) for job in jobs)
 
 
 class _Building:
@@ -275,8 +288,7 @@ class EncodeOptions(EncoderOptions, StoreOptions, ProcessOptions):
 @takes(EncodeOptions, without=["model"])
 def encode(
     model: Any, texts: str | Path | Iterable[str], output: str | Path, *, column: int | str | None = None,
-    store_dtype: str = "float32", shard_size: int | None = None, devices: str | None = None, processes: int | None = None,
-    **encoder: Unpack[EncoderArguments],
+    store_dtype: str = "float32", shard_size: int | None = None, **encoder: Unpack[ComputeArguments],
 ) -> VectorStore:
     """Encode any number of texts into a folder of vectors, as `stsbench encode` does, and open it.
 
@@ -285,8 +297,8 @@ def encode(
     .jsonl, .parquet, or a folder that datasets saved), or an iterable of texts, which need not fit into memory; row i is the
     text at position i. output: the folder; an unfinished one is continued, a finished one compared. column: of a table the
     name of the column of texts, or its position, from 1, in a file without header; of lines its position between tabs; 0:
-    lines may hold tabs. store_dtype: float32, float16, int8 or binary; shard_size: texts a shard (32,768). devices: names
-    between commas, or all; processes: their number. All others are options of `load_encoder`.
+    lines may hold tabs. store_dtype: float32, float16, int8 or binary; shard_size: texts a shard (32,768). All others are
+    options of `load_encoder`, and those of `evaluate` that say in which processes it computes.
 
     Nothing is printed; in a notebook there is a progress bar. Texts that are empty or were cut to the model's limit, and
     numbers cut to int8's scale, are a StsbenchWarning. Raises StsbenchError, one line: not readable, no such model, a text
@@ -300,39 +312,24 @@ def encode(
     log = warning_log()
     options = checked_options(
         EncodeOptions, "encode", output=output, column=column, store_dtype=store_dtype, shard_size=shard_size,
-        devices=devices, processes=processes, **encoder,
+        **encoder,
     )
     if options.column is not None and not isinstance(texts, str | Path):
         raise UsageError(f"column={options.column!r} has no effect on texts that are given: it is of a file")
     source = Texts(str(texts), options.column) if isinstance(texts, str | Path) else GivenTexts(texts)
-    names = chosen_devices(options.devices, options.processes, options.device)
-    if names:
-        if not isinstance(model, str | os.PathLike):
-            raise EncoderError("devices and processes need a model that each process can load by its name, a string")
+    loaded = loaded_encoder(model, options)
+    if isinstance(model, str | os.PathLike):
         options = replace(options, model=os.fspath(model))
-    with _bar_shown() as progress:
-        store = encoded(loaded_encoder(model, options), options, source, options.output, options, names, log, progress)
+    with options.runner(loaded, options) as runner, _bar_shown() as progress:
+        store = build_store(
+            loaded, source, options.output, dtype=options.store_dtype, shard_rows=options.shard_size, runner=runner, log=log,
+            progress=progress,
+        )
     for line in remarks(store):
         log(f"warning: {store.folder}: {line}")
     for line in source.notes:
         log(f"warning: {line}")
     return store
-
-
-def encoded(
-    encoder: Encoder, options: EncoderOptions, texts: Texts, folder: Path, storing: StoreOptions, devices: list[str | None],
-    log: Callable[[str], None], progress: Callable[[Pace], None] | None = None,
-) -> VectorStore:
-    """`build_store`, in a process for each of `devices`, or here where there are none. options: those of `encoder`."""
-    workers = Workers(options.model, options, devices, encoder) if devices else None
-    try:
-        return build_store(
-            encoder, texts, folder, dtype=storing.store_dtype, shard_rows=storing.shard_size, runner=workers, log=log,
-            progress=progress,
-        )
-    finally:
-        if workers is not None:
-            workers.close()
 
 
 @contextmanager

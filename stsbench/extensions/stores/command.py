@@ -99,20 +99,22 @@ def encode(model: str, source: str, column: str | None, output: Path, **options:
     """
     from stsbench.data.own.texts import Texts
     from stsbench.encoders.load import load_encoder
-    from stsbench.encoders.parallel import chosen_devices
     from stsbench.evaluation.announce import described_encoder
-    from stsbench.extensions.stores.build import EncodeOptions, encoded, remarks
+    from stsbench.extensions.stores.build import EncodeOptions, build_store, remarks
     from stsbench.wording import counted, sized
 
     texts, how = Texts(source, column), EncodeOptions(model=model, output=output, column=column, **options)
-    names = chosen_devices(how.devices, how.processes, how.device)
     encoder = load_encoder(model, how)
-    if not names:  # else other processes load it
-        encoder.ready()
-    for line in (described_encoder(encoder), *encoder.notes):
-        log(line)
-    with pace_shown() as progress:
-        store = encoded(encoder, how, texts, output, how, names, log, progress)
+    with how.runner(encoder, how) as runner:
+        if runner is None:  # else other processes load it
+            encoder.ready()
+        for line in (described_encoder(encoder), *encoder.notes):
+            log(line)
+        with pace_shown() as progress:
+            store = build_store(
+                encoder, texts, output, dtype=how.store_dtype, shard_rows=how.shard_size, runner=runner, log=log,
+                progress=progress,
+            )
     for line in (*remarks(store), *texts.notes):
         log(line)
     if line := encoder.spent_in_words():

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stsbench.rules import GIVEN, POSITIVE, Where
+    from stsbench.options import GIVEN, POSITIVE, Where
     from stsbench.settings import setting
     from stsbench.training.api.batch import IGNORED, Batch, Examples, Gathering, Ragged, Shares, Term, Views, gather
     from stsbench.training.api.contrasting import NegativeQueue, contrast, contrast_labelled, rank_pairs
@@ -29,7 +29,7 @@ _PUBLIC = {
 }
 _MODULES = {name: f"stsbench.training.api.{module}" for module, names in _PUBLIC.items() for name in names.split()}
 _MODULES |= {"Backbone": "stsbench.training.modules.backbone", "setting": "stsbench.settings",
-             **dict.fromkeys(("GIVEN", "POSITIVE", "Where"), "stsbench.rules")}
+             **dict.fromkeys(("GIVEN", "POSITIVE", "Where"), "stsbench.options")}
 __all__ = [
     "GIVEN", "IGNORED", "POSITIVE", "Backbone", "Batch", "Examples", "Gathering", "Inference", "LabelScores",
     "LabelledUse", "Method", "NLIClassifier", "Needs", "NegativeQueue", "Options", "Queue", "Ragged", "Repeater",

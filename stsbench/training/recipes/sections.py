@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from stsbench.encoders.forward.pooling import MEAN_PADDED, padded_length
-from stsbench.rules import POSITIVE, Where, recipe_value
+from stsbench.options import POSITIVE, Where, recipe_value
 from stsbench.settings import Settings, setting
 
 _TRAINED = ("cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn", "mean_cnn", "mask")

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stsbench.options import OptionGroup, SetOptions, option
-from stsbench.rules import GIVEN, Where
+from stsbench.options import GIVEN, OptionGroup, SetOptions, Where, option
 
 # Option -> the key of the recipe that it sets.
 KEYS = {"backbone": "backbone.model", "data": "data.file", "labelled": "labelled.file", "seed": "seed",

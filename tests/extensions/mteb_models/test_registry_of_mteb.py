@@ -25,6 +25,7 @@ from registered_models import (  # noqa: E402
     similarity_task,
     write_pairs,
 )
+from workers import in_this_process  # noqa: E402
 
 import stsbench  # noqa: E402
 from stsbench import evaluate, load_encoder  # noqa: E402
@@ -320,15 +321,13 @@ def test_a_refusal_on_the_command_line(cli):
 
 
 def test_a_post_processing_and_other_processes_read_as_it_does(model):
-    from stsbench.encoders.parallel import Here, ParallelEncoder
     from stsbench.encoders.post.chain import Chain
     from stsbench.encoders.post.encoder import PostProcessed
+    from stsbench.extensions.devices.parallel import ParallelEncoder
 
     encoder = load_encoder(model, **LOCAL)
     reading = encoder.for_task(TextTask("MR", "Classification"))
-    workers = Here(encoder)
-    workers.count = 1
-    parallel = ParallelEncoder(encoder, workers)
+    parallel = ParallelEncoder(encoder, in_this_process(encoder))
     of_mr = parallel.for_task(TextTask("MR", "Classification"))
     np.testing.assert_array_equal(of_mr.run(TEXTS).vectors, reading.run(TEXTS).vectors)
     query = parallel.for_task(TextTask(type="Retrieval")).for_role("query")

@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.options import EncoderOptions
-from stsbench.encoders.parallel import in_processes
+from stsbench.extensions.devices.options import DeviceOptions
 from stsbench.extensions.parity.parity import parity
 from stsbench.extensions.parity.texts import TEXTS
 
@@ -99,7 +99,7 @@ def test_equal_pairs(name, homes, tmp_path):
 
 def test_processes(homes):
     options = EncoderOptions(model=str(homes["plain"]))
-    with in_processes(load_encoder(homes["plain"]), options, None, 2) as both:
+    with DeviceOptions(processes=2).computed(load_encoder(homes["plain"]), options) as both:
         assert parity(homes["plain"], both, texts=PROBE[:10]).verdict == "equal"
 
 

@@ -193,7 +193,7 @@ def test_the_command_measures_a_file_of_prompts(folder, tmp_path, cli):
     [row] = json.loads((tmp_path / "j.json").read_text())
     assert row["n"] == 2 and f"{row['mean']:.2f}" in out
     refused = {"there is no such file": [tmp_path / "none"], "one process": [tmp_path / "p.txt", "--processes", 2],
-               "--cost is of one encoder": [tmp_path / "p.txt", "--cost"]}
+               "--cost: prompts of a file are measured in one process, each for its scores": [tmp_path / "p.txt", "--cost"]}
     for why, more in refused.items():
         code, _, said = cli(*common, "--prompt-file", *more)
         assert code == 2 and why in said

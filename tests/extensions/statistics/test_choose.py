@@ -16,8 +16,8 @@ from sts_runs import head, pairs, sts_run
 import stsbench
 from stsbench import score
 from stsbench.comparison.comparability import settings_of
-from stsbench.encoders.cost import Cost
 from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.records import Cost
 from stsbench.extensions.statistics.choice import AXES, Spent, compared_within, machine_in_words
 from stsbench.extensions.statistics.choose import choose
 from stsbench.extensions.statistics.command import COSTS

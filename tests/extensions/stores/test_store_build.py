@@ -16,9 +16,9 @@ from toy_encoder import SPEC, Toy, vector_of
 from stsbench.data.own.texts import Texts
 from stsbench.encoders import load_encoder
 from stsbench.encoders.base import EncoderOptions
-from stsbench.encoders.parallel import Workers
 from stsbench.encoders.roles import Traits
 from stsbench.errors import DataError, EncoderError, StsbenchError
+from stsbench.extensions.devices.options import DeviceOptions
 from stsbench.extensions.stores.build import build_store
 from stsbench.extensions.stores.shard import MANIFEST, VECTORS, read_manifest, shard_folder
 from stsbench.extensions.stores.vectors import VectorStore
@@ -277,11 +277,8 @@ def test_a_store_of_two_processes_is_that_of_one(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     options = EncoderOptions(model="python:mine_shared:vectors")
     encoder = load_encoder(options.model, options)
-    workers = Workers(options.model, options, [None, None], encoder)
-    try:
+    with DeviceOptions(processes=2).runner(encoder, options) as workers:
         two = build_store(encoder, Texts("in.txt"), tmp_path / "two", dtype="int8", shard_rows=8, runner=workers)
-    finally:
-        workers.close()
     one = build_store(encoder, Texts("in.txt"), tmp_path / "one", dtype="int8", shard_rows=8)
     assert one.manifest == two.manifest and len(one.manifest.shards) == 12
     assert np.array_equal(np.concatenate(list(one.blocks())), np.concatenate(list(two.blocks())))

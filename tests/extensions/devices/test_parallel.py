@@ -8,16 +8,22 @@ import sys
 
 import numpy as np
 import pytest
-from clirun import cli, fails, place  # noqa: F401 - fixtures
+from clirun import cli, evaluate, fails, place  # noqa: F401 - fixtures
+from known_encoder import Known, check_known
 from toy_encoder import Toy
+from workers import in_this_process
 
+import stsbench
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import cache_key, encode_cached
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.parallel import ParallelEncoder, Workers, chosen_devices, in_processes
+from stsbench.encoders.roles import TextTask
 from stsbench.errors import EncoderError, StsbenchError, UsageError
-from stsbench.evaluation.api import evaluate
+from stsbench.evaluation import api
+from stsbench.evaluation.result import Result
+from stsbench.extensions.devices.options import DeviceOptions, chosen_devices
+from stsbench.extensions.devices.parallel import ParallelEncoder, Workers
 
 MODULE = """
 import os
@@ -57,6 +63,10 @@ def module(tmp_path, monkeypatch):
     yield "python:mine_parallel"
     sys.modules.pop("mine_parallel", None)
     assert not multiprocessing.active_children()
+
+
+def in_processes(encoder, options, processes=None):
+    return DeviceOptions(processes=processes).computed(encoder, options)
 
 
 def both(model):
@@ -149,7 +159,7 @@ def test_what_one_process_has_to_compute():
 ])
 def test_options_that_exclude_each_other(options, line):
     with pytest.raises(UsageError, match=line):
-        evaluate("lexical:token-set", sample=True, **options)
+        stsbench.evaluate("lexical:token-set", sample=True, **options)
 
 
 def test_devices(monkeypatch):
@@ -169,6 +179,41 @@ def test_devices(monkeypatch):
     assert chosen_devices(None, 3, None) == ["cuda:0", "cuda:1", "cuda:0"]
 
 
+@pytest.mark.parametrize("read", [
+    lambda made: made, lambda made: made.behind("x: ").for_role("query"), lambda made: made.for_task(TextTask("T", "STS")),
+], ids=["as it is", "behind a prompt and in a role", "of a task"])
+def test_whatever_is_known_of_an_encoder_is_known_in_processes(read):
+    base = Known()
+    made = read(ParallelEncoder(base, in_this_process(base, 2)))
+    assert isinstance(made, ParallelEncoder) and made.spec.prefix == read(base).spec.prefix
+    check_known(made, base)
+
+
+def test_eval_below_torchrun_is_one_run_in_as_many_processes(evaluate, monkeypatch):
+    def torchrun(rank, machines=1):
+        told = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2 // machines, "RANK": rank, "LOCAL_RANK": rank % (2 // machines)}
+        for name, value in told.items():
+            monkeypatch.setenv(name, str(value))
+
+    asked = []
+    monkeypatch.setattr(api, "run", lambda options, **_: asked.append(options.processes) or Result(options.output))
+    for rank, more in ((1, ()), (0, ()), (0, ("--devices", "cpu,cpu")), (0, ("--processes", "3"))):
+        torchrun(rank)
+        evaluate("lexical:token-set", *more)
+        assert ("WORLD_SIZE" in os.environ) == (rank == 1)  # no library waits for the processes that have ended
+    assert asked == [2, None, 3]
+    torchrun(1)
+    assert evaluate("lexical:token-set")[0] == 0
+    torchrun(0, machines=2)
+    fails(evaluate("lexical:token-set"), "`stsbench eval` runs on one machine", "leave --nnodes out")
+
+
+def test_devices_are_for_models_with_a_name():
+    for model in (len, Toy()):
+        with pytest.raises(EncoderError, match="devices and processes need a model that each process can load by its name"):
+            stsbench.evaluate(model, sample=True, processes=2)
+
+
 def test_two_processes_give_one_run_with_the_same_scores(cli, place):
     scores = []
     for count in (1, 2):
@@ -184,11 +229,11 @@ def test_two_processes_give_one_run_with_the_same_scores(cli, place):
 SCRIPT = """
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.parallel import in_processes
+from stsbench.extensions.devices.options import DeviceOptions
 MODEL = {model!r}
 def f(texts): return [[len(t), t.count("a"), len(t) % 7] for t in texts]
 def work():
-    with in_processes(load_encoder(MODEL), EncoderOptions(model=MODEL), processes=2) as two:
+    with DeviceOptions(processes=2).computed(load_encoder(MODEL), EncoderOptions(model=MODEL)) as two:
         print("SHAPE", two.encode(["a", "bb", "ccc"]).shape, flush=True)
 """
 CALLS = {"bare": "work()\n", "guarded": 'if __name__ == "__main__":\n    work()\n'}

@@ -11,75 +11,25 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 
 from stsbench.encoders.base import Call, Counts, Encoded, Encoder, EncoderOptions, Progress, Wrapper
 from stsbench.encoders.load import load_encoder
+from stsbench.encoders.options import Result, Task, Work
 from stsbench.encoders.probe import Probe, equal_up_to_rounding, has_identity
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.processes import GUARD, cores, threads_each, without_main
 
-ALL = "all"
-J = TypeVar("J")
-R = TypeVar("R")
-Task = Callable[[Encoder, J, Progress], R]  # a function of a module: it travels to a worker by its name
-
 _REPORT_SECONDS = 0.5  # seconds between two reports of a worker
 _END_SECONDS = 5
 _PART = 8192  # texts a job at most: bounds what is in a pipe
-
-
-def chosen_devices(devices: str | None, processes: int | None, device: str | None) -> list[str | None]:
-    """A device for each process, None for the default one; [] where this process alone is to encode.
-
-    devices: names between commas, or "all" for every CUDA device; processes: so many, on the CUDA devices in turn, else on
-    `device` (by default the CPU, whose cores they share). EncoderError: no such devices.
-    """
-    if devices is None and processes is None:
-        return []
-    if devices is not None:
-        names = _cuda() if devices.strip() == ALL else [name.strip() for name in devices.split(",") if name.strip()]
-        if not names:
-            raise EncoderError(f"--devices {devices!r}: " + ("there is no CUDA device" if devices.strip() == ALL else
-                                                              "it names no device"))
-        return list(names)
-    assert processes is not None
-    if processes == 1:
-        return []
-    names = _cuda() if device is None else []
-    return [names[i % len(names)] if names else device for i in range(processes)]
-
-
-def _cuda() -> list[str]:
-    import torch
-
-    return [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-
-
-class Runner(Protocol):
-    """Where tasks run."""
-
-    def run(self, task: Task[J, R], jobs: Iterable[J], progress: Progress | None = None) -> Iterator[R]:
-        """task(encoder, job, progress) for every job, in the order in which they end."""
-
-
-class Here:
-    """One job after another in this process."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
-
-    def run(self, task: Task[J, R], jobs: Iterable[J], progress: Progress | None = None) -> Iterator[R]:
-        """The results, in the order of the jobs."""
-        for job in jobs:
-            yield task(self.encoder, job, progress or _ignored)
 
 
 class Workers:
@@ -98,7 +48,7 @@ class Workers:
         self._arguments = [(model, replace(options, device=device), same) for device in devices]
         self._workers: list[_Worker] = []
 
-    def run(self, task: Task[J, R], jobs: Iterable[J], progress: Progress | None = None) -> Iterator[R]:
+    def run(self, task: Task[Work, Result], jobs: Iterable[Work], progress: Progress | None = None) -> Iterator[Result]:
         """The results as they are ready; the next job is read while the workers are busy.
 
         EncoderError, one line: a task failed, or a worker was killed. All workers are ended then.
@@ -315,22 +265,3 @@ def check_shareable(encoder: Encoder) -> None:
     if encoder.fitted_per_set:
         raise EncoderError(f"{encoder.spec.name} is fitted on each set of texts, by one process: leave --processes and "
                            "--devices out")
-
-
-@contextmanager
-def in_processes(
-    encoder: Encoder, options: EncoderOptions, devices: str | None = None, processes: int | None = None
-) -> Iterator[Encoder]:
-    """`encoder` itself, or computed by a process for each device; they end with the block.
-
-    options: what `load_encoder` made it of, the model's name among them. EncoderError as `chosen_devices`.
-    """
-    names = chosen_devices(devices, processes, options.device)
-    if not names:
-        yield encoder
-        return
-    workers = Workers(options.model, options, names, encoder)
-    try:
-        yield ParallelEncoder(encoder, workers)
-    finally:
-        workers.close()

@@ -2,7 +2,8 @@
 
 Measured on fixed texts, without the cache. A speed is of one machine, device and number of threads, and of
 whatever else ran there: it is recorded beside them, and compared within them alone. The texts are invented, as long as those
-of STS (5 to 27 words, 12 on average). Whoever changes one raises VERSION: speeds are of these texts.
+of STS (5 to 27 words, 12 on average). Whoever changes one raises PROBE (stsbench/evaluation/records.py): speeds are of
+these texts.
 """
 
 from __future__ import annotations
@@ -14,15 +15,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any
 
 from stsbench.encoders.base import Encoder
-from stsbench.processes import cores
+from stsbench.evaluation.records import PROBE, Cost, Machine
+from stsbench.processes import cores, forget_peak, peak_since
 from stsbench.wording import counted, sized
 
-VERSION = 1
 NAMES = (
     "Anna", "Peter", "Maria", "John", "Laura", "David", "Sarah", "Paul", "Emma", "Mark", "Julia", "Simon", "Clara",
     "Thomas", "Helen", "Martin", "Alice", "George", "Nina", "Frank", "Lucy", "Henry", "Diana", "Victor", "Rose",
@@ -110,94 +109,17 @@ BLOCK = 8
 MOST = len(TEMPLATES) * len(NAMES)
 ROUNDS = 5
 _ROUND = 0.25  # seconds: a round has so many texts that it takes about as long
-_ALONE = 0.8  # of the clock's seconds: a process that has a processor for itself uses more of them
-_STATUS, _REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-
-Seconds = Annotated[float, Field(ge=0)]
-Speed = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
 
 
 def cost_texts(count: int) -> list[str]:
-    """The first `count` texts, at most MOST, all different: the templates with one name each, then again with the next."""
+    """Return the first `count` texts, at most MOST, all different: the templates with a name each, then with the next."""
     size, names = len(TEMPLATES), len(NAMES)
     return [TEMPLATES[i % size].format(NAMES[(i % size + i // size) % names]) for i in range(min(count, MOST))]
 
 
-class Machine(BaseModel):
-    """A kind of machine, which names no single one. cores: those that the process may use."""
-
-    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, frozen=True)
-
-    cpu: str
-    cores: int
-
-
-class Cost(BaseModel):
-    """As it stands in a record's provenance; None: not known, or it does not apply.
-
-    texts: how many a round has; seconds, cpu_seconds: of each round, by the clock and summed over the process's threads;
-    latency_seconds: of one text alone; first_vector_seconds: from nothing to the first vector, the model's loading included;
-    both speeds are those of the median round. memory_bytes: the most that the process held resident while it encoded, all
-    of it; cuda_memory_bytes: the most that torch held on the device. bytes_a_vector: as float32, or as its encoder keeps it.
-    device: "cpu", or the accelerator's name; threads: torch's in each process, None without torch. where: whether
-    this process computed, several did (processes: how many), or a server did.
-    """
-
-    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, frozen=True)
-
-    probe: int
-    texts: Count
-    seconds: list[Seconds] = Field(min_length=1)
-    cpu_seconds: list[Seconds] | None = None
-    sentences_per_second: Speed
-    tokens_per_second: Speed | None = None
-    latency_seconds: Seconds
-    first_vector_seconds: Seconds | None = None
-    memory_bytes: Count | None = None
-    cuda_memory_bytes: Count | None = None
-    width: Count | None = None
-    parameters: Count | None = None
-    bytes_a_vector: Annotated[float, Field(ge=0)]
-    machine: Machine
-    device: str
-    threads: int | None = None
-    where: Literal["process", "processes", "server"] = "process"
-    processes: Annotated[int, Field(ge=1)] = 1
-    without: str | None = None  # a post-processing that is fitted on each set, and so was not measured
-
-    def stated(self) -> dict[str, Any]:
-        """As plain data, for a record."""
-        return self.model_dump(exclude_none=True)
-
-    @property
-    def busy(self) -> bool:
-        """Whether something else had the processors for a good part of the time, so that the clock says too much."""
-        return self.cpu_seconds is not None and self.device == "cpu" and sum(self.cpu_seconds) < _ALONE * sum(self.seconds)
-
-    def line(self) -> str:
-        """What a user is told of it."""
-        cuda, memory = self.cuda_memory_bytes, self.memory_bytes
-        parts = [
-            f"{_rounded(self.sentences_per_second)} sentences/s",
-            f"{_rounded(self.tokens_per_second)} tokens/s" if self.tokens_per_second else "",
-            f"{1000 * self.latency_seconds:.3g} ms for one text",
-            f"first vector after {self.first_vector_seconds:.1f} s" if self.first_vector_seconds else "",
-            f"{sized(memory)} resident" if memory else "", f"{sized(cuda)} on the device" if cuda else "",
-            counted(self.parameters, "parameter") if self.parameters is not None else "",
-            f"{self.bytes_a_vector:,.0f} bytes a vector",
-        ]
-        threads = f", {counted(self.threads, 'thread')}" if self.threads else ""
-        if self.processes > 1:
-            threads = f"{threads} in each of {self.processes} processes"
-        without = f", without {self.without}" if self.without else ""
-        return (f"cost{without}: {', '.join(filter(None, parts))} ({self.device}{threads}; median of {ROUNDS} rounds of "
-                f"{counted(self.texts, 'text')})")
-
-
 def measure_cost(encoder: Encoder, first_vector: float | None = None) -> Cost | None:
-    """The cost of an encoder; None where nothing is computed (`vectors:`). It takes some two seconds, more where eight texts
-    take more than a quarter of one. first_vector: seconds, where the caller knows them. Raises EncoderError.
+    """Return the cost of an encoder; None where nothing is computed (`vectors:`). It takes some two seconds, more where
+    eight texts take more than a quarter of one. first_vector: seconds, where the caller knows them. Raises EncoderError.
 
     A round is repeated until it has warmed up, and then ROUNDS times; the sizes are those of its vectors.
     """
@@ -210,6 +132,7 @@ def measure_cost(encoder: Encoder, first_vector: float | None = None) -> Cost | 
     latency = median(_clocked(timed, one)[0] for _ in range(ROUNDS))
     texts = _enough(timed)
     forget_peak()
+    _forget_cuda_peaks()
     rounds = [_clocked(timed, texts) for _ in range(ROUNDS)]
     here = encoder.computes_in == "process"
     memory, cuda = (peak_since(), _cuda_peak(timed)) if here else (None, None)
@@ -218,7 +141,7 @@ def measure_cost(encoder: Encoder, first_vector: float | None = None) -> Cost | 
     seconds = median(wall for wall, _ in rounds)
     device, threads = _device(timed)
     return Cost(
-        probe=VERSION, texts=len(texts), seconds=[round(wall, 6) for wall, _ in rounds],
+        probe=PROBE, texts=len(texts), seconds=[round(wall, 6) for wall, _ in rounds],
         cpu_seconds=[round(cpu, 6) for _, cpu in rounds] if here else None,
         sentences_per_second=float(f"{len(texts) / seconds:.6g}"),
         tokens_per_second=float(f"{counts.tokens / seconds:.6g}") if counts.tokens else None,
@@ -231,8 +154,28 @@ def measure_cost(encoder: Encoder, first_vector: float | None = None) -> Cost | 
     )
 
 
+def in_words(cost: Cost) -> str:
+    """Return what a user is told of it."""
+    cuda, memory = cost.cuda_memory_bytes, cost.memory_bytes
+    parts = [
+        f"{_rounded(cost.sentences_per_second)} sentences/s",
+        f"{_rounded(cost.tokens_per_second)} tokens/s" if cost.tokens_per_second else "",
+        f"{1000 * cost.latency_seconds:.3g} ms for one text",
+        f"first vector after {cost.first_vector_seconds:.1f} s" if cost.first_vector_seconds else "",
+        f"{sized(memory)} resident" if memory else "", f"{sized(cuda)} on the device" if cuda else "",
+        counted(cost.parameters, "parameter") if cost.parameters is not None else "",
+        f"{cost.bytes_a_vector:,.0f} bytes a vector",
+    ]
+    threads = f", {counted(cost.threads, 'thread')}" if cost.threads else ""
+    if cost.processes > 1:
+        threads = f"{threads} in each of {cost.processes} processes"
+    without = f", without {cost.without}" if cost.without else ""
+    return (f"cost{without}: {', '.join(filter(None, parts))} ({cost.device}{threads}; median of {ROUNDS} rounds of "
+            f"{counted(cost.texts, 'text')})")
+
+
 def first_vector(encoder: Encoder, began: float) -> float | None:
-    """Seconds since `began` (time.perf_counter's), when the encoder's loading began, until it has given one vector."""
+    """Return seconds from `began` (time.perf_counter's), when the encoder's loading began, to its first vector."""
     if encoder.computes_in == "nothing":
         return None
     encoder.as_timed(cost_texts(BLOCK)).run(cost_texts(1))
@@ -268,6 +211,13 @@ def _device(encoder: Encoder) -> tuple[str, int | None]:
     return name, int(torch.get_num_threads())
 
 
+def _forget_cuda_peaks() -> None:
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        for number in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(number)
+
+
 def _cuda_peak(encoder: Encoder) -> int | None:
     torch: Any = sys.modules.get("torch")
     if torch is None or not encoder.uses_torch or encoder.device.type != "cuda":
@@ -282,44 +232,6 @@ def _cpu() -> str:
             if line.startswith("model name"):
                 return " ".join(line.partition(":")[2].split()) or platform.machine()
     return platform.processor() or platform.machine()
-
-
-_forgotten = 0  # the process's peak at the last `forget_peak`, bytes
-
-
-def peak_memory() -> int | None:
-    """The most that this process ever held resident, bytes; None where the system does not tell (Windows)."""
-    largest = _largest()
-    return None if largest is None else max(largest, _forgotten)
-
-
-def forget_peak() -> None:
-    """Count the peaks anew, that of the memory (on Linux) and torch's on its devices."""
-    global _forgotten
-    _forgotten = peak_memory() or 0
-    with suppress(OSError):
-        _REFERENCES.write_text("5", "ascii")  # proc(5): resets the peak resident set size
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        for number in range(torch.cuda.device_count()):
-            torch.cuda.reset_peak_memory_stats(number)
-
-
-def peak_since() -> int | None:
-    """The most that this process held resident since `forget_peak`, bytes; elsewhere than on Linux since its start."""
-    with suppress(OSError, ValueError):
-        for line in _STATUS.read_text("ascii", "replace").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return _largest()
-
-
-def _largest() -> int | None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _rounded(value: float) -> str:

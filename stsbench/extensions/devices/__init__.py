@@ -1,0 +1,1 @@
+"""Smaller copies of an encoder's vectors: fewer numbers, each of one byte or one bit."""
