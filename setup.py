@@ -13,7 +13,7 @@ _LINK = re.compile(r"(!?)(\[[^\]\n]*\]\()(?![a-z]+:|#)([^)\s]+)")  # image or no
 
 
 def description(readme: str, repository: str, version: str) -> str:
-    """The README with absolute links into the repository, at its tag vVERSION; pictures as files, not as pages."""
+    """Return the README with absolute links into the repository, at its tag vVERSION; pictures as files, not as pages."""
     raw = repository.replace("https://github.com/", "https://raw.githubusercontent.com/")
 
     def absolute(match: re.Match[str]) -> str:

@@ -50,7 +50,7 @@ def _stated(
     prompt_of: str | None, method: str | None, backbone: str | None, setting: str | None, flag: str | Sequence[str],
     best_of: int | None, recipe: str, paper: str | None, card: str, note: str,
 ) -> dict[str, Any]:
-    """What describes an entry, by the names of the options."""
+    """Return what describes an entry, by the names of the options."""
     flags = (flag,) if isinstance(flag, str) else tuple(flag)
     return {"prompt_of": prompt_of, "method": method, "backbone": backbone, "setting": setting, "flag": flags,
             "best_of": best_of, "recipe": recipe, "paper": paper, "card": card, "note": note}
@@ -73,7 +73,7 @@ def init(folder: Folder, *, title: str = "Leaderboard") -> Path:
 
 
 def load(board: Folder | None = None, *, records: Folder | None = None) -> Board:
-    """A board, checked and ranked: its tabs, rows and entries, to look at, to draw or to save.
+    """Return a board, checked and ranked: its tabs, rows and entries, to look at, to draw or to save.
 
     board: its folder, ./leaderboard by default; a folder without published/ shows the papers' rows of the package. records:
     where its runs lie, if not in it: a folder, or hf:OWNER/DATASET. Raises StsbenchError, naming the file, for a board that
@@ -157,7 +157,8 @@ def submit(
     best_of: int | None = None, recipe: str = "", paper: str | None = None, card: str = "", note: str = "",
     open: bool = False,
 ) -> submission.Submission:
-    """What runs would add to a board, where the entry would rank, and the commands that publish it; nothing is written.
+    """Return what runs would add to a board, where the entry would rank, and the commands that publish it; nothing is
+    written.
 
     The options are those of `add`, and so are the checks. open: commit the files on a new branch, entry-NAME; the working
     tree and the current branch stay as they are. Nothing is ever pushed. Raises StsbenchError where `add` would.
@@ -177,7 +178,7 @@ def submit(
 
 
 def placement(since: str, *, board: Folder | None = None, records: Folder | None = None) -> standing.Placement:
-    """Where entries rank that are new or changed since a git revision, committed or not: str() of it is Markdown.
+    """Return where entries rank that are new or changed since a git revision, committed or not: str() of it is Markdown.
 
     since: such as "origin/main". board, records: as `load` takes them. Raises StsbenchError outside of a checkout, and where
     git does not know the revision.

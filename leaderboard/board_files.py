@@ -38,7 +38,7 @@ class Built:
 
 
 def outputs(board: Board) -> dict[str, Content]:
-    """Path below the site's folder -> content, of all that is published."""
+    """Return Path below the site's folder -> content, of all that is published."""
     return {
         **site(board), "leaderboard.md": markdown_tables(board), "leaderboard.csv": csv_table(board),
         "leaderboard.tex": latex_tables(board),
@@ -46,8 +46,8 @@ def outputs(board: Board) -> dict[str, Content]:
 
 
 def kept(root: Path, board: Board) -> dict[Path, Content]:
-    """Path -> content of what is made from the board and yet stands in git, because pages of the repository show it: the
-    README's table and picture, docs/findings/protocol-sensitivity, the table of MINILM_PAGE, and pages of extensions.
+    """Return Path -> content of what is made from the board and yet stands in git, because pages of the repository show it:
+    the README's table and picture, docs/findings/protocol-sensitivity, the table of MINILM_PAGE, and pages of extensions.
 
     Only of a board in a checkout whose README has a place for the table: a second board must not replace the first.
     """
@@ -68,7 +68,7 @@ def kept(root: Path, board: Board) -> dict[Path, Content]:
 
 
 def sensitivity_files(board: Board) -> dict[str, Content]:
-    """The page on protocol sensitivity and its picture, for boards with something to compare."""
+    """Return the page on protocol sensitivity and its picture, for boards with something to compare."""
     if board.sensitivity is None:
         return {}
     return {"protocol-sensitivity.md": sensitivity_page(board),
@@ -76,7 +76,7 @@ def sensitivity_files(board: Board) -> dict[str, Content]:
 
 
 def with_table(page: Path, table: str) -> str:
-    """The text of a page with `table` between its two marks."""
+    """Return the text of a page with `table` between its two marks."""
     before, _, rest = _text(page).partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
@@ -105,7 +105,7 @@ def build(root: Path, output: Path | None = None, records: str | Path | None = N
 
 
 def below(folder: Path, files: Mapping[str, Content]) -> dict[Path, Content]:
-    """`files` by their paths below `folder`."""
+    """Return `files` by their paths below `folder`."""
     return {folder / name: content for name, content in files.items()}
 
 
@@ -119,7 +119,7 @@ def write(made: Mapping[Path, Content]) -> tuple[Path, ...]:
 
 
 def check(root: Path, records: str | Path | None = None) -> None:
-    """Raises StsbenchError where the board is not valid, or a file kept in git is not what the records and published rows
+    """Raise StsbenchError where the board is not valid, or a file kept in git is not what the records and published rows
     give."""
     board = gather(root, records)
     outputs(board)  # what cannot be shown is not valid
@@ -129,7 +129,7 @@ def check(root: Path, records: str | Path | None = None) -> None:
 
 
 def _left_over(made: Collection[Path], folder: Path) -> tuple[Path, ...]:
-    """Shards in the board's site that it no longer has."""
+    """Return shards in the board's site that it no longer has."""
     names = (*SHARDS, *(name for section in sections().values() for name in section.folders))
     shards = [path for name in names for path in sorted((folder / name).glob("*.js*"))]
     return tuple(path for path in shards if path not in made and path.suffix in (".js", ".json"))

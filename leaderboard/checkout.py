@@ -30,12 +30,13 @@ class EntryChange:
 
 
 def top_of(folder: Path) -> Path:
-    """The top of the checkout that `folder` is in. Raises StsbenchError outside of one."""
+    """Return the top of the checkout that `folder` is in. Raises StsbenchError outside of one."""
     return Path(_git(folder, "rev-parse", "--show-toplevel").strip())
 
 
 def changes_since(revision: str, folder: Path) -> tuple[EntryChange, ...]:
-    """How the entries below `folder` (a board's measured/) differ from the last revision that HEAD and `revision` share.
+    """Return how the entries below `folder` (a board's measured/) differ from the last revision that HEAD and `revision`
+    share.
 
     The working tree counts, with files that are not yet committed. Raises StsbenchError where git does not know `revision`.
     """
@@ -60,9 +61,9 @@ def changes_since(revision: str, folder: Path) -> tuple[EntryChange, ...]:
 
 
 def others_since(revision: str, board: Path) -> tuple[str, ...]:
-    """The files in git that changed since, as `changes_since` has it, and are neither entries of `board` nor observations
-    that its entries share, nor the index of its runs: paths from the top of the checkout. What is not in git may be
-    anybody's scratch paper."""
+    """Return the files in git that changed since, as `changes_since` has it, and are neither entries of `board` nor
+    observations that its entries share, nor the index of its runs: paths from the top of the checkout. What is not in git
+    may be anybody's scratch paper."""
     top = top_of(board).resolve()
     inside = board.resolve().relative_to(top)
     folders = tuple(f"{(inside / name).as_posix()}/" for name in ("measured", "observations"))
@@ -72,7 +73,7 @@ def others_since(revision: str, board: Path) -> tuple[str, ...]:
 
 
 def _shared_with(revision: str, folder: Path) -> str:
-    """The last revision that HEAD and `revision` share."""
+    """Return the last revision that HEAD and `revision` share."""
     top_of(folder)
     try:
         return _git(folder, "merge-base", revision, "HEAD").strip()
@@ -81,13 +82,14 @@ def _shared_with(revision: str, folder: Path) -> str:
 
 
 def _changed(base: str, folder: Path) -> dict[str, str]:
-    """Path below `folder` -> git's letter for what happened to it since `base`, committed or not; of files in git."""
+    """Return Path below `folder` -> git's letter for what happened to it since `base`, committed or not; of files in git."""
     listed = _git(folder, "diff", "--name-status", "--no-renames", "-z", "--relative", base, "--", ".").split("\0")[:-1]
     return dict(zip(listed[1::2], listed[::2], strict=True))
 
 
 def commit_beside(top: Path, branch: str, files: Mapping[str, Path], message: str) -> str:
-    """A commit on a new branch: HEAD's files and `files` (path from the top of the checkout -> the file with its content).
+    """Return a commit on a new branch: HEAD's files and `files` (path from the top of the checkout -> the file with its
+    content).
 
     The working tree, the index and the current branch stay as they are. Returns the commit. Raises StsbenchError, with no
     branch made, where the branch exists, git has nobody to name as author, or nothing would change.

@@ -44,7 +44,7 @@ ENTRY = (
 
 
 def entry_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """RUN..., --board and what describes an entry."""
+    """Return RUN..., --board and what describes an entry."""
     for option in reversed(ENTRY):
         command = option(command)
     return command

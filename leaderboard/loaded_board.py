@@ -42,7 +42,7 @@ class Board(ranks.Board, Tabular):
         return Document() if tab is None else Document([lead_table(tab, SHOWN)], below=self._remarks(tab))
 
     def tab(self, name: str | None = None) -> ranks.Tab:
-        """The tab of that id ("sts-spearman-all"), as the page's address has it; the leading one without a name.
+        """Return the tab of that id ("sts-spearman-all"), as the page's address has it; the leading one without a name.
 
         Raises StsbenchError for an unknown name, and on an empty board.
         """
@@ -53,7 +53,7 @@ class Board(ranks.Board, Tabular):
         return tab
 
     def to_arrow(self) -> Table:
-        """A table with a row for every score of every row of every tab, in the columns of leaderboard.csv, then
+        """Return a table with a row for every score of every row of every tab, in the columns of leaderboard.csv, then
 
         clear_lead: whether the row alone may be first, at 95 %, jointly with all others (None without a rank); protocol,
         metric, aggregation, and which end of the column is better. Scores and intervals are in the unit of the tab.
@@ -70,18 +70,19 @@ class Board(ranks.Board, Tabular):
         return pyarrow.table(columns)
 
     def plot(self, tab: str | None = None, *, axes: Axes | None = None) -> Axes:
-        """Matplotlib axes with the ranked rows of a tab (the leading one), the best at the top: lead score, 95 % interval
-        and a filled dot where the row may be first. axes: to draw on. Raises StsbenchError where nothing is ranked."""
+        """Return Matplotlib axes with the ranked rows of a tab (the leading one), the best at the top: lead score, 95 %
+        interval and a filled dot where the row may be first. axes: to draw on. Raises StsbenchError where nothing is
+        ranked."""
         from stsbench.leaderboard.page.plots import ranks_axes
 
         return ranks_axes(self.tab(tab), axes)
 
     def latex(self, tab: str | None = None) -> str:
-        """A booktabs table of one tab, or of each, as leaderboard.tex has them."""
+        """Return a booktabs table of one tab, or of each, as leaderboard.tex has them."""
         return latex_tables(self) if tab is None else latex(self.tab(tab))
 
     def to_json(self) -> str:
-        """What the page's index.json and tabs/*.json hold, each tab in its place."""
+        """Return what the page's index.json and tabs/*.json hold, each tab in its place."""
         whole = index(self)
         tabs = [{**about, **tab_shard(self, tab)} for about, tab in zip(whole["tabs"], self.tabs, strict=True)]
         return json.dumps({**whole, "tabs": [{name: tab[name] for name in tab if name not in ("file", "pairs")}
@@ -103,7 +104,7 @@ class Board(ranks.Board, Tabular):
         ]
 
     def _other_tabs(self, tab: ranks.Tab) -> list[str]:
-        """The names of those with rows that were measured here; how many others there are, which fill a screen."""
+        """Return the names of those with rows that were measured here; how many others there are, which fill a screen."""
         others = [other for other in self.tabs if other is not tab]
         named = [other.id for other in others if other.measured]
         published = len(others) - len(named)

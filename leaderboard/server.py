@@ -31,7 +31,7 @@ class _Handler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def send_head(self) -> BytesIO | BinaryIO | None:
-        """The file that GET and HEAD ask for, or None after an error was sent."""
+        """Return the file that GET and HEAD ask for, or None after an error was sent."""
         status = self._refusal()
         if status is None:
             return super().send_head()
@@ -77,7 +77,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The page's address."""
+        """Return the page's address."""
         return f"http://{LOOPBACK}:{self._server.server_address[1]}/"
 
     def run(self) -> None:

@@ -44,7 +44,7 @@ class Placement(Rows):
         return str(self)
 
     def to_arrow(self) -> Table:
-        """A table with a row for each tab that an entry stands in: its lead score with the 95 % interval, the 95 %
+        """Return a table with a row for each tab that an entry stands in: its lead score with the 95 % interval, the 95 %
         interval of its rank among how many, or why it has none."""
         import pyarrow
 
@@ -61,27 +61,27 @@ class Placement(Rows):
 
 
 def standings(board: Board, entry: str) -> list[Standing]:
-    """The tabs that an entry stands in, with its row of each, in the board's order; of an entry of prompts, those of the
-    entry whose they are."""
+    """Return the tabs that an entry stands in, with its row of each, in the board's order; of an entry of prompts, those
+    of the entry whose they are."""
     of = next((key for key, about in board.entries.items() if entry in about.prompt_entries), entry)
     return [(tab, row) for tab in board.tabs for row in tab.measured if row.entry == of]
 
 
 def headline(standing: Standing) -> str:
-    """"rank 4-7 of 35 under sts:all (Spearman, all; Avg 75.97, 95 % interval 74.54 to 77.40)"."""
+    """Return "rank 4-7 of 35 under sts:all (Spearman, all; Avg 75.97, 95 % interval 74.54 to 77.40)"."""
     tab, row = standing
     where = f"under {protocol_of(tab)} ({tab.title}; {_score(tab, row)})"
     return f"rank {_rank(tab, row)} {where}" if row.rank else f"not be ranked {where}: {_reason(row)}"
 
 
 def protocol_of(tab: Tab) -> str:
-    """A tab's protocol as an option has it: "sts:all"."""
+    """Return a tab's protocol as an option has it: "sts:all"."""
     return ":".join(filter(None, (tab.group, tab.aggregation)))
 
 
 def report(board: Board, changes: Sequence[EntryChange], others: Sequence[str] = ()) -> str:
-    """Markdown, for the summary of a pull request: where each new or changed entry would stand, how its description differs,
-    and which `others` files change, on which the board may depend."""
+    """Return Markdown, for the summary of a pull request: where each new or changed entry would stand, how its
+    description differs, and which `others` files change, on which the board may depend."""
     parts = [_section(board, change) for change in changes] or ["No measured entry is new or changed."]
     if others:
         files = ", ".join(map(plain_markdown, others[:_LISTED]))
@@ -112,7 +112,7 @@ def _section(board: Board, change: EntryChange) -> str:
 
 
 def _fields(text: str) -> dict[str, Any]:
-    """An entry.yaml's fields; none of a text that is no mapping."""
+    """Return an entry.yaml's fields; none of a text that is no mapping."""
     try:
         fields = load_yaml(text)
     except (yaml.YAMLError, TooLargeError):
@@ -121,7 +121,7 @@ def _fields(text: str) -> dict[str, Any]:
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """A bullet for each field that differs."""
+    """Return a bullet for each field that differs."""
     names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
     lines = [f"{name}: {_shown(before.get(name))} → {_shown(now.get(name))}" for name in names]
     return [f"- {plain_markdown(line)}" for line in lines or ["its form, and nothing it says"]]

@@ -45,11 +45,11 @@ class Submission:
         return "\n".join([*self.lines(), "next:", *(f"  {step}" for step in self.steps)])
 
     def _whose(self, standing: Standing) -> str:
-        """"the row of X " for an entry of X's prompts."""
+        """Return "the row of X " for an entry of X's prompts."""
         return "" if standing[1].entry == self.entry else f"the row of {standing[1].entry} "
 
     def lines(self) -> list[str]:
-        """Where the entry would rank, and its files."""
+        """Return where the entry would rank, and its files."""
         where = f"on the branch {self.branch}" if self.branch else "to be committed"
         return [
             *(f"{self._whose(standing)}would {headline(standing)}" for standing in self.standings),
@@ -58,7 +58,7 @@ class Submission:
 
 
 def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | Prompts | None, commit: bool = False) -> Submission:
-    """What adding `runs` to the entry `slug` of `board` comes to; the board's folder stays as it is.
+    """Return what adding `runs` to the entry `slug` of `board` comes to; the board's folder stays as it is.
 
     With `commit` these files become a commit on a new branch, `entry-SLUG`; neither the working tree nor the current branch
     changes. Raises StsbenchError, with no branch made, where `leaderboard add` would refuse the records or where the board
@@ -87,7 +87,8 @@ def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | Prompts 
 
 
 def next_steps(board: Path, submission: Submission, arguments: Sequence[str]) -> list[str]:
-    """The commands that publish a submission. arguments: those of `leaderboard add`, for one that has no branch yet."""
+    """Return the commands that publish a submission. arguments: those of `leaderboard add`, for one that has no branch
+    yet."""
     slug, branch = submission.entry, f"entry-{submission.entry}"
     steps = [] if submission.branch else [
         ["git", "switch", "-c", branch], ["stsbench", "leaderboard", "add", *arguments],
@@ -98,7 +99,7 @@ def next_steps(board: Path, submission: Submission, arguments: Sequence[str]) ->
 
 
 def as_arguments(runs: Sequence[Path], board: str | Path | None, slug: str, stated: Mapping[str, Any]) -> list[str]:
-    """The words of a command line with these options."""
+    """Return the words of a command line with these options."""
     words = [*map(str, runs), *([] if board is None else ["--board", str(board)]), "--entry", slug]
     for name, value in stated.items():
         option = f"--{name.replace('_', '-')}"
@@ -108,7 +109,7 @@ def as_arguments(runs: Sequence[Path], board: str | Path | None, slug: str, stat
 
 
 def _folders(board: Path, submission: Submission) -> list[str]:
-    """What to add to git: the entry's folder, and each folder of the board that gained a file beside the entries."""
+    """Return what to add to git: the entry's folder, and each folder of the board that gained a file beside the entries."""
     tops = dict.fromkeys(Path(path).relative_to(board).parts[0] for path in submission.files)
     return [str(board / "measured" / submission.entry), *(str(board / top) for top in tops if top != "measured")]
 
@@ -119,7 +120,7 @@ def _title(slug: str) -> str:
 
 @contextmanager
 def _copied(board: Path, slug: str) -> Iterator[Path]:
-    """A board like `board` to try an addition on: a copy of the entry that may grow, links to everything else.
+    """Yield a board like `board` to try an addition on: a copy of the entry that may grow, links to everything else.
 
     Outside measured/ only files are linked: what is added to a folder that is a link would be written into the board.
     """
@@ -148,6 +149,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _files(trial: Path) -> list[Path]:
-    """The files of a trial that are no links, relative to it: those of the entry, and what was added beside the entries."""
+    """Return the files of a trial that are no links, relative to it: those of the entry, and what was added beside the
+    entries."""
     paths = sorted(Path(folder, name) for folder, _, names in os.walk(trial) for name in names)
     return [path.relative_to(trial) for path in paths if not path.is_symlink()]

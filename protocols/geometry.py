@@ -80,7 +80,7 @@ class GeometryProtocol(Protocol):
         return dict([SPLITS[self.settings["split"]]])
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
-        """n pairs, p positive ones, m sentences with a direction (u distinct), r = min(m, d).
+        """Return n pairs, p positive ones, m sentences with a direction (u distinct), r = min(m, d).
 
         cosine, gold float64 (n,); distance float64 (p,); uniformity, anisotropy float64 (); spectrum float64 (r,) singular
         values; sentences int64 (2,): m and u. A zero vector has cosine 0, and no direction: no other measure counts it.
@@ -107,7 +107,7 @@ class GeometryProtocol(Protocol):
         return Observations(arrays, {"notes": notes})
 
     def contradiction(self, observations: Observations, record: Record) -> str:
-        """The number of singular values must be that of vectors as wide as the record says."""
+        """Return the number of singular values must be that of vectors as wide as the record says."""
         width, have = record.encoder.dimension, len(observations.arrays["spectrum"])
         if have != (want := min(int(observations.arrays["sentences"][0]), width)):
             return f"dimension: {width} would give {want} singular values, the observations have {have}"
@@ -140,14 +140,14 @@ class GeometryProtocol(Protocol):
         return ScoreRow(protocol=self.label, task=task, subset=subset, metric=metric, value=value, low=low, high=high, n=n)
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Pairs are redrawn: positive ones, and those of each rating group.
+        """Return pairs are redrawn: positive ones, and those of each rating group.
 
         No alignment where a zero vector left a positive pair out: other encoders' draws are of other pairs.
         """
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-        """The counts are drawn once for all encoders that have the same groups of pairs."""
+        """Return the counts are drawn once for all encoders that have the same groups of pairs."""
         if not resamples:
             return [{} for _ in observed]
         self._remember_means(observed, data_id, resamples, seed)
@@ -159,7 +159,7 @@ class GeometryProtocol(Protocol):
         return drawn
 
     def _means(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Bootstrap means of the measures that are one: alignment, and the cosine by rating."""
+        """Return bootstrap means of the measures that are one: alignment, and the cosine by rating."""
         self._remember_means([observations], data_id, resamples, seed)
         means: Drawn = observations.memo[self._means_key(data_id, resamples, seed)]
         return means
@@ -186,7 +186,7 @@ class GeometryProtocol(Protocol):
             observations.memo[key] = means
 
     def _averaged(self, observations: Observations) -> Iterator[tuple[int, str | None, str, NDArray[np.float64]]]:
-        """(number in the seed, subset, metric, values that are averaged)."""
+        """Yield (number in the seed, subset, metric, values that are averaged)."""
         arrays = observations.arrays
         groups = geometry.by_rating(arrays["cosine"], arrays["gold"])
         for index, name in enumerate(geometry.RATINGS, 1):

@@ -115,7 +115,8 @@ class MtebProtocol(Protocol):
 
     @classmethod
     def variant(cls, word: str) -> dict[str, Any]:
-        """The settings for mteb's task or benchmark `word`. Only names of tasks whose data are not held here load mteb."""
+        """Return the settings for mteb's task or benchmark `word`. Only names of tasks whose data are not held here load
+        mteb."""
         renamed = RENAMED.get(word, word)
         if renamed in TASKS:
             return {"tasks": {renamed: TASKS[renamed]}}
@@ -139,7 +140,7 @@ class MtebProtocol(Protocol):
         return dict(self.settings["tasks"])
 
     def load(self, set_id: str) -> DataSet | None:
-        """What mteb says about the data of `mteb:TASK`; they are loaded when the task runs."""
+        """Return what mteb says about the data of `mteb:TASK`; they are loaded when the task runs."""
         if not set_id.startswith(FROM_MTEB):
             return None
         with undisturbed() as mteb:
@@ -166,9 +167,8 @@ class MtebProtocol(Protocol):
         return {"query": (), "document": ()} if searches else {None: ()}
 
     def observe(self, embed: Embed, data: PairSet | HubData) -> Observations:
-        """value float64 (k,): k scores, in the order of the names `metric`, `split` and `subset`, the main one of each
-        split and subset first; items int64 (k,). Names also hold mteb's name of the task and its own result as JSON.
-        """
+        """Return value float64 (k,): k scores, in the order of the names `metric`, `split` and `subset`, the main one of
+        each split and subset first; items int64 (k,). Names also hold mteb's name of the task and its own result as JSON."""
         if isinstance(data, PairSet):  # mteb's float32 cosines would rank rounding errors
             correlation(embed.similarity(data.first, data.second), data.gold, "spearman")
         with undisturbed() as mteb:
@@ -237,7 +237,7 @@ class MtebProtocol(Protocol):
         )
 
     def _task(self, mteb: Any, name: str) -> Any:
-        """mteb's task, in the languages of the benchmark if it is run for one."""
+        """Return mteb's task, in the languages of the benchmark if it is run for one."""
         try:
             if benchmark := self.settings["benchmark"]:
                 return next(task for task in mteb.get_benchmark(benchmark).tasks if task.metadata.name == name)
@@ -252,7 +252,7 @@ def _hub_tasks(tasks: Iterable[Any]) -> dict[str, str]:
 
 
 def _mteb_name(set_id: str) -> str:
-    """mteb's name of the task that is measured on this set."""
+    """Return mteb's name of the task that is measured on this set."""
     if set_id.startswith(FROM_MTEB):
         return set_id.removeprefix(FROM_MTEB)
     task_name = next(task for task, id in TASKS.items() if id == set_id)
@@ -260,7 +260,7 @@ def _mteb_name(set_id: str) -> str:
 
 
 def _leaves(task: Any) -> list[Any]:
-    """The task, or those that an aggregated one is made of."""
+    """Return the task, or those that an aggregated one is made of."""
     return [leaf for part in task.metadata.tasks for leaf in _leaves(part)] if task.is_aggregate else [task]
 
 
@@ -286,7 +286,7 @@ def _fill(task: Any, data: PairSet | HubData) -> None:
 
 
 def _evaluated(mteb: Any, encoder: MtebEncoder, task: Any) -> Any:
-    """mteb's TaskResult. cache=None: neither read from nor written to mteb's result cache."""
+    """Return mteb's TaskResult. cache=None: neither read from nor written to mteb's result cache."""
     try:
         done = mteb.evaluate(
             encoder, task, cache=None, co2_tracker=False, show_progress_bar=False, encode_kwargs={"batch_size": 1024}
@@ -301,7 +301,7 @@ def _evaluated(mteb: Any, encoder: MtebEncoder, task: Any) -> Any:
 
 
 def _items(task: Any, split: str, subset: str) -> int:
-    """How many items a score is of: pairs, texts, or queries."""
+    """Return how many items a score is of: pairs, texts, or queries."""
     if task.is_aggregate:
         return sum(_items(leaf, split, name) for leaf in _leaves(task) for name in leaf.hf_subsets)
     data = task.dataset.get(subset, task.dataset)[split]
@@ -309,7 +309,8 @@ def _items(task: Any, split: str, subset: str) -> int:
 
 
 def _notes(read: Mapping[Embed, list[str]], unseen: bool) -> Iterable[str]:
-    """What a user must know of the vectors, of the texts that each encoder read; `unseen`: nobody looked at them before."""
+    """Yield what a user must know of the vectors, of the texts that each encoder read; `unseen`: nobody looked at them
+    before."""
     count = sum(map(len, read.values()))
     cut = sum(int(embed.truncated(texts).sum()) for embed, texts in read.items())
     if cut and (unseen or any(embed.spec.prefix for embed in read)):

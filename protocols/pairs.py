@@ -97,7 +97,8 @@ class PairsProtocol(Protocol):
         return read_labelled_pairs(self.user_path, self.settings["columns"] or "", self.settings["positive"] or "")
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
-        """similarity float64 (n,), label int64 (n,), 1 for a match, subset int64 (n,) indexing the names of `subsets`."""
+        """Return similarity float64 (n,), label int64 (n,), 1 for a match, subset int64 (n,) indexing the names of
+        `subsets`."""
         order, subset = numbered(data.subsets)
         similarity = embed.similarity(data.first, data.second, self.settings["similarity"])
         arrays = {"similarity": similarity, "label": data.gold.astype(np.int64), "subset": subset}
@@ -139,7 +140,7 @@ class PairsProtocol(Protocol):
         return rows
 
     def _drawn(self, observations: Observations, some: Any, subset: str | None, data_id: str) -> MatchingDraws:
-        """The draws of these pairs, kept with the observations: scores' intervals and a comparison share them."""
+        """Return the draws of these pairs, kept with the observations: scores' intervals and a comparison share them."""
         resamples, seed = self.settings["resamples"], self.settings["seed"]
         key = ("matching", subset, resamples, seed, data_id)
         if key not in observations.memo:
@@ -155,7 +156,7 @@ class PairsProtocol(Protocol):
         return matching_draws(similarity, label, blocks, distinct(item))
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Pairs are redrawn one by one, whatever their label."""
+        """Return pairs are redrawn one by one, whatever their label."""
         if not resamples:
             return {}
         drawn = self._draw(observations, slice(None), resamples, seed, data_id)

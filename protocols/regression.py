@@ -163,7 +163,7 @@ class RegressionProtocol(Protocol):
         return "text-classification" if scores[0].metric == "accuracy" else self.hub_task  # SICK-E
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
-        """STS-B, SICK-R: pearson, spearman, mse (squared points, not x 100), dev spearman; SICK-E: accuracies."""
+        """Return STS-B, SICK-R: pearson, spearman, mse (squared points, not x 100), dev spearman; SICK-E: accuracies."""
         arrays = observations.arrays
         predicted, gold, resamples = arrays["predicted"], arrays["gold"], self.settings["resamples"]
         _, dev, n = arrays["sizes"].tolist()
@@ -193,7 +193,7 @@ class RegressionProtocol(Protocol):
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-        """The counts and the gold scores' ranks are computed once for all encoders."""
+        """Return the counts and the gold scores' ranks are computed once for all encoders."""
         drawn: list[Drawn] = [{} for _ in observed]
         kinds = ("row", "gold") if any("dev_accuracy" in item.arrays for item in observed) else ("gold",)
         for indices in grouped(observed, kinds) if resamples else ():
@@ -204,7 +204,7 @@ class RegressionProtocol(Protocol):
         return drawn
 
     def _redrawn(self, members: Sequence[Mapping[str, NDArray[Any]]], counts: NDArray[np.float64]) -> list[Drawn]:
-        """The draws of encoders that met the same pairs, under (resamples, n) counts.
+        """Return the draws of encoders that met the same pairs, under (resamples, n) counts.
 
         Counts meet the pairs of relatedness in the stored order, which the data alone decide (`_split_rows`): sorting them
         by `row` would move the intervals of every record.
@@ -236,7 +236,7 @@ def _counts(n: int, data_id: str, resamples: int, seed: int) -> NDArray[np.float
 
 
 def _split_rows(data: PairSet | LabelledSet) -> Rows:
-    """The positions of each split's pairs, sorted as SentEval sorts them: words of first, words of second, gold.
+    """Return the positions of each split's pairs, sorted as SentEval sorts them: words of first, words of second, gold.
 
     The order decides which pairs share a batch. Raises ScoreError for an empty split.
     """
@@ -252,7 +252,7 @@ def _split_rows(data: PairSet | LabelledSet) -> Rows:
 
 
 def _dense(features: Any, total: int) -> NDArray[np.float32]:
-    """Features as an array; `total` rows of them must fit. The classifier takes no sparse ones."""
+    """Return features as an array; `total` rows of them must fit. The classifier takes no sparse ones."""
     from scipy.sparse import issparse
 
     if not issparse(features):
@@ -264,6 +264,7 @@ def _dense(features: Any, total: int) -> NDArray[np.float32]:
 
 
 def _device(embed: Embed) -> str:
-    """The encoder's CUDA device where it has one. The classifier computes in float64, which other accelerators lack."""
+    """Return the encoder's CUDA device where it has one. The classifier computes in float64, which other accelerators
+    lack."""
     device = str(getattr(embed.encoder, "device", "cpu"))
     return device if device.startswith("cuda") else "cpu"

@@ -102,7 +102,7 @@ class RetrievalProtocol(Protocol):
         return read_relevance(self.user_path) if self.user_path and set_id == f"own:{self.user_path}" else None
 
     def text_task(self, task: str, data: PairSet | RetrievalSet) -> TextTask:
-        """A pair's two sentences are of one kind, and read as for STS: e5's card asks so for paraphrases by name."""
+        """Return a pair's two sentences are of one kind, and read as for STS: e5's card asks so for paraphrases by name."""
         named = super().text_task(task, data)
         return replace(named, type="STS") if isinstance(data, PairSet) else named
 
@@ -110,9 +110,9 @@ class RetrievalProtocol(Protocol):
         return {None: data.texts} if isinstance(data, PairSet) else {"query": data.queries, "document": data.corpus}
 
     def observe(self, embed: Embed, data: PairSet | RetrievalSet) -> Observations:
-        """rank float64 (m,) and query int64 (m,), one number for each relevant text, the rank infinite for one not in the
-        corpus; gain float64 (m,), its grade, where not all are 1; group int64 (q,): which queries are redrawn together (the
-        two of a pair, equal ones of a user's folder); corpus int64 (1,): its size."""
+        """Return rank float64 (m,) and query int64 (m,), one number for each relevant text, the rank infinite for one not
+        in the corpus; gain float64 (m,), its grade, where not all are 1; group int64 (q,): which queries are redrawn
+        together (the two of a pair, equal ones of a user's folder); corpus int64 (1,): its size."""
         if isinstance(data, PairSet):
             task = from_pairs(data, self.settings["duplicates"])
             group = np.tile(np.arange(len(task) // 2), 2)
@@ -154,14 +154,14 @@ class RetrievalProtocol(Protocol):
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Groups of queries are redrawn: the two of a pair together, and equal ones of a user's own folder."""
+        """Return groups of queries are redrawn: the two of a pair together, and equal ones of a user's own folder."""
         if not resamples:
             return {}
         means = _means(self._values(observations), observations.arrays["group"], data_id, resamples, seed)
         return {(None, None, metric): 100 * draws for metric, draws in means.items()}
 
     def _values(self, observations: Observations) -> dict[str, NDArray[np.float64]]:
-        """Metric -> (q,) shares and reciprocal ranks, one a query."""
+        """Return metric -> (q,) shares and reciprocal ranks, one a query."""
         rank, query, group = (observations.arrays[name] for name in ("rank", "query", "group"))
         ks = self.settings["ks"]
         values = {f"recall@{k}": recall(rank, query, k) for k in ks}
@@ -177,7 +177,7 @@ class RetrievalProtocol(Protocol):
 def _means(
     values: Mapping[str, NDArray[np.float64]], group: NDArray[np.int64], data_id: str, resamples: int, seed: int
 ) -> dict[str, NDArray[np.float64]]:
-    """Metric -> (resamples,) means of (q,) values over redrawn groups of queries."""
+    """Return metric -> (resamples,) means of (q,) values over redrawn groups of queries."""
     groups = int(group.max()) + 1
     sums = np.stack([np.bincount(group, per_query) for per_query in values.values()])
     sizes = np.bincount(group).astype(np.float64)
@@ -192,7 +192,7 @@ def _means(
 
 
 def from_pairs(data: PairSet, duplicates: str) -> RetrievalSet:
-    """Each of the two sentences of a pair with gold 5 as a query for the other, first all first sentences, then all
+    """Return each of the two sentences of a pair with gold 5 as a query for the other, first all first sentences, then all
     second ones; the corpus is every sentence (`merge`: every distinct one) of the set.
 
     Raises ScoreError where no pair has gold 5, or where the two sentences of one are the same.

@@ -142,8 +142,8 @@ class StsProtocol(Protocol):
         return read_scored_pairs(self.user_path, self.settings["columns"] or "")
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
-        """similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`; pair uint64 (n,),
-        equal for pairs of the same sentences."""
+        """Return similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`; pair
+        uint64 (n,), equal for pairs of the same sentences."""
         order, subset = numbered(data.subsets)
         similarity = embed.similarity(data.first, data.second, self.settings["similarity"])
         arrays = {"similarity": similarity, "gold": data.gold, "subset": subset, "pair": pair_keys(data.first, data.second)}
@@ -213,11 +213,11 @@ class StsProtocol(Protocol):
         )
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Pairs are redrawn within their subset; one that stands in several joins these."""
+        """Return pairs are redrawn within their subset; one that stands in several joins these."""
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-        """The counts and the gold scores' ranks are computed once for all encoders."""
+        """Return the counts and the gold scores' ranks are computed once for all encoders."""
         drawn: list[Drawn] = [{} for _ in observed]
         for indices in grouped(observed, ("gold", "subset"), ("subsets",)) if resamples else ():
             members = [observed[at] for at in indices]
@@ -227,7 +227,7 @@ class StsProtocol(Protocol):
         return drawn
 
     def _weighted(self, observed: Sequence[Observations], blocks: Iterable[NDArray[np.float64]]) -> list[Drawn]:
-        """The scores under (resamples, n) counts of how often each pair was drawn, which come as blocks of rows.
+        """Return the scores under (resamples, n) counts of how often each pair was drawn, which come as blocks of rows.
 
         observed: of encoders that met the same gold scores and subsets.
         """
@@ -253,7 +253,7 @@ class StsProtocol(Protocol):
     def _combined(
         self, scores: Mapping[tuple[str | None, str], NDArray[np.float64]], groups: Sequence[str], sizes: Sequence[int]
     ) -> Drawn:
-        """One encoder's draws under every aggregation, from those over all pairs (None) and over each subset."""
+        """Return one encoder's draws under every aggregation, from those over all pairs (None) and over each subset."""
         drawn: Drawn = {}
         for metric in self.settings["metrics"]:
             parts = [scores[name, metric] for name in groups]
@@ -266,8 +266,8 @@ class StsProtocol(Protocol):
         return drawn
 
     def average_draws(self, observed: Mapping[str, tuple[Observations, str]], resamples: int, seed: int) -> Drawn:
-        """STS-B is made of STS12-16's pairs: equal pairs are redrawn together, whatever task they stand in, by a Poisson
-        bootstrap (every distinct pair is drawn a Poisson(1) number of times; Chamandy et al. 2012)."""
+        """Return STS-B is made of STS12-16's pairs: equal pairs are redrawn together, whatever task they stand in, by a
+        Poisson bootstrap (every distinct pair is drawn a Poisson(1) number of times; Chamandy et al. 2012)."""
         return self.average_draws_of_many([observed], resamples, seed)[0]
 
     def average_draws_of_many(
@@ -289,7 +289,7 @@ class StsProtocol(Protocol):
     def _averaged(
         self, observed: Sequence[Mapping[str, tuple[Observations, str]]], counts: Sequence[NDArray[np.uint8]]
     ) -> list[Drawn]:
-        """The average's draws of encoders that met the same pairs; counts: (resamples, n) of each task."""
+        """Return the average's draws of encoders that met the same pairs; counts: (resamples, n) of each task."""
         parts: list[dict[Any, list[NDArray[np.float64]]]] = [{} for _ in observed]
         for task, weights in zip(self.averaged, counts, strict=True):
             of_task = [tasks[task][0] for tasks in observed]
@@ -303,7 +303,7 @@ class StsProtocol(Protocol):
                 for part in parts]
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
-        """The STS average, twice: `Avg` of two-decimal scores as papers print it, `Avg-full` of unrounded scores.
+        """Return the STS average, twice: `Avg` of two-decimal scores as papers print it, `Avg-full` of unrounded scores.
 
         Only where all seven tasks were scored, or all of a preset's: a mean over fewer is no STS average.
         """
@@ -344,14 +344,14 @@ def _strata(observations: Observations) -> list[NDArray[np.int64]]:
 
 
 def _as_slice(indices: NDArray[np.int64]) -> NDArray[np.int64] | slice:
-    """Ascending indices, as a slice where they follow one another: what it takes from an array is not copied."""
+    """Return ascending indices, as a slice where they follow one another: what it takes from an array is not copied."""
     if len(indices) and indices[-1] - indices[0] == len(indices) - 1:
         return slice(int(indices[0]), int(indices[-1]) + 1)
     return indices
 
 
 def _redrawn(observations: Observations, resamples: int, seed: tuple[int, str]) -> Iterator[NDArray[np.float64]]:
-    """Blocks of rows of (resamples, n) counts, pairs redrawn within their subset.
+    """Yield blocks of rows of (resamples, n) counts, pairs redrawn within their subset.
 
     Seeded by the data (their id), not by the encoder: two encoders meet the same resamples.
     """
@@ -371,7 +371,7 @@ def _redrawn(observations: Observations, resamples: int, seed: tuple[int, str]) 
 
 
 def pair_keys(first: Sequence[str], second: Sequence[str]) -> NDArray[np.uint64]:
-    """uint64 (n,): one number a pair of sentences, whatever their order, letter case, spaces and punctuation."""
+    """Return uint64 (n,): one number a pair of sentences, whatever their order, letter case, spaces and punctuation."""
     return np.array([_key(sorted((letters(a), letters(b)))) for a, b in zip(first, second, strict=True)], dtype=np.uint64)
 
 
@@ -381,7 +381,7 @@ def _key(texts: Sequence[str]) -> int:
 
 @lru_cache(maxsize=1)  # a leaderboard asks for the same pairs with every run
 def _pair_counts(pairs: tuple[bytes, ...], resamples: int, seed: int) -> tuple[NDArray[np.uint8], ...]:
-    """(resamples, n) of each task: how often each pair was drawn, equal keys (little-endian uint64) alike."""
+    """Return (resamples, n) of each task: how often each pair was drawn, equal keys (little-endian uint64) alike."""
     keys = [np.frombuffer(packed, dtype="<u8") for packed in pairs]
     distinct, where = np.unique(np.concatenate(keys), return_inverse=True)
     # A Poisson(1) number above 255 does not occur; seeded alike for every encoder.

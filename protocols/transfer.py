@@ -186,8 +186,8 @@ class TransferProtocol(Protocol):
         return read_labelled_texts(self.user_path, self.settings["columns"] or "")
 
     def work(self, data: DataSet) -> float:
-        """Training items times the root of the number of fits, which share passes over the items: roughly what the seconds
-        in the leaderboard's records follow."""
+        """Return training items times the root of the number of fits, which share passes over the items: roughly what the
+        seconds in the leaderboard's records follow."""
         splits = data.splits if isinstance(data, LabelledSet) else ()
         scheme = _scheme(data.id, splits)
         k, r = self.settings["k"], len(self.settings["grid_kfold" if scheme == "folded" else "grid"])
@@ -195,7 +195,7 @@ class TransferProtocol(Protocol):
         return float((splits.count("train") or len(data)) * fits**0.5)
 
     def observe(self, embed: Embed, data: LabelledSet) -> Observations:
-        """What the classifiers did; m tested items, o outer folds, r grid values.
+        """Return what the classifiers did; m tested items, o outer folds, r grid values.
 
         rows, predicted, gold, fold: int64 (m,), the item's position in the set, its classes and its outer fold; grid:
         float64 (o, r) development accuracies; chosen: int64 (o,); regs: float64 (r,); counts: int64 (3,), named `counts`.
@@ -258,14 +258,14 @@ class TransferProtocol(Protocol):
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Tested items are redrawn, whatever their fold; the accuracy is the mean over folds, without rounding.
+        """Return tested items are redrawn, whatever their fold; the accuracy is the mean over folds, without rounding.
 
         NaN: a fold that no item was drawn from, an F1 without an item of class 1.
         """
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-        """The counts are drawn once for all encoders whose items are in the same folds."""
+        """Return the counts are drawn once for all encoders whose items are in the same folds."""
         drawn: list[Drawn] = [{} for _ in observed]
         by_item = [_by_item(item) for item in observed]  # in whatever order an encoder's folds list them
         for indices in grouped(by_item, ("fold",)) if resamples else ():
@@ -275,7 +275,7 @@ class TransferProtocol(Protocol):
         return drawn
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
-        """The transfer average: the mean of the seven printed accuracies, printed; none over fewer tasks."""
+        """Return the transfer average: the mean of the seven printed accuracies, printed; none over fewer tasks."""
         by_task = {row.task: row for record in records for row in record.scores
                    if row.metric == "accuracy" and row.protocol == self.label}
         if any(task not in by_task for task in TASKS):
@@ -300,7 +300,8 @@ class TransferProtocol(Protocol):
         return nested(y, k, seed, regs, solver, item)
 
     def _solver(self, x: Any, y: Rows, classes: int, counts: dict[str, int]) -> Solver:
-        """The classifier's solver; it adds its fits to counts["fits"], those that did not converge to "unconverged"."""
+        """Return the classifier's solver; it adds its fits to counts["fits"], those that did not converge to
+        "unconverged"."""
         if self.settings["classifier"] == "sklearn":
             from stsbench.probes.schemes import sklearn_solver
 
@@ -317,8 +318,8 @@ class TransferProtocol(Protocol):
 
 
 def _scheme(set_id: str, splits: Collection[str]) -> Literal["given", "folded", "nested"]:
-    """How a set is probed: by its dev split; by folds of its training split, where there is a test split; else by folds of
-    folds of all its items. Of a user's own set the splits tell."""
+    """Return how a set is probed: by its dev split; by folds of its training split, where there is a test split; else by
+    folds of folds of all its items. Of a user's own set the splits tell."""
     users = set_id.startswith("own:")
     if set_id in GIVEN or (users and "dev" in splits):
         return "given"
@@ -326,7 +327,7 @@ def _scheme(set_id: str, splits: Collection[str]) -> Literal["given", "folded", 
 
 
 def _by_item(observations: Observations) -> Observations:
-    """The predicted and right classes, the folds and the items' numbers, in the order of the rows."""
+    """Return the predicted and right classes, the folds and the items' numbers, in the order of the rows."""
     arrays = observations.arrays
     order = np.argsort(arrays["rows"], kind="stable")
     by_item = {name: arrays[name][order] for name in ("predicted", "gold", "fold")}
@@ -340,7 +341,7 @@ def _item_of_tested(observations: Observations) -> Rows:
 
 
 def _redrawn(observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-    """The draws of encoders whose items are in the same folds."""
+    """Return the draws of encoders whose items are in the same folds."""
     fold = observed[0].arrays["fold"]
     n, order = len(fold), np.argsort(fold, kind="stable")  # the items of a fold side by side
     ends = np.flatnonzero(np.diff(fold[order], append=fold.max(initial=0) + 1)) + 1
@@ -370,7 +371,7 @@ def _redrawn(observed: Sequence[Observations], data_id: str, resamples: int, see
 
 
 def f1(predicted: Rows, gold: Rows) -> float:
-    """F1 of class 1. Raises ScoreError where neither array holds one."""
+    """Return F1 of class 1. Raises ScoreError where neither array holds one."""
     hits, positives = int(((predicted == 1) & (gold == 1)).sum()), int((predicted == 1).sum() + (gold == 1).sum())
     if not positives:
         raise ScoreError("no item of class 1 is there or predicted: F1 does not exist")
@@ -393,7 +394,7 @@ def _sorted_splits(data: LabelledSet) -> dict[str, list[int]]:
 
 
 def _features(name: str, vectors: Sequence[Any], sparse: bool) -> Any:
-    """float32 (n, d): u, or |u - v| beside u * v for pairs (SentEval); CSR stays CSR with `sparse`.
+    """Return float32 (n, d): u, or |u - v| beside u * v for pairs (SentEval); CSR stays CSR with `sparse`.
 
     Raises ScoreError for values that are not finite, and for more than MAX_DENSE bytes.
     """

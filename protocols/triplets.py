@@ -72,7 +72,8 @@ class TripletsProtocol(Protocol):
         return read_triplets(self.user_path, self.settings["columns"] or "")
 
     def observe(self, embed: Embed, data: TripletSet) -> Observations:
-        """positive, negative: float64 (n,), how similar each is to the anchor; subset int64 (n,) indexing `subsets`."""
+        """Return positive, negative: float64 (n,), how similar each is to the anchor; subset int64 (n,) indexing
+        `subsets`."""
         order, subset = numbered(data.subsets)
         measure = self.settings["similarity"]
         arrays = {
@@ -102,7 +103,7 @@ class TripletsProtocol(Protocol):
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Triplets are redrawn one by one."""
+        """Return triplets are redrawn one by one."""
         right = _right(observations).astype(np.float64)
         if not resamples:
             return {}

@@ -60,12 +60,12 @@ for _class in (_Loader, _Dumper):
 
 
 def dump_yaml(data: Mapping[str, Any]) -> str:
-    """`data` as YAML, in its order, such that `read_yaml` gives it back."""
+    """Return `data` as YAML, in its order, such that `read_yaml` gives it back."""
     return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """What a YAML text holds. Raises StsbenchError, one line, beginning with `where`:line, also beyond the limits of
+    """Return what a YAML text holds. Raises StsbenchError, one line, beginning with `where`:line, also beyond the limits of
     stsbench/parsing.py.
     """
     try:
@@ -82,13 +82,13 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in one YAML file, `extends` left as it is. Raises StsbenchError naming the file and the line."""
+    """Return the mapping in one YAML file, `extends` left as it is. Raises StsbenchError naming the file and the line."""
     return copy.deepcopy(_mapping(read_text(path, MOST_YAML), path))
 
 
 @lru_cache(maxsize=512)
 def _mapping(text: str, path: Path) -> dict[str, Any]:
-    """What `read_yaml` copies: a hundred recipes extend the same few files, and each is asked for by many rows."""
+    """Return what `read_yaml` copies: a hundred recipes extend the same few files, and each is asked for by many rows."""
     data = parse_yaml(text, str(path))
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise StsbenchError(f"{path}: needs a mapping, a line 'key: value' for each setting")
@@ -96,7 +96,7 @@ def _mapping(text: str, path: Path) -> dict[str, Any]:
 
 
 def load_config(path: Path, *, not_inherited: Iterable[str] = (), folders: Sequence[Path] = ()) -> dict[str, Any]:
-    """A file's mapping merged over what it `extends`; keys in `not_inherited` are never taken from there.
+    """Return a file's mapping merged over what it `extends`; keys in `not_inherited` are never taken from there.
 
     extends: the name of a file beside this one (or in one of `folders`), without .yaml, or a path relative to this file.
     Mappings merge, key by key; everything else, lists too, is replaced. Raises StsbenchError for a circle.
@@ -135,7 +135,7 @@ def parent_of(path: Path, name: Any, folders: tuple[Path, ...]) -> Path:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`: mappings merge at every depth, everything else is replaced. Both stay as they are."""
+    """Return `above` over `below`: mappings merge at every depth, everything else is replaced. Both stay as they are."""
     merged = copy.deepcopy(dict(below))
     for key, value in above.items():
         both = isinstance(merged.get(key), dict) and isinstance(value, dict)
@@ -144,7 +144,8 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def apply_sets(data: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
-    """A copy of `data` with each "a.b=value" put in, the value read as YAML. Raises StsbenchError for one that cannot be."""
+    """Return a copy of `data` with each "a.b=value" put in, the value read as YAML. Raises StsbenchError for one that
+    cannot be."""
     result = copy.deepcopy(dict(data))
     for text in sets:
         key, equals, value = text.partition("=")
@@ -198,7 +199,7 @@ def parse(model: type[ModelT], data: Mapping[str, Any], above: str = "") -> Mode
 
 
 def checked_options(kind: type[OptionsT], where: str, **values: Any) -> OptionsT:
-    """A dataclass of options (stsbench/options.py) with these values: numbers and paths may be text.
+    """Return a dataclass of options (stsbench/options.py) with these values: numbers and paths may be text.
 
     Raises StsbenchError, one line beginning with `where`: a value of a wrong type; UsageError, as `stsbench.options.check`.
     """
@@ -212,7 +213,7 @@ def checked_options(kind: type[OptionsT], where: str, **values: Any) -> OptionsT
 def flatten(
     data: Mapping[str, Any], *, joint: str = ".", whole: Iterable[str] = (), lists: bool = False
 ) -> dict[str, Any]:
-    """The leaves of nested mappings by joined keys, "a.b"; with `lists` those of lists too, "a.0".
+    """Return the leaves of nested mappings by joined keys, "a.b"; with `lists` those of lists too, "a.0".
 
     whole: keys whose mappings are leaves themselves. An empty mapping has no leaves.
     """
@@ -237,7 +238,8 @@ _BOUNDS = {"greater_than": ("gt", "above"), "greater_than_equal": ("ge", "at lea
 
 
 def _in_words(model: type[BaseModel], error: Any, above: str) -> str:
-    """One of pydantic's errors as a sentence with the dotted key, the value and, for a misspelt word, the right one."""
+    """Return one of pydantic's errors as a sentence with the dotted key, the value and, for a misspelt word, the right
+    one."""
     *outer, last = error["loc"] or ("",)
     key = above + ".".join(map(str, error["loc"]))
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
@@ -267,7 +269,7 @@ def _in_words(model: type[BaseModel], error: Any, above: str) -> str:
 
 
 def _fields(model: Any, loc: Iterable[Any]) -> list[str]:
-    """The keys that the model has at a place."""
+    """Return the keys that the model has at a place."""
     for part in loc:
         if isinstance(part, str) and part in getattr(model, "model_fields", {}):
             model = model_in(model.model_fields[part].annotation)
@@ -275,7 +277,7 @@ def _fields(model: Any, loc: Iterable[Any]) -> list[str]:
 
 
 def values_of(field: Any) -> str:
-    """A pydantic field's type or words, and its bounds: "float, > 0", "list of 'all', 'mean', 'wmean'"."""
+    """Return a pydantic field's type or words, and its bounds: "float, > 0", "list of 'all', 'mean', 'wmean'"."""
     return ", ".join([_type_in_words(field.annotation), *_bounds(field.metadata)])
 
 
@@ -307,7 +309,7 @@ def _bounds(metadata: Iterable[Any]) -> list[str]:
 
 
 def _bound(bound: Any) -> str:
-    """0 for 0.0, but every digit of a whole number."""
+    """Return 0 for 0.0, but every digit of a whole number."""
     return f"{bound:g}" if isinstance(bound, float) else str(bound)
 
 
@@ -319,6 +321,6 @@ def model_in(annotation: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value as an error shows it: on one line, not too long."""
+    """Return a value as an error shows it: on one line, not too long."""
     text = " ".join(repr(value).split())
     return text if len(text) <= LONGEST else text[:LONGEST] + "..."

@@ -46,21 +46,21 @@ class ScoreError(StsbenchError):
 
 
 def one_line(error: Exception) -> str:
-    """The reason for people: a StsbenchError's own line, else the error's kind and what it says."""
+    """Return the reason for people: a StsbenchError's own line, else the error's kind and what it says."""
     if isinstance(error, StsbenchError):
         return " ".join(str(error).splitlines())
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def check_log(log: object) -> None:
-    """Raises StsbenchError for a user's `log` that cannot be called."""
+    """Raise StsbenchError for a user's `log` that cannot be called."""
     if log is not None and not callable(log):
         raise StsbenchError(f"log must be a function that takes a line, and not of type {type(log).__name__}")
 
 
 def warning_log() -> Callable[[str], None]:
-    """The `log` of a function that prints nothing: a line "warning: ..." becomes a StsbenchWarning, once, at the line that
-    called the function which asks for this; other lines are dropped."""
+    """Return the `log` of a function that prints nothing: a line "warning: ..." becomes a StsbenchWarning, once, at the
+    line that called the function which asks for this; other lines are dropped."""
     caller, heard = sys._getframe(2), set[str]()
     while caller.f_back is not None and caller.f_globals.get("__name__") == "stsbench.options":  # it stands around functions
         caller = caller.f_back

@@ -47,7 +47,7 @@ def create_whole(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def _temporary(path: Path, mode: str) -> Iterator[tuple[Path, IO[Any]]]:
-    """A new file in the folder of `path`, open; it is deleted at the end, unless it was renamed."""
+    """Yield a new file in the folder of `path`, open; it is deleted at the end, unless it was renamed."""
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,8 @@ _LEFTOVER = re.compile(r"\..+\.(tmp|part)")
 
 
 def leftover(path: Path) -> bool:
-    """Whether a name is one under which the writers here build a file or folder: what a killed process left behind."""
+    """Return whether a name is one under which the writers here build a file or folder: what a killed process left
+    behind."""
     return _LEFTOVER.fullmatch(path.name) is not None
 
 
@@ -88,7 +89,7 @@ def clear_leftovers(folder: Path) -> None:
 
 
 def as_path(value: str | Path, option: str) -> Path:
-    """What a user of Python gave as a path. StsbenchError, naming the option: it is none."""
+    """Return what a user of Python gave as a path. StsbenchError, naming the option: it is none."""
     if not isinstance(value, str | Path):
         raise StsbenchError(f"{option}={value!r}: must be a path, not of type {type(value).__name__}")
     return Path(value)
@@ -96,7 +97,7 @@ def as_path(value: str | Path, option: str) -> Path:
 
 @contextmanager
 def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
-    """A hidden folder beside `folder`, to be filled; it takes that name when the block ends well, else it is deleted.
+    """Yield a hidden folder beside `folder`, to be filled; it takes that name when the block ends well, else it is deleted.
 
     What killed processes left of earlier ones is deleted. replace: an existing folder gives way; only one process may do so
     at a time, and whatever else is being built for that name is deleted. A kill between the two renames leaves the old
@@ -205,13 +206,13 @@ def lock_file(handle: int, wait: bool = False) -> bool | None:
 
 
 def sha256_file(path: Path) -> str:
-    """Hex sha256 of a file's bytes."""
+    """Return hex sha256 of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def stamp(path: Path) -> tuple[int, ...] | None:
-    """What tells that a file was changed, its modification time set back included; None where it is gone."""
+    """Return what tells that a file was changed, its modification time set back included; None where it is gone."""
     try:
         state = path.stat()
     except OSError:
@@ -225,17 +226,17 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 def temporary(name: str) -> Path:
-    """A path of this name in a folder that holds nothing else, which this process removes at its end."""
+    """Return a path of this name in a folder that holds nothing else, which this process removes at its end."""
     return Path(tempfile.mkdtemp(dir=_scratch().name)) / name
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a path is below what `temporary` gives."""
+    """Return whether a path is below what `temporary` gives."""
     return _scratch.cache_info().currsize > 0 and path.is_relative_to(_scratch().name)
 
 
 def cache_root() -> Path:
-    """The user cache: $STSBENCH_CACHE, else $XDG_CACHE_HOME/stsbench, else ~/.cache/stsbench."""
+    """Return the user cache: $STSBENCH_CACHE, else $XDG_CACHE_HOME/stsbench, else ~/.cache/stsbench."""
     if configured := os.environ.get("STSBENCH_CACHE"):
         return Path(configured)
     base = os.environ.get("XDG_CACHE_HOME")
@@ -243,16 +244,16 @@ def cache_root() -> Path:
 
 
 def machine() -> str:
-    """This machine's name in the characters of file names, for what it alone may delete: on some network drives locks hold
-    on one machine only."""
+    """Return this machine's name in the characters of file names, for what it alone may delete: on some network drives
+    locks hold on one machine only."""
     return re.sub(r"[^A-Za-z0-9-]", "-", platform.node())
 
 
 def data_root() -> Path:
-    """The data folder inside the user cache."""
+    """Return the data folder inside the user cache."""
     return cache_root() / "data"
 
 
 def training_cache() -> Path:
-    """Where training data is kept unless said otherwise."""
+    """Return where training data is kept unless said otherwise."""
     return cache_root() / "training"

@@ -49,7 +49,7 @@ def hub_errors(
 
 @contextmanager
 def no_downloads(offline: bool) -> Iterator[None]:
-    """A block in which nothing is fetched if `offline`: for readers that are not told, such as a protocol's own."""
+    """Fetch nothing in the block if `offline`: for readers that are not told, such as a protocol's own."""
     token = _OFFLINE.set(offline or _OFFLINE.get())
     try:
         yield
@@ -58,10 +58,10 @@ def no_downloads(offline: bool) -> Iterator[None]:
 
 
 def downloads_are_off(offline: bool) -> bool:
-    """Whether nothing may be fetched: --offline, a block of `no_downloads`, or the Hub client's $HF_HUB_OFFLINE."""
+    """Return whether nothing may be fetched: --offline, a block of `no_downloads`, or the Hub client's $HF_HUB_OFFLINE."""
     return offline or _OFFLINE.get() or os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
 
 
 def hub_endpoint() -> str:
-    """The Hub's address; $HF_ENDPOINT replaces https://huggingface.co, as in huggingface_hub."""
+    """Return the Hub's address; $HF_ENDPOINT replaces https://huggingface.co, as in huggingface_hub."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")

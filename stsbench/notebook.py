@@ -10,7 +10,8 @@ from typing import Any
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook (Jupyter's, Colab's), and not a terminal's IPython or a script."""
+    """Return whether this process is the kernel of a notebook (Jupyter's, Colab's), and not a terminal's IPython or a
+    script."""
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if module is not None else None
     return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)
@@ -35,7 +36,7 @@ def load_tqdm() -> None:
 
 
 def start_bar(total: int) -> Callable[[int], None]:
-    """A bar of `total` texts; call what is returned with the number of texts that were encoded since."""
+    """Return a bar of `total` texts; call what is returned with the number of texts that were encoded since."""
     bar = make_bar(total=total, desc="encoding", unit="text")
 
     def step(done: int) -> None:
@@ -48,7 +49,7 @@ def start_bar(total: int) -> Callable[[int], None]:
 
 @contextmanager
 def working_line(name: str) -> Iterator[Callable[[str], None] | None]:
-    """A line that shows what is worked on, as it is told, and for how long: as long as the block lasts. None elsewhere."""
+    """Show a line with what is worked on, as it is told, and for how long: as long as the block lasts. None elsewhere."""
     if not in_notebook():
         yield None
         return
@@ -65,7 +66,7 @@ class TrainingBar:
         self._numbers: dict[str, str] = {}
 
     def stage(self, name: str, steps: int, start: int) -> None:
-        """A stage of this many steps begins, or goes on after `start`."""
+        """Show that a stage of this many steps begins, or goes on after `start`."""
         self.close()
         self._numbers = {}
         self._bar = make_bar(total=steps, initial=start, desc=name, unit="step")
@@ -84,7 +85,7 @@ class TrainingBar:
         self._bar.update(step - self._bar.n)
 
     def dev(self, step: int, name: str, score: float | None, best: bool) -> None:
-        """A dev evaluation after `step` steps."""
+        """Show a dev evaluation after `step` steps."""
         digits = 4 if name.startswith("held-out") else 2
         self._numbers[name] = "undefined" if score is None else f"{score:.{digits}f}"
         self._bar.set_postfix(self._numbers)

@@ -53,12 +53,12 @@ class Rule:
 
     @property
     def conditions(self) -> Sequence[Condition]:
-        """Those of `goes_with`."""
+        """Return those of `goes_with`."""
         return [self.goes_with] if isinstance(self.goes_with, Where | Mapping) else self.goes_with
 
     @property
     def excluded(self) -> Mapping[str, Any]:
-        """Option -> the values that it may not have."""
+        """Return option -> the values that it may not have."""
         return self.excludes if isinstance(self.excludes, Mapping) else dict.fromkeys(self.excludes, GIVEN)
 
     def among(self, names: Collection[str]) -> Rule:
@@ -125,7 +125,7 @@ def _broken(options: Any, rules: Mapping[str, Rule], defaults: Mapping[str, Any]
 
 
 def _idle(name: str, value: Any, default: Any, condition: Condition, options: Any, spell: Spelling) -> str:
-    """The line on an option whose condition is not met."""
+    """Return the line on an option whose condition is not met."""
     words, recipe = _words(condition, spell), spell is in_recipe
     absent = isinstance(condition, Where) or GIVEN in condition.values()
     if absent and not recipe:

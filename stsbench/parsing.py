@@ -21,7 +21,8 @@ class TooLargeError(ValueError):
 
 
 def read_text(path: Path, most: int, error_class: type[StsbenchError] = StsbenchError) -> str:
-    """A UTF-8 file's text. Raises `error_class`, one line naming it, where it cannot be read or is over `most` bytes."""
+    """Return a UTF-8 file's text. Raises `error_class`, one line naming it, where it cannot be read or is over `most`
+    bytes."""
     if path.is_fifo() and not str(path).startswith(("/dev/", "/proc/")):  # a shell's pipes are there; another has no writer
         raise error_class(f"{path} is a pipe, not a file: not read")
     try:
@@ -42,9 +43,8 @@ def read_text(path: Path, most: int, error_class: type[StsbenchError] = Stsbench
 
 
 def read_json(path: Path, error_class: type[StsbenchError] = StsbenchError) -> Any:
-    """What a JSON file holds. Raises `error_class`, one line naming the file, where it is missing, not JSON, larger than
-    MOST_JSON or nested deeper than DEEPEST.
-    """
+    """Return what a JSON file holds. Raises `error_class`, one line naming the file, where it is missing, not JSON,
+    larger than MOST_JSON or nested deeper than DEEPEST."""
     try:
         return parse_json(read_text(path, MOST_JSON, error_class))
     except ValueError as error:
@@ -60,7 +60,8 @@ def read_json_object(path: Path, error_class: type[StsbenchError] = StsbenchErro
 
 
 def parse_json(text: str, **options: Any) -> Any:
-    """What a JSON text holds; options: those of `json.loads`. Raises ValueError for what is not JSON or nests too deeply."""
+    """Return what a JSON text holds; options: those of `json.loads`. Raises ValueError for what is not JSON or nests too
+    deeply."""
     try:
         value = json.loads(text, **options)
     except RecursionError as error:
@@ -85,13 +86,13 @@ def _kind(value: Any) -> str:
 
 
 def load_yaml(text: str, loader: Any = SafeLoader) -> Any:
-    """What a YAML text holds, read by the class `loader`. Raises as `compose_yaml`."""
+    """Return what a YAML text holds, read by the class `loader`. Raises as `compose_yaml`."""
     node, reading = compose_yaml(text, loader)
     return None if node is None else reading.construct_document(node)
 
 
 def compose_yaml(text: str, loader: Any) -> tuple[Any, Any]:
-    """The root node of a YAML text, None if it is empty, and the `loader` that read it.
+    """Return the root node of a YAML text, None if it is empty, and the `loader` that read it.
 
     Raises TooLargeError beyond the limits, before any alias is written out; yaml.YAMLError for what is not YAML.
     """
@@ -116,7 +117,7 @@ _DEEPER = {
 
 
 def _check_aliases(node: Any, sizes: dict[int, int], above: set[int]) -> int:
-    """Characters of `node` with every alias replaced by what it stands for.
+    """Return characters of `node` with every alias replaced by what it stands for.
 
     sizes: those of the nodes seen already, by id; above: the ids of the nodes that hold this one.
     """

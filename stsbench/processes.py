@@ -110,14 +110,14 @@ def stop_on_sigterm() -> None:
 
 
 def exit_code(error: BaseException) -> int:
-    """128 plus the signal's number, as shells have it: 143 for SIGTERM, 130 for Ctrl-C."""
+    """Return 128 plus the signal's number, as shells have it: 143 for SIGTERM, 130 for Ctrl-C."""
     causes = (error, error.__cause__, error.__context__)  # click wraps what it catches
     return 128 + (signal.SIGTERM if any(isinstance(cause, Terminated) for cause in causes) else signal.SIGINT)
 
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Processes that start in this block do not run the program's own file again, as multiprocessing has them do: what they
+    """Let processes that start in this block not run the program's own file again, as multiprocessing has them do: what they
     run is in modules. A script without a main guard would start everything anew in each of them.
 
     StsbenchError in such a process itself: a module that it imported has started the work again.
@@ -136,14 +136,14 @@ def without_main() -> Iterator[None]:
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def threads_each(count: int, *, whatever_is_set: bool = False) -> Iterator[None]:
-    """Processes that start within have `count` threads each, and look for no module in the working folder before they know
-    where this one does; a variable that the user has set stays, unless `whatever_is_set`."""
+    """Let processes that start in the block have `count` threads each, and look for no module in the working folder
+    before they know where this one does; a variable that the user has set stays, unless `whatever_is_set`."""
     values = {**dict.fromkeys(_VARIABLES, str(count)), "PYTHONSAFEPATH": "1"}
     before = {name: os.environ.get(name) for name in values if whatever_is_set or name not in os.environ}
     os.environ.update({name: values[name] for name in before})

@@ -42,7 +42,8 @@ def did_you_mean(name: str, known: Iterable[str], before: str = "", otherwise: s
 
 
 def namesakes(name: str, meaning: str, before: str = "") -> tuple[str, ...]:
-    """A line where the working folder holds something that is called as a built-in name, which was taken: how to get it.
+    """Return a line where the working folder holds something that is called as a built-in name, which was taken: how to get
+    it.
 
     meaning: of the built-in one; before: what stands before the name where it is given, as `sts:`.
     """
@@ -74,7 +75,7 @@ def register(group: str, name: str, kind: type) -> None:
 
 
 def is_file_class(word: str) -> bool:
-    """Whether a word names a class as FILE.py:CLASS."""
+    """Return whether a word names a class as FILE.py:CLASS."""
     return word.rpartition(":")[0].endswith(".py")
 
 
@@ -133,7 +134,7 @@ def file_of(kind: type) -> dict[str, str] | None:
 
 
 def resolve(group: str, name: str) -> Any:
-    """The object registered as `name`. Raises StsbenchError for an unknown name or a plugin that fails to import."""
+    """Return the object registered as `name`. Raises StsbenchError for an unknown name or a plugin that fails to import."""
     if name in (of_files := _of_files.get(group, {})):
         return of_files[name]
     kind = group.rpartition(".")[2].replace("ies", "ys").rstrip("s")
@@ -164,7 +165,7 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
 
 
 def where(kind: type, name: str = "") -> str:
-    """CLASS (FILE), or CLASS.name (FILE:LINE) of one of its functions: for messages."""
+    """Return CLASS (FILE), or CLASS.name (FILE:LINE) of one of its functions: for messages."""
     qualified_name, location = f"{kind.__name__}.{name}" if name else kind.__name__, _location(kind, name)
     return f"{qualified_name} ({location})" if location else qualified_name
 
@@ -172,7 +173,8 @@ def where(kind: type, name: str = "") -> str:
 def calling(
     kind: type, name: str, call: Callable[[], T], during: str = "", raising: type[StsbenchError] = StsbenchError
 ) -> T:
-    """call(), which runs code of the class `kind`; an error in it becomes `raising` with the class's line and the cause.
+    """Return call(), which runs code of the class `kind`; an error in it becomes `raising` with the class's line and the
+    cause.
 
     name: of what is called; during: when, such as "at step 3 of stage main". A StsbenchError passes as it is.
     """
@@ -190,13 +192,13 @@ def calling(
 
 
 def check_written(kind: type, raising: type[StsbenchError] = StsbenchError) -> None:
-    """Raises `raising` for a class that leaves out methods it must have."""
+    """Raise `raising` for a class that leaves out methods it must have."""
     if missing := sorted(getattr(kind, "__abstractmethods__", ())):
         raise raising(f"{where(kind)} does not define {' and '.join(missing)}")
 
 
 def _location(kind: type, name: str) -> str:
-    """FILE:LINE of a function that the class defines, else FILE; "" for a class that was typed at a prompt."""
+    """Return FILE:LINE of a function that the class defines, else FILE; "" for a class that was typed at a prompt."""
     function = vars(kind).get(name)
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)) if function else None, "__code__", None)
     if code is not None:
@@ -206,7 +208,7 @@ def _location(kind: type, name: str) -> str:
 
 
 def _source(kind: type) -> str | None:
-    """The file a class is written in; None for one that was typed at a prompt."""
+    """Return the file a class is written in; None for one that was typed at a prompt."""
     try:
         return inspect.getsourcefile(kind)
     except (TypeError, OSError):

@@ -59,7 +59,7 @@ class Described:
     goes_with: str
 
     def __str__(self) -> str:
-        """The setting as an item of a list."""
+        """Return the setting as an item of a list."""
         facts = [self.meaning, f"It goes with {self.goes_with}" if self.goes_with else "",
                  f"Source: {self.source}" if self.source else ""]
         default = f" = {self.default}" if self.default else ""

@@ -43,7 +43,7 @@ class Generators:
         self._seed, self._made = seed, dict[torch.device, torch.Generator]()
 
     def of(self, device: torch.device) -> torch.Generator:
-        """That of a device."""
+        """Return that of a device."""
         if device.type == "cpu":
             device = torch.device("cpu")  # of several processes accelerate calls it cpu:0
         elif device.index is None:
@@ -61,14 +61,14 @@ class Generators:
         return self._made[device]
 
     def copy(self) -> Generators:
-        """Others that draw what these are going to draw."""
+        """Return others that draw what these are going to draw."""
         other = Generators(self._seed)
         for device, generator in self._made.items():
             other.of(device).set_state(generator.get_state())
         return other
 
     def states(self, device: torch.device) -> dict[str, Tensor]:
-        """The state of the CPU's, and of that of another `device`, by the device's type."""
+        """Return the state of the CPU's, and of that of another `device`, by the device's type."""
         return {one.type: self.of(one).get_state() for one in (torch.device("cpu"), device)}
 
     def restore(self, states: Mapping[str, Tensor | None], device: torch.device) -> None:
@@ -100,7 +100,7 @@ def drawing(generators: Generators) -> Iterator[Generators]:
 
 
 def current() -> Generators | None:
-    """Those that this thread draws from; None: the process's."""
+    """Return those that this thread draws from; None: the process's."""
     mode = _mode()
     return None if mode is None else mode.generators
 
@@ -118,8 +118,8 @@ def forked() -> AbstractContextManager[Generators]:
 
 
 def checkpointed(run: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
-    """run(*inputs, **named), computed again where its gradient is, with the same draws, in the place of being kept until
-    then: what torch.utils.checkpoint does for draws from the process's generators."""
+    """Return run(*inputs, **named), computed again where its gradient is, with the same draws, in the place of being kept
+    until then: what torch.utils.checkpoint does for draws from the process's generators."""
     from torch.utils.checkpoint import checkpoint
 
     return checkpoint(
@@ -128,8 +128,8 @@ def checkpointed(run: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
 
 
 def repeated() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """What torch.utils.checkpoint takes as its context_fn: what surrounds the first pass, and what the one that repeats it,
-    which draws the same."""
+    """Return what torch.utils.checkpoint takes as its context_fn: what surrounds the first pass, and what the one that
+    repeats it, which draws the same."""
     generators = current()
     if generators is None:
         return nullcontext(), nullcontext()
@@ -217,7 +217,7 @@ class _Given(TorchDispatchMode):
 
 @cache
 def _drawing_names() -> frozenset[str]:
-    """The functions of torch that draw: those that torch itself has marked, and those made of them."""
+    """Return the functions of torch that draw: those that torch itself has marked, and those made of them."""
     drawing = set(_COMPOSED)
     for schema in torch._C._jit_get_all_schemas():
         library, _, name = schema.name.partition("::")
@@ -228,7 +228,7 @@ def _drawing_names() -> frozenset[str]:
 
 
 def _draws(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an operation that takes no generator draws: attention without dropout is marked as well."""
+    """Return whether an operation that takes no generator draws: attention without dropout is marked as well."""
     if operation is torch.ops.aten._fused_sdp_choice.default:
         return False
     names = [name for name, _ in _arguments(operation)]
@@ -238,7 +238,8 @@ def _draws(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bo
 
 @cache
 def _taking_a_generator(operation: Any) -> tuple[Any, int | None]:
-    """The operation, or its overload that takes a generator as well, and where among its arguments; None: none does."""
+    """Return the operation, or its overload that takes a generator as well, and where among its arguments; None: none
+    does."""
     arguments = _arguments(operation)
     for overload in (operation, *(getattr(operation.overloadpacket, name) for name in operation.overloadpacket.overloads())):
         names = _arguments(overload)
@@ -256,7 +257,8 @@ def _is_other(argument: tuple[str, str]) -> bool:
 
 
 def _lend(generator: torch.Generator, device: torch.device, draw: Callable[[], Any]) -> Any:
-    """draw(), which takes no generator and draws from the process's: that is in the state of `generator` meanwhile."""
+    """Return draw(), which takes no generator and draws from the process's: that is in the state of `generator`
+    meanwhile."""
     of_process = _of_process(device)
     with _lent:
         before = of_process.get_state()
@@ -285,7 +287,7 @@ def _mode() -> _Draws | None:
 
 
 def _check_repeated() -> None:
-    """Raises StsbenchError within torch.utils.checkpoint: it would draw anew where it computes the pass again, as it knows
+    """Raise StsbenchError within torch.utils.checkpoint: it would draw anew where it computes the pass again, as it knows
     of no generators but the process's, and the gradient would be that of another pass."""
     frame: Any = sys._getframe(1)
     while frame is not None:

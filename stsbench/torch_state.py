@@ -115,7 +115,7 @@ _left_open: list[Any] = []  # inference modes that a callback left on, switched 
 
 @contextmanager
 def _process_settings(torch: Any) -> Iterator[None]:
-    """What is set for all threads, fresh: until the block ends, or until those of other threads have."""
+    """Make fresh what is set for all threads, until the block ends, or until those of other threads have."""
     thread = threading.get_ident()
     with _lock:
         changed = _put_fresh(torch)
@@ -158,7 +158,7 @@ def _put(changed: list[_Change]) -> None:
 
 
 def _modes() -> list[Any]:
-    """What looks at this thread's calls of torch: a default device, a user's TorchFunctionMode, draws of ours."""
+    """Return what looks at this thread's calls of torch: a default device, a user's TorchFunctionMode, draws of ours."""
     from torch.overrides import _get_current_function_mode_stack
 
     return list(_get_current_function_mode_stack())
@@ -179,12 +179,12 @@ def _is_own(mode: Any) -> bool:
 
 
 def _flushes() -> bool:
-    """Whether this thread takes numbers near 0 for 0, as torch.set_flush_denormal has it, which tells nobody."""
+    """Return whether this thread takes numbers near 0 for 0, as torch.set_flush_denormal has it, which tells nobody."""
     return sys.float_info.min / 2 == 0
 
 
 def _settings(torch: Any) -> Iterator[_Setting]:
-    """How each setting of the process is read, how it is written, and what it is to be."""
+    """Yield how each setting of the process is read, how it is written, and what it is to be."""
     cuda, cudnn, mkldnn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
     yield torch.get_default_dtype, torch.set_default_dtype, torch.float32
     yield torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"
@@ -215,7 +215,7 @@ def _attribute(owner: Any, name: str, wanted: Any) -> _Setting:
 
 
 def _float32(torch: Any, backend: str, operation: str) -> _Setting:
-    """How float32 is multiplied: "none" and "ieee" are both in full, and are left as they are."""
+    """Return how float32 is multiplied: "none" and "ieee" are both in full, and are left as they are."""
 
     def get() -> str:
         now: str = torch._C._get_fp32_precision_getter(backend, operation)

@@ -13,17 +13,17 @@ _COPIED = re.compile(r"`[^`]+`[^\s]*|--[\w-]+ '[^']+'[^\s]*|\bstsbench [a-z-]+(?
 
 
 def counted(number: int, noun: str) -> str:
-    """"1 row", "1,234 rows": a number of things whose plural ends in s."""
+    """Return "1 row", "1,234 rows": a number of things whose plural ends in s."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def counts_listed(counts: Mapping[str, int]) -> str:
-    """"MSRpar 750, OnWN 750": names with their counts."""
+    """Return "MSRpar 750, OnWN 750": names with their counts."""
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 def sized(count: int) -> str:
-    """"812 bytes", "3.4 kB", "17 MB", "1.9 GB": bytes in decimal units."""
+    """Return "812 bytes", "3.4 kB", "17 MB", "1.9 GB": bytes in decimal units."""
     size, unit = float(count), ""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if size < 999.5 or unit == "TB":
@@ -33,7 +33,7 @@ def sized(count: int) -> str:
 
 
 def visible(text: str, kept: str = "") -> str:
-    """One line: control characters, those that change the direction of writing and lone surrogates as escapes.
+    """Return one line: control characters, those that change the direction of writing and lone surrogates as escapes.
 
     The characters of `kept` stay as they are.
     """
@@ -43,7 +43,7 @@ def visible(text: str, kept: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """The same of text for a terminal: its lines and tabs stay, and nothing in it moves a cursor or sets a colour."""
+    """Return the same of text for a terminal: its lines and tabs stay, and nothing in it moves a cursor or sets a colour."""
     return visible(text, _IN_TEXT)
 
 
@@ -73,8 +73,8 @@ def _break_line(line: str, width: int) -> str:
 
 
 def csv_cell(text: str) -> str:
-    """The same in CSV: a spreadsheet would run what begins as a formula, also behind a semicolon, at which many split; a
-    number stays one."""
+    """Return the same in CSV: a spreadsheet would run what begins as a formula, also behind a semicolon, at which many
+    split; a number stays one."""
     if re.fullmatch(r"-\d+(\.\d+)?(e[+-]?\d+)?", text, re.ASCII | re.IGNORECASE):
         return text
     return re.sub("(^|[;\n])(\\s*)(?=[=+@\uff0b\uff0d\uff1d\uff20-])", r"\1\2'", printable(text))

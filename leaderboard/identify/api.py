@@ -34,7 +34,8 @@ Published = str | Path | Mapping[str, Figure] | Sequence[Figure]
 
 
 def source(model: str, pooler: str | None) -> str | Encoder:
-    """What to measure for `model`, which is not a run folder: the encoder itself, or a transformer's name as it stands.
+    """Return what to measure for `model`, which is not a run folder: the encoder itself, or a transformer's name as it
+    stands.
 
     Raises StsbenchError for what is not a model, EncoderError for an encoder of another kind that cannot be made.
     """
@@ -50,7 +51,7 @@ def source(model: str, pooler: str | None) -> str | Encoder:
 
 
 def _not_a_model(model: str, path: Path) -> str:
-    """Why it is not a model; "" where it may be one. Raises EncoderError where minilm is not installed."""
+    """Return why it is not a model; "" where it may be one. Raises EncoderError where minilm is not installed."""
     from stsbench.encoders.transformer.find import find_minilm, resolve
 
     if path.is_dir():
@@ -87,7 +88,8 @@ def identify(
     numbers: Published, model: Any, *, pooler: str | Sequence[str] | None = None, data_dir: str | Path | None = None,
     sample: bool = False, output: str | Path | None = None,
 ) -> Identification:
-    """Which protocol's settings give published numbers with a model's observations, as `stsbench identify` finds them.
+    """Return which protocol's settings give published numbers with a model's observations, as `stsbench identify` finds
+    them.
 
     numbers: {"STS12": 72.37, "STS-B": 82.03}; or seven scores in the order STS12 STS13 STS14 STS15 STS16 STS-B SICK-R; or
     what the command takes: such text, the id of a published row ("simcse:B.2:2"), a .json, .csv or .yaml file. As many
@@ -118,7 +120,7 @@ def identify(
 
 
 def as_text(numbers: Published) -> str:
-    """Numbers as the command line has them."""
+    """Return numbers as the command line has them."""
     if isinstance(numbers, str | Path):
         return str(numbers)
     values = list(numbers.values() if isinstance(numbers, Mapping) else numbers)
@@ -130,7 +132,8 @@ def as_text(numbers: Published) -> str:
 
 
 def _figure(value: Figure, digits: int) -> str:
-    """A figure as it was printed: a float with the digits of the longest one, since it has lost the zeros at its end."""
+    """Return a figure as it was printed: a float with the digits of the longest one, since it has lost the zeros at its
+    end."""
     if isinstance(value, float) and "e" not in repr(float(value)):
         return f"{value:.{digits}f}"
     return "-" if value is None else str(value)
@@ -140,8 +143,8 @@ def identified(
     numbers: str, models: Sequence[Any], poolers: Sequence[str], where: SetOptions, output: Path, *, log: Log,
     command: Sequence[str] = (), progress: StartProgress | None = None,
 ) -> Identification:
-    """`identify`. output: the folder that gets the runs of models that are measured first; command: what their records say
-    made them; `log` gets a line for each thing that a user must know."""
+    """Return `identify`. output: the folder that gets the runs of models that are measured first; command: what their
+    records say made them; `log` gets a line for each thing that a user must know."""
     if not models:
         raise StsbenchError("identify needs a model, or runs of one")
     published = read_numbers(numbers)
@@ -170,7 +173,7 @@ def identified(
 
 
 def _named(model: Any) -> Any:
-    """A path, or what knows its run folder, as text; anything else as it is."""
+    """Return a path, or what knows its run folder, as text; anything else as it is."""
     folder = getattr(model, "folder", model)
     return str(folder) if isinstance(folder, str | Path) else model
 
@@ -181,7 +184,7 @@ def _run_name(model: str) -> str:
 
 
 def _measured(name: str, numbers: Numbers, log: Log, progress: StartProgress | None, **options: Any) -> Path:
-    """The run folder of a model, measured on the tasks in question under the plain protocols that score them."""
+    """Return the run folder of a model, measured on the tasks in question under the plain protocols that score them."""
     from stsbench.evaluation.api import run
     from stsbench.evaluation.protocol import kinds
 

@@ -34,7 +34,8 @@ _FORMS = (
 
 
 def cells(text: str) -> list[str]:
-    """The cells of a row, stripped; any dash is "-". LaTeX's end of a row and Markdown's borders belong to no cell."""
+    """Return the cells of a row, stripped; any dash is "-". LaTeX's end of a row and Markdown's borders belong to no
+    cell."""
     text = _row(text)
     separator = next((candidate for candidate in _SEPARATORS if candidate in text), None)
     if separator == "|" and len(text) > 1 and text[0] == text[-1] == "|":
@@ -43,7 +44,7 @@ def cells(text: str) -> list[str]:
 
 
 def pairs(text: str) -> list[tuple[str | None, str]]:
-    """(name, value) of 'TASK=NUMBER' words, each stripped; the name is None where a word has no =."""
+    """Return (name, value) of 'TASK=NUMBER' words, each stripped; the name is None where a word has no =."""
     text = _row(text)
     if any(separator in text for separator in _SEPARATORS):
         words = [cell for cell in cells(text) if cell]
@@ -54,7 +55,7 @@ def pairs(text: str) -> list[tuple[str | None, str]]:
 
 
 def decimal_commas(text: str) -> list[str]:
-    """The scores that `text` gives if its commas are decimal ones, as in 72,37; none where that is not plausible.
+    """Return the scores that `text` gives if its commas are decimal ones, as in 72,37; none where that is not plausible.
 
     An even count of numbers without a point is plausible if each pair makes a score of at most 100.
     """
@@ -104,24 +105,24 @@ class Numbers:
 
     @property
     def scale(self) -> int:
-        """What the printed numbers are multiplied with to be points, the unit of every difference."""
+        """Return what the printed numbers are multiplied with to be points, the unit of every difference."""
         return 100 if self.share else 1
 
     def points(self, task: str) -> float:
-        """The number of `task`, in points."""
+        """Return the number of `task`, in points."""
         return self.scale * self.items[task].printed
 
     def unit(self, task: str) -> float:
-        """The worth of the last printed digit, in points."""
+        """Return the worth of the last printed digit, in points."""
         return float(self.scale * 10.0 ** -self.items[task].digits)
 
     @property
     def beyond(self) -> tuple[str, ...]:
-        """The tasks whose number is larger than any percentage."""
+        """Return the tasks whose number is larger than any percentage."""
         return tuple(task for task, number in self.items.items() if abs(number.printed) > _LARGEST)
 
     def average_remark(self) -> str:
-        """What is odd about a given average of all seven STS tasks; "" where nothing is."""
+        """Return what is odd about a given average of all seven STS tasks; "" where nothing is."""
         if AVERAGE not in self.items or not set(ORDER) <= self.items.keys():
             return ""
         mean = sum(self.points(task) for task in ORDER) / len(ORDER)
@@ -132,7 +133,7 @@ class Numbers:
 
 
 def read_numbers(text: str) -> Numbers:
-    """The numbers that the command line's NUMBERS stands for. Raises StsbenchError for anything else."""
+    """Return the numbers that the command line's NUMBERS stands for. Raises StsbenchError for anything else."""
     path = Path(text.strip())
     if path.suffix in (".json", ".csv", ".yaml", ".yml"):
         return Numbers(_from_file(path))
@@ -164,7 +165,8 @@ def refuse_impossible(numbers: Numbers) -> None:
 
 
 def resolved(numbers: Numbers, known: Iterable[str]) -> Numbers:
-    """The numbers by the names of `known` tasks, matched regardless of case. Raises StsbenchError, with a suggestion."""
+    """Return the numbers by the names of `known` tasks, matched regardless of case. Raises StsbenchError, with a
+    suggestion."""
     names = list(dict.fromkeys([*known, AVERAGE]))
     lower = {name.lower(): name for name in names}
     whole = [name for name in names if "/" not in name]
@@ -228,7 +230,7 @@ def _collected(pairs: Iterable[tuple[str, Number]]) -> dict[str, Number]:
 
 
 def _published(text: str) -> dict[str, Number]:
-    """The scores of a row of the published results; a cell that is not printed or cannot be read is left out."""
+    """Return the scores of a row of the published results; a cell that is not printed or cannot be read is left out."""
     from stsbench.leaderboard.records.publications import find_row
 
     row = find_row(text)

@@ -30,11 +30,11 @@ class Form:
 
     @property
     def tasks(self) -> set[str]:
-        """The tasks it was measured on, and those it could have been."""
+        """Return the tasks it was measured on, and those it could have been."""
         return {*self.sets, *self.protocol.tasks()}
 
     def row(self, label: str, how: str | None, metric: str) -> ScoreRow | None:
-        """The score of a task, or of one subset of it, which no aggregation makes."""
+        """Return the score of a task, or of one subset of it, which no aggregation makes."""
         return self.rows.get((label, None if "/" in label else how, metric))
 
 
@@ -48,19 +48,19 @@ class Observed:
     unknown: list[str] = field(default_factory=list)  # sets that differ from the catalog
 
     def of(self, protocol: str) -> list[Form]:
-        """The forms of one protocol that were observed."""
+        """Return the forms of one protocol that were observed."""
         return [form for (name, _), form in self.forms.items() if name == protocol]
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The run folders that `folder` is, or holds at most two levels below; none for a model's folder."""
+    """Return the run folders that `folder` is, or holds at most two levels below; none for a model's folder."""
     if not folder.is_dir():
         return []
     return runs_below(folder, "", "*", "*/*")
 
 
 def observed(folders: Iterable[Path], log: Callable[[str], None]) -> list[Observed]:
-    """Every encoder and text version in run folders; `log` gets a line for each record that cannot be scored.
+    """Return every encoder and text version in run folders; `log` gets a line for each record that cannot be scored.
 
     Raises StsbenchError, naming the file, for a record that was edited or is of another version of its protocol, and
     where two runs of one encoder measured different data under one name.
@@ -82,20 +82,20 @@ def observed(folders: Iterable[Path], log: Callable[[str], None]) -> list[Observ
 
 
 def empty(protocol: str, word: str = "") -> Form:
-    """A form that nothing was observed of."""
+    """Return a form that nothing was observed of."""
     kind = load_protocol(protocol)
     return Form(f"{protocol}:{word}" if word else protocol, kind(kind.variants[word] if word else {}), "")
 
 
 def known_tasks(observed: Sequence[Observed]) -> list[str]:
-    """The tasks of all protocols, then what the runs hold beside them, subsets included."""
+    """Return the tasks of all protocols, then what the runs hold beside them, subsets included."""
     names = [task for kind in kinds().values() for task in kind({}).tasks()]
     observed_labels = [label for encoder in observed for form in encoder.forms.values() for label, _, _ in form.rows]
     return list(dict.fromkeys([*names, *observed_labels]))
 
 
 def kept(protocol: Protocol) -> dict[str, Any]:
-    """The settings that change a score."""
+    """Return the settings that change a score."""
     return {key: value for key, value in protocol.settings.items() if key not in protocol.cosmetic}
 
 
@@ -116,7 +116,7 @@ def _add(encoder: Observed, one: Measured, rows: list[ScoreRow]) -> None:
 
 
 def _widened(one: Measured) -> list[ScoreRow]:
-    """A record's scores under every aggregation and metric, whichever its preset reports; without intervals."""
+    """Return a record's scores under every aggregation and metric, whichever its preset reports; without intervals."""
     kind = type(one.protocol)
     defaults = kind({}).settings if one.protocol.name != "mteb" else {}
     wide: dict[str, Any] = {key: defaults[key] for key in ("aggregations", "metrics") if key in defaults}
@@ -128,7 +128,7 @@ def _widened(one: Measured) -> list[ScoreRow]:
 
 
 def _name(one: Measured) -> str:
-    """The protocol's form, and in brackets the settings in which it differs from that form."""
+    """Return the protocol's form, and in brackets the settings in which it differs from that form."""
     protocol = one.protocol
     if protocol.name == "mteb" or protocol.user_path:
         return one.record.protocol.label
@@ -153,7 +153,7 @@ def _encoder_name(record: Record) -> str:
 
 
 def _numbered(encoders: list[Observed]) -> list[Observed]:
-    """Encoders of one name get a number each."""
+    """Return encoders of one name get a number each."""
     for encoder in encoders:
         same = [other for other in encoders
                 if (other.encoder, other.text_version) == (encoder.encoder, encoder.text_version)]

@@ -26,7 +26,7 @@ SHOWN = 10  # settings of a table
 
 
 def either(words: Sequence[str]) -> str:
-    """'a', 'a or b', 'a, b or c'."""
+    """Return 'a', 'a or b', 'a, b or c'."""
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
@@ -44,7 +44,7 @@ def described(setting: Merged, about: bool) -> str:
 
 
 def named(match: Match, about: bool, link: str = ", which") -> str:
-    """All settings of a match, and after `link` that these tasks do not distinguish them where there are several."""
+    """Return all settings of a match, and after `link` that these tasks do not distinguish them where there are several."""
     whose = {tuple(slot for slot in setting if slot[0] in ABOUT) for setting in match.settings}
     text = ", the same as ".join(described(setting, about and len(whose) > 1) for setting in match.settings)
     if about and len(whose) == 1:
@@ -54,7 +54,8 @@ def named(match: Match, about: bool, link: str = ", which") -> str:
 
 
 def sentence(result: SearchResult, about: bool) -> str:
-    """The outcome in plain words; with `about`, each setting with its encoder and text version, else the first one only."""
+    """Return the outcome in plain words; with `about`, each setting with its encoder and text version, else the first one
+    only."""
     if not result.matches:
         return NOTHING
     first, rivals, count = result.matches[0], result.rivals, len(result.numbers.items)
@@ -87,7 +88,7 @@ def sentence(result: SearchResult, about: bool) -> str:
 
 
 def heading(result: SearchResult, observations: Sequence[Observed]) -> list[str]:
-    """What was compared: the numbers, whose observations, and what must be known of both."""
+    """Return what was compared: the numbers, whose observations, and what must be known of both."""
     numbers = result.numbers
     cells = ", ".join(f"{task} {number.printed:.{number.digits}f}" for task, number in numbers.items.items())
     lines = [f"numbers: {cells}"]
@@ -122,29 +123,29 @@ def table(result: SearchResult, about: bool, top: int) -> Table:
 
 
 def first(lines: list[str], top: int) -> list[str]:
-    """The first `top` lines, and how many more there are."""
+    """Return the first `top` lines, and how many more there are."""
     return [*lines[:top], *([f"and {len(lines) - top} more"] if len(lines) > top else [])]
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """A difference with its sign, but zero without."""
+    """Return a difference with its sign, but zero without."""
     text = f"{value:+.{digits}f}"
     return text if float(text) else text[1:]
 
 
 def further(count: int, all_of_them: int) -> str:
-    """The line below a table that leaves `count` settings out."""
+    """Return the line below a table that leaves `count` settings out."""
     several = "s are" if count > 1 else " is"
     return f"{count} more setting{several} further off (--top {all_of_them} lists {'them' if count > 1 else 'it'})."
 
 
 def unchecked(result: SearchResult, about: bool) -> list[str]:
-    """One line for each setting that could not be compared."""
+    """Return one line for each setting that could not be compared."""
     return [f"cannot be checked: {described(setting, about)}: no {either(missing)}" for setting, missing in result.unchecked]
 
 
 def as_json(result: SearchResult, about: bool) -> dict[str, Any]:
-    """Everything, for programs; differences and scores in points (x 100)."""
+    """Return everything, for programs; differences and scores in points (x 100)."""
     numbers = result.numbers
     return {
         "numbers": {task: number.printed for task, number in numbers.items.items()},
@@ -179,22 +180,23 @@ class Identification(Tabular):
 
     @property
     def candidates(self) -> tuple[Match, ...]:
-        """The settings, nearest first, equal ones together: differences by task in points, papers whose preset it is."""
+        """Return the settings, nearest first, equal ones together: differences by task in points, papers whose preset it
+        is."""
         return self.result.matches
 
     @property
     def verdict(self) -> str:
-        """"reproduced", "nearest" or "nothing checked"."""
+        """Return "reproduced", "nearest" or "nothing checked"."""
         return self.result.verdict
 
     @property
     def sentence(self) -> str:
-        """The outcome in plain words."""
+        """Return the outcome in plain words."""
         return sentence(self.result, self.several)
 
     @property
     def several(self) -> bool:
-        """Whether observations of several encoders or text versions were compared."""
+        """Return whether observations of several encoders or text versions were compared."""
         return len(self.observations) > 1
 
     def __repr__(self) -> str:
@@ -209,7 +211,7 @@ class Identification(Tabular):
         return Document(tables, heading(self.result, self.observations), below)
 
     def to_arrow(self) -> ArrowTable:
-        """A table with a row for each setting: its place (shared by all that reproduce the numbers), the setting in
+        """Return a table with a row for each setting: its place (shared by all that reproduce the numbers), the setting in
         words, mean and largest absolute difference in points, tasks that agree to the last digit, the papers whose preset it
         is, and the difference of each task, measured minus published."""
         return arrow_table([
@@ -222,5 +224,5 @@ class Identification(Tabular):
         ])
 
     def as_json(self) -> dict[str, Any]:
-        """What --json writes, as plain data."""
+        """Return what --json writes, as plain data."""
         return as_json(self.result, self.several)

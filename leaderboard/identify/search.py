@@ -52,7 +52,8 @@ class Candidate:
     averaged: tuple[str, ...]  # the tasks whose mean is compared as Avg
 
     def points(self, task: str, share: bool, near: float) -> float:
-        """The score of `task` in points; Avg is the mean of full or of two-decimal scores, whichever is nearer `near`."""
+        """Return the score of `task` in points; Avg is the mean of full or of two-decimal scores, whichever is nearer
+        `near`."""
         if task == AVERAGE:
             values = [self.cells[name].value for name in self.averaged]
             means = (average_of_printed(values), sum(values) / len(values))
@@ -61,12 +62,13 @@ class Candidate:
         return cell.value * (100 if share and cell.form.protocol.metric(cell.metrics[0]).scale == 1 else 1)
 
     def papers(self) -> list[str]:
-        """The presets that score each of these tasks in this way."""
+        """Return the presets that score each of these tasks in this way."""
         return [name for name, parts in _presets() if all(_agrees(task, cell, parts) for task, cell in self.cells.items())]
 
 
 def candidates(observations: Sequence[Observed], tasks: Sequence[str]) -> list[Candidate]:
-    """Every candidate for `tasks`, those that lack an observation included. Raises StsbenchError for two kinds of Avg."""
+    """Return every candidate for `tasks`, those that lack an observation included. Raises StsbenchError for two kinds of
+    Avg."""
     groups: dict[str, list[str]] = {}
     for task in tasks:
         if task != AVERAGE:
@@ -94,7 +96,7 @@ def _base(label: str) -> str:
 
 
 def _group(task: str, observations: Sequence[Observed]) -> str:
-    """The protocol that decides how a task is scored; tasks of two are combined freely."""
+    """Return the protocol that decides how a task is scored; tasks of two are combined freely."""
     if task in _sts_tasks():
         return "sts"
     for name in ("regression", "transfer", "geometry", "retrieval", "mteb"):
@@ -110,7 +112,7 @@ def _sts_tasks() -> tuple[str, ...]:
 
 
 def _mixes(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
-    """The STS protocol: years x metric x where STS-B and SICK-R come from, all parts under one metric."""
+    """Yield the STS protocol: years x metric x where STS-B and SICK-R come from, all parts under one metric."""
     forms = observed.of("sts") or [empty("sts")]
     averaged = forms[0].protocol.averaged if AVERAGE in wanted else ()
     tasks = tuple(dict.fromkeys([*(task for task in wanted if task != AVERAGE), *averaged]))
@@ -131,7 +133,7 @@ def _mixes(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
 
 
 def _source(form: Form, task: str, metric: str) -> str:
-    """Where STS-B's or SICK-R's score comes from, in words."""
+    """Return where STS-B's or SICK-R's score comes from, in words."""
     if form.protocol.name == "regression":
         return f"{metric.capitalize()} of the {form.name.replace('regression', HEAD, 1)}"
     row = form.row(task, "all", metric)
@@ -141,7 +143,7 @@ def _source(form: Form, task: str, metric: str) -> str:
 
 
 def _plain(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
-    """Every other protocol that has these tasks, as it stands: one aggregation and one metric for all of them."""
+    """Yield every other protocol that has these tasks, as it stands: one aggregation and one metric for all of them."""
     bases = {_base(task) for task in wanted if task != AVERAGE}
     forms = [form for (name, _), form in observed.forms.items() if name != "sts"]
     if not bases or bases <= set(empty("transfer").tasks):
@@ -170,7 +172,7 @@ def _plain(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
 def _if_defined(
     form: Form, metric_name: str, how: str | None, metrics: Mapping[str, tuple[str, ...]], averaged: tuple[str, ...]
 ) -> Iterator[Candidate]:
-    """The candidate, unless a task was observed and has no such score: SST2 has no F1."""
+    """Yield the candidate, unless a task was observed and has no such score: SST2 has no F1."""
     slots = [("protocol", form.name), *([("aggregation", how)] if how else []), ("metric", metric_name)]
     made = _made(slots, {task: (form, task) for task in metrics}, how, metrics, averaged)
     if all(task in made.cells or _base(task) not in form.sets for task in metrics):
@@ -197,7 +199,7 @@ def _made(
 
 @cache
 def _presets() -> list[tuple[str, list[tuple[Form, dict[str, str]]]]]:
-    """Paper -> the parts of its preset, each with its tasks and their sets."""
+    """Return paper -> the parts of its preset, each with its tasks and their sets."""
     papers = []
     for name, paper in presets().items():
         parts = []
@@ -211,7 +213,7 @@ def _presets() -> list[tuple[str, list[tuple[Form, dict[str, str]]]]]:
 
 
 def _agrees(task: str, cell: CandidateScore, parts: Sequence[tuple[Form, dict[str, str]]]) -> bool:
-    """Whether one of a paper's parts scores this task in this way."""
+    """Return whether one of a paper's parts scores this task in this way."""
     for form, tasks in parts:
         protocol = form.protocol
         if protocol.name != cell.form.protocol.name or tasks.get(_base(task)) != cell.set_id:
@@ -242,17 +244,17 @@ class Match:
 
     @property
     def mean(self) -> float:
-        """The mean absolute difference, in points."""
+        """Return the mean absolute difference, in points."""
         return sum(map(abs, self.differences.values())) / len(self.differences)
 
     @property
     def largest(self) -> tuple[str, float]:
-        """The task with the largest absolute difference, and that difference."""
+        """Return the task with the largest absolute difference, and that difference."""
         return max(self.differences.items(), key=lambda item: abs(item[1]))
 
     @property
     def reproduced(self) -> bool:
-        """Whether every task is within half a unit of the last printed digit: rounding explains what is left."""
+        """Return whether every task is within half a unit of the last printed digit: rounding explains what is left."""
         return self.exact == len(self.differences)
 
 
@@ -266,12 +268,12 @@ class SearchResult:
 
     @property
     def verdict(self) -> str:
-        """reproduced, nearest, or nothing checked."""
+        """Return reproduced, nearest, or nothing checked."""
         return "nothing checked" if not self.matches else "reproduced" if self.matches[0].reproduced else "nearest"
 
     @property
     def rivals(self) -> tuple[Match, ...]:
-        """The matches that cannot be distinguished from the first.
+        """Return the matches that cannot be distinguished from the first.
 
         All that reproduce the numbers; where none does, those whose mean absolute difference exceeds the first one's by
         no more than that itself: what nobody can explain about the first is then larger than the lead it has.
@@ -335,7 +337,7 @@ def _match(group: Sequence[_Scored], numbers: Numbers) -> Match:
 
 
 def merged(settings: Iterable[tuple[Slot, ...]]) -> list[Merged]:
-    """Settings that differ in one choice become one with both choices, again and again: exactly the same settings."""
+    """Return settings that differ in one choice become one with both choices, again and again: exactly the same settings."""
     left: list[Merged] = [tuple((name, (choice,)) for name, choice in slots) for slots in settings]
     while True:
         before = len(left)

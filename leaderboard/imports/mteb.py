@@ -101,7 +101,7 @@ def _located(source: str, revision: str | None) -> Iterator[tuple[Path, str]]:
 
 
 def _groups(root: Path, name: str | None, revision: str | None) -> dict[tuple[str, str], list[Path]]:
-    """(model, revision) -> its result files, in TASKS' order."""
+    """Return (model, revision) -> its result files, in TASKS' order."""
     if root.is_file():
         paths = [root]
     else:
@@ -123,7 +123,7 @@ def _groups(root: Path, name: str | None, revision: str | None) -> dict[tuple[st
 
 
 def _whose(path: Path, name: str | None) -> tuple[str, str]:
-    """(model, revision) of a result file: from model_meta.json beside it, else from ORG__MODEL/REVISION/ above it."""
+    """Return (model, revision) of a result file: from model_meta.json beside it, else from ORG__MODEL/REVISION/ above it."""
     meta = path.parent / META
     stated = read_json_object(meta) if meta.is_file() else {}
     folders = path.resolve().parts[-3:-1]
@@ -136,7 +136,7 @@ def _whose(path: Path, name: str | None) -> tuple[str, str]:
 
 
 def _imported(whose: tuple[str, str], paths: Sequence[Path], address: str, notes: list[str]) -> Imported | None:
-    """The results of one model; None, with notes, where none of them is of MTEB's data."""
+    """Return the results of one model; None, with notes, where none of them is of MTEB's data."""
     tasks = [task for path in paths if (task := _task(path, notes))]
     model, revision = whose
     if not tasks:

@@ -68,19 +68,19 @@ class Imported(ImportModel):
 
     @property
     def file(self) -> str:
-        """The file's name, as mteb names a model's folder."""
+        """Return the file's name, as mteb names a model's folder."""
         return f"{self.model.replace('/', '__')}.yaml"
 
 
 def load_imported(folder: Path) -> list[Imported]:
-    """Every file of `folder` (a board's imported/), by name; [] without one. Raises StsbenchError naming the first that is
-    not what an import writes."""
+    """Return every file of `folder` (a board's imported/), by name; [] without one. Raises StsbenchError naming the first
+    that is not what an import writes."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     return [_read(path) for path in paths if not path.name.startswith(".")]
 
 
 def as_yaml(imported: Imported) -> str:
-    """The file's text."""
+    """Return the file's text."""
     head = "# Written by `stsbench leaderboard import mteb`: another tool's results, which nobody here has checked.\n"
     return head + yaml.safe_dump(imported.model_dump(mode="json"), sort_keys=False, width=120)
 
@@ -98,8 +98,8 @@ def _read(path: Path) -> Imported:
 
 
 def with_imported(tabs: Sequence[Tab], imported: Sequence[Imported]) -> list[Tab]:
-    """`tabs` with a row of each import in every tab that its scores belong to: on MTEB's text where the board has such a
-    tab, else in the plain one, with a mark."""
+    """Return `tabs` with a row of each import in every tab that its scores belong to: on MTEB's text where the board has
+    such a tab, else in the plain one, with a mark."""
     if not imported:
         return list(tabs)
     ids = {tab.id for tab in tabs}
@@ -128,7 +128,7 @@ def _row(imported: Imported, metric: str, marks: tuple[str, ...]) -> Row:
 
 
 def _pinned(task: str) -> str:
-    """The revision of the data that the catalog has of MTEB's task."""
+    """Return the revision of the data that the catalog has of MTEB's task."""
     name = TASKS[task].removesuffix("-MTEB")
     return next(entry.hub.revision for entry in entries() if entry.hub and (entry.task, entry.text_version) == (name, "raw"))
 

@@ -32,8 +32,8 @@ class TaskSample:
 
 
 def different_over_tasks(scores: ArrayLike, level: float = LEVEL) -> TaskSample:
-    """Which rows differ in their mean over tasks, by an exact test of sign flips (Fisher 1935, The Design of Experiments,
-    section 21), of many pairs together by the step-down method (Romano & Wolf 2005).
+    """Return which rows differ in their mean over tasks, by an exact test of sign flips (Fisher 1935, The Design of
+    Experiments, section 21), of many pairs together by the step-down method (Romano & Wolf 2005).
 
     scores: (r, k), of r rows on k tasks, in any unit. Assumes that another draw of tasks moves the differences between all
     rows up or down together, equally likely: the vector of a task's deviations is symmetric about 0 and independent of the
@@ -66,7 +66,8 @@ def different_over_tasks(scores: ArrayLike, level: float = LEVEL) -> TaskSample:
 
 
 def sign_patterns(tasks: int) -> Floats:
-    """(2^(tasks - 1) - 1, tasks) of 1 and -1: all ways to flip signs, but for none, and for those that mirror another.
+    """Return (2^(tasks - 1) - 1, tasks) of 1 and -1: all ways to flip signs, but for none, and for those that mirror
+    another.
 
     >>> from stsbench.leaderboard.mteb.differences import sign_patterns
     >>> sign_patterns(3).tolist()
@@ -77,7 +78,7 @@ def sign_patterns(tasks: int) -> Floats:
 
 
 def _means(differences: Floats, signs: Floats) -> tuple[Floats, Floats]:
-    """(m,), (m, patterns): the sizes of the mean differences as observed, and with the signs flipped."""
+    """Return (m,), (m, patterns): the sizes of the mean differences as observed, and with the signs flipped."""
     tasks = differences.shape[1]
     observed = np.abs(differences.sum(axis=1)) / tasks
     return np.round(observed, _EXACT), np.round(np.abs(differences @ signs.T) / tasks, _EXACT)
@@ -88,7 +89,7 @@ def _rejected(observed: Floats, drawn: Floats, level: float) -> Bools:
 
 
 def spearman_error(correlation: ArrayLike, items: ArrayLike) -> Floats:
-    """Standard errors of Spearman's correlations, of the shape of the two together.
+    """Return standard errors of Spearman's correlations, of the shape of the two together.
 
     correlation: in [-1, 1], as printed; items: numbers of items, above 3. Fisher's z of a Spearman correlation has about the
     variance (1 + r^2 / 2) / (n - 3) (Bonett & Wright 2000, Sample size requirements for estimating Pearson, Kendall and
@@ -110,7 +111,7 @@ def spearman_error(correlation: ArrayLike, items: ArrayLike) -> Floats:
 
 
 def mean_difference_error(correlation: ArrayLike, items: ArrayLike, shared: float) -> Floats:
-    """(r, r): standard errors of the differences between the rows' means over tasks, in the unit of a correlation.
+    """Return (r, r): standard errors of the differences between the rows' means over tasks, in the unit of a correlation.
 
     correlation: (r, k) of r rows on k tasks; items: (k,); shared: the correlation between two rows' errors on one task,
     which nobody can know without the items: 0 where they err independently, and the error is largest, near 1 for two

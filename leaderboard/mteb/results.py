@@ -75,13 +75,13 @@ class Published:
 
 
 def wanted(task: str, subset: str, split: str) -> bool:
-    """Whether a score of the results repository belongs into the table."""
+    """Return whether a score of the results repository belongs into the table."""
     return split == "test" and (task in BY_LANGUAGE or (task, subset) == TWIN or (task in ITEMS and subset == "default"))
 
 
 def load_published(board: Path) -> Published | None:
-    """What lies in as_published/ of a board; None without that folder. Raises StsbenchError, one line, that names file and
-    line."""
+    """Return what lies in as_published/ of a board; None without that folder. Raises StsbenchError, one line, that names
+    file and line."""
     folder = board / FOLDER
     if not folder.is_dir():
         return None
@@ -102,7 +102,7 @@ def load_published(board: Path) -> Published | None:
 
 
 def read_table(path: Path) -> list[Score]:
-    """The scores of a table that `table_bytes` wrote, in its order."""
+    """Return the scores of a table that `table_bytes` wrote, in its order."""
     try:
         with gzip.open(path, "rb") as stream:
             text = stream.read(MOST_BYTES + 1)
@@ -125,14 +125,14 @@ def read_table(path: Path) -> list[Score]:
 
 
 def table_bytes(scores: Iterable[Score]) -> bytes:
-    """The committed form: sorted, the same bytes for the same scores."""
+    """Return the committed form: sorted, the same bytes for the same scores."""
     lines = [COLUMNS, *(tuple(vars(score).values()) for score in sorted(scores))]
     text = "".join("\t".join(line) + "\n" for line in lines)
     return gzip.compress(text.encode(), 9, mtime=0)
 
 
 def source_yaml(source: Source) -> str:
-    """The text of source.yaml."""
+    """Return the text of source.yaml."""
     head = "# Written by `stsbench leaderboard import mteb --all-models`: where mteb_sts.tsv.gz comes from.\n"
     return head + yaml.safe_dump(source.model_dump(mode="json"), sort_keys=False, width=120)
 

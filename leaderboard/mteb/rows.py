@@ -68,13 +68,13 @@ class PublishedRow:
 
     @property
     def unranked(self) -> str:
-        """Why it has no rank, or ""."""
+        """Return why it has no rank, or ""."""
         return "a score was divided by 100 twice, so its mean is not one of correlations" if "divided" in self.flags else ""
 
 
 def seven_task_rows(scores: Iterable[Score]) -> tuple[PublishedRow, ...]:
-    """The models with all seven tasks, best mean first, equal ones by name: where one folder has all seven, of that folder;
-    else of several, flagged `mixed`. Human annotators and the random encoder are left out.
+    """Return the models with all seven tasks, best mean first, equal ones by name: where one folder has all seven, of that
+    folder; else of several, flagged `mixed`. Human annotators and the random encoder are left out.
 
     Of several folders with all seven, as of a task that several folders have, a folder named by a commit is taken before
     others, then the first by name.
@@ -101,7 +101,7 @@ def seven_task_rows(scores: Iterable[Score]) -> tuple[PublishedRow, ...]:
 
 
 def is_commit(folder: str) -> bool:
-    """Whether a folder's name is that of a commit."""
+    """Return whether a folder's name is that of a commit."""
     return len(folder) == 40 and set(folder) <= set("0123456789abcdef")
 
 
@@ -152,15 +152,15 @@ def _listed(tasks: Sequence[str]) -> str:
 
 
 def over_items(scores: Floats, items: Sequence[int], shared: float = 0.0) -> tuple[Bools, Bools]:
-    """bool (r, r) twice, of rows of (r, k) correlations on k sets of so many items: pairs that differ by themselves, and in
-    the test of a row's pairs together (Bonferroni). shared: how much two rows' errors correlate."""
+    """Return bool (r, r) twice, of rows of (r, k) correlations on k sets of so many items: pairs that differ by
+    themselves, and in the test of a row's pairs together (Bonferroni). shared: how much two rows' errors correlate."""
     errors = mean_difference_error(scores, np.array(items, dtype=np.float64), shared)
     gaps = np.abs(scores.mean(axis=1)[:, None] - scores.mean(axis=1)[None, :])
     return gaps > critical(1) * errors, gaps > critical(max(len(scores) - 1, 1)) * errors
 
 
 def critical(tests: int) -> float:
-    """How many standard errors a difference must exceed at 5 %, two-sided, in so many tests (Bonferroni)."""
+    """Return how many standard errors a difference must exceed at 5 %, two-sided, in so many tests (Bonferroni)."""
     return float(norm.isf((1 - LEVEL) / 2 / tests))
 
 
@@ -194,13 +194,13 @@ class Language:
 
     @property
     def first(self) -> int:
-        """How many could be first."""
+        """Return how many could be first."""
         return sum(row.first == 1 for row in self.rows)
 
 
 def languages(scores: Iterable[Score]) -> tuple[Language, ...]:
-    """Every language of PAIRS, in that order, with the models that have a score there; of several folders of one model, as
-    in `seven_task_rows`. Human annotators and the random encoder are left out."""
+    """Return every language of PAIRS, in that order, with the models that have a score there; of several folders of one
+    model, as in `seven_task_rows`. Human annotators and the random encoder are left out."""
     cells: dict[str, dict[str, dict[str, dict[str, Score]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
     usual: dict[str, Counter[str]] = defaultdict(Counter)
     for score in scores:

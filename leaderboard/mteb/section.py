@@ -34,7 +34,8 @@ GENERATED = (
 
 
 def published_board(root: Path, placed: Sequence[Placed]) -> AsPublished | None:
-    """What lies in as_published/ of a board, with the board's own rows of MTEB's seven tasks; None without that folder."""
+    """Return what lies in as_published/ of a board, with the board's own rows of MTEB's seven tasks; None without that
+    folder."""
     published = load_published(root)
     if published is None:
         return None
@@ -49,13 +50,15 @@ def published_board(root: Path, placed: Sequence[Placed]) -> AsPublished | None:
 
 
 def _is_of_mteb(line: ScoreLine) -> bool:
-    """Whether a line has all seven tasks, on the catalog's data by its defaults; a line of several seeds is their mean."""
+    """Return whether a line has all seven tasks, on the catalog's data by its defaults; a line of several seeds is their
+    mean."""
     return (slug(line) == TAB and line.known and not line.sample and not line.user_set
             and all(column in line.draws for column in TASKS.values()))
 
 
 def published_index(published: AsPublished) -> dict[str, Any]:
-    """What the page says before the file is loaded: how many rows could be first, and which entries measure one of them."""
+    """Return what the page says before the file is loaded: how many rows could be first, and which entries measure one of
+    them."""
     by_model = {row.model: row for row in published.rows}
     return {
         "id": ID, "title": TITLE, "file": f"{FILE}.json", "ranked": published.ranked, "first": len(published.tier(1)),
@@ -67,7 +70,7 @@ def published_index(published: AsPublished) -> dict[str, Any]:
 
 
 def published_shard(published: AsPublished) -> dict[str, Any]:
-    """The rows with their ranks and doubts, and what was tested, under which assumptions."""
+    """Return the rows with their ranks and doubts, and what was tested, under which assumptions."""
     here = {one.model: one for one in published.measured_here}
     used = {key for row in published.rows for key in row.flags}
     return {
@@ -118,7 +121,7 @@ def _row(row: PublishedRow, standing: Standing | None, here: MeasuredHere | None
 
 
 def published_page(published: AsPublished) -> str:
-    """docs/findings/mteb-as-published.md."""
+    """Return docs/findings/mteb-as-published.md."""
     source, first = published.source, published.tier(1)
     names = ", ".join(plain_markdown(row.model) for row in first)
     top = next(standing for standing in published.standings if standing)

@@ -126,7 +126,7 @@ class AsPublished:
         return sum(standing is not None for standing in self.standings)
 
     def tier(self, number: int) -> list[PublishedRow]:
-        """The rows of a tier, best first."""
+        """Return the rows of a tier, best first."""
         return [row for row, at in zip(self.rows, self.standings, strict=True) if at and at.tier == number]
 
 
@@ -134,8 +134,8 @@ def as_published(
     published: Published, measured: Floats | None = None, draws: Floats | None = None,
     measured_here: Sequence[MeasuredHere] = (),
 ) -> AsPublished:
-    """The board of published rows. measured: (m, 7) correlations of rows whose items are known, on the same tasks; draws:
-    (m, 7, resamples) of them, which share their resamples: for how much errors correlate, and for the check.
+    """Return the board of published rows. measured: (m, 7) correlations of rows whose items are known, on the same tasks;
+    draws: (m, 7, resamples) of them, which share their resamples: for how much errors correlate, and for the check.
     measured_here: the entries that measure one of these models."""
     rows = seven_task_rows(published.scores)
     scores = score_matrix(rows)
@@ -151,7 +151,7 @@ def as_published(
 
 
 def score_matrix(rows: Sequence[PublishedRow]) -> Floats:
-    """(r, 7) correlations, in the order of ITEMS."""
+    """Return (r, 7) correlations, in the order of ITEMS."""
     return np.array([[row.scores[task] for task in ITEMS] for row in rows]) / 100
 
 
@@ -173,7 +173,8 @@ def standings(scores: Floats, shared: SharedErrors | None) -> tuple[list[Standin
 
 
 def assumptions(shared: SharedErrors | None) -> dict[str, float]:
-    """What is assumed of two models' errors on one set of items: words -> their correlation. The most cautious is first."""
+    """Return what is assumed of two models' errors on one set of items: words -> their correlation. The most cautious is
+    first."""
     known = {"errors independent": 0.0}
     if shared is not None:
         known |= {f"errors correlate by {value:.2f}": value for value in (shared.low, shared.middle, shared.high)}
@@ -192,7 +193,7 @@ def shared_errors(scores: Floats, draws: Floats) -> SharedErrors:
 
 
 def checked(scores: Floats, draws: Floats, shared: SharedErrors) -> Check:
-    """Whether verdicts from `scores` (m, 7) alone agree with those from the items, by the interval of the drawn
+    """Return whether verdicts from `scores` (m, 7) alone agree with those from the items, by the interval of the drawn
     differences."""
     one, other = np.triu_indices(len(scores), 1)
     gaps = np.abs(scores.mean(axis=1)[one] - scores.mean(axis=1)[other])

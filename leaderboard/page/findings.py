@@ -56,7 +56,7 @@ def sensitivity_page(board: Board) -> str:
 
 
 def _changes(sensitivity: Sensitivity) -> list[str]:
-    """How far one row's average moves, and of each task the largest change and how many pairs of rows swap."""
+    """Return how far one row's average moves, and of each task the largest change and how many pairs of rows swap."""
     ranges = {row: [(sensitivity.average[setting, row], setting) for setting in sensitivity.settings]
               for row in sensitivity.rows}
     row, values = max(ranges.items(), key=lambda item: round(max(item[1])[0] - min(item[1])[0], 9))
@@ -90,7 +90,7 @@ def _changes(sensitivity: Sensitivity) -> list[str]:
 
 
 def _largest_change(sensitivity: Sensitivity, task: str, fixed: int) -> tuple[float, str, str, str, str] | None:
-    """(points, task, setting, setting, row) between two settings that share one word of their names: the correlation
+    """Return (points, task, setting, setting, row) between two settings that share one word of their names: the correlation
     (1), so that only the aggregation changes, or the aggregation (0)."""
     changes = [
         (round(abs(sensitivity.scores[task, b, row] - sensitivity.scores[task, a, row]), 9), task, a, b, row)
@@ -133,7 +133,7 @@ def _swaps(sensitivity: Sensitivity) -> list[str]:
 
 
 def _swapping(sensitivity: Sensitivity, values: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
-    """Each pair of rows that swaps between any two settings, once; first those whose smaller lead is largest.
+    """Return each pair of rows that swaps between any two settings, once; first those whose smaller lead is largest.
 
     A pair leads one way under some settings, the other way under others: a swap is as telling as the weaker side of it.
     """
@@ -151,7 +151,7 @@ def _swapping(sensitivity: Sensitivity, values: Mapping[tuple[str, str], float])
 
 
 def _verdicts(sensitivity: Sensitivity, pair: tuple[str, str]) -> dict[str, bool | None]:
-    """Setting -> whether the two differ significantly under it; None where that was not tested."""
+    """Return setting -> whether the two differ significantly under it; None where that was not tested."""
     (a, b), known = pair, sensitivity.significant
     return {setting: known.get((setting, a, b), known.get((setting, b, a))) for setting in sensitivity.settings}
 
@@ -185,7 +185,7 @@ def _taus(sensitivity: Sensitivity) -> list[str]:
 
 
 def agreement_section(tabs: Sequence[Tab]) -> list[str]:
-    """Kendall's tau between the protocols' orders of the same rows; nothing where too little is measured."""
+    """Return Kendall's tau between the protocols' orders of the same rows; nothing where too little is measured."""
     agreed = agreement(tabs)
     if agreed is None:
         return []
@@ -229,7 +229,7 @@ def _pooler(board: Board, row: Row) -> str:
 
 
 def _published(board: Board, row: Row) -> str:
-    """The average of sts:all that the paper of the row's recipe prints, of BERT-base unless another model is named.
+    """Return the average of sts:all that the paper of the row's recipe prints, of BERT-base unless another model is named.
 
     Where a recipe has a twin NAME-released, which repeats the authors' code, the twin holds the scores."""
     name = board.entries[row.entry].recipe

@@ -22,7 +22,8 @@ NOTES = (
 
 
 def forest(board: Board) -> str:
-    """SVG, a file of its own, white or dark as the page; "" where nothing has been measured. Equal boards give equal bytes.
+    """Return SVG, a file of its own, white or dark as the page; "" where nothing has been measured. Equal boards give equal
+    bytes.
 
     A filled dot is a row that could be first at 95 %, jointly with all others.
     """

@@ -27,7 +27,7 @@ _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def picture(sensitivity: Sensitivity) -> str:
-    """SVG, a file by itself, white or dark as the page. Equal input gives equal bytes on every machine."""
+    """Return SVG, a file by itself, white or dark as the page. Equal input gives equal bytes on every machine."""
     plan = _Plan(sensitivity)
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(WIDTH)} {_n(plan.height)}" width="{_n(1.5 * WIDTH)}" '
@@ -78,7 +78,7 @@ class _Plan:
 
 
 def _across(settings: Sequence[str]) -> dict[str, float]:
-    """x of each setting; a gap where the metric changes."""
+    """Return x of each setting; a gap where the metric changes."""
     x, at, before = {}, LEFT + 6, ""
     for setting in settings:
         metric = setting.split()[-1]
@@ -89,7 +89,7 @@ def _across(settings: Sequence[str]) -> dict[str, float]:
 
 
 def spread_out(wanted: Sequence[float], heights: Sequence[float], top: float, bottom: float) -> list[float]:
-    """Centres of labels of these heights, as near to those `wanted` as can be (least squares) without an overlap.
+    """Return centres of labels of these heights, as near to those `wanted` as can be (least squares) without an overlap.
 
     Inside `top` to `bottom` where they fit there; equal wishes keep their order.
     """
@@ -115,7 +115,7 @@ def spread_out(wanted: Sequence[float], heights: Sequence[float], top: float, bo
 
 
 def wrapped(name: str) -> list[str]:
-    """A name on one or two lines of CHARACTERS; what is too long loses its middle."""
+    """Return a name on one or two lines of CHARACTERS; what is too long loses its middle."""
     name = " ".join(name.split())
     if len(name) <= CHARACTERS:
         return [name]
@@ -153,7 +153,7 @@ def _axes(plan: _Plan) -> list[str]:
 
 
 def _curve(plan: _Plan, row: str, colour: str, dash: str) -> list[str]:
-    """The line, its points, and a leader to the label: one that was pushed away still shows what it is of."""
+    """Return the line, its points, and a leader to the label: one that was pushed away still shows what it is of."""
     stroke = f'stroke="{colour}"' + (f' stroke-dasharray="{dash}"' if dash else "")
     at = [(plan.x[setting], plan.y(plan.average[setting, row])) for setting in plan.settings]
     end, y = at[-1]
@@ -165,7 +165,7 @@ def _curve(plan: _Plan, row: str, colour: str, dash: str) -> list[str]:
 
 
 def _words(plan: _Plan, row: str) -> list[str]:
-    """The places along the line and the name at its end."""
+    """Return the places along the line and the name at its end."""
     parts = []
     for setting, x in plan.x.items():
         parts.append(f'<text class="place" x="{_n(x + 5)}" y="{_n(plan.number[setting, row] + 3.5)}" font-size="{PLACE}" '
@@ -196,7 +196,7 @@ def _described(sensitivity: Sensitivity) -> str:
 
 
 def _n(number: float) -> str:
-    """A coordinate: two decimals at most, never -0."""
+    """Return a coordinate: two decimals at most, never -0."""
     return f"{round(number, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
 
 

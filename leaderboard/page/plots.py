@@ -30,8 +30,8 @@ LONGEST = 44  # characters of a name
 
 
 def ranks_axes(tab: Tab, axes: Axes | None = None) -> Axes:
-    """The best row at the top, a filled dot where it may be first at 95 %, jointly with all others. Raises StsbenchError for
-    a tab without ranked rows."""
+    """Return the best row at the top, a filled dot where it may be first at 95 %, jointly with all others. Raises
+    StsbenchError for a tab without ranked rows."""
     rows = [(row, row.rank, row.cells[tab.lead]) for row in tab.measured if row.rank]
     if not rows:
         raise StsbenchError(f"the tab {tab.id} has no ranked rows: there is nothing to draw")
@@ -45,8 +45,8 @@ def ranks_axes(tab: Tab, axes: Axes | None = None) -> Axes:
 
 
 def _label(method: str, flags: Sequence[str]) -> str:
-    """The method, and what makes its score another thing than its neighbours': labels of STS, test texts seen, the best of
-    many."""
+    """Return the method, and what makes its score another thing than its neighbours': labels of STS, test texts seen, the
+    best of many."""
     labels = [FLAGS[flag][0] for flag in flags if flag in UNLIKE]
     return method + (f" ({', '.join(labels)})" if labels else "")
 
@@ -66,7 +66,7 @@ class _Entry:
 
     @property
     def whole(self) -> bool:
-        """Whether every run was measured in both."""
+        """Return whether every run was measured in both."""
         return len(self.across) == self.of
 
     @property
@@ -80,7 +80,7 @@ def figure(
     root: Path, backbone: str, against: tuple[str, str], tab: str = TAB, column: str = AVERAGE,
     records: str | Path | None = None,
 ) -> Any:
-    """A matplotlib figure of the entries of the board `root` that have this backbone: a column of `tab` across, and
+    """Return a matplotlib figure of the entries of the board `root` that have this backbone: a column of `tab` across, and
     upwards that of another, `against`: (tab, column). A run that was measured in one of the two alone is left out: the
     mean of such an entry is of its other runs, and drawn hollow.
 
@@ -103,7 +103,7 @@ def figure(
 
 
 def _of_backbone(entries: Sequence[LoadedEntry], backbone: str, root: Path) -> list[LoadedEntry]:
-    """Those of a board's entries that have this backbone. Raises StsbenchError where none has."""
+    """Return those of a board's entries that have this backbone. Raises StsbenchError where none has."""
     chosen = [entry for entry in entries if entry.entry.backbone == backbone]
     if not chosen:
         known = sorted({entry.entry.backbone for entry in entries})
@@ -144,7 +144,7 @@ def _drawn(rows: Sequence[_Entry], labels: tuple[str, str], backbone: str) -> An
 
 
 def _list_names(axes: Any, rows: Sequence[_Entry]) -> None:
-    """What the numbers are, and the two means: in two columns, downwards."""
+    """Draw what the numbers are, and the two means: in two columns, downwards."""
     axes.set_axis_off()
     half = -(-len(rows) // 2)
     for number, row in enumerate(rows):

@@ -43,7 +43,7 @@ PAGE = ("index.html", "board.js", "board.css", "LICENSES.txt")
 
 
 def check(board: Board) -> None:
-    """Raises StsbenchError where two tabs share an id, a name is unfit for a file, a score is not finite, or an entry is not
+    """Raise StsbenchError where two tabs share an id, a name is unfit for a file, a score is not finite, or an entry is not
     in the board."""
     taken: set[str] = set()
     for tab in board.tabs:
@@ -73,12 +73,12 @@ def _check_row(board: Board, tab: Tab, row: Row) -> None:
 
 
 def safe_link(link: str) -> str:
-    """`link` where it is http, https or relative, else ""."""
+    """Return `link` where it is http, https or relative, else ""."""
     return link if _LINK.fullmatch(link) else ""
 
 
 def index(board: Board) -> dict[str, Any]:
-    """The index as plain data. Tabs and entries stand in the order of the board, and name their files."""
+    """Return the index as plain data. Tabs and entries stand in the order of the board, and name their files."""
     return {
         "schema_version": SCHEMA,
         "updated": updated(board), **({"name": board.name} if board.name else {}),
@@ -98,7 +98,7 @@ def updated(board: Board) -> str | None:
 
 
 def form(tab: Tab) -> str:
-    """What a tab's title says behind metric and aggregation: "raw text"; "" for a protocol's defaults."""
+    """Return what a tab's title says behind metric and aggregation: "raw text"; "" for a protocol's defaults."""
     if tab.form is not None:
         return tab.form
     _, *rest = re.split(r", ", tab.title)
@@ -120,25 +120,25 @@ def _tab(tab: Tab) -> dict[str, Any]:
 
 
 def _columns(tab: Tab) -> list[str]:
-    """An average first, so that it is in sight on a phone; else in the tab's order."""
+    """Return an average first, so that it is in sight on a phone; else in the tab's order."""
     first = [column for column in tab.columns if column == tab.lead == "Avg"]
     return [*first, *(column for column in tab.columns if column not in first)]
 
 
 def _flags(board: Board) -> list[str]:
-    """Flags that some row has, those of FLAGS first."""
+    """Return flags that some row has, those of FLAGS first."""
     used = {flag for tab in board.tabs for row in (*tab.measured, *tab.published) for flag in row.flags}
     return [*(flag for flag in FLAGS if flag in used), *sorted(used - set(FLAGS))]
 
 
 def pair_files(tab: Tab) -> list[str]:
-    """The names of a tab's files, without ending: "pairs/TAB.0", "pairs/TAB.1"; none where nothing was tested."""
+    """Return the names of a tab's files, without ending: "pairs/TAB.0", "pairs/TAB.1"; none where nothing was tested."""
     count = len(tab.pairs.rows) if tab.pairs else 0
     return [f"pairs/{tab.id}.{at}" for at in range(-(-count // ROWS))] if count > 1 else []
 
 
 def pair_shards(tab: Tab) -> dict[str, dict[str, Any]]:
-    """File name -> content. Rows stand in the tab's order; each has its pairs with the rows above it."""
+    """Return file name -> content. Rows stand in the tab's order; each has its pairs with the rows above it."""
     if tab.pairs is None:
         return {}
     index = {row: at for at, row in enumerate(tab.pairs.rows)}
@@ -159,7 +159,8 @@ def pair_shards(tab: Tab) -> dict[str, dict[str, Any]]:
 
 
 def whole_halves(values: Floats, halves: Floats, digits: int) -> NDArray[np.int64]:
-    """(r, r) half widths of intervals of the differences between `values` (r,), in units of the last digit that is shown;
+    """Return (r, r) half widths of intervals of the differences between `values` (r,), in units of the last digit that is
+    shown;
     -1 where there is none.
 
     Rounded to the nearest, unless the interval then left 0 out, or held it, where the unrounded one does not.
@@ -176,7 +177,7 @@ def whole_halves(values: Floats, halves: Floats, digits: int) -> NDArray[np.int6
 
 
 def site(board: Board) -> dict[str, str]:
-    """File, below the site's folder -> content. The same board gives the same bytes.
+    """Return file, below the site's folder -> content. The same board gives the same bytes.
 
     Raises StsbenchError for a board that `check` refuses, or where the bundle is missing.
     """
@@ -206,7 +207,7 @@ def _bundled(name: str) -> str:
 
 
 def _named(page: str, name: str) -> str:
-    """The page with the board's name as its title and heading."""
+    """Return the page with the board's name as its title and heading."""
     for mark in ("title", "h1") if name else ():
         before, _, rest = page.partition(f"<{mark}>")
         page = f"{before}<{mark}>{escape(name)}</{mark}>{rest.partition(f'</{mark}>')[2]}"
@@ -214,7 +215,7 @@ def _named(page: str, name: str) -> str:
 
 
 def _both(name: str, data: dict[str, Any]) -> dict[str, str]:
-    """NAME.json, and NAME.js: a page opened from a file may load a script, but may not read a file."""
+    """Return NAME.json, and NAME.js: a page opened from a file may load a script, but may not read a file."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # Line separators would end a script's line in old readers; "<" could end the element that a script stands in.
     safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
@@ -225,7 +226,7 @@ _ARXIV = re.compile(r"arxiv\.org/(?:abs|pdf)/(\d\d)(?:0[1-9]|1[0-2])\.\d{4,5}", 
 
 
 def tab_shard(board: Board, tab: Tab) -> dict[str, Any]:
-    """A tab's rows, and the files with the tests of their pairs."""
+    """Return a tab's rows, and the files with the tests of their pairs."""
     kinds = {row.id: name for name, rows in comparable(tab).items() for row in rows}
     best_first = tab.measured if any(row.rank for row in tab.measured) else by_lead(tab.measured, tab)
     return {
@@ -239,8 +240,8 @@ def tab_shard(board: Board, tab: Tab) -> dict[str, Any]:
 
 
 def entry_shard(entry: Provenance, rows: Sequence[tuple[Tab, Row]]) -> dict[str, Any]:
-    """What stands behind an entry: note, recipe, its runs, the parts of its tasks in every tab (`rows_of`), and the other
-    prompts that its encoder was read behind."""
+    """Return what stands behind an entry: note, recipe, its runs, the parts of its tasks in every tab (`rows_of`), and
+    the other prompts that its encoder was read behind."""
     return {
         "schema_version": SCHEMA, "id": entry.id, "name": entry.name, "note": entry.note, "recipe": entry.recipe,
         "runs": [{name: run[name] for name in sorted(run)} for run in entry.runs], "parts": _parts(rows),
@@ -249,7 +250,8 @@ def entry_shard(entry: Provenance, rows: Sequence[tuple[Tab, Row]]) -> dict[str,
 
 
 def _over_tasks(tab: Tab, row: Row) -> dict[str, Any]:
-    """The interval of a row's average over tasks, and with which neighbours its order would survive; {} without one."""
+    """Return the interval of a row's average over tasks, and with which neighbours its order would survive; {} without
+    one."""
     over = tab.over_tasks(row)
     if over is None or over.low is None or over.high is None or over.sd is None:
         return {}
@@ -262,7 +264,7 @@ def _over_tasks(tab: Tab, row: Row) -> dict[str, Any]:
 
 
 def rows_of(board: Board) -> dict[str, list[tuple[Tab, Row]]]:
-    """Entry -> its rows, each with its tab."""
+    """Return entry -> its rows, each with its tab."""
     rows: dict[str, list[tuple[Tab, Row]]] = {key: [] for key in sorted(board.entries)}
     for tab in board.tabs:
         for row in tab.measured:
@@ -272,7 +274,7 @@ def rows_of(board: Board) -> dict[str, list[tuple[Tab, Row]]]:
 
 
 def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
-    """A row without its empty fields; kind: what a comparable row was trained with."""
+    """Return a row without its empty fields; kind: what a comparable row was trained with."""
     rank = row.rank and {"place": row.rank.position, "first": row.rank.first, "last": row.rank.last, "ties": row.rank.ties,
                          "alone": list(row.rank.alone) if any(row.rank.alone) else None,
                          "tier": row.rank.tier,
@@ -293,7 +295,7 @@ def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
 
 
 def _over_prompts(over: PromptSpread | None, digits: int) -> dict[str, Any]:
-    """The scores with two digits more than are shown, as those of a row."""
+    """Return the scores with two digits more than are shown, as those of a row."""
     if over is None:
         return {}
     scores = {name: round(getattr(over, name), digits + 2) + 0.0 for name in ("mean", "lowest", "highest")}
@@ -305,7 +307,8 @@ def _filled(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scores(cell: Cell, digits: int) -> list[float | int | None]:
-    """[value, low, high, sd, n] without the empty end. A value has two digits more than are shown: rows are sorted by it."""
+    """Return [value, low, high, sd, n] without the empty end. A value has two digits more than are shown: rows are sorted
+    by it."""
     noise = [None if number is None else round(number, digits) + 0.0 for number in (cell.low, cell.high, cell.sd)]
     fields: list[float | int | None] = [round(cell.value, digits + 2) + 0.0, *noise, cell.n]
     while fields[-1] is None:
@@ -314,14 +317,14 @@ def scores(cell: Cell, digits: int) -> list[float | int | None]:
 
 
 def _arxiv_year(link: str) -> int | None:
-    """The year that an arXiv identifier begins with."""
+    """Return the year that an arXiv identifier begins with."""
     match = _ARXIV.search(link)
     return 2000 + int(match[1]) if match else None
 
 
 def _size(entry: Provenance | None) -> dict[str, Any]:
-    """What the records hold of an encoder's size, where all runs agree, and of its speed and memory, where all runs were
-    timed on one machine: the median over them, with that machine."""
+    """Return what the records hold of an encoder's size, where all runs agree, and of its speed and memory, where all
+    runs were timed on one machine: the median over them, with that machine."""
     if entry is None:
         return {}
     runs = [{"width": run.get("width"), **run.get("costs", {})} for run in entry.runs]
@@ -339,7 +342,7 @@ def _size(entry: Provenance | None) -> dict[str, Any]:
 
 
 def _parts(rows: Sequence[tuple[Tab, Row]]) -> list[dict[str, Any]]:
-    """The parts of an entry's tasks, once for all tabs that show the same: aggregations of one metric share them."""
+    """Return the parts of an entry's tasks, once for all tabs that show the same: aggregations of one metric share them."""
     parts: dict[str, dict[str, Any]] = {}
     for tab, row in rows:
         if row.subsets:

@@ -41,7 +41,7 @@ _TEXTS = ("id", "method", "backbone", "column", "source", "notes", "title")
 
 
 def markdown_tables(board: Board) -> str:
-    """All tabs, those of a group below its heading."""
+    """Return all tabs, those of a group below its heading."""
     parts = [f"# {plain_markdown(board.name or 'Leaderboard')}", GENERATED]
     for group in dict.fromkeys(tab.group for tab in board.tabs):
         parts.append(f"## {plain_markdown(group_title(group))}")
@@ -50,12 +50,12 @@ def markdown_tables(board: Board) -> str:
 
 
 def latex_tables(board: Board) -> str:
-    """All tabs, one table each."""
+    """Return all tabs, one table each."""
     return "\n".join([f"% {GENERATED}\n{PACKAGES}", *(_booktabs(tab) for tab in board.tabs)])
 
 
 def markdown(tab: Tab, published: bool = True) -> str:
-    """A tab as GitHub's Markdown: what was measured, the measured rows, the published ones if wanted, footnotes."""
+    """Return a tab as GitHub's Markdown: what was measured, the measured rows, the published ones if wanted, footnotes."""
     parts = [f"**{plain_markdown(tab.title)}**{_label(tab)}", plain_markdown(tab.about)]
     notes = _Notes()
     if tab.measured:
@@ -72,7 +72,7 @@ def markdown(tab: Tab, published: bool = True) -> str:
 
 
 def latex(tab: Tab) -> str:
-    """A tab as one booktabs table, measured rows above published ones; the caption names the protocol."""
+    """Return a tab as one booktabs table, measured rows above published ones; the caption names the protocol."""
     return PACKAGES + _booktabs(tab)
 
 
@@ -101,7 +101,7 @@ def _booktabs(tab: Tab) -> str:
 
 
 def score_rows(board: Board) -> Iterator[dict[str, Any]]:
-    """Every score of every row of every tab, by CSV_COLUMNS: numbers as they are, None for what is not there."""
+    """Yield every score of every row of every tab, by CSV_COLUMNS: numbers as they are, None for what is not there."""
     for tab in board.tabs:
         for row in (*tab.measured, *tab.published):
             rank, notes = row.rank, [SAMPLE] if tab.sample else []
@@ -123,7 +123,8 @@ def score_rows(board: Board) -> Iterator[dict[str, Any]]:
 
 
 def csv_table(board: Board) -> str:
-    """Every score of every row of every tab, a line each, in CSV_COLUMNS; numbers to six decimals, flags with spaces."""
+    """Return every score of every row of every tab, a line each, in CSV_COLUMNS; numbers to six decimals, flags with
+    spaces."""
     digits = {tab.id: tab.digits for tab in board.tabs}
     rows = ({**row, **{name: _number(row[name], digits[row["tab"]]) for name in (*_FIGURES, *_OVER_TASKS)},
              **{name: _line(row[name]) for name in _TEXTS}, "printed": _number(row["printed"])} for row in score_rows(board))
@@ -131,13 +132,14 @@ def csv_table(board: Board) -> str:
 
 
 def readme_tab(board: Board) -> Tab | None:
-    """The tab that the README shows: STS by Spearman, all; None where nothing has been measured so."""
+    """Return the tab that the README shows: STS by Spearman, all; None where nothing has been measured so."""
     fitting = (tab for tab in board.tabs if (tab.metric, tab.aggregation) == ("spearman", "all"))
     return next((tab for tab in fitting if tab.group == DEFAULT_PROTOCOL and tab.measured and not tab.sample), None)
 
 
 def lead_tab(board: Board) -> Tab | None:
-    """The tab to show first: the README's, else the first with measured rows, else the first; None on an empty board."""
+    """Return the tab to show first: the README's, else the first with measured rows, else the first; None on an empty
+    board."""
     return readme_tab(board) or next((tab for tab in board.tabs if tab.measured), next(iter(board.tabs), None))
 
 
@@ -155,8 +157,8 @@ def lead_table(tab: Tab, most: int) -> Table:
 
 
 def comparable(tab: Tab) -> dict[str, list[Row]]:
-    """What a first view may set side by side: the ranked rows that saw neither STS labels nor sentences of the tests, by
-    what they were trained with."""
+    """Return what a first view may set side by side: the ranked rows that saw neither STS labels nor sentences of the
+    tests, by what they were trained with."""
     fair = [row for row in tab.measured if row.rank and not set(UNLIKE) & set(row.flags)]
     groups = {"no labels": [row for row in fair if row.setting == "unsup" and "nli" not in row.flags]}
     groups["NLI labels"] = [row for row in fair if "nli" in row.flags]
@@ -165,7 +167,8 @@ def comparable(tab: Tab) -> dict[str, list[Row]]:
 
 
 def short_table(board: Board) -> str:
-    """The README's table: the best comparable rows of STS by Spearman, all: average, its interval and that of the rank."""
+    """Return the README's table: the best comparable rows of STS by Spearman, all: average, its interval and that of the
+    rank."""
     tab = readme_tab(board)
     if tab is None:
         return "Nothing has been measured yet.\n"
@@ -197,7 +200,7 @@ class _Notes:
         self._numbers: dict[str, int] = {}
 
     def marks(self, sentences: Sequence[str]) -> str:
-        """The numbers of these sentences, "1, 2"."""
+        """Return the numbers of these sentences, "1, 2"."""
         return ", ".join(str(self._numbers.setdefault(_line(text), len(self._numbers) + 1)) for text in sentences)
 
     @property
@@ -208,7 +211,7 @@ class _Notes:
 def _grid(
     tab: Tab, rows: Sequence[Row], ranked: bool, notes: _Notes, mark: Callable[[str], str], escape: Callable[[str], str]
 ) -> list[list[str]]:
-    """Header and lines of escaped cells; rank, tier and the columns over prompts only where `ranked`."""
+    """Return header and lines of escaped cells; rank, tier and the columns over prompts only where `ranked`."""
     over, tiered = _over(tab) if ranked else [], ranked and _tiered(tab)
     standings = [*(["Rank"] if ranked else []), *(["Tier"] if tiered else [])]
     grid = [[*standings, "Method", "Backbone", "Setting", *map(escape, tab.columns), *over, "Flags"]]
@@ -224,7 +227,8 @@ def _grid(
 
 
 def _standing(row: Row) -> str:
-    """"2 (1-3) ab": place, its interval and the letters of ties; what stands there instead; nothing for a published row."""
+    """Return "2 (1-3) ab": place, its interval and the letters of ties; what stands there instead; nothing for a
+    published row."""
     if row.rank:
         return f"{row.rank.position} ({row.rank.interval}) {row.rank.ties}".strip()
     return f"best of {row.best_of}" if row.best_of else "not ranked" if row.unranked else ""
@@ -239,7 +243,7 @@ def _about_tiers(tab: Tab) -> str:
 
 
 def _over(tab: Tab) -> list[str]:
-    """The columns of OVER_PROMPTS that a tab has: none, the first, or both."""
+    """Return the columns of OVER_PROMPTS that a tab has: none, the first, or both."""
     any_rank = any(row.rank and row.rank.prompts for row in tab.measured)
     return list(OVER_PROMPTS)[: 2 if any_rank else int(any(row.prompts for row in tab.measured))]
 
@@ -249,7 +253,7 @@ def _about_prompts(tab: Tab) -> str:
 
 
 def _over_prompts(tab: Tab, row: Row) -> str:
-    """"70.12 ± 1.33 (66.10 to 72.31; 15)"."""
+    """Return "70.12 ± 1.33 (66.10 to 72.31; 15)"."""
     if (over := row.prompts) is None:
         return ""
     mean, low, high = (_fixed(value, tab.digits) for value in (over.mean, over.lowest, over.highest))
@@ -258,19 +262,19 @@ def _over_prompts(tab: Tab, row: Row) -> str:
 
 
 def _rank_over_prompts(row: Row) -> str:
-    """"1-4, first in 12 %"."""
+    """Return "1-4, first in 12 %"."""
     if row.rank is None or row.rank.prompts is None or row.rank.chance is None:
         return ""
     return f"{span(*row.rank.prompts)}, first in {_percent(row.rank.chance)}"
 
 
 def _percent(share: float) -> str:
-    """Whole; what is neither never nor always is not shown as either."""
+    """Return whole; what is neither never nor always is not shown as either."""
     return "<1 %" if 0 < share < 0.005 else ">99 %" if 0.995 < share < 1 else f"{100 * share:.0f} %"
 
 
 def _score(tab: Tab, row: Row, column: str) -> str:
-    """A cell as it is read: sd behind any score; interval and what the paper prints behind the lead."""
+    """Return a cell as it is read: sd behind any score; interval and what the paper prints behind the lead."""
     cell = row.cells.get(column)
     if cell is None:
         return ""
@@ -286,7 +290,7 @@ def _score(tab: Tab, row: Row, column: str) -> str:
 
 
 def _interval(cell: Cell, digits: int) -> str:
-    """"78.1-79.6", one digit fewer than the score."""
+    """Return "78.1-79.6", one digit fewer than the score."""
     digits = max(digits - 1, 0)
     if cell.low is None or cell.high is None:
         return ""
@@ -315,12 +319,12 @@ def _line(text: str) -> str:
 
 
 def _sentences(row: Row) -> list[str]:
-    """What must be read with a row."""
+    """Return what must be read with a row."""
     return [*row.marks, *([row.unranked] if row.unranked else [])]
 
 
 def _flags(row: Row) -> str:
-    """The flags' labels; the best of how many, and the mean of how many seeds."""
+    """Return the flags' labels; the best of how many, and the mean of how many seeds."""
     labels = [FLAGS[flag][0] if flag in FLAGS else flag for flag in row.flags if flag != "best-of-n" or not row.best_of]
     labels += [f"best of {row.best_of}"] if row.best_of else []
     labels += [f"{row.seeds} seeds"] if row.seeds and row.seeds > 1 else []
@@ -328,7 +332,7 @@ def _flags(row: Row) -> str:
 
 
 def _linked(row: Row) -> str:
-    """A row's source, with a link to the paper."""
+    """Return a row's source, with a link to the paper."""
     source = plain_markdown(row.source)
     return f"[{source}](<{row.link}>)" if source and re.fullmatch(r"https?://[^\s<>|\\`]+", row.link) else source
 

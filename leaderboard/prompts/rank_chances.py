@@ -31,18 +31,18 @@ class RankChances:
 
     @property
     def first(self) -> Floats:
-        """(m,) chances of rank 1."""
+        """Return (m,) chances of rank 1."""
         return self.ranks[:, 0]
 
     @property
     def expected(self) -> Floats:
-        """(m,) expected ranks, 1 the best."""
+        """Return (m,) expected ranks, 1 the best."""
         expected: Floats = self.ranks @ np.arange(1.0, len(self.ranks) + 1)
         return expected
 
 
 def independent_ranks(scores: Sequence[Floats]) -> RankChances:
-    """Where each model draws one of its own prompts, all alike and independently. scores: (p_i,) of each model.
+    """Return where each model draws one of its own prompts, all alike and independently. scores: (p_i,) of each model.
 
     Exact, ties included: behind a score, each other model is above, equal or below with known chances, and how many are
     above and equal follows by adding one model after another (a Poisson binomial distribution of two counts).
@@ -68,8 +68,8 @@ def chances_of_first(scores: Sequence[Floats]) -> Floats:
 def rank_intervals_over_prompts(
     models: Ints, scores: Floats, different: Bools, level: float = 0.95
 ) -> tuple[Ints, Ints]:
-    """(first, last), each int (m,): intervals of the models' ranks where each draws one of its own prompts, all alike and
-    independently; exact.
+    """Return (first, last), each int (m,): intervals of the models' ranks where each draws one of its own prompts, all alike
+    and independently; exact.
 
     models: (v,) whose each score is, 0 to m - 1; scores: (v,), one a model and prompt; different: bool (v, v), which of
     them differ significantly. In a draw a model's rank is at best 1 + how many of the others' drawn scores are
@@ -84,7 +84,8 @@ def rank_intervals_over_prompts(
 
 
 def common_ranks(scores: Floats) -> RankChances:
-    """Where all models read the same prompt, drawn from the p of (m, p) scores; a prompt that one of them lacks is left out.
+    """Return where all models read the same prompt, drawn from the p of (m, p) scores; a prompt that one of them lacks is
+    left out.
 
     StsbenchError: no prompt is left.
     """
@@ -94,7 +95,7 @@ def common_ranks(scores: Floats) -> RankChances:
 
 
 def shared_prompts(scores: Floats) -> Floats:
-    """The columns of (m, p) scores that every model has. StsbenchError: there is none."""
+    """Return the columns of (m, p) scores that every model has. StsbenchError: there is none."""
     shared: Floats = np.asarray(scores, dtype=np.float64)
     shared = shared[:, np.isfinite(shared).all(axis=0)]
     if not shared.size:
@@ -142,7 +143,8 @@ def variance_split(scores: Floats) -> Split:
 
 
 def kendall_w(scores: Floats) -> float:
-    """Kendall's coefficient of concordance of m models' ranks over p prompts, corrected for ties; 1: the same order always.
+    """Return Kendall's coefficient of concordance of m models' ranks over p prompts, corrected for ties; 1: the same order
+    always.
 
     scores (m, p), without prompts that a model lacks. NaN for one model, and where all models tie with every prompt.
     """

@@ -55,7 +55,8 @@ class PromptRows(Section):
 def _ranks(
     plans: Sequence[Plan], over: Mapping[str, Sequence[Behind]]
 ) -> dict[str, list[tuple[tuple[int, int], float]]]:
-    """`ranks_over` of the rows that may be ranked, in their order: tab's id -> one each, where prompts have a rank."""
+    """Return `ranks_over` of the rows that may be ranked, in their order: tab's id -> one each, where prompts have a
+    rank."""
     drawn = {plan.name: choices([(plan.members[i], over[plan.name][i]) for i in plan.able]) for plan in plans}
     lines = {plan.name: [line for some in drawn[plan.name] for line in some] for plan in plans if drawn[plan.name]}
     if not lines:
@@ -71,8 +72,8 @@ def _ranks(
 
 
 def lines_behind(entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]]) -> list[Placed]:
-    """A line for each prompt of an entry and each setting: the mean over the seeds that were read behind the prompt, as
-    `merged` makes it; of one seed, that seed's."""
+    """Return a line for each prompt of an entry and each setting: the mean over the seeds that were read behind the
+    prompt, as `merged` makes it; of one seed, that seed's."""
     by_prompt: dict[str, list[EntryRun]] = {}
     for run in entry.prompts:
         by_prompt.setdefault(run.prompt, []).append(run)
@@ -84,8 +85,8 @@ def lines_behind(entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]]) 
 
 
 def behind(row: Placed, lines: Sequence[Placed], column: str, ranked: bool) -> Behind:
-    """The lines of `lines_behind` that are measured as a row: under its setting and on its data, with a score in `column`;
-    where the row is `ranked`, with one in the resamples, too."""
+    """Return the lines of `lines_behind` that are measured as a row: under its setting and on its data, with a score in
+    `column`; where the row is `ranked`, with one in the resamples, too."""
     line = row[1]
     same = [other for other in lines if _measured_alike(line, other[1])]
     kept = [other for other in same if column in other[1].cells and not (ranked and _unscored(line, other[1], column))]
@@ -99,14 +100,14 @@ def _measured_alike(one: ScoreLine, other: ScoreLine) -> bool:
 
 
 def _unscored(row: ScoreLine, other: ScoreLine, column: str) -> bool:
-    """Whether there is no score in many resamples in which the row has one: the test leaves these out for all."""
+    """Return whether there is no score in many resamples in which the row has one: the test leaves these out for all."""
     if column not in other.draws:
         return True
     return bool((np.isnan(other.draws[column]) & ~np.isnan(row.draws[column])).mean() > MOST_UNSCORED)
 
 
 def spread_over(row: Behind, column: str) -> PromptSpread | None:
-    """The distribution of the scores over prompts; None without any."""
+    """Return the distribution of the scores over prompts; None without any."""
     if not row.lines:
         return None
     made = spread(np.array([line.cells[column].value for _, line, _ in row.lines]))
@@ -114,7 +115,7 @@ def spread_over(row: Behind, column: str) -> PromptSpread | None:
 
 
 def choices(rows: Sequence[tuple[Placed, Behind]]) -> list[Sequence[Placed]]:
-    """What each ranked row is drawn from, its prompts or else itself; none where fewer than two rows have prompts."""
+    """Return what each ranked row is drawn from, its prompts or else itself; none where fewer than two rows have prompts."""
     if sum(bool(over.lines) for _, over in rows) < 2:
         return []
     return [over.lines or (row,) for row, over in rows]

@@ -74,18 +74,18 @@ class PromptStudy(Tabular):
 
     @cached_property
     def mean_bounds(self) -> RankBounds:
-        """Bounds on the mean over sets: each set has a prompt of its own."""
+        """Return bounds on the mean over sets: each set has a prompt of its own."""
         rows, default = self.study.scores.values(), self.study.default.values()
         low, high = (np.mean([end(matrix, axis=1) for matrix in rows], axis=0) for end in (np.nanmin, np.nanmax))
         return rank_bounds(low, high, np.mean(list(default), axis=0))
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
-        """The study's claims."""
+        """Return the study's claims."""
         return _claims(self)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A row for each set and model."""
+        """Yield a row for each set and model."""
         for task in self.study.tasks:
             alone, same, bounds = self.ranks[task]
             prompts = self.study.prompts[task]
@@ -117,11 +117,11 @@ class PromptStudy(Tabular):
         return Document(tables, below=[*map(str, self.claims), *self.study.notes(), FOOT])
 
     def to_arrow(self) -> ArrowTable:
-        """A row for each set and model."""
+        """Return a row for each set and model."""
         return arrow_table(list(self.rows()))
 
     def as_json(self) -> dict[str, Any]:
-        """What --json writes, as plain data; null where a figure is missing."""
+        """Return what --json writes, as plain data; null where a figure is missing."""
         return {
             "rows": [{key: _plain(value) for key, value in row.items()} for row in self.rows()],
             "mean": {name: values.tolist() for name, values in vars(self.mean_bounds).items()},
@@ -135,7 +135,7 @@ class PromptStudy(Tabular):
 
 
 def prompt_sensitivity(results: str | Path) -> PromptStudy:
-    """The figures and claims of Kostiuk and Enevoldsen 2026 (arXiv 2605.22544), recomputed from their result files.
+    """Return the figures and claims of Kostiuk and Enevoldsen 2026 (arXiv 2605.22544), recomputed from their result files.
 
     results: a clone of their repository, github.com/centre-for-humanities-computing/instruction-sensitivity-evaluation, or
     a CSV file with the columns main_score (0 to 1), task, model, prompt, is_baseline, as an earlier state of it holds. No
@@ -169,7 +169,7 @@ def _score_table(task: str, rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _rank_table(task: str, rows: Sequence[dict[str, Any]], count: int) -> Table:
-    """The ranks of models by prompts; count: how many all of them read."""
+    """Return the ranks of models by prompts; count: how many all of them read."""
     spans = {name: [f"{row[f'{whose}_best']} to {row[f'{whose}_worst']}" for row in rows]
              for name, whose in (("own", "own"), ("all", "every"))}
     return Table(f"{task}: ranks, {counted(count, 'prompt')} that all models read", [
@@ -200,7 +200,7 @@ def _bounds(rows: NDArray[np.float64], default: NDArray[np.float64]) -> RankBoun
 
 
 def _ranks_of(scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Ranks, 1 the best; ties share it."""
+    """Return ranks, 1 the best; ties share it."""
     by_default: NDArray[np.int64] = 1 + (scores[None, :] > scores[:, None]).sum(axis=1)
     return by_default
 

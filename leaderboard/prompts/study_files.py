@@ -55,11 +55,11 @@ class Study:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks that were run, in the list's order."""
+        """Return the tasks that were run, in the list's order."""
         return tuple(self.scores)
 
     def notes(self) -> list[str]:
-        """What was dropped, and what is not there, a line each."""
+        """Return what was dropped, and what is not there, a line each."""
         lines = [
             *self.left_out,
             *(f"{model}, {task}: {counted(runs, 'run')} dropped, whose prompt is in no prompt file"
@@ -74,7 +74,7 @@ class Study:
 
 
 def read_study(folder: Path) -> Study:
-    """What a clone of the repository holds. StsbenchError, one line naming the file: it is none, or not as described.
+    """Return what a clone of the repository holds. StsbenchError, one line naming the file: it is none, or not as described.
 
     Runs are matched to prompts by their texts: bge-small and bge-base have older ones that no list holds.
     """
@@ -103,7 +103,8 @@ def read_study(folder: Path) -> Study:
 
 
 def read_prompts(folder: Path) -> dict[str, tuple[StudyPrompt, ...]]:
-    """The deduplicated prompts by task, with the generators whose own files hold them. StsbenchError naming the file."""
+    """Return the deduplicated prompts by task, with the generators whose own files hold them. StsbenchError naming the
+    file."""
     by: dict[tuple[str, str], list[str]] = {}
     for path in sorted(folder.glob(f"*{_GENERATED}")):
         for entry in _entries(path):
@@ -141,7 +142,7 @@ class _Runs:
         self._older: dict[tuple[str, str], float] = {}
 
     def read(self, revision: Path) -> None:
-        """The baseline files of a revision, and one folder for each prompt."""
+        """Read the baseline files of a revision, and one folder for each prompt."""
         for task, path in self._files(revision):
             _put(self.default, task, path)
         experiments = revision / "experiments"
@@ -151,7 +152,8 @@ class _Runs:
                 _put(self.scores if key in self._known else self._older, key, path)
 
     def check(self, tasks: Sequence[str], folder: Path) -> None:
-        """StsbenchError for a task of which there is no result by default, or none of any prompt: it has no rank then."""
+        """Raise StsbenchError for a task of which there is no result by default, or none of any prompt: it has no rank
+        then."""
         run = {task for task, _ in self.scores}
         for task in tasks:
             if task not in self.default or task not in run:
@@ -159,11 +161,11 @@ class _Runs:
                 raise StsbenchError(f"{folder} holds {what} of {task}, which other models have: give a whole clone")
 
     def dropped(self) -> Counter[str]:
-        """How many runs of each task have a prompt that no list holds."""
+        """Return how many runs of each task have a prompt that no list holds."""
         return Counter(task for task, _ in self._older)
 
     def like_default(self, task: str) -> int:
-        """How many of those have the default's score, to the last digit: the prompt changed nothing."""
+        """Return how many of those have the default's score, to the last digit: the prompt changed nothing."""
         return sum(at == task and score == self.default.get(task) for (at, _), score in self._older.items())
 
     def _files(self, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -177,7 +179,7 @@ def _put(known: dict[Any, float], key: Any, path: Path) -> None:
 
 
 def _prompt_of(meta: Path, task: str) -> str:
-    """The prompt that a run was made with; of retrieval it is the queries'. StsbenchError: the file states none."""
+    """Return the prompt that a run was made with; of retrieval it is the queries'. StsbenchError: the file states none."""
     kwargs = read_json_object(meta).get("experiment_kwargs")
     prompts = kwargs.get("prompts") if isinstance(kwargs, dict) else None
     stated = prompts if isinstance(prompts, dict) else {}
@@ -188,7 +190,7 @@ def _prompt_of(meta: Path, task: str) -> str:
 
 
 def _main_score(path: Path) -> float:
-    """A result's main score x 100, of its English part. StsbenchError naming the file: there is none, or several."""
+    """Return a result's main score x 100, of its English part. StsbenchError naming the file: there is none, or several."""
     scores = read_json_object(path).get("scores")
     parts = next((scores[split] for split in _SPLITS if split in scores), None) if isinstance(scores, dict) else None
     rows = [row for row in parts if isinstance(row, dict)] if isinstance(parts, list) else []
@@ -206,7 +208,7 @@ class _Model:
 
 
 def read_table(path: Path) -> Study:
-    """A CSV file with the columns of COLUMNS, others aside; main_score 0 to 1. Who wrote a prompt is not known of it.
+    """Return a CSV file with the columns of COLUMNS, others aside; main_score 0 to 1. Who wrote a prompt is not known of it.
 
     A model without a result by default is left out, then a task that has none by default, or none of any prompt, for one of
     the others: `notes` names them. StsbenchError, one line naming file and line: a column is missing, a score is none or no

@@ -146,18 +146,19 @@ class Tab:
     form: str | None = None  # what sets it apart from tabs of the same metric and aggregation; None: as its title says
 
     def digits_in(self, column: str) -> int:
-        """Decimals that a column is shown with."""
+        """Return decimals that a column is shown with."""
         return self.finer.get(column, self.digits)
 
     def over_tasks(self, row: Row) -> OverTasks | None:
-        """A measured row's average with its interval where the tasks are a sample, too; None where there is no average."""
+        """Return a measured row's average with its interval where the tasks are a sample, too; None where there is no
+        average."""
         if not self.averaged or row.kind != "measured" or not {self.lead, *self.averaged} <= row.cells.keys():
             return None
         return mean_over_tasks(self._of_tasks(row))
 
     def neighbours(self, row: Row) -> list[tuple[Row, float]]:
-        """The ranked rows next above and next below a ranked row, and how likely their order would survive another draw of
-        as many tasks; without those of the same average."""
+        """Return the ranked rows next above and next below a ranked row, and how likely their order would survive another
+        draw of as many tasks; without those of the same average."""
         ranked = [other for other in self.measured if other.rank]
         if not self.averaged or row not in ranked:
             return []
@@ -170,15 +171,15 @@ class Tab:
         return np.array([row.cells[task].value for task in self.averaged])
 
     def lower(self, column: str) -> bool:
-        """Whether a smaller score in that column is a better one."""
+        """Return whether a smaller score in that column is a better one."""
         return self.direction(column) == "lower"
 
     def direction(self, column: str) -> Better:
-        """Which of two scores in that column is better."""
+        """Return which of two scores in that column is better."""
         return self.better.get(column, "lower" if self.lower_is_better else "higher")
 
     def sign(self, column: str) -> int:
-        """sign * score: sorted by it, the best score comes first; the smallest where neither end is better."""
+        """Return sign * score: sorted by it, the best score comes first; the smallest where neither end is better."""
         return -1 if self.direction(column) == "higher" else 1
 
 

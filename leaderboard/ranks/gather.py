@@ -35,7 +35,7 @@ MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row m
 
 
 def gather(root: Path, records: str | Path | None = None) -> Board:
-    """The board of the folder `root`: measured/, published/, and what extensions add. records: where its runs lie, as
+    """Return the board of the folder `root`: measured/, published/, and what extensions add. records: where its runs lie, as
     `records_folder` takes it. Raises StsbenchError naming the file at fault."""
     entries, lines = scored_entries(root, records)
     name_user_sets(line for of_run in lines.values() for line in of_run)
@@ -59,7 +59,7 @@ def gather(root: Path, records: str | Path | None = None) -> Board:
 
 
 def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:
-    """Lines that may stand in one tab: of one setting, and on the same data in every column that two of them share.
+    """Return lines that may stand in one tab: of one setting, and on the same data in every column that two of them share.
 
     Defaults on the catalog's data come first: they have the plain name of a tab, and the published rows beside them.
     """
@@ -86,7 +86,7 @@ def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:
 
 
 def _repeats(members: Sequence[Placed], groups: Sequence[Sequence[Placed]]) -> bool:
-    """Whether a table of one's own data has the scores of the one over all its items: a file without subsets has one
+    """Return whether a table of one's own data has the scores of the one over all its items: a file without subsets has one
     correlation, whatever the aggregation."""
     first = members[0][1]
     if not first.user_set or first.setting.aggregation in (None, "all") or any(line.subsets for _, line, _ in members):
@@ -98,7 +98,7 @@ def _repeats(members: Sequence[Placed], groups: Sequence[Sequence[Placed]]) -> b
 def _tabs(
     plans: Sequence[Plan], tests: Mapping[str, Tested], extras: Sequence[Mapping[tuple[str, int], RowExtra]]
 ) -> list[Tab]:
-    """The tabs. tests: what the rows of each were tested by; extras: what each extension adds to rows."""
+    """Return the tabs. tests: what the rows of each were tested by; extras: what each extension adds to rows."""
     tabs: list[Tab] = []
     for plan in plans:
         members, columns, lead, able = plan.members, plan.columns, plan.lead, plan.able
@@ -152,14 +152,15 @@ def _plans(groups: Sequence[Sequence[Placed]]) -> list[Plan]:
 
 
 def _unscored(draws: Sequence[tuple[int, Values]]) -> list[int]:
-    """The rows without a score in many resamples in which others have one: the test leaves such a resample out for all."""
+    """Return the rows without a score in many resamples in which others have one: the test leaves such a resample out for
+    all."""
     missing = {i: np.isnan(draw) for i, draw in draws}
     by_all = np.all(list(missing.values()), axis=0)
     return [i for i, draw in missing.items() if (draw & ~by_all).mean() > MOST_UNSCORED]
 
 
 def _lead(members: Sequence[Placed], columns: Sequence[str]) -> str:
-    """The average, else the protocol's lead; of a language the set that most rows have."""
+    """Return the average, else the protocol's lead; of a language the set that most rows have."""
     first = members[0][1]
     lead = next((name for name in (AVERAGE, first.protocol.lead) if name in columns), columns[0])
     if lead == AVERAGE or not first.language:
@@ -178,7 +179,7 @@ def _about(members: Sequence[Placed], lead: str, columns: Sequence[str]) -> str:
 
 
 def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
-    """The protocol's order of tasks, with the average behind its last task; metrics in the order they were scored.
+    """Return the protocol's order of tasks, with the average behind its last task; metrics in the order they were scored.
 
     Where no row has the average, there is none: on the raw text, SICK-R's 4,927 pairs are missing; F1 is that of one task.
     """
@@ -193,7 +194,8 @@ def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
 
 
 def _tested(plans: Sequence[Plan]) -> dict[str, Tested]:
-    """Which of the rows that may be ranked differ significantly in the lead column: tab's id -> its rows and their test."""
+    """Return which of the rows that may be ranked differ significantly in the lead column: tab's id -> its rows and their
+    test."""
     tests = tested({plan.name: ([plan.members[i] for i in plan.able], plan.lead, True) for plan in plans})
     return {plan.name: (tuple(plan.members[i][0].id for i in plan.able), tests[plan.name]) for plan in plans}
 
@@ -213,7 +215,7 @@ def _ranks(values: Values, significance: Significance, lower: bool) -> list[Rank
 def _sorted(
     plan: Plan, ranks: Mapping[int, Rank], extras: Sequence[Mapping[tuple[str, int], RowExtra]]
 ) -> tuple[Row, ...]:
-    """The rows, best first: those that may be ranked with their rank, then the others."""
+    """Return the rows, best first: those that may be ranked with their rank, then the others."""
     members, lead, sign = plan.members, plan.lead, plan.ranked_by.sign
 
     def key(i: int) -> tuple[bool, bool, float, str]:

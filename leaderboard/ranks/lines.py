@@ -50,22 +50,22 @@ class ScoreLine:
 
     @property
     def user_set(self) -> str:
-        """The name of the user's file or folder that it was measured on; "" for the catalog's data."""
+        """Return the name of the user's file or folder that it was measured on; "" for the catalog's data."""
         return next(iter(self.names), path_name(self.protocol.user_path)) if self.protocol.user_path else ""
 
     @property
     def language(self) -> str:
-        """"Korean", "English and German", "All languages"; "" where data are no set of `LANGUAGES`."""
+        """Return "Korean", "English and German", "All languages"; "" where data are no set of `LANGUAGES`."""
         return "" if self.protocol.user_path else self.part
 
     @property
     def averaged(self) -> tuple[str, ...]:
-        """The tasks of the average that its table may have."""
+        """Return the tasks of the average that its table may have."""
         return AVERAGED.get(self.language, ()) if self.language else self.protocol.averaged
 
     @property
     def key(self) -> tuple[Setting, bool, str]:
-        """What two lines of one table have in common, besides the data themselves."""
+        """Return what two lines of one table have in common, besides the data themselves."""
         return self.setting, self.known, self.part
 
 
@@ -73,12 +73,12 @@ Parts = dict[str, Measured]  # task -> the record that scored it
 
 
 def lines_of(run: EntryRun) -> list[ScoreLine]:
-    """Every setting that a run was measured under, with the averages its protocols define."""
+    """Return every setting that a run was measured under, with the averages its protocols define."""
     return lines_of_runs([run])[0]
 
 
 def lines_of_runs(runs: Sequence[EntryRun]) -> list[list[ScoreLine]]:
-    """`lines_of` of several runs, in their order, whose averages are redrawn together."""
+    """Return `lines_of` of several runs, in their order, whose averages are redrawn together."""
     filled = [_filled(run) for run in runs]
     averages = [(line, {task: parts[task] for task in line.averaged}) for lines in filled for line, parts in lines
                 if line.averaged and set(line.averaged) <= line.cells.keys()]  # none where a task was not scored
@@ -89,7 +89,7 @@ def lines_of_runs(runs: Sequence[EntryRun]) -> list[list[ScoreLine]]:
 
 
 def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
-    """A run's lines without averages, and the records behind each."""
+    """Return a run's lines without averages, and the records behind each."""
     lines: dict[tuple[Setting, bool, str], tuple[ScoreLine, Parts]] = {}
     for measured in run.records:
         drawn = measured.protocol.drawn(measured.observed(), measured.set_id, RESAMPLES, SEED)
@@ -130,12 +130,12 @@ def _fill(line: ScoreLine, column: str, measured: Measured, cell: Cell) -> bool:
 
 
 def _part(measured: Measured) -> str:
-    """What has tables of its own: a user's data, by their content; the language of one of mteb's sets."""
+    """Return what has tables of its own: a user's data, by their content; the language of one of mteb's sets."""
     return measured.set_id if measured.protocol.user_path else language_of(measured.set_id)
 
 
 def _repeated(measured: Measured, row: ScoreRow) -> bool:
-    """Whether a row of a set in one language, which has no subsets, has another aggregation's score once more."""
+    """Return whether a row of a set in one language, which has no subsets, has another aggregation's score once more."""
     if _part(measured) in ("", SEVERAL) or measured.protocol.user_path:
         return False
     hows = [whole.aggregation for whole in measured.whole()]
@@ -143,7 +143,7 @@ def _repeated(measured: Measured, row: ScoreRow) -> bool:
 
 
 def _tables(measured: Measured, row: ScoreRow) -> Iterable[tuple[Setting, str]]:
-    """The settings a row belongs to, each with the part of the data: that of the row; a subset's row to those of all
+    """Return the settings a row belongs to, each with the part of the data: that of the row; a subset's row to those of all
     aggregations, and to the table of its language, where one correlation is all there is."""
     part = _part(measured)
     if measured.protocol.metrics_across:
@@ -161,8 +161,8 @@ def _cell(row: ScoreRow) -> Cell:
 
 
 def _averaging(line: ScoreLine) -> Protocol:
-    """The protocol that computes a line's average: of a language the mean of its own sets, whatever was named to measure
-    them (`--tasks` or the preset)."""
+    """Return the protocol that computes a line's average: of a language the mean of its own sets, whatever was named to
+    measure them (`--tasks` or the preset)."""
     if not line.language:
         return line.protocol
     return type(line.protocol)({**line.protocol.settings, "average": [*line.averaged]})
@@ -190,7 +190,8 @@ def _add_average(line: ScoreLine, parts: Parts) -> None:
 
 
 def _average_memo(protocol: Protocol, parts: Parts) -> tuple[dict[Any, Any], tuple[object, ...]]:
-    """Where the average's draws are kept, once for all settings that are scored from the same records, and under what."""
+    """Return where the average's draws are kept, once for all settings that are scored from the same records, and under
+    what."""
     memo = parts[protocol.averaged[0]].observed().memo
     return memo, ("average", repr(protocol.settings), tuple(measured.path for measured in parts.values()))
 
@@ -213,12 +214,12 @@ def _draw_averages(averaged: Sequence[tuple[Protocol, Parts]]) -> None:
 
 
 def metric_of(line: ScoreLine, column: str) -> Metric:
-    """What the protocol declares of the scores in a column."""
+    """Return what the protocol declares of the scores in a column."""
     return line.protocol.metric(column if line.protocol.metrics_across else line.setting.metric)
 
 
 def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tuple[ScoreLine, tuple[str, ...]]]:
-    """One line a setting for an entry of several seeds, with what is odd about it: means, their sd, intervals.
+    """Return one line a setting for an entry of several seeds, with what is odd about it: means, their sd, intervals.
 
     `draws` of a joined line are those of the seeds' mean over the items alone; `seeds` holds the seeds' scores in the order
     of the runs. A cell's interval adds to the draws a normal deviate of the mean's standard error over seeds, so large
@@ -274,7 +275,8 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
 
 
 def clipped(low: float | None, high: float | None, metric: Metric) -> tuple[float | None, float | None]:
-    """The interval within what a metric can be: Student's range of three seeds passes a recall of 100 where it is near."""
+    """Return the interval within what a metric can be: Student's range of three seeds passes a recall of 100 where it is
+    near."""
     if low is None or high is None:
         return low, high
     return max(low, metric.range[0]), min(high, metric.range[1])
@@ -282,7 +284,7 @@ def clipped(low: float | None, high: float | None, metric: Metric) -> tuple[floa
 
 @cache
 def _student(runs: int) -> float:
-    """How many standard errors Student's 95 % interval of so many seeds reaches to either side."""
+    """Return how many standard errors Student's 95 % interval of so many seeds reaches to either side."""
     from scipy import stats
 
     return float(stats.t.ppf(0.975, runs - 1))
@@ -290,8 +292,9 @@ def _student(runs: int) -> float:
 
 @lru_cache(maxsize=1024)  # a metric's aggregations have the same parts
 def _joined_part(cells: tuple[Cell, ...], metric: Metric) -> Cell:
-    """The mean of a task's part over seeds. No draws of parts are kept, so its interval is put together from those of the
-    seeds: the items' reach is the mean of theirs, which that of the mean cannot exceed, and the seeds' is Student's."""
+    """Return the mean of a task's part over seeds. No draws of parts are kept, so its interval is put together from those
+    of the seeds: the items' reach is the mean of theirs, which that of the mean cannot exceed, and the seeds' is
+    Student's."""
     values = np.array([cell.value for cell in cells])
     mean, spread = float(np.mean(values)), float(np.std(values, ddof=1))
     counts = {cell.n for cell in cells}

@@ -35,7 +35,7 @@ GROUP = "stsbench.board_sections"
 
 
 def tested(asked: Mapping[str, Asked]) -> dict[str, Significance]:
-    """The test of each of these, by name. Of equal names and lines the result is the same."""
+    """Return the test of each of these, by name. Of equal names and lines the result is the same."""
     items = [(name, _scores(members, column), intervals) for name, (members, column, intervals) in asked.items()]
     workers = min(cores(), sum(len(members) > MANY_ROWS for members, _, _ in asked.values()))
     return dict(zip(asked, across(_test, items, workers), strict=True))

@@ -41,14 +41,14 @@ def provenance_of(loaded: LoadedEntry, board: str) -> Provenance:
 
 
 def uncommitted(loaded: LoadedEntry) -> list[str]:
-    """A sentence where code in no commit measured a record: only a board of one's own takes it."""
+    """Return a sentence where code in no commit measured a record: only a board of one's own takes it."""
     records = [item.record for run in loaded.runs for item in run.records]
     changed = any(why_not_repeatable(record.provenance.get("git")) for record in records)
     return ["measured by a checkout with uncommitted changes: nobody can repeat it"] if changed else []
 
 
 def _costs(records: Sequence[Record]) -> dict[str, Any]:
-    """What a run says of sizes and, with the machine that they are of, of times. One run has one cost."""
+    """Return what a run says of sizes and, with the machine that they are of, of times. One run has one cost."""
     cost = next((cost for record in records if (cost := cost_of(record))), None)
     if cost is None:
         sizes = {bytes_a_vector(record) for record in records}
@@ -62,7 +62,7 @@ def _costs(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def flags_of(loaded: LoadedEntry) -> tuple[str, ...]:
-    """Keys of FLAGS: what an entry states, and what its records show."""
+    """Return keys of FLAGS: what an entry states, and what its records show."""
     flags: set[str] = {*loaded.entry.flags}
     if any(_transductive(item.record, item.set_id) for run in loaded.runs for item in run.records):
         flags.add("transductive")
@@ -76,18 +76,18 @@ def flags_of(loaded: LoadedEntry) -> tuple[str, ...]:
 
 
 def _transductive(record: Record, set_id: str) -> bool:
-    """Whether the encoder was fitted or trained on sentences of the data that a set is a part of."""
+    """Return whether the encoder was fitted or trained on sentences of the data that a set is a part of."""
     fitted = map(data_of, fitted_sets(record.encoder.spec.get("fitted_on")))
     return data_of(set_id) in fitted or was_trained_on(record.provenance.get("trained_on", ()), set_id)
 
 
 def data_of(name: str) -> str:
-    """"sts12" of "sts12/test": what a set is a part of."""
+    """Return "sts12" of "sts12/test": what a set is a part of."""
     return name.partition("/")[0]
 
 
 def _one(numbers: Iterable[int]) -> int | None:
-    """The number, where all are equal: tf-idf is as wide as the words of each data set."""
+    """Return the number, where all are equal: tf-idf is as wide as the words of each data set."""
     several = set(numbers)
     return several.pop() if len(several) == 1 else None
 

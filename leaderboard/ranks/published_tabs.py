@@ -22,7 +22,7 @@ Left = list[list[PublishedTable]]  # of each publication: the tables without a m
 
 
 def published_rows(tabs: Sequence[Tab], publications: Sequence[Publication]) -> tuple[list[Tab], Left]:
-    """`tabs` with the rows that belong beside theirs, and the tables left over."""
+    """Return `tabs` with the rows that belong beside theirs, and the tables left over."""
     rows: dict[str, list[Row]] = {}
     noted: dict[str, list[PublishedTable]] = {}
     left: Left = []
@@ -47,13 +47,14 @@ def _with(tab: Tab, rows: Sequence[Row], tables: Sequence[PublishedTable]) -> Ta
 
 
 def _directions(tables: Iterable[PublishedTable], columns: Sequence[str]) -> dict[str, Better]:
-    """Column -> which end of it is better, by the first table that has it."""
+    """Return column -> which end of it is better, by the first table that has it."""
     of_tables = [(column, table.direction) for table in tables for column in (*_columns(table), AVERAGE)]
     return {column: better for column, better in reversed(of_tables) if column in columns}
 
 
 def _joined(rows: Sequence[Row]) -> list[Row]:
-    """Rows that hold different metrics of one line of a paper's table as one row: the parts' ids differ, the rest agrees."""
+    """Return rows that hold different metrics of one line of a paper's table as one row: the parts' ids differ, the rest
+    agrees."""
     joined: dict[tuple[object, ...], Row] = {}
     for row in rows:
         key = (row.source, row.method, row.backbone, row.setting, row.id.rpartition(":")[2])
@@ -67,7 +68,7 @@ def _joined(rows: Sequence[Row]) -> list[Row]:
 
 
 def published_tabs(placed: tuple[list[Tab], Left], publications: Sequence[Publication]) -> list[Tab]:
-    """All tabs, those of published tables without a measured peer behind the others of their protocol."""
+    """Return all tabs, those of published tables without a measured peer behind the others of their protocol."""
     tabs, left = placed
     same: dict[tuple[object, ...], list[PublishedTable]] = {}
     for remaining in left:
@@ -94,13 +95,13 @@ def published_tabs(placed: tuple[list[Tab], Left], publications: Sequence[Public
 
 
 def _home(table: PublishedTable) -> str:
-    """The id of the measured tab that a table's rows stand beside, where there is one."""
+    """Return the id of the measured tab that a table's rows stand beside, where there is one."""
     metric = "" if table.wide else table.metric
     return str(plain("-".join(filter(None, (table.protocol, metric, table.aggregation, _language(table))))))
 
 
 def _language(table: PublishedTable) -> str:
-    """The language whose sets the columns are; "" for the usual ones."""
+    """Return the language whose sets the columns are; "" for the usual ones."""
     return next((name for name, sets in AVERAGED.items() if set(table.columns) <= set(sets)), "")
 
 
@@ -136,7 +137,7 @@ def _tab(tables: Sequence[PublishedTable], taken: Sequence[str]) -> Tab:
 
 
 def _notes(tables: Iterable[PublishedTable]) -> tuple[str, ...]:
-    """"Gao et al. 2021, table 5: ...": what is noted of the tables themselves."""
+    """Return "Gao et al. 2021, table 5: ...": what is noted of the tables themselves."""
     return tuple(f"{' '.join(filter(None, (table.paper.authors, str(table.paper.year or ''))))}, "
                  f"{_where(table)}: {table.note}" for table in tables if table.note)
 
@@ -146,7 +147,7 @@ def _where(heading: Heading) -> str:
 
 
 def _free(name: str, taken: Sequence[str]) -> str:
-    """`name`, or the first of name-2, name-3, ... that no tab has."""
+    """Return `name`, or the first of name-2, name-3, ... that no tab has."""
     free, number = name, 2
     while free in taken:
         free, number = f"{name}-{number}", number + 1
@@ -154,7 +155,7 @@ def _free(name: str, taken: Sequence[str]) -> str:
 
 
 def _columns(table: Heading) -> tuple[str, ...]:
-    """A table's columns as tabs have them: metrics where a protocol has one task, tasks elsewhere."""
+    """Return a table's columns as tabs have them: metrics where a protocol has one task, tasks elsewhere."""
     return (table.metric,) if table.wide and table.declared else table.columns
 
 
@@ -184,7 +185,7 @@ def _row(row: PublishedRow) -> Row:
 
 
 def by_lead(rows: Sequence[Row], tab: Tab) -> tuple[Row, ...]:
-    """Best lead first, those without one last; rows of one score stay in the papers' order."""
+    """Return best lead first, those without one last; rows of one score stay in the papers' order."""
     sign = tab.sign(tab.lead)
 
     def key(row: Row) -> tuple[bool, float]:

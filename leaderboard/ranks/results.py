@@ -58,7 +58,7 @@ class RunResult:
 
 
 def folder() -> Path:
-    """Where results are kept."""
+    """Return where results are kept."""
     return cache_root() / "leaderboard"
 
 
@@ -79,7 +79,7 @@ def prune() -> None:
 
 
 def key_of(run: EntryRun) -> str:
-    """sha256 of a run's file and those it shares, byte by byte, and of the code that scores them."""
+    """Return sha256 of a run's file and those it shares, byte by byte, and of the code that scores them."""
     digest = hashlib.sha256(f"{scorer()} {sha256_file(run.folder / RUN)} ".encode())
     records = [item.record for item in run.records]
     for file in sorted({record.observations.shared.file for record in records if record.observations.shared}):
@@ -92,7 +92,7 @@ def key_of(run: EntryRun) -> str:
 
 @cache
 def scorer() -> str:
-    """sha256 of the code and of the libraries that scores follow from."""
+    """Return sha256 of the code and of the libraries that scores follow from."""
     digest = hashlib.sha256(f"{FORM} {platform.python_version()} {np.__version__} {scipy.__version__}".encode())
     for package, patterns in SCORER.items():
         root = Path(str(import_module(package).__file__)).parent
@@ -103,7 +103,7 @@ def scorer() -> str:
 
 @cache
 def _source(protocol: str) -> str:
-    """sha256 of the file that a protocol is written in, wherever it was installed from."""
+    """Return sha256 of the file that a protocol is written in, wherever it was installed from."""
     file = import_module(load_protocol(protocol).__module__).__file__
     return sha256_file(Path(file)) if file else ""
 
@@ -133,8 +133,8 @@ def write(key: str, result: RunResult, run: EntryRun) -> None:
 
 
 def read(key: str, run: EntryRun) -> RunResult | None:
-    """The result that is kept of `run`; None where there is none, or a damaged one. The draws stay in the file, and are
-    read when they are used."""
+    """Return the result that is kept of `run`; None where there is none, or a damaged one. The draws stay in the file,
+    and are read when they are used."""
     try:
         with _path(key).open("rb") as stream:
             content = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))

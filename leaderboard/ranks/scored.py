@@ -28,8 +28,8 @@ Result = TypeVar("Result")
 
 
 def scored_entries(board: Path, records: str | Path | None = None) -> tuple[list[LoadedEntry], dict[Path, list[ScoreLine]]]:
-    """Every entry of a board, by name, and each run folder's lines. records: where its runs lie, as `records_folder` takes
-    it.
+    """Return every entry of a board, by name, and each run folder's lines. records: where its runs lie, as `records_folder`
+    takes it.
 
     A run whose records, observations and scorer are those of an earlier build is not scored again. Raises StsbenchError,
     naming the file, for whatever does not belong or does not hold.
@@ -106,7 +106,7 @@ def score_batch(folders: Sequence[Path]) -> list[str]:
 
 
 def across(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:
-    """function(item) of each item, in their order; with one worker, in this process."""
+    """Return function(item) of each item, in their order; with one worker, in this process."""
     if workers <= 1:
         return [function(item) for item in items]
     # A new interpreter each: a copy of this one could have been made while a library's thread held a lock. One thread each:

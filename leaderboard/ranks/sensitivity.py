@@ -25,7 +25,8 @@ LEAST = 3  # rows; of two, an order says nothing
 
 
 def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyType({})) -> Sensitivity | None:
-    """The averages of the measured rows that every STS setting has, their places, Kendall's tau-b and the pairs that swap.
+    """Return the averages of the measured rows that every STS setting has, their places, Kendall's tau-b and the pairs that
+    swap.
 
     tests: of a tab, which rows were tested and how; what they say is significant here errs in 5 % for all settings together.
     None for fewer than two settings or two such rows. Rows that are never ranked (the best of several seeds) are left out.
@@ -62,7 +63,7 @@ def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyT
 
 
 def settings_of(tabs: Sequence[Tab]) -> dict[str, Tab]:
-    """The tabs to set side by side, by the names of their settings ("all Spearman"), in the order papers name them.
+    """Return the tabs to set side by side, by the names of their settings ("all Spearman"), in the order papers name them.
 
     They differ in aggregation and metric only: same protocol settings, text and data. Where several such families are on
     the board it is one on the catalog's data, then the one with most settings, with most rows in all of them, the first.
@@ -91,7 +92,7 @@ def _measurement(tab: Tab) -> str:
 
 
 def rows_in_all(tabs: Sequence[Tab]) -> list[Row]:
-    """The rows of the first tab that may be ranked and have the lead score in every tab."""
+    """Return the rows of the first tab that may be ranked and have the lead score in every tab."""
     rankable = [
         {row.id: row for row in tab.measured if tab.lead in row.cells and not row.unranked and row.best_of is None}
         for tab in tabs
@@ -100,7 +101,7 @@ def rows_in_all(tabs: Sequence[Tab]) -> list[Row]:
 
 
 def short_names(rows: Sequence[Row]) -> dict[str, str]:
-    """Row id -> the shortest of method, method (backbone) and method (backbone, id) that no other row has."""
+    """Return row id -> the shortest of method, method (backbone) and method (backbone, id) that no other row has."""
     short = {row.id: row.method for row in rows}
     longer = {row.id: f"{row.method} ({row.backbone})" for row in rows}
     longest = {row.id: f"{row.method} ({row.backbone}, {row.id})" for row in rows}
@@ -111,7 +112,7 @@ def short_names(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _before(tab: Tab) -> tuple[str, ...]:
-    """The tasks of the average: what stands behind it is not part of it."""
+    """Return the tasks of the average: what stands behind it is not part of it."""
     columns = tuple(tab.columns)
     return columns[: columns.index(tab.lead)] if tab.lead in columns else columns
 
@@ -123,7 +124,8 @@ def _taus(rows: Sequence[str], averages: Mapping[str, Mapping[str, float]]) -> d
 
 
 def _significant(names: Mapping[str, str], tests: Mapping[str, Tested]) -> dict[tuple[str, str, str], bool]:
-    """(setting, row, row) -> whether the two differ significantly, tested for all pairs of rows and settings together."""
+    """Return (setting, row, row) -> whether the two differ significantly, tested for all pairs of rows and settings
+    together."""
     significant = {}
     different = significant_in_all([significance for _, significance in tests.values()])
     for (setting, (ids, _)), differs in zip(tests.items(), different, strict=True):
@@ -134,7 +136,7 @@ def _significant(names: Mapping[str, str], tests: Mapping[str, Tested]) -> dict[
 
 
 def _swapped(rows: Sequence[str], one: Mapping[str, float], other: Mapping[str, float]) -> Pairs:
-    """(ahead, behind) by `one` of the pairs of rows that stand strictly the other way round by `other`."""
+    """Return (ahead, behind) by `one` of the pairs of rows that stand strictly the other way round by `other`."""
     ordered = sorted(rows, key=lambda row: -one[row])
     return tuple((a, b) for a, b in combinations(ordered, 2) if one[a] > one[b] and other[a] < other[b])
 
@@ -153,8 +155,9 @@ class Agreement:
 
 
 def agreement(tabs: Sequence[Tab]) -> Agreement | None:
-    """The rows that are ranked under every protocol of the board, by the first tab of each in which more is better; None
-    for fewer than two protocols or `LEAST` rows. Rows that are never ranked (the best of several seeds) are left out."""
+    """Return the rows that are ranked under every protocol of the board, by the first tab of each in which more is
+    better; None for fewer than two protocols or `LEAST` rows. Rows that are never ranked (the best of several seeds) are
+    left out."""
     chosen = [tab for group in kinds() if (tab := _first(tabs, group))]
     rows = rows_in_all(chosen)
     if len(chosen) < 2 or len(rows) < LEAST:

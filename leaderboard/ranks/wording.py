@@ -31,34 +31,34 @@ _DIGITS = len("own:") + 8  # of a user set's id, where its name is not enough
 
 
 def group_title(group: str) -> str:
-    """What a group of tabs is called: a protocol, or what papers print beside."""
+    """Return what a group of tabs is called: a protocol, or what papers print beside."""
     return PRINTED[group][0] if group in PRINTED else load_protocol(group).title
 
 
 def group_about(group: str) -> str:
-    """A sentence on what a group's numbers are."""
+    """Return a sentence on what a group's numbers are."""
     return PRINTED[group][1] if group in PRINTED else load_protocol(group).about
 
 
 def named(metric: str, declared: Metric | None = None) -> str:
-    """A metric as a heading: "Spearman", "recall@1"."""
+    """Return a metric as a heading: "Spearman", "recall@1"."""
     return (declared and declared.title) or (metric if "@" in metric else metric[:1].upper() + metric[1:])
 
 
 def digits_of(line: ScoreLine) -> int:
-    """Decimals that are shown: the most that one of its columns has, of the scores where there are any."""
+    """Return decimals that are shown: the most that one of its columns has, of the scores where there are any."""
     metrics = [metric_of(line, column) for column in line.cells]
     return max(metric.digits for metric in [metric for metric in metrics if metric.better != "neither"] or metrics)
 
 
 def finer_columns(line: ScoreLine) -> dict[str, int]:
-    """Column -> decimals, of those that are shown with more: a threshold beside scores."""
+    """Return column -> decimals, of those that are shown with more: a threshold beside scores."""
     digits = digits_of(line)
     return {column: more for column in line.cells if (more := metric_of(line, column).digits) > digits}
 
 
 def form(line: ScoreLine) -> str:
-    """What is unusual about how a line was measured; "" for a protocol's defaults on SentEval's text of the catalog.
+    """Return what is unusual about how a line was measured; "" for a protocol's defaults on SentEval's text of the catalog.
 
     By the settings, whatever name the record gives them: `transfer:sklearn`, `geometry:dev`, changed settings, pairs left
     out, another text version, other data.
@@ -79,7 +79,7 @@ def form(line: ScoreLine) -> str:
 
 
 def _changes(protocol: Protocol, kind: type[Protocol], word: str) -> list[str]:
-    """["transfer:fast", "k 10"]: the form called `word`, and what differs from it."""
+    """Return ["transfer:fast", "k 10"]: the form called `word`, and what differs from it."""
     default = kind(kind.variants[word] if word else {}).settings
     unsaid = kind.cosmetic | {"without_overlap"}
     changed = [f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in protocol.settings.items()
@@ -91,7 +91,7 @@ def _changes(protocol: Protocol, kind: type[Protocol], word: str) -> list[str]:
 
 
 def _only_form(protocol: Protocol, kind: type[Protocol]) -> bool:
-    """Whether a user's own data can be measured in one form only, which then needs no name (retrieval's: keep)."""
+    """Return whether a user's own data can be measured in one form only, which then needs no name (retrieval's: keep)."""
     if protocol.user_path is None:
         return False
     try:
@@ -102,7 +102,7 @@ def _only_form(protocol: Protocol, kind: type[Protocol]) -> bool:
 
 
 def title(line: ScoreLine) -> str:
-    """"Spearman, all", with what is unusual behind it; the name of a user's set or the language before it."""
+    """Return "Spearman, all", with what is unusual behind it; the name of a user's set or the language before it."""
     setting = line.setting
     if line.protocol.metrics_across:
         base = "" if line.protocol.user_path else ", ".join(line.protocol.tasks())
@@ -114,18 +114,18 @@ def title(line: ScoreLine) -> str:
 
 
 def slug(line: ScoreLine) -> str:
-    """A tab's name in an address: "sts-spearman-all"."""
+    """Return a tab's name in an address: "sts-spearman-all"."""
     setting = line.setting
     return plain("-".join(filter(None, (setting.protocol, setting.metric, setting.aggregation, form(line)))))
 
 
 def plain(text: str) -> str:
-    """Small letters, digits and dashes."""
+    """Return small letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def about(line: ScoreLine) -> str:
-    """One or two sentences on what the numbers are."""
+    """Return one or two sentences on what the numbers are."""
     setting = line.setting
     pooled = AGGREGATIONS.get(setting.aggregation or "", "")
     if line.part:

@@ -74,7 +74,7 @@ class BoardRecord:
 
 
 def board_forms(items: list[tuple[Path, Record, Observations]]) -> list[BoardRecord]:
-    """The records in the board's form; the draws that tell whether their scores stay are computed together."""
+    """Return the records in the board's form; the draws that tell whether their scores stay are computed together."""
     rounded = [as_measured(path, record, _rounded(record, observations)) for path, record, observations in items]
     draw_many(rounded)
     return [_form(coarse, observations) for coarse, (_, _, observations) in zip(rounded, items, strict=True)]
@@ -107,7 +107,7 @@ def _form(coarse: Measured, observations: Observations) -> BoardRecord:
 
 
 def _largest_difference(again: list[ScoreRow], stored: list[ScoreRow]) -> float:
-    """Infinite where the rows are others."""
+    """Return infinite where the rows are others."""
     if len(again) != len(stored):
         return float("inf")
     numbers = [np.array([[row.value, row.low, row.high] for row in rows], dtype=float) for rows in (again, stored)]
@@ -169,7 +169,7 @@ def add(
 
 
 def _runs(path: Path, of_prompts: bool) -> list[Path]:
-    """The run folders that one names: itself, those of its seeds, or those behind its prompts."""
+    """Return the run folders that one names: itself, those of its seeds, or those behind its prompts."""
     behind = prompt_runs(path)
     if behind and not of_prompts:
         raise StsbenchError(f"{path} holds runs behind several prompts: say whose these are, --prompt-of ENTRY")
@@ -177,7 +177,7 @@ def _runs(path: Path, of_prompts: bool) -> list[Path]:
 
 
 def _check_prompts(described: Path, measured: Path, of: str, records: Sequence[tuple[Path, Record]]) -> None:
-    """Raises StsbenchError unless the records are of the encoder of the entry `of`, behind prompts. described: the folder of
+    """Raise StsbenchError unless the records are of the encoder of the entry `of`, behind prompts. described: the folder of
     the entries' descriptions, measured: that of their runs."""
     path = described / of / DESCRIPTION
     if not path.is_file() or isinstance(read_entry(path), Prompts):
@@ -188,7 +188,7 @@ def _check_prompts(described: Path, measured: Path, of: str, records: Sequence[t
 
 
 def _target(folder: Path, made: BoardRecord) -> Path:
-    """Where a record stands in the entry `folder`: its run file, and its name in there."""
+    """Return where a record stands in the entry `folder`: its run file, and its name in there."""
     return folder / run_name(made.record) / RUN / record_name(made.record)
 
 
@@ -223,7 +223,7 @@ def _share(folder: Path, made: BoardRecord) -> None:
 
 
 def _refuse_copies(measured: Path, slug: str, made: Sequence[BoardRecord], of_prompts: bool) -> None:
-    """Raises StsbenchError where the entry would have one run twice, or another entry's run. of_prompts: its runs may be as
+    """Raise StsbenchError where the entry would have one run twice, or another entry's run. of_prompts: its runs may be as
     alike as they like, short of equal."""
     folder = measured / slug
     runs = {run.name: list(read_run(run).records) for run in run_folders(folder)}
@@ -243,7 +243,7 @@ def _refuse_copies(measured: Path, slug: str, made: Sequence[BoardRecord], of_pr
 
 
 def _check_decided(made: Sequence[BoardRecord], there: Sequence[tuple[Path, Record]]) -> None:
-    """Raises StsbenchError where a record's data are not those that the board has under the same digest."""
+    """Raise StsbenchError where a record's data are not those that the board has under the same digest."""
     known = {(record.protocol.name, record.data.digest): (path, record) for path, record in reversed(there)}
     for item in made:
         if first := known.get((item.record.protocol.name, item.record.data.digest)):
@@ -260,7 +260,7 @@ def _refuse_twins(measured: Path, slug: str, records: Sequence[tuple[Path, Recor
 
 
 def _refuse_names(measured: Path, slug: str, entry: Entry | Prompts | None) -> None:
-    """Raises StsbenchError where the new entry would say of itself what another says."""
+    """Raise StsbenchError where the new entry would say of itself what another says."""
     if entry is not None and not (measured / slug / DESCRIPTION).exists():
         others = [(str(path.parent), read_entry(path)) for path in sorted(measured.glob(f"*/{DESCRIPTION}"))]
         refuse_equal_names((name, stated) for name, stated in [*others, (str(measured / slug), entry)]
@@ -268,7 +268,7 @@ def _refuse_names(measured: Path, slug: str, entry: Entry | Prompts | None) -> N
 
 
 def _refuse_others(folder: Path, made: Sequence[BoardRecord]) -> None:
-    """Raises StsbenchError where a record of that name is there, or named twice, with other content."""
+    """Raise StsbenchError where a record of that name is there, or named twice, with other content."""
     there = {path: record for run in run_folders(folder) for path, record in load_records(run)}
     for item in made:
         if there.setdefault(target := _target(folder, item), item.record) != item.record:
@@ -278,7 +278,8 @@ def _refuse_others(folder: Path, made: Sequence[BoardRecord]) -> None:
 
 
 def described(stated: Mapping[str, Any]) -> Entry | Prompts | None:
-    """The entry that options describe; None where nothing was said. Raises StsbenchError for what is missing or wrong."""
+    """Return the entry that options describe; None where nothing was said. Raises StsbenchError for what is missing or
+    wrong."""
     description = {"flags" if key == "flag" else key: value for key, value in stated.items() if value not in (None, "", ())}
     if not description:
         return None
@@ -315,7 +316,8 @@ def _describe(path: Path, entry: Entry | Prompts | None) -> None:
 
 
 def _doubts(records: Sequence[tuple[Path, Record]]) -> list[str]:
-    """What the submitter should think about before publishing: data off the catalog, the sample, paths of this machine."""
+    """Return what the submitter should think about before publishing: data off the catalog, the sample, paths of this
+    machine."""
     doubts = []
     data = [record.data for _, record in records]
     for whose, other in (("the catalog's data", False), ("as many pairs as mteb counts", True)):

@@ -55,18 +55,19 @@ MOST_NAMES, LONGEST = 500, 200  # names among the observations, and characters o
 
 
 def decided(protocol: Protocol, observations: Observations) -> dict[str, str]:
-    """Part -> sha256 of what the protocol says that the data decide."""
+    """Return part -> sha256 of what the protocol says that the data decide."""
     return {part: _sha(values) for part, values in protocol.decided(observations).items()}
 
 
 def comparable(record: Record) -> bool:
-    """Whether a record claims to be of a whole set of the catalog in the text version that digests are known of."""
+    """Return whether a record claims to be of a whole set of the catalog in the text version that digests are known of."""
     whole = not record.protocol.settings.get("without_overlap")
     return record.data.known and record.data.text_version == "senteval" and whole
 
 
 def unexpected(protocol: Protocol, record: Record, observations: Observations) -> str:
-    """The first part that is not what the record's data decide, "" where all are, or where nothing is known of them."""
+    """Return the first part that is not what the record's data decide, "" where all are, or where nothing is known of
+    them."""
     if not comparable(record):
         return ""
     known = expected().get(record.protocol.name, {}).get(record.data.id, {})
@@ -75,7 +76,7 @@ def unexpected(protocol: Protocol, record: Record, observations: Observations) -
 
 @cache
 def expected() -> Digests:
-    """The digests shipped with the leaderboard, read once."""
+    """Return the digests shipped with the leaderboard, read once."""
     digests: Digests = yaml.safe_load(EXPECTED.read_text("utf-8"))
     return digests
 
@@ -98,7 +99,7 @@ def learn(runs: Iterable[str | Path], path: Path = EXPECTED) -> None:
 
 
 def _sha(values: Iterable[NDArray[Any] | Sequence[str]]) -> str:
-    """sha256 over arrays, each with its shape, as little-endian numbers of eight bytes, and lists of names."""
+    """Return sha256 over arrays, each with its shape, as little-endian numbers of eight bytes, and lists of names."""
     digest = hashlib.sha256()
     for part in values:
         if isinstance(part, np.ndarray):
@@ -114,8 +115,9 @@ def _sha(values: Iterable[NDArray[Any] | Sequence[str]]) -> str:
 def check_record(
     path: Path, record: Record, observations: Observations | None = None, *, uncommitted: bool = False
 ) -> Observations:
-    """The record's observations, read if they were not before. Raises StsbenchError, naming the file, unless its scores
-    follow from them, and its data and provenance hold. uncommitted: what a checkout with changes measured is let in, too.
+    """Return the record's observations, read if they were not before. Raises StsbenchError, naming the file, unless its
+    scores follow from them, and its data and provenance hold. uncommitted: what a checkout with changes measured is let in,
+    too.
 
     What nobody can prove without the model: the similarities and predictions themselves, the counts of zero vectors and of
     truncated texts, and the provenance. Whoever makes these up, and all else to fit, passes.
@@ -146,8 +148,8 @@ def first_problem(error: ValidationError) -> str:
 
 
 def proven(record: Record) -> bool:
-    """Whether a record that was let in is on the data it names: their digest is the catalog's, or they are in no catalog, or
-    they are one of mteb's sets with as many pairs as mteb counts.
+    """Return whether a record that was let in is on the data it names: their digest is the catalog's, or they are in no
+    catalog, or they are one of mteb's sets with as many pairs as mteb counts.
 
     False also where the catalog has no digest, and for a part of a set (without_overlap), which nobody here can recompute.
     """
@@ -179,13 +181,13 @@ def _check_provenance(path: Path, record: Record) -> None:
 
 
 def check_repeatable(path: Path, record: Record) -> None:
-    """Raises StsbenchError, naming the file, where the code that measured a record is in no commit."""
+    """Raise StsbenchError, naming the file, where the code that measured a record is in no commit."""
     if reason := why_not_repeatable(record.provenance.get("git")):
         raise StsbenchError(f"{path} was measured by {reason}; commit them and measure again")
 
 
 def _check_texts(path: Path, record: Record) -> None:
-    """Raises StsbenchError where a text of the record would not be seen as it stands: escape codes, bidi overrides, blanks
+    """Raise StsbenchError where a text of the record would not be seen as it stands: escape codes, bidi overrides, blanks
     of no width. A template or a command may have several lines."""
     for text in _strings(record.model_dump(mode="json")):
         if hidden := hidden_in(text, kept="\n\t" + EMOJI):
@@ -202,8 +204,8 @@ def _check_texts(path: Path, record: Record) -> None:
 
 
 def hidden_in(text: str, kept: str = "") -> str:
-    """The first character that shows nothing, as "U+202E", or of which too many stand over one letter; "" for a text that
-    shows all it holds."""
+    """Return the first character that shows nothing, as "U+202E", or of which too many stand over one letter; "" for a
+    text that shows all it holds."""
     if text.isascii() and text.isprintable():
         return ""
     for is_mark, marks in groupby(text, lambda letter: unicodedata.category(letter) in ("Mn", "Me")):
@@ -214,14 +216,14 @@ def hidden_in(text: str, kept: str = "") -> str:
 
 
 def _check_encoder(path: Path, record: Record) -> None:
-    """The fingerprint must be that of the spec: it names the record, and the spec is what people read."""
+    """Refuse a fingerprint that is not that of the spec: it names the record, and the spec is what people read."""
     spec = {key: value for key, value in record.encoder.spec.items() if key != "name"}
     if hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest() != record.encoder.fingerprint:
         raise StsbenchError(f"{path} was edited: the encoder's fingerprint is not that of its spec")
 
 
 def _check_data(path: Path, record: Record) -> None:
-    """A record that calls its data known must carry the digest that the catalog has for them."""
+    """Refuse a record that calls its data known and lacks the digest that the catalog has for them."""
     data = record.data
     if not data.known or data.text_version in ("sample", "own"):
         return
@@ -257,7 +259,7 @@ def _check_names(path: Path, observations: Observations) -> None:
 
 
 def _check_result(path: Path, text: str) -> None:
-    """Raises StsbenchError unless `text` is a task's result as mteb writes it, JSON of scores and short names."""
+    """Raise StsbenchError unless `text` is a task's result as mteb writes it, JSON of scores and short names."""
     try:
         result = json.loads(text)
         scores = result["scores"].values() if isinstance(result["task_name"], str) else ()
@@ -282,7 +284,7 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def check_widths(records: Iterable[tuple[Path, Record]]) -> None:
-    """Raises StsbenchError where two records of one encoder disagree about the width of its vectors. tf-idf and its like
+    """Raise StsbenchError where two records of one encoder disagree about the width of its vectors. tf-idf and its like
     are as wide as the words of a set."""
     widths: dict[str, tuple[int, Path]] = {}
     for path, record in records:
@@ -294,7 +296,7 @@ def check_widths(records: Iterable[tuple[Path, Record]]) -> None:
 
 
 def check_decided(records: Iterable[tuple[Path, Record, Mapping[str, str]]]) -> None:
-    """Raises StsbenchError where two records of one set and digest disagree about what its data are: the right answers, the
+    """Raise StsbenchError where two records of one set and digest disagree about what its data are: the right answers, the
     subsets, the items. records: path, record and `decided` of it."""
     known: dict[tuple[str, str, int, str], tuple[str, Path]] = {}
     for path, record, parts in records:

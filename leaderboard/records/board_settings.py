@@ -44,7 +44,7 @@ class BoardSettings(BaseModel):
 
 
 def read_settings(board: Path) -> BoardSettings | None:
-    """The settings of a board of one's own; None for a board without any, which obeys the rules of the public one.
+    """Return the settings of a board of one's own; None for a board without any, which obeys the rules of the public one.
 
     Raises StsbenchError, naming file and field, for a wrong file, and for one in the repository's board, which nothing may
     relax.
@@ -84,7 +84,7 @@ def write_settings(board: Path, title: str) -> Path:
 
 
 def check_admitted(entries: list[LoadedEntry], settings: BoardSettings | None) -> None:
-    """Raises StsbenchError, naming the file, for a record that nobody can repeat, unless the board's settings take it."""
+    """Raise StsbenchError, naming the file, for a record that nobody can repeat, unless the board's settings take it."""
     if settings is None or not settings.uncommitted:
         for entry in entries:
             for run in (*entry.runs, *entry.prompts):

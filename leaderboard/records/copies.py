@@ -34,7 +34,7 @@ Pair = tuple[Owned, Owned]  # of two runs
 
 
 def refuse_equal(records: Iterable[Owned]) -> None:
-    """Raises StsbenchError where two owners, an entry's runs or a board's entries by their folders, have the same
+    """Raise StsbenchError where two owners, an entry's runs or a board's entries by their folders, have the same
     observations: those of two encoders, or of two seeds, never are."""
     owners: dict[str, str] = {}
     for owner, measured in records:
@@ -45,7 +45,7 @@ def refuse_equal(records: Iterable[Owned]) -> None:
 
 
 def _never_equal(measured: Measured) -> str:
-    """What no two encoders have in common, on whichever data; "" of a record that holds nothing of the kind."""
+    """Return what no two encoders have in common, on whichever data; "" of a record that holds nothing of the kind."""
     record, values = measured.record, [row.value for row in measured.record.scores]
     if measured.protocol.main_metric:  # what is observed beside the scores may tell how long it took
         return repr(values) if len(values) >= FEWEST_SCORES else ""
@@ -55,7 +55,7 @@ def _never_equal(measured: Measured) -> str:
 
 
 def refuse_near(runs: Sequence[tuple[str, Sequence[Measured]]], near: Collection[Pair] | None = None) -> None:
-    """Raises StsbenchError where two runs of an entry differ by less than two seeds ever do. runs: path and records; near:
+    """Raise StsbenchError where two runs of an entry differ by less than two seeds ever do. runs: path and records; near:
     the records that `near_pairs` found, if it was asked: no others are read."""
     paths = None if near is None else {(a.path, b.path) for (_, a), (_, b) in near}
     for (one, its), (other, others) in combinations(runs, 2):
@@ -65,14 +65,14 @@ def refuse_near(runs: Sequence[tuple[str, Sequence[Measured]]], near: Collection
 
 
 def _copied(one: Measured, other: Measured, within: float) -> str:
-    """`nearly_equal` of two records."""
+    """Return `nearly_equal` of two records."""
     a, b = values_of(one), values_of(other)
     return "" if a is None or b is None else nearly_equal(a, b, within)
 
 
 def nearly_equal(one: Floats, other: Floats, within: float = NEAR) -> str:
-    """Why two encoders' values are a copy, "" where they are not. Whatever a copy calls its data, text and setting, it has
-    as many items as what it was copied from."""
+    """Return why two encoders' values are a copy, "" where they are not. Whatever a copy calls its data, text and
+    setting, it has as many items as what it was copied from."""
     if len(one) != len(other) or len(one) < FEWEST:
         return ""
     if (distance := _distance(one, other)) < within:
@@ -89,26 +89,26 @@ def nearly_equal(one: Floats, other: Floats, within: float = NEAR) -> str:
 
 
 def _distance(one: Floats, other: Floats) -> Any:
-    """1 less the size of the correlation along the last axis; exact where that is tiny."""
+    """Return 1 less the size of the correlation along the last axis; exact where that is tiny."""
     a, b = _unit(one), _unit(other)
     nearest = np.minimum(np.sum((a - b) ** 2, axis=-1), np.sum((a + b) ** 2, axis=-1)) / 2
     return np.where(a.any(axis=-1) & b.any(axis=-1), nearest, 1.0)
 
 
 def values_of(measured: Measured) -> Floats | None:
-    """(n,) what is compared of a record: numbers of many digits; None where there are none."""
+    """Return (n,) what is compared of a record: numbers of many digits; None where there are none."""
     name = _per_item(measured)
     values = measured.observed().arrays.get(name) if name else None  # an optional array may not be there
     return None if values is None or values.dtype.kind != "f" else np.asarray(values, dtype=np.float64)
 
 
 def _per_item(measured: Measured) -> str:
-    """The array with the encoder's own value of each item, "" for none."""
+    """Return the array with the encoder's own value of each item, "" for none."""
     return next((key for key, array in measured.protocol.arrays.items() if array.per_item), "")
 
 
 def _parts(values: Floats) -> Floats:
-    """(parts, items of each) in their order, without the last few items."""
+    """Return (parts, items of each) in their order, without the last few items."""
     count = min(PARTS, len(values) // FEWEST)
     return values[: len(values) // count * count].reshape(count, -1)
 
@@ -120,7 +120,8 @@ def _ranks(values: Floats) -> Floats:
 
 
 def _unit(values: Floats) -> Floats:
-    """Centred along the last axis, of length 1: the product of two is their correlation. Zeros where all are equal."""
+    """Return centred along the last axis, of length 1: the product of two is their correlation. Zeros where all are
+    equal."""
     centred = values - values.mean(axis=-1, keepdims=True)
     length = np.linalg.norm(centred, axis=-1, keepdims=True)
     varied = length > 1e-12 * np.maximum(1.0, np.abs(values).max(axis=-1, keepdims=True))
@@ -129,15 +130,15 @@ def _unit(values: Floats) -> Floats:
 
 @lru_cache(maxsize=64)
 def _directions(n: int, most: int) -> NDArray[Any]:
-    """(most, n), orthonormal; zeros where there are not so many."""
+    """Return (most, n), orthonormal; zeros where there are not so many."""
     rows = np.zeros((most, n))
     rows[:n] = np.linalg.qr(np.random.default_rng(n).standard_normal((n, min(n, most))))[0].T
     return rows
 
 
 def sketch(measured: Measured) -> list[float]:
-    """The number of values; these, their ranks, both of their parts, and the sorted values along fixed directions, in which
-    no two are further apart than they are. [] for none."""
+    """Return the number of values; these, their ranks, both of their parts, and the sorted values along fixed directions,
+    in which no two are further apart than they are. [] for none."""
     values = values_of(measured)
     if values is None or len(values) < FEWEST:
         return []
@@ -149,8 +150,8 @@ def sketch(measured: Measured) -> list[float]:
 
 
 def near_pairs(records: Sequence[tuple[str, Measured, Sequence[float]]]) -> list[Pair]:
-    """The records of several runs that may be copies of each other, as far as their sketches tell. records: entry, record
-    and its sketch."""
+    """Return the records of several runs that may be copies of each other, as far as their sketches tell. records: entry,
+    record and its sketch."""
     groups: dict[float, list[tuple[str, Measured, Sequence[float]]]] = {}
     for record in records:
         if record[2]:
@@ -165,8 +166,8 @@ def near_pairs(records: Sequence[tuple[str, Measured, Sequence[float]]]) -> list
 
 
 def near_copies(pairs: Iterable[Pair]) -> dict[str, dict[str, str]]:
-    """Entry -> the others that it is a copy of but for tiny noise, itself where two of its runs are -> why. pairs: those of
-    `near_pairs`."""
+    """Return entry -> the others that it is a copy of but for tiny noise, itself where two of its runs are -> why. pairs:
+    those of `near_pairs`."""
     copies: dict[str, dict[str, str]] = {}
     for (one, a), (other, b) in pairs:
         if other not in copies.get(one, {}) and (reason := _copied(a, b, NEAR)):
@@ -176,8 +177,8 @@ def near_copies(pairs: Iterable[Pair]) -> dict[str, dict[str, str]]:
 
 
 def _candidates(sketches: Floats) -> Iterator[tuple[int, int]]:
-    """Pairs of rows, sketches of equally many values, that may be of copies. Some rows at a time with all below them: a
-    thousand entries of three seeds have four million pairs on each set."""
+    """Yield pairs of rows, sketches of equally many values, that may be of copies. Some rows at a time with all below
+    them: a thousand entries of three seeds have four million pairs on each set."""
     _, whole, ranks, ordered, parts = np.split(sketches, np.cumsum([1, DIRECTIONS, DIRECTIONS, FEWER]), axis=1)
     by_part = parts.reshape(len(sketches), 2, -1, FEWEST_DIRECTIONS).transpose(2, 1, 0, 3).copy()
     near, permuted = 2 * NEAR + 1e-6, 2 * PERMUTED + 1e-8  # squares of distances, and what rounding adds to them
@@ -192,7 +193,7 @@ def _candidates(sketches: Floats) -> Iterator[tuple[int, int]]:
 
 
 def _within(points: Floats, start: int, square: float) -> NDArray[np.bool_]:
-    """Whether the rows from `start` on, `ROWS` of them, are as near as that to each row from `start` on, or to its
+    """Return whether the rows from `start` on, `ROWS` of them, are as near as that to each row from `start` on, or to its
     negative: |a - b|^2 = |a|^2 + |b|^2 - 2 ab."""
     rest = points[start:]
     half = (rest**2).sum(axis=1) / 2
@@ -201,6 +202,6 @@ def _within(points: Floats, start: int, square: float) -> NDArray[np.bool_]:
 
 
 def near_copy_notes(entry: str, others: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence for each entry that a row is a near-copy of."""
+    """Return a sentence for each entry that a row is a near-copy of."""
     return tuple(f"two of its seeds are nearly one: {reason}" if other == entry else f"nearly the row of {other}: {reason}"
                  for other, reason in sorted(others.items()))

@@ -87,12 +87,12 @@ class EntryRun:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The encoder's spec; `fitted_on` is that of the first record."""
+        """Return the encoder's spec; `fitted_on` is that of the first record."""
         return self.records[0].record.encoder.spec
 
     @property
     def prompt(self) -> str:
-        """What every text was read behind; "" for nothing, or for what depends on the task."""
+        """Return what every text was read behind; "" for nothing, or for what depends on the task."""
         return self.spec.get("prefix") or ""
 
 
@@ -121,7 +121,8 @@ def runs_of(folder: Path) -> dict[str, Record]:
 
 
 def run_folders(entry: Path) -> list[Path]:
-    """The run folders of an entry, which may not be there yet; without those that an interrupted addition left empty."""
+    """Return the run folders of an entry, which may not be there yet; without those that an interrupted addition left
+    empty."""
     folders = sorted(entry.iterdir()) if entry.is_dir() else []
     return [folder for folder in folders if folder.is_dir() and not folder.name.startswith(".")
             and not all(map(leftover, folder.iterdir()))]
@@ -137,7 +138,7 @@ def read_entry(path: Path) -> Entry | Prompts:
 
 
 def load_entries(folder: Path) -> list[LoadedEntry]:
-    """Every entry below `folder` (a board's measured/), by name, with each record's scores recomputed.
+    """Return every entry below `folder` (a board's measured/), by name, with each record's scores recomputed.
 
     Raises StsbenchError, naming the file, for whatever does not belong or does not hold.
     """
@@ -149,9 +150,9 @@ def load_entries(folder: Path) -> list[LoadedEntry]:
 
 
 def read_entries(folder: Path, runs: Path | None = None) -> list[LoadedEntry]:
-    """`load_entries` without a look at observations and scores: whether these hold is for `checked_run` to say, and whether
-    an entry's runs belong together for `check_seeds`. runs: the folder that holds a folder of runs for each entry, where it
-    is another one."""
+    """Return `load_entries` without a look at observations and scores: whether these hold is for `checked_run` to say,
+    and whether an entry's runs belong together for `check_seeds`. runs: the folder that holds a folder of runs for each
+    entry, where it is another one."""
     if not folder.is_dir():
         return []
     described = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
@@ -169,7 +170,7 @@ def _by_changed_recipe(run: EntryRun) -> bool:
 
 
 def _with_prompts(folder: Path, read: Sequence[tuple[str, Entry | Prompts, tuple[EntryRun, ...]]]) -> list[LoadedEntry]:
-    """The entries of a board's measured/, those of prompts as parts of the entries that they are of."""
+    """Return the entries of a board's measured/, those of prompts as parts of the entries that they are of."""
     entries = {slug: LoadedEntry(slug, entry, runs) for slug, entry, runs in read if isinstance(entry, Entry)}
     for slug, entry, runs in read:
         if isinstance(entry, Prompts):
@@ -181,7 +182,7 @@ def _with_prompts(folder: Path, read: Sequence[tuple[str, Entry | Prompts, tuple
 
 
 def not_prompted(folder: Path, slug: str) -> str:
-    """Why an entry of a board's measured/ that is not described as an encoder has no prompts."""
+    """Return why an entry of a board's measured/ that is not described as an encoder has no prompts."""
     there = (folder / slug / DESCRIPTION).is_file()
     why = "is of prompts itself: name the entry of its encoder" if there else "is no entry of this board"
     return f"prompt_of: {slug} {why}"
@@ -203,7 +204,7 @@ def _read(folder: Path, runs: Path) -> tuple[str, Entry | Prompts, tuple[EntryRu
 
 
 def check_seeds(entries: Sequence[LoadedEntry], near: Sequence[Pair] | None = None) -> None:
-    """Raises StsbenchError unless the runs of each entry are seeds of one encoder, which no other entry holds, and its
+    """Raise StsbenchError unless the runs of each entry are seeds of one encoder, which no other entry holds, and its
     prompts are this encoder's. near: what `near_pairs` found in the seeds of all of them, by their ids; without it all seeds
     of an entry are compared."""
     inside: dict[str, list[Pair]] = {}
@@ -232,7 +233,7 @@ def check_seeds(entries: Sequence[LoadedEntry], near: Sequence[Pair] | None = No
 
 
 def refuse_equal_names(entries: Iterable[tuple[str, Entry]]) -> None:
-    """Raises StsbenchError where two entries, by their folders, say the same of themselves: no reader could tell their rows
+    """Raise StsbenchError where two entries, by their folders, say the same of themselves: no reader could tell their rows
     apart."""
     folders: dict[tuple[str, ...], str] = {}
     for folder, entry in entries:
@@ -244,30 +245,30 @@ def refuse_equal_names(entries: Iterable[tuple[str, Entry]]) -> None:
 
 
 def _looks(text: str) -> str:
-    """One text for all that look nearly alike: by case, blanks, dashes, width, and letters of other alphabets."""
+    """Return one text for all that look nearly alike: by case, blanks, dashes, width, and letters of other alphabets."""
     plain = unicodedata.normalize("NFKC", text).casefold().translate(LIKE)
     return " ".join("".join("-" if unicodedata.category(letter) == "Pd" else letter for letter in plain).split())
 
 
 def check_copies(runs: Sequence[tuple[str, Sequence[Measured]]], near: Collection[Pair] | None = None) -> None:
-    """Raises StsbenchError where two runs of an entry, by their folders, are one run measured twice: it would count as a
+    """Raise StsbenchError where two runs of an entry, by their folders, are one run measured twice: it would count as a
     second seed. near: as `refuse_near` takes it."""
     refuse_equal((folder, record) for folder, records in runs for record in records)
     refuse_near(runs, near)
 
 
 def run_name(record: Record) -> str:
-    """The folder of a run within its entry: twelve hex digits over all of the encoder's spec but its display name."""
+    """Return the folder of a run within its entry: twelve hex digits over all of the encoder's spec but its display name."""
     return hashlib.sha256(json.dumps(_without(record, "name")).encode()).hexdigest()[:12]
 
 
 def _without(record: Record, *names: str) -> dict[str, Any]:
-    """The encoder's spec without these, and without having been fitted on the very set it was measured on."""
+    """Return the encoder's spec without these, and without having been fitted on the very set it was measured on."""
     return {key: value for key, value in json.loads(encoder_key(record)).items() if key not in names}
 
 
 def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
-    """Raises StsbenchError unless the runs, by folder name a record of each, are seeds of one encoder: they differ in their
+    """Raise StsbenchError unless the runs, by folder name a record of each, are seeds of one encoder: they differ in their
     weights, and in nothing else."""
     for name, record in records.items():
         _check_name(folder / name, record)
@@ -316,7 +317,7 @@ def _check_name(folder: Path, record: Record) -> None:
 
 
 def check_prompts(seeds: Mapping[str, Record], prompts: Mapping[Path, Record]) -> None:
-    """Raises StsbenchError unless each run of `prompts`, by folder a record of it, is of the encoder of one of the `seeds`,
+    """Raise StsbenchError unless each run of `prompts`, by folder a record of it, is of the encoder of one of the `seeds`,
     read behind one prompt: they differ in the prompt, and in nothing else."""
     known = [_but_prompts(record) for record in seeds.values()]
     for folder, record in prompts.items():
@@ -333,14 +334,14 @@ def check_prompts(seeds: Mapping[str, Record], prompts: Mapping[Path, Record]) -
 
 
 def _but_prompts(record: Record) -> dict[str, Any]:
-    """The encoder's spec without what is put before a text, and its width."""
+    """Return the encoder's spec without what is put before a text, and its width."""
     spec = _without(record, "name", "prefix")
     options = {key: value for key, value in (spec.get("options") or {}).items() if key != "prompts"}
     return {**spec, "options": options, "dimension": spec.get("kind") != "lexical" and record.encoder.dimension}
 
 
 def read_run(folder: Path) -> EntryRun:
-    """A run's records, in the order they were measured in, their observations and scores unchecked."""
+    """Return a run's records, in the order they were measured in, their observations and scores unchecked."""
     loaded = load_records(folder)
     check_widths(loaded)
     if len({run_name(record) for _, record in loaded}) > 1:
@@ -349,7 +350,8 @@ def read_run(folder: Path) -> EntryRun:
 
 
 def checked_run(run: EntryRun, *, uncommitted: bool = False) -> EntryRun:
-    """The run, each record checked against its observations, which it then holds. uncommitted: as for `check_record`."""
+    """Return the run, each record checked against its observations, which it then holds. uncommitted: as for
+    `check_record`."""
     records = tuple(
         measured(item.path, item.record, check_record(item.path, item.record, item.read, uncommitted=uncommitted))
         for item in run.records

@@ -31,7 +31,7 @@ _MOST = 50_000_000  # bytes of an index: of a hundred thousand runs
 
 
 def find_board(named: str | Path | None) -> Path:
-    """The board's folder: `named`, else ./leaderboard. Raises StsbenchError where it holds no board."""
+    """Return the board's folder: `named`, else ./leaderboard. Raises StsbenchError where it holds no board."""
     folder = Path("leaderboard" if named is None else named)
     if not (folder / "measured").is_dir() and not (folder / "published").is_dir():
         raise StsbenchError(
@@ -41,7 +41,8 @@ def find_board(named: str | Path | None) -> Path:
 
 
 def writable_board(named: str | Path | None) -> Path:
-    """The folder to add to, which need not hold a board yet where it is named. Raises UsageError where none is here."""
+    """Return the folder to add to, which need not hold a board yet where it is named. Raises UsageError where none is
+    here."""
     folder = Path("leaderboard" if named is None else named)
     if named is None and not folder.is_dir():
         raise UsageError(f"there is no folder {folder}: run this in a checkout, or name a board with --board")
@@ -57,8 +58,8 @@ class Index:
 
 
 def records_folder(board: Path, records: str | Path | None) -> Path:
-    """The folder that holds the runs of `board`, as `records` names it: the board itself, another one, or a data set of the
-    Hub, which is fetched.
+    """Return the folder that holds the runs of `board`, as `records` names it: the board itself, another one, or a data set
+    of the Hub, which is fetched.
 
     Raises StsbenchError where the board's index names other files than are there, and where `records` is missing.
     """
@@ -98,7 +99,7 @@ def write_index(board: Path, records: str) -> Index:
 
 
 def read_index(board: Path) -> Index:
-    """A board's index. Raises StsbenchError, naming the line, where it has none or a damaged one."""
+    """Return a board's index. Raises StsbenchError, naming the line, where it has none or a damaged one."""
     path = board / INDEX
     if not path.is_file():
         raise StsbenchError(f"{path} is missing: `stsbench leaderboard index --records ...` writes it")
@@ -118,7 +119,8 @@ def _files(folder: Path) -> list[str]:
 
 
 def _at_hand(records: str, index: Index) -> Path:
-    """The folder that `records` names, fetched where it is one of the Hub: at the revision that it or the index names."""
+    """Return the folder that `records` names, fetched where it is one of the Hub: at the revision that it or the index
+    names."""
     if not records.startswith(HUB):
         if not Path(records).is_dir():
             raise StsbenchError(f"--records {records}: there is no such folder")

@@ -88,24 +88,24 @@ class Heading(PublishedModel):
 
     @property
     def direction(self) -> Better:
-        """Which of two figures is better, as the protocol declares it."""
+        """Return which of two figures is better, as the protocol declares it."""
         if self.metric in COSTS:
             return "lower"
         return self.declared.better if self.declared else "higher"
 
     @property
     def wide(self) -> bool:
-        """Whether metrics are the columns of the protocol's tables: it has one task."""
+        """Return whether metrics are the columns of the protocol's tables: it has one task."""
         return self.protocol not in PRINTED and load_protocol(self.protocol).metrics_across
 
     @property
     def declared(self) -> DeclaredMetric | None:
-        """What the protocol declares of the metric; None of what it does not compute by that name ("recall@k")."""
+        """Return what the protocol declares of the metric; None of what it does not compute by that name ("recall@k")."""
         return None if self.protocol in PRINTED else load_protocol(self.protocol).metrics.get(self.metric)
 
     @property
     def name(self) -> str:
-        """The table as ids write it: "5", or "2/sts" for a part."""
+        """Return the table as ids write it: "5", or "2/sts" for a part."""
         return self.table if self.part is None else f"{self.table}/{self.part}"
 
     @model_validator(mode="after")
@@ -150,12 +150,12 @@ class PublishedRow(PublishedModel):
 
     @property
     def printed_decimals(self) -> int:
-        """How many decimals the row is printed with."""
+        """Return how many decimals the row is printed with."""
         return self.heading.decimals if self.decimals is None else self.decimals
 
     @property
     def mean(self) -> float | None:
-        """The unrounded mean of the columns; None where one is missing, or where nobody averages these columns.
+        """Return the unrounded mean of the columns; None where one is missing, or where nobody averages these columns.
 
         The seven tasks of STS are averaged whether or not the source does; other columns only where it does.
         """
@@ -165,12 +165,13 @@ class PublishedRow(PublishedModel):
 
     @property
     def recomputed(self) -> float | None:
-        """The mean of the columns, rounded as the row is printed; None as `mean`."""
+        """Return the mean of the columns, rounded as the row is printed; None as `mean`."""
         return None if self.mean is None else round(self.mean, self.printed_decimals)
 
     @property
     def disagrees(self) -> bool:
-        """Whether rounding (half a unit of the last digit, in the columns and in the average) cannot explain `average`."""
+        """Return whether rounding (half a unit of the last digit, in the columns and in the average) cannot explain
+        `average`."""
         if self.mean is None or self.average is None:
             return False
         return abs(self.mean - self.average) > 10.0**-self.printed_decimals + EPSILON
@@ -209,7 +210,7 @@ class Publication(PublishedModel):
 
     @property
     def rows(self) -> tuple[PublishedRow, ...]:
-        """The rows of all tables."""
+        """Return the rows of all tables."""
         return tuple(row for table in self.tables for row in table.rows)
 
 
@@ -217,7 +218,7 @@ _Model = TypeVar("_Model", bound=PublishedModel)
 
 
 def load_publications(folder: Path | None = None) -> list[Publication]:
-    """Every publication of `folder` (the shipped ones by default), by file name.
+    """Return every publication of `folder` (the shipped ones by default), by file name.
 
     Raises StsbenchError naming the file, table and row of the first mistake.
     """
@@ -229,7 +230,8 @@ def load_publications(folder: Path | None = None) -> list[Publication]:
 
 
 def find_row(text: str, folder: Path | None = None) -> PublishedRow:
-    """The row with the id `text`, such as "simcse:5:7". Raises StsbenchError with the nearest papers, tables or rows."""
+    """Return the row with the id `text`, such as "simcse:5:7". Raises StsbenchError with the nearest papers, tables or
+    rows."""
     publications = {publication.paper.id: publication.rows for publication in load_publications(folder)}
     paper, table, number = (*text.strip().split(":", 2), "", "")[:3]
     if paper not in publications:
@@ -275,7 +277,7 @@ def _mappings(raw: Any, where: str) -> list[dict[str, Any]]:
 
 
 def checked(model: type[_Model], raw: object, structure: Mapping[str, PublishedModel], where: str) -> _Model:
-    """`raw` as a `model`. structure: fields that follow from its place in the file, which it may not set."""
+    """Return `raw` as a `model`. structure: fields that follow from its place in the file, which it may not set."""
     if not isinstance(raw, dict):
         raise StsbenchError(f"{where}: needs a mapping")
     if wrong := sorted(structure.keys() & raw.keys()):

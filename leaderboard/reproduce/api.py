@@ -31,7 +31,7 @@ COLUMNS = ("row", "method", "backbone", "protocol", "aggregation", "metric", "sp
 
 
 def grid(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    """Header and lines of the cells of rows that share a heading."""
+    """Return header and lines of the cells of rows that share a heading."""
     heading = lines[0].row.heading
     columns = list(dict.fromkeys(column for line in lines for column in columns_of(line.row)))
     header = ["row", "method", "what", *(heading.average if column == AVERAGE and heading.average else column
@@ -56,7 +56,7 @@ def _published(row: PublishedRow, column: str) -> str:
 
 
 def _measured(row: PublishedRow, reproduction: Reproduction, columns: Sequence[str]) -> list[list[str]]:
-    """The line of a measurement, and that of its differences."""
+    """Return the line of a measurement, and that of its differences."""
     seeds = max(mean.n for mean in reproduction.figures.values())
     what = "measured" if seeds == 1 else f"measured, {seeds} seeds"
     digits = max(2, row.printed_decimals)
@@ -78,7 +78,7 @@ def _difference(row: PublishedRow, column: str, mean: Mean | None, digits: int) 
 
 
 def figures(line: Line) -> Iterator[dict[str, Any]]:
-    """A row, by COLUMNS, for each published figure, then for each measurement of it; without what does not apply."""
+    """Yield a row, by COLUMNS, for each published figure, then for each measurement of it; without what does not apply."""
     row, heading = line.row, line.row.heading
     about = {"row": row.id, "method": row.method, "backbone": row.backbone, "protocol": heading.protocol,
              "aggregation": heading.aggregation, "metric": heading.metric, "split": heading.split}
@@ -99,26 +99,26 @@ def shown_table(heading: Heading, lines: Sequence[Line]) -> Table:
 
 
 def _how(line: Line) -> list[str]:
-    """How a row is run, and what must be known of it."""
+    """Return how a row is run, and what must be known of it."""
     row = line.row
     name = f"{row.row} {row.method}" + (f", {row.backbone}" if row.backbone else "")
     return [f"    {name}", *(f"        {text}" for text in (*line.commands, *remarks(line)))]
 
 
 def about(heading: Heading) -> str:
-    """"sts, spearman, all, test"."""
+    """Return "sts, spearman, all, test"."""
     words = (heading.protocol, heading.task, heading.metric, heading.aggregation, heading.split, heading.unit)
     return ", ".join(word for word in words if word)
 
 
 def remarks(line: Line) -> list[str]:
-    """What a reader must know of a row: its note, and what was measured and does not count."""
+    """Return what a reader must know of a row: its note, and what was measured and does not count."""
     texts = [f"note: {line.way.note}"] if line.way and line.way.note else []
     return texts + [f"no reproduction: {change}" for change in line.changed]
 
 
 def missing(lines: Sequence[Line]) -> list[str]:
-    """"missing for 7, 11: training text ..." of rows that share a heading."""
+    """Return "missing for 7, 11: training text ..." of rows that share a heading."""
     return [f"missing for {', '.join(str(row.row) for row in rows)}: {what}" for what, rows in missing_of(lines).items()]
 
 
@@ -147,7 +147,7 @@ class PaperTable(Tabular):
         return pyarrow.table({name: [row.get(name) for row in rows] for name in COLUMNS})
 
     def as_json(self) -> list[dict[str, Any]]:
-        """What --json writes, as plain data."""
+        """Return what --json writes, as plain data."""
         return [line.as_json() for line in self.lines]
 
 
@@ -186,7 +186,7 @@ class Papers(Tabular):
 def reproduce(
     table: str, *, runs: str | Path | None = None, board: str | Path | None = None, data_dir: str | Path | None = None
 ) -> PaperTable:
-    """A paper's table beside what was measured of it here, with the command of each row, as `stsbench reproduce`.
+    """Return a paper's table beside what was measured of it here, with the command of each row, as `stsbench reproduce`.
 
     table: PAPER:TABLE, as "simcse:5", or PAPER:TABLE:ROW; `stsbench.leaderboard.papers` lists them. runs: where runs are
     looked for, in all folders below (./runs, where there is one). board: the board whose entries count (./leaderboard, where
@@ -211,7 +211,7 @@ def reproduce(
 
 
 def papers(paper: str | None = None) -> Papers:
-    """The papers whose tables `reproduce` knows, or the tables of `paper`, with how many of their rows are made how.
+    """Return the papers whose tables `reproduce` knows, or the tables of `paper`, with how many of their rows are made how.
 
     Raises StsbenchError, with the nearest one, for a paper that is not held.
 
@@ -229,6 +229,6 @@ def papers(paper: str | None = None) -> Papers:
 
 
 def _board(named: str | Path | None) -> Path | None:
-    """The board's folder, None where none is named and none is here. StsbenchError: what is named is none."""
+    """Return the board's folder, None where none is named and none is here. StsbenchError: what is named is none."""
     looked_for = named is not None or Path("leaderboard", "measured").is_dir()
     return find_board(named) if looked_for else None

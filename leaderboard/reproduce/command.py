@@ -28,7 +28,7 @@ def reproduce(
     table: str | None, runs: Path | None, board: Path | None, data_dir: Path | None, results: Path | None, form: str,
     json_target: str | None,
 ) -> None:
-    """What a paper's table prints, what was measured of it here, and how each row is run.
+    """Print what a paper's table holds, what was measured of it here, and how each row is run.
 
     PAPER:TABLE is a table, as simcse:5; PAPER lists a paper's tables; without it the papers are listed. A row counts as
     reproduced only by its very recipe or command, under the table's protocol and metric, on the catalog's data.

@@ -22,7 +22,8 @@ _MODELS = ("generator", "replacer")  # options of methods that name a further mo
 
 
 def protocol_of(heading: Heading) -> str | None:
-    """What --protocol or --eval takes for the table's figures; None where training itself gives them, or they are costs."""
+    """Return what --protocol or --eval takes for the table's figures; None where training itself gives them, or they are
+    costs."""
     if heading.protocol in ("sts", "few-labels"):
         return {None: "sts:all", "unknown": "sts"}.get(heading.aggregation, f"sts:{heading.aggregation}")
     if heading.protocol == "dev":
@@ -31,7 +32,7 @@ def protocol_of(heading: Heading) -> str | None:
 
 
 def commands(row: PublishedRow, way: Way, data_dir: Path | None) -> list[str]:
-    """The row's commands, in order. data_dir: is named in each that reads SentEval's data."""
+    """Return the row's commands, in order. data_dir: is named in each that reads SentEval's data."""
     protocol = protocol_of(row.heading)
     data_options = [] if data_dir is None else ["--data-dir", str(data_dir)]
     lines = []
@@ -51,7 +52,7 @@ def commands(row: PublishedRow, way: Way, data_dir: Path | None) -> list[str]:
 
 
 def _recipe(row: PublishedRow, way: Way, name: str) -> list[str]:
-    """METHOD --recipe NAME, its training text, and as many runs as the row is a mean of."""
+    """Return METHOD --recipe NAME, its training text, and as many runs as the row is a mean of."""
     method, _, short = name.partition("/")
     words = [method, "--recipe", short]
     try:
@@ -70,7 +71,8 @@ def _recipe(row: PublishedRow, way: Way, name: str) -> list[str]:
 
 
 def known_data(name: str) -> tuple[str, ...]:
-    """The ids of the catalog's sets that a recipe's data.file stands for, where it names no file; () where it does."""
+    """Return the ids of the catalog's sets that a recipe's data.file stands for, where it names no file; () where it
+    does."""
     if name in NAMED:
         return NAMED[name].sets
     return tuple(item.id for item in entries("senteval") if item.id == name)
@@ -84,7 +86,8 @@ class Surroundings:
         self._sets: dict[str, bool] = {}
 
     def missing(self, way: Way, heading: Heading) -> list[str]:
-        """A line for each thing that has to be brought, most important first; [] where the row can be run as it is."""
+        """Return a line for each thing that has to be brought, most important first; [] where the row can be run as it
+        is."""
         if way.missing is not None:
             return [way.missing]
         lines: list[str] = []
@@ -100,14 +103,14 @@ class Surroundings:
 
     @cached_property
     def has_cuda(self) -> bool:
-        """Whether torch finds a CUDA device."""
+        """Return whether torch finds a CUDA device."""
         from stsbench.training.recipes.recipes import lacks_fp16
 
         return not lacks_fp16(None)
 
     @cached_property
     def eval_options(self) -> set[str]:
-        """The options of `stsbench eval`."""
+        """Return the options of `stsbench eval`."""
         from stsbench.cli.eval import evaluate
 
         return {word for option in evaluate.params for word in option.opts}
@@ -154,7 +157,7 @@ class Surroundings:
         yield from self._data(named or tasks)
 
     def _data(self, sets: dict[str, str]) -> Iterator[str]:
-        """One line for those of these sets (what they are called -> id) that are in no place that is searched."""
+        """Yield one line for those of these sets (what they are called -> id) that are in no place that is searched."""
         if lacking := [name for name, id in sets.items() if not self._has(id)]:
             yield f"data of {', '.join(lacking)}: --data-dir DIR, or stsbench data fetch"
 
@@ -171,7 +174,7 @@ class Surroundings:
 
 
 def _tasks(protocol: str) -> dict[str, str]:
-    """Task -> set of a protocol's defaults: those of its average, where it has one."""
+    """Return task -> set of a protocol's defaults: those of its average, where it has one."""
     from stsbench.evaluation.protocol import load_protocol
 
     made = load_protocol(protocol)({})

@@ -64,14 +64,14 @@ class Run:
 
     @cached_property
     def weights(self) -> tuple[str, str] | None:
-        """The digests of model and tokenizer, by which a model is known whatever it is called; None for no model."""
+        """Return the digests of model and tokenizer, by which a model is known whatever it is called; None for no model."""
         if self.tested is None and self.exported is not None and self.exported.is_dir():
             return folder_digest(self.exported), ""
         return self.tested
 
 
 def local_runs(folder: Path, protocols: Collection[str]) -> list[Run]:
-    """Every finished training run and every run of `stsbench eval` below `folder`; [] where there is no such folder.
+    """Return every finished training run and every run of `stsbench eval` below `folder`; [] where there is no such folder.
 
     protocols: those whose records are read.
 
@@ -94,9 +94,9 @@ def local_runs(folder: Path, protocols: Collection[str]) -> list[Run]:
 def board_runs(
     folder: Path, resolved: Collection[Way], protocols: Collection[str], local: Collection[Run] = ()
 ) -> list[Run]:
-    """The runs of a board's entries (`folder`: its measured/) that were trained by a recipe of `resolved`, or one changed
-    from it, or that measured a model of theirs: of the name in the command, or with the weights of such a run here, in
-    `local` or of such a training by the very recipe; not those of prompts. Errors as of `local_runs`."""
+    """Return the runs of a board's entries (`folder`: its measured/) that were trained by a recipe of `resolved`, or one
+    changed from it, or that measured a model of theirs: of the name in the command, or with the weights of such a run
+    here, in `local` or of such a training by the very recipe; not those of prompts. Errors as of `local_runs`."""
     recipes, models = {name for way in resolved for name in way.recipes}, {way.model for way in resolved if way.model}
     tested = {name for way in resolved if way.eval is not None for name in way.recipes}
     of_prompts = {path.parent for path in folder.glob(f"*/{DESCRIPTION}") if isinstance(read_entry(path), Prompts)}
@@ -120,7 +120,7 @@ def board_runs(
 
 
 def _base(record: Record) -> str | None:
-    """The recipe that a record's model was trained by, or changed from."""
+    """Return the recipe that a record's model was trained by, or changed from."""
     recipe = record.provenance.get("recipe")
     return recipe.removesuffix("-changed") if isinstance(recipe, str) else None
 
@@ -131,12 +131,12 @@ def _weights(record: Record) -> tuple[str, str]:
 
 
 def _tested(records: list[Record]) -> tuple[str, str] | None:
-    """The digests of the model and the tokenizer that records are of."""
+    """Return the digests of the model and the tokenizer that records are of."""
     return _weights(records[0]) if records else None
 
 
 def _trained(root: Path, run: Path, protocols: Collection[str]) -> Iterator[Run]:
-    """The training run, with its test where it has one; nothing for a run whose method or recipe is not there."""
+    """Yield the training run, with its test where it has one; nothing for a run whose method or recipe is not there."""
     try:
         recipe = stored_recipe(run)
         base, keys = changes(recipe) or (recipe.name, [])
@@ -160,7 +160,7 @@ def _trained(root: Path, run: Path, protocols: Collection[str]) -> Iterator[Run]
 
 
 def _differing(recipe: Recipe, shipped: Recipe) -> list[str]:
-    """The keys in which two recipes differ, beside seeds, the folders of files and what is only said of them."""
+    """Return the keys in which two recipes differ, beside seeds, the folders of files and what is only said of them."""
     trained, as_shipped = (flatten(settings.model_dump(mode="json", exclude=_SAID)) for settings in (recipe, shipped))
 
     def value(values: Mapping[str, Any], key: str) -> Any:
@@ -172,7 +172,7 @@ def _differing(recipe: Recipe, shipped: Recipe) -> list[str]:
 
 
 def _changed_on_board(record: Record) -> tuple[str, ...]:
-    """What a record says of its recipe: () where it has none, or was trained by the recipe as it is shipped now."""
+    """Return what a record says of its recipe: () where it has none, or was trained by the recipe as it is shipped now."""
     name, about = _base(record), record.provenance
     if name is None:
         return ()
@@ -188,7 +188,7 @@ def _changed_on_board(record: Record) -> tuple[str, ...]:
 
 
 def _dev(summary: Mapping[str, Any]) -> float | None:
-    """The STS-B dev score of the weights that a run kept; None where it has none on the catalog's data."""
+    """Return the STS-B dev score of the weights that a run kept; None where it has none on the catalog's data."""
     known = entry("stsb/dev").digest
     if summary.get("selected_by") != DEV or summary.get("dev_data", {}).get("stsb/dev") != known:
         return None
@@ -198,7 +198,8 @@ def _dev(summary: Mapping[str, Any]) -> float | None:
 
 
 def _scored(folder: Path, protocols: Collection[str]) -> tuple[list[Record], dict[Key, float]]:
-    """The records of a run, and the scores of those under `protocols` at the defaults on the catalog's data, averages, too.
+    """Return the records of a run, and the scores of those under `protocols` at the defaults on the catalog's data,
+    averages, too.
 
     What counts is recomputed from its observations first.
     """
@@ -219,7 +220,7 @@ def _scored(folder: Path, protocols: Collection[str]) -> tuple[list[Record], dic
 
 
 def _plain(record: Record) -> bool:
-    """Whether a record is at its protocol's defaults, on the catalog's data in SentEval's text."""
+    """Return whether a record is at its protocol's defaults, on the catalog's data in SentEval's text."""
     kind = load_protocol(record.protocol.name)
     kept, default = ({key: value for key, value in settings.items() if key not in kind.cosmetic}
                      for settings in (record.protocol.settings, kind({}).settings))
@@ -253,7 +254,7 @@ class Reproduction:
 
 
 def reproductions(row: PublishedRow, way: Way, runs: Sequence[Run]) -> list[Reproduction]:
-    """Those of `runs` that are by the row's very recipe or command, and under its table's protocol and metric.
+    """Return those of `runs` that are by the row's very recipe or command, and under its table's protocol and metric.
 
     Each model counts once, however often it was tested.
     """
@@ -279,12 +280,12 @@ def changed(way: Way, runs: Sequence[Run]) -> list[str]:
 
 
 def columns_of(row: PublishedRow) -> tuple[str, ...]:
-    """The table's columns, and its average where it prints one or is one of the seven tasks of STS."""
+    """Return the table's columns, and its average where it prints one or is one of the seven tasks of STS."""
     return (*row.heading.columns, *([AVERAGE] if row.heading.average or row.recomputed is not None else []))
 
 
 def printed(row: PublishedRow, column: str) -> float | None:
-    """The figure of a column as printed."""
+    """Return the figure of a column as printed."""
     return row.average if column not in row.heading.columns else row.scores[row.heading.columns.index(column)]
 
 
@@ -303,8 +304,8 @@ def _runs_of(way: Way, column: str, runs: Sequence[Run]) -> Iterator[Run]:
 
 
 def _tests_of(command: str, runs: Sequence[Run]) -> list[Run]:
-    """Runs of `stsbench eval` by the options of `command`: of the model that it names, whatever the command calls it, and of
-    any model where a recipe trains it."""
+    """Return runs of `stsbench eval` by the options of `command`: of the model that it names, whatever the command calls
+    it, and of any model where a recipe trains it."""
     wanted = _options(shlex.split(command))
     named = wanted.pop("--model", None)
     tests = []
@@ -320,7 +321,7 @@ def _tests_of(command: str, runs: Sequence[Run]) -> list[Run]:
 
 
 def _options(command: Sequence[str]) -> dict[str, str]:
-    """The options of a command that name its encoder. A file counts by its name, wherever it lies."""
+    """Return the options of a command that name its encoder. A file counts by its name, wherever it lies."""
     options = {word: "" for word in command if word in _SWITCHES}
     for word, value in zip(command, [*command, ""][1:], strict=True):
         name, equals, inner = word.partition("=")

@@ -33,7 +33,7 @@ class Line:
     changed: tuple[str, ...] = field(default=())
 
     def as_json(self) -> dict[str, Any]:
-        """What --json writes of a row: published and measured stand apart."""
+        """Return what --json writes of a row: published and measured stand apart."""
         row, heading, way = self.row, self.row.heading, self.way
         columns = columns_of(row)
         return {
@@ -53,7 +53,7 @@ def lines_of(
     publications: Sequence[Publication], rows: Sequence[PublishedRow], *, runs: Path, board: Path | None,
     data_dir: Path | None,
 ) -> list[Line]:
-    """The lines of `rows`. runs: folder of local runs; board: the board's folder, None for none.
+    """Return the lines of `rows`. runs: folder of local runs; board: the board's folder, None for none.
 
     Raises StsbenchError, naming the file, for records that were edited.
     """
@@ -77,7 +77,7 @@ def _line(row: PublishedRow, way: Way | None, runs: Sequence[Run], here: Surroun
 
 
 def find_rows(text: str, publications: Sequence[Publication]) -> list[PublishedRow]:
-    """The rows of PAPER:TABLE, of all its parts, or of PAPER:TABLE/PART; PAPER:TABLE:ROW is one row (of each part).
+    """Return the rows of PAPER:TABLE, of all its parts, or of PAPER:TABLE/PART; PAPER:TABLE:ROW is one row (of each part).
 
     Raises StsbenchError, one line, with the nearest paper or table.
     """
@@ -98,7 +98,7 @@ def find_rows(text: str, publications: Sequence[Publication]) -> list[PublishedR
 
 
 def find_paper(name: str, publications: Sequence[Publication]) -> Publication:
-    """The publication of that id. Raises StsbenchError with the nearest one."""
+    """Return the publication of that id. Raises StsbenchError with the nearest one."""
     for publication in publications:
         if publication.paper.id == name:
             return publication
@@ -107,7 +107,7 @@ def find_paper(name: str, publications: Sequence[Publication]) -> Publication:
 
 
 def headings(rows: Iterable[PublishedRow]) -> list[tuple[Heading, list[PublishedRow]]]:
-    """Rows by heading: a table that is held in parts, or under two aggregations, has several."""
+    """Return rows by heading: a table that is held in parts, or under two aggregations, has several."""
     groups: list[tuple[Heading, list[PublishedRow]]] = []
     for row in rows:
         if not groups or groups[-1][0] is not row.heading:
@@ -117,7 +117,7 @@ def headings(rows: Iterable[PublishedRow]) -> list[tuple[Heading, list[Published
 
 
 def by_heading(lines: Sequence[Line]) -> list[tuple[Heading, list[Line]]]:
-    """The lines of rows that share a heading."""
+    """Return the lines of rows that share a heading."""
     by_id = {line.row.id: line for line in lines}
     return [(heading, [by_id[row.id] for row in rows]) for heading, rows in headings(line.row for line in lines)]
 
@@ -132,12 +132,12 @@ class Count:
 
     @property
     def without(self) -> int:
-        """Rows that nothing here makes."""
+        """Return rows that nothing here makes."""
         return self.rows - self.recipe - self.eval
 
 
 def count(rows: Sequence[PublishedRow], resolved: Mapping[str, Way]) -> Count:
-    """`rows` by how they are made. A recipe that is stated and not there makes none."""
+    """Return `rows` by how they are made. A recipe that is stated and not there makes none."""
     made = [resolved[row.id] for row in rows if row.id in resolved]
     here = {f"{method}/{name}" for method in names(GROUP) for name in recipe_names(method)}
     untrained = sum(way.eval is not None and not way.recipes for way in made)
@@ -145,7 +145,7 @@ def count(rows: Sequence[PublishedRow], resolved: Mapping[str, Way]) -> Count:
 
 
 def missing_of(lines: Sequence[Line]) -> dict[str, list[PublishedRow]]:
-    """What is missing -> the rows that need it, in their order."""
+    """Return what is missing -> the rows that need it, in their order."""
     needed_by: dict[str, list[PublishedRow]] = {}
     for line in lines:
         for need in line.needs:
@@ -154,6 +154,6 @@ def missing_of(lines: Sequence[Line]) -> dict[str, list[PublishedRow]]:
 
 
 def all_ways() -> tuple[list[Publication], dict[str, Way]]:
-    """Every publication, and the ways of its rows."""
+    """Return every publication, and the ways of its rows."""
     publications = load_publications()
     return publications, resolve(publications, load_ways())

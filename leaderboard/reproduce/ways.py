@@ -67,28 +67,28 @@ class Way(PublishedModel):
 
     @property
     def recipes(self) -> tuple[str, ...]:
-        """The recipes of all columns, each once."""
+        """Return the recipes of all columns, each once."""
         if isinstance(self.recipe, dict):
             return tuple(dict.fromkeys(self.recipe.values()))
         return () if self.recipe is None else (self.recipe,)
 
     @property
     def model(self) -> str | None:
-        """The --model of `eval` or `checkpoint`."""
+        """Return the --model of `eval` or `checkpoint`."""
         words = shlex.split(self.checkpoint or self.eval or "")
         return words[words.index("--model") + 1] if "--model" in words[:-1] else None
 
     def recipe_of(self, column: str) -> str | None:
-        """The recipe that a column's figure is of."""
+        """Return the recipe that a column's figure is of."""
         return self.recipe.get(column) if isinstance(self.recipe, dict) else self.recipe
 
     def holds(self, column: str) -> bool:
-        """Whether that recipe has the figure among its published ones."""
+        """Return whether that recipe has the figure among its published ones."""
         return self.not_held is None or (isinstance(self.not_held, dict) and column not in self.not_held)
 
 
 def load_ways(folder: Path | None = None) -> dict[str, Way]:
-    """Row id ("simcse:5:7") -> its way, of all files of `folder` (the shipped ones by default).
+    """Return row id ("simcse:5:7") -> its way, of all files of `folder` (the shipped ones by default).
 
     Raises StsbenchError naming file, table and row of the first mistake.
     """
@@ -108,7 +108,7 @@ def _mapping(raw: Any, where: str) -> Mapping[Any, Any]:
 
 
 def resolve(publications: Sequence[Publication], stated: Mapping[str, Way]) -> dict[str, Way]:
-    """Row id -> way, of the rows for which there is one.
+    """Return row id -> way, of the rows for which there is one.
 
     What is stated counts first. Then a row with the same figures (ENOUGH of them) as a row that has one, as tables copy each
     other. Then the one recipe that holds all of the row's figures; with fewer than ENOUGH it has to cite the row's paper.
@@ -134,7 +134,7 @@ def resolve(publications: Sequence[Publication], stated: Mapping[str, Way]) -> d
 
 
 def _key(row: PublishedRow) -> object:
-    """What rows of one measurement share; None for too few figures."""
+    """Return what rows of one measurement share; None for too few figures."""
     heading = row.heading
     if sum(score is not None for score in row.scores) < ENOUGH:
         return None
@@ -143,7 +143,7 @@ def _key(row: PublishedRow) -> object:
 
 @cache
 def _holders() -> Holders:
-    """What the recipes of all methods hold."""
+    """Return what the recipes of all methods hold."""
     holders: defaultdict[Figure, set[tuple[str, str]]] = defaultdict(set)
     for method in names(GROUP):
         for name in recipe_names(method):
@@ -156,7 +156,7 @@ def _holders() -> Holders:
 
 
 def _by_figures(row: PublishedRow, holders: Holders) -> Way | None:
-    """The way by the one recipe that holds the row's figures; by one for each column where columns are recipes."""
+    """Return the way by the one recipe that holds the row's figures; by one for each column where columns are recipes."""
     figures = [(column, score) for column, score in _figures(row) if score is not None]
     if row.heading.protocol == "few-labels":
         recipes = {column: name for column, score in figures if (name := _one(row, [(column, score)], holders))}
@@ -184,12 +184,12 @@ def _one(row: PublishedRow, figures: Sequence[tuple[str, float]], holders: Holde
 
 
 def _cites(source: str, paper: Paper) -> bool:
-    """Whether a recipe's source, "Gao et al. 2021 (SimCSE)", is this paper."""
+    """Return whether a recipe's source, "Gao et al. 2021 (SimCSE)", is this paper."""
     return source.startswith(" ".join(filter(None, (paper.authors, str(paper.year or "")))))
 
 
 def _names_of(heading: Heading, column: str) -> tuple[tuple[str, ...], str, str]:
-    """Protocols, metric and task as recipes name a column."""
+    """Return protocols, metric and task as recipes name a column."""
     if heading.protocol == "dev":
         transfer = heading.task == "transfer"
         return (("transfer dev",), heading.metric, "Avg") if transfer else (("sts-b dev",), heading.metric, "STS-B")

@@ -34,7 +34,7 @@ class AnglE(Method):
 
     @classmethod
     def needs(cls, options: AnglEOptions) -> Needs:
-        """Pairs with scores, labelled pairs alone, anchors with positives, or triplets."""
+        """Return pairs with scores, labelled pairs alone, anchors with positives, or triplets."""
         if options.format == "scored":
             return Needs(scored_pairs, wrong_score=partial(check_scores, options))
         if options.format == "labelled":
@@ -50,7 +50,7 @@ class AnglE(Method):
         self.label_scores.prepare(rows)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The two texts of a pair with their score, or a text a role."""
+        """Return the two texts of a pair with their score, or a text a role."""
         if self.options.format != "scored":
             return Views([self.read(rows, role) for role in rows.roles])
         scores = rows.scores()
@@ -59,11 +59,11 @@ class AnglE(Method):
         return Views([self.read(rows, role) for role in ("sentence1", "sentence2")], scores=scores)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The two texts of a pair with the score of its class."""
+        """Return the two texts of a pair with the score of its class."""
         return self.label_scores.views(self, rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """in_batch, hard_negatives, cosent and angle, those whose weights are not 0."""
+        """Return in_batch, hard_negatives, cosent and angle, those whose weights are not 0."""
         n, vectors = len(batch), self.vectors(batch.ids, batch.mask)
         parts = vectors.split(n) if n else (vectors,) * batch.views
         if batch.scores is not None:
@@ -81,7 +81,7 @@ class AnglE(Method):
     def _contrasted_terms(
         self, queries: Tensor, keys: Tensor, negatives: tuple[Tensor, ...], batch: Batch
     ) -> dict[str, Term]:
-        """Formats B and C. All are (n, d)."""
+        """Return formats B and C. All are (n, d)."""
         o, mode = self.options, self.gather_mode
         temperature = 1 / o.ibn_scale
         if not negatives:
@@ -97,7 +97,7 @@ class AnglE(Method):
         return {**terms, **self._ranked_terms([(queries, keys), (queries, negatives[0])], scores, batch)}
 
     def _ranked_terms(self, pairs: list[tuple[Tensor, Tensor]], scores: Tensor, batch: Batch) -> dict[str, Term]:
-        """CoSENT on cosines and on angles. pairs: k of (n, d); scores: (n,) or (n, k)."""
+        """Return CoSENT on cosines and on angles. pairs: k of (n, d); scores: (n,) or (n, k)."""
         o, terms = self.options, {}
         for name, similarity, weight, scale in (
             ("cosent", pair_cosines, o.cosine_weight, o.cosine_scale),
@@ -113,20 +113,20 @@ class AnglE(Method):
         return None
 
     def notes(self) -> list[str]:
-        """What the angle makes of a vector of odd width."""
+        """Return what the angle makes of a vector of odd width."""
         width = self.backbone.vector_width
         if width % 2 == 0 or self.options.format == "positives" or not self.options.angle_weight:
             return []
         return [f"vectors of {width} numbers have no halves: the angle is that of vectors with a zero behind them"]
 
     def inference(self) -> Inference:
-        """The encoder alone, with the pooler of the test."""
+        """Return the encoder alone, with the pooler of the test."""
         pooler = self.options.test_pooler or self.backbone.pooler
         head = self.backbone.head if self.options.test_pooler is None else None
         return Inference(self.backbone.model, self.backbone.tokenizer, pooler, token_pooler=head)
 
     def dev_inference(self) -> Inference:
-        """Development scores are those of the vectors that are trained."""
+        """Return development scores are those of the vectors that are trained."""
         return super().inference()
 
 
@@ -134,7 +134,7 @@ TRIPLET = ("anchor", "positive", "negative")
 
 
 def weighted(term: Term, weight: float) -> Term:
-    """The term with a weight."""
+    """Return the term with a weight."""
     return Term(term.value, term.count, weight)
 
 
@@ -157,7 +157,7 @@ def _graded(score: float) -> str:
 
 
 def contrasted_roles(wanted: tuple[str, ...], form: str, available: tuple[str, ...], who: str) -> tuple[str, ...]:
-    """`wanted`, the roles of options.format `form`. Raises StsbenchError for roles that `available` lacks."""
+    """Return `wanted`, the roles of options.format `form`. Raises StsbenchError for roles that `available` lacks."""
     if not set(wanted) <= set(available):
         raise StsbenchError(
             f"{who} with options.format {form} needs the columns {', '.join(wanted[:-1])} and {wanted[-1]} (the data give "

@@ -48,13 +48,14 @@ class ConditionalMaskedLM(Method):
 
     @classmethod
     def needs(cls, options: ConditionalMaskedLMOptions) -> Needs:
-        """Sentences, and the next one of each where that is guessed."""
+        """Return sentences, and the next one of each where that is guessed."""
         if options.sentence == "same":
             return Needs(negatives=False)
         return Needs(negatives=False, usable=partial(followed, option="options.sentence next"), reach=1)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentences that give vectors, then as many masked ones, in extra "mlm_labels" the tokens to guess in these.
+        """Return the sentences that give vectors, then as many masked ones, in extra "mlm_labels" the tokens to guess in
+        these.
 
         In the order of the terms: s1, masked s2; in both directions s1, s2, masked s2, masked s1. Without vectors the masked
         ones alone.
@@ -93,11 +94,11 @@ class ConditionalMaskedLM(Method):
         return guess_metrics(self.guesses)
 
     def notes(self) -> list[str]:
-        """A masked-LM head that the checkpoint does not have."""
+        """Return a masked-LM head that the checkpoint does not have."""
         return [] if self.head.stored else [made_up(self.backbone.name)]
 
     def _masked(self, ids: Ragged, rng: np.random.Generator) -> tuple[Ragged, Ragged]:
-        """A masked copy of each sentence, and its labels."""
+        """Return a masked copy of each sentence, and its labels."""
         options, tokenizer = self.options, self.backbone.tokenizer
         return mask_tokens(
             ids, tokenizer.all_special_ids, tokenizer.mask_token_id, len(tokenizer), rng,
@@ -105,7 +106,7 @@ class ConditionalMaskedLM(Method):
         )
 
     def _states(self, batch: Batch, masked: slice) -> Tensor:
-        """(m, L, d) last states of the masked sentences."""
+        """Return (m, L, d) last states of the masked sentences."""
         ids, mask = batch.ids[masked], batch.mask[masked]
         if self.projections is None:
             states: Tensor = self.backbone(ids, mask)[0]
@@ -114,7 +115,7 @@ class ConditionalMaskedLM(Method):
         return states_behind(self.backbone, self.projections(vectors), ids, mask)
 
     def _labels(self, batch: Batch) -> tuple[Tensor, ...]:
-        """(n, L) of each term."""
+        """Return (n, L) of each term."""
         labels: tuple[Tensor, ...] = batch.extra["mlm_labels"].split(len(batch))
         return labels
 
@@ -136,7 +137,7 @@ class Projections(nn.Module):
         self.learned = nn.ModuleList(_projection(width, std, epsilon) for _ in range(count - 1))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """(n, d) -> (n, N, d), the vectors themselves first."""
+        """Return (n, d) -> (n, N, d), the vectors themselves first."""
         return torch.stack([vectors, *(projection(vectors) for projection in self.learned)], 1)
 
 
@@ -148,7 +149,7 @@ def _projection(width: int, std: float, epsilon: float) -> nn.Sequential:
 
 
 def states_behind(backbone: Backbone, vectors: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
-    """(n, L, d) last hidden states of the texts ids, mask (n, L), each read behind its `vectors` (n, N, d).
+    """Return (n, L, d) last hidden states of the texts ids, mask (n, L), each read behind its `vectors` (n, N, d).
 
     The vectors enter behind the embeddings' LayerNorm and dropout and have neither position nor type; the text has the
     positions that it has alone; everything attends to everything. Rows begin with a real token. EncoderError for a model

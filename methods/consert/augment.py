@@ -25,7 +25,7 @@ SLOTS = ("first", "second")
 def add_draws(
     views: Views, augmentations: Sequence[str], rates: Sequence[float | None], width: int, pad: int, rng: np.random.Generator
 ) -> Views:
-    """`views` with what each of the two views of its texts needs, under names that begin with "first" or "second":
+    """Return `views` with what each of the two views of its texts needs, under names that begin with "first" or "second":
 
     - shuffle: extra "... order", for each position the one whose position id it gets;
     - token_cutoff: extra "... cut", 1 at tokens set to 0; feature_cutoff, dropout: by_row "... cut", (n, d) and (n, L, d);
@@ -50,7 +50,7 @@ def add_draws(
 
 
 def changed(backbone: Backbone, batch: Batch, slot: str, name: str) -> tuple[Tensor, SoftPrompt | None]:
-    """The token ids (n, L) that a view reads, and what is done to their embeddings; None: nothing.
+    """Return the token ids (n, L) that a view reads, and what is done to their embeddings; None: nothing.
 
     n: all texts of the batch; slot: first or second; name: the augmentation, by which the batch's draws were made.
     """
@@ -75,7 +75,7 @@ def _cut(mask: Tensor) -> SoftPrompt:
 
 
 def _chosen(count: int, rate: float | None, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """(count,) true at floor(count * rate) places, drawn without replacement."""
+    """Return (count,) true at floor(count * rate) places, drawn without replacement."""
     assert rate is not None
     mask = np.zeros(count, dtype=np.bool_)
     mask[rng.permutation(count)[: int(count * rate)]] = True
@@ -83,14 +83,14 @@ def _chosen(count: int, rate: float | None, rng: np.random.Generator) -> NDArray
 
 
 def _elements(tokens: int, longest: int, width: int, rate: float | None, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """(longest, width) true at floor(tokens * width * rate) elements of the first `tokens` rows."""
+    """Return (longest, width) true at floor(tokens * width * rate) elements of the first `tokens` rows."""
     mask = np.zeros((longest, width), dtype=np.bool_)
     mask[:tokens] = _chosen(tokens * width, rate, rng).reshape(tokens, width)
     return mask
 
 
 def _windows(texts: Ragged, rate: float | None, pad: int, rng: np.random.Generator) -> Ragged:
-    """Each text with `pad` outside a window of max(floor(n (1 - rate)), 1) of its n tokens."""
+    """Return each text with `pad` outside a window of max(floor(n (1 - rate)), 1) of its n tokens."""
     assert rate is not None
     rows = []
     for text in texts:

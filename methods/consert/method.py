@@ -44,12 +44,12 @@ class ConSERT(Method):
 
     @classmethod
     def stages_for(cls, options: ConSERTOptions) -> tuple[str, ...]:
-        """Those that options.setting is named after."""
+        """Return those that options.setting is named after."""
         return stages_of(options)
 
     @classmethod
     def needs(cls, options: ConSERTOptions) -> Needs:
-        """Labelled pairs alone in stages sup and joint; dropout where neither view is changed."""
+        """Return labelled pairs alone in stages sup and joint; dropout where neither view is changed."""
         contrasted = [stage for stage in stages_of(options) if stage != "sup"]
         return Needs(
             labelled={"sup": "only", "joint": "only"}, labelled_roles=partial(nli_roles, triplets=False),
@@ -62,16 +62,16 @@ class ConSERT(Method):
             self.classifier.set_shape(self.backbone.vector_width, classes_of(rows))
 
     def start_stage(self, stage: str) -> None:
-        """The classifier has no part in stage unsup."""
+        """Freeze the classifier, which has no part in stage unsup."""
         if self.classifier is not None:
             self.classifier.requires_grad_(stage != "unsup")
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentences once, and what is drawn for their two views."""
+        """Return the sentences once, and what is drawn for their two views."""
         return self._drawn(Views([self.read(rows, "sentence")]), "unsup", rng)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Premises and hypotheses; in stage joint what is drawn for two views of each."""
+        """Return premises and hypotheses; in stage joint what is drawn for two views of each."""
         views = nli_views(self, rows)
         return self._drawn(views, "joint", rng) if "joint" in stages_of(self.options) else views
 
@@ -92,11 +92,11 @@ class ConSERT(Method):
         return {"nli": nli, "contrastive": self._contrastive(batch, first, second, True)}
 
     def inference(self) -> Inference:
-        """The pooler of options.test_pooler, which is not the one trained: the mean over the last two layers."""
+        """Return the pooler of options.test_pooler, which is not the one trained: the mean over the last two layers."""
         return Inference(self.backbone.model, self.backbone.tokenizer, self.options.test_pooler)
 
     def dev_inference(self) -> Inference:
-        """The pooler that is trained: it chooses the weights in the released code."""
+        """Return the pooler that is trained: it chooses the weights in the released code."""
         return Inference(self.backbone.model, self.backbone.tokenizer, self.backbone.pooler)
 
     def _drawn(self, views: Views, stage: str, rng: np.random.Generator) -> Views:
@@ -104,13 +104,13 @@ class ConSERT(Method):
         return add_draws(views, names, shares(self.options, stage), self.backbone.width, pad, rng)
 
     def _view(self, batch: Batch, slot: str, stage: str) -> Tensor:
-        """(v * n, d) vectors of one view of all texts of the batch."""
+        """Return (v * n, d) vectors of one view of all texts of the batch."""
         name = augmentations(self.options, stage)[SLOTS.index(slot)]
         ids, soft = changed(self.backbone, batch, slot, name)
         return self.backbone.pooled(ids, batch.mask, soft)
 
     def _contrastive(self, batch: Batch, first: Tensor, second: Tensor, weighed: bool) -> Term:
-        """NT-Xent of each kind of text, added up. first, second: (v * n, d) the views of v kinds of text."""
+        """Return NT-Xent of each kind of text, added up. first, second: (v * n, d) the views of v kinds of text."""
         options, n = self.options, len(batch)
         kinds = [
             contrast_views(one, two, batch.shares, self.gather_mode, temperature=options.temperature)
@@ -120,8 +120,8 @@ class ConSERT(Method):
         return Term(value, kinds[0].count, options.contrastive_weight if weighed else 1.0)
 
     def _adversarial(self, batch: Batch, classifier: NLIClassifier) -> tuple[Tensor, Tensor, Term]:
-        """(unchanged vectors, adversarial ones, the nli term): E + norm * g / |g| for each token's embedding E, where g is
-        the gradient of the mean cross-entropy (Miyato et al. 2017; Goodfellow et al. 2015)."""
+        """Return (unchanged vectors, adversarial ones, the nli term): E + norm * g / |g| for each token's embedding E,
+        where g is the gradient of the mean cross-entropy (Miyato et al. 2017; Goodfellow et al. 2015)."""
         backbone, ids, mask = self.backbone, batch.ids, batch.mask
         with torch.enable_grad():  # held-out rows, too, need the gradient
             start = torch.zeros(*ids.shape, backbone.width, dtype=backbone.model.dtype, device=ids.device).requires_grad_()

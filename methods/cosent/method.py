@@ -32,7 +32,7 @@ class CoSENT(Method):
 
     @classmethod
     def needs(cls, options: CoSENTOptions) -> Needs:
-        """Pairs with scores, or labelled pairs alone."""
+        """Return pairs with scores, or labelled pairs alone."""
         if options.format == "scored":
             return Needs(scored_pairs, wrong_score=unordered)
         return Needs(
@@ -46,11 +46,11 @@ class CoSENT(Method):
         self.label_scores.prepare(rows)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The two texts of a pair with their score."""
+        """Return the two texts of a pair with their score."""
         return Views([self.read(rows, role) for role in ("sentence1", "sentence2")], scores=rows.scores())
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The two texts of a pair with the score of its class."""
+        """Return the two texts of a pair with the score of its class."""
         return self.label_scores.views(self, rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:

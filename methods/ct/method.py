@@ -43,7 +43,7 @@ class ContrastiveTension(Method):
 
     @classmethod
     def needs(cls, options: ContrastiveTensionOptions) -> Needs:
-        """Groups of the sentences that make a positive pair and its negative ones."""
+        """Return groups of the sentences that make a positive pair and its negative ones."""
         return Needs(group_size=group_size(options))
 
     def start_stage(self, stage: str) -> None:
@@ -76,18 +76,18 @@ class ContrastiveTension(Method):
         return {"tension": Term(ct(x, y, batch.labels), n, weight)}
 
     def view_vectors(self, batch: Batch) -> None:
-        """The two encoders start alike: views of equal tokens are meant to be one vector."""
+        """Return None: the two encoders start alike, and views of equal tokens are meant to be one vector."""
 
     def metrics(self) -> dict[str, float]:
         """scale: the learned factor of the similarities."""
         return {} if self.log_scale is None else {"scale": float(self.log_scale.detach().exp())}
 
     def inference(self) -> Inference:
-        """The encoder that is kept; the other one is dropped."""
+        """Return the encoder that is kept; the other one is dropped."""
         return self._encoder("model1" if int(self.kept) == 1 else "model2")
 
     def candidates(self) -> dict[str, Inference]:
-        """Both encoders, where the better one is kept."""
+        """Return both encoders, where the better one is kept."""
         if self.options.keep != "best":
             return {}
         return {name: self._encoder(name if self.in_tension else "model2") for name in MODELS}
@@ -105,14 +105,15 @@ Pairs = tuple[list[int], list[int], list[int]]
 
 
 def group_size(options: ContrastiveTensionOptions) -> int:
-    """Sentences of a group: 1 + 2 k (fresh, consecutive), 1 + k (anchor); of the objective in-batch each stands alone."""
+    """Return sentences of a group: 1 + 2 k (fresh, consecutive), 1 + k (anchor); of the objective in-batch each stands
+    alone."""
     if options.objective == "in-batch":
         return 1
     return 1 + options.k * (1 if options.negatives == "anchor" else 2)
 
 
 def pair_up(count: int, options: ContrastiveTensionOptions) -> Pairs:
-    """What the first encoder reads, what the second one reads, and 1 where they read the same: places among `count`
+    """Return what the first encoder reads, what the second one reads, and 1 where they read the same: places among `count`
     sentences, whole groups one after another. A group gives 1 + k pairs, the positive one first.
     """
     size = group_size(options)
@@ -134,7 +135,8 @@ def pair_up(count: int, options: ContrastiveTensionOptions) -> Pairs:
 
 
 def batch_term(first: Tensor, second: Tensor, scale: Tensor | float, cosine: bool, shares: Shares, mode: Gathering) -> Term:
-    """(CE(S) + CE(S^T)) / 2 with S_ij = scale * sim(first_i, second_j) of all processes; the right column of row i is i.
+    """Return (CE(S) + CE(S^T)) / 2 with S_ij = scale * sim(first_i, second_j) of all processes; the right column of row i is
+    i.
 
     first, second: (n, d), this process's rows; scale: a positive number, or a (1, 1) tensor. Source: sentence-transformers,
     ContrastiveTensionLossInBatchNegatives.

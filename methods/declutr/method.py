@@ -49,13 +49,13 @@ class DeCLUTR(Method):
 
     @classmethod
     def needs(cls, options: DeCLUTROptions) -> Needs:
-        """Whole documents, of which spans are read, that are long enough."""
+        """Return whole documents, of which spans are read, that are long enough."""
         short = f"documents of fewer than {least(options):,} word pieces, 2 x anchors x l_max"
         return Needs(whole_texts=True, usable=partial(long_enough, options), unusable=short)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """A views of anchors, masked, the tokens to guess in extra "mlm_labels"; then P views of the positives of the first
-        anchor, of the second, and so on; none where options.contrastive_weight is 0."""
+        """Return a views of anchors, masked, the tokens to guess in extra "mlm_labels"; then P views of the positives of
+        the first anchor, of the second, and so on; none where options.contrastive_weight is 0."""
         options, documents = self.options, rows.ids("sentence")
         draws = RandomDraws(rng)
         drawn = [sample_spans(len(document), options, draws) for document in documents]
@@ -95,15 +95,16 @@ class DeCLUTR(Method):
         return {} if self.lm_head is None else {"mlm": int((batch.extra[_LABELS] != IGNORED).sum())}
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
-        """The anchors and the means of their positives."""
+        """Return the anchors and the means of their positives."""
         return (self._anchors(batch)[0], self._positives(batch)) if self.options.contrastive_weight else None
 
     def notes(self) -> list[str]:
-        """A head that the checkpoint does not have."""
+        """Return a head that the checkpoint does not have."""
         return [] if self.lm_head is None or self.lm_head.stored else [made_up(self.backbone.name)]
 
     def _anchors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(A n, d) vectors of the anchors, document by document, and (A n, L', d) their last states, anchor by anchor."""
+        """Return (A n, d) vectors of the anchors, document by document, and (A n, L', d) their last states, anchor by
+        anchor."""
         rows = slice(self.options.anchors * len(batch))
         ids, mask = _shortened(batch.ids[rows], batch.mask[rows])
         wanted = STATES[self.backbone.pooler]
@@ -112,13 +113,13 @@ class DeCLUTR(Method):
         return _by_document(vectors.unflatten(0, (self.options.anchors, -1))), states[wanted.index(-1)]
 
     def _positives(self, batch: Batch) -> Tensor:
-        """(A n, d) the mean over each anchor's positives, in the anchors' order."""
+        """Return (A n, d) the mean over each anchor's positives, in the anchors' order."""
         rows = slice(self.options.anchors * len(batch), None)
         vectors = self.vectors(*_shortened(batch.ids[rows], batch.mask[rows]))
         return _by_document(vectors.unflatten(0, (self.options.anchors, self.options.positives, -1)).mean(1))
 
     def _read(self, documents: list[NDArray[np.int32]], spans: list[Span]) -> list[Any]:
-        """The ids by which the model reads one span a document: special tokens included, cut at max_length."""
+        """Return the ids by which the model reads one span a document: special tokens included, cut at max_length."""
         pieces = [document[span.start : span.end] for document, span in zip(documents, spans, strict=True)]
         if self.options.spans == "retokenised":
             tokenizer = self.backbone.tokenizer
@@ -128,7 +129,7 @@ class DeCLUTR(Method):
 
 
 def _by_document(vectors: Tensor) -> Tensor:
-    """(A, n, d), anchor by anchor -> (n A, d), document by document, as processes share documents."""
+    """Return (A, n, d), anchor by anchor -> (n A, d), document by document, as processes share documents."""
     return vectors.transpose(0, 1).flatten(0, 1)
 
 
@@ -139,7 +140,7 @@ def _shortened(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _ends(tokenizer: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The special tokens that the tokenizer puts before a text and behind it."""
+    """Return the special tokens that the tokenizer puts before a text and behind it."""
     how = {"padding": False, "truncation": False}
     special = set(tokenizer.all_special_ids)
     for text in ("a", *(tokenizer.decode([token]) for token in range(len(tokenizer)) if token not in special)):
@@ -173,7 +174,7 @@ def check_backbone(options: DeCLUTROptions, backbone: Backbone) -> None:
 
 
 def long_enough(options: DeCLUTROptions, rows: Any) -> NDArray[np.bool_]:
-    """(n,) which of the documents (a TextRows) anchors can be drawn from.
+    """Return (n,) which of the documents (a TextRows) anchors can be drawn from.
 
     Raises DataError, one line: for the first that is too short where options.short refuses it, and where all are.
     """

@@ -20,10 +20,10 @@ class Draws(Protocol):
     """Where random numbers come from; given ones replay a sample."""
 
     def beta(self, a: float, b: float) -> float:
-        """A number in [0, 1]."""
+        """Return a number in [0, 1]."""
 
     def integer(self, low: int, high: int) -> int:
-        """Uniform from `low` to `high`, both among them."""
+        """Return uniform from `low` to `high`, both among them."""
 
 
 class RandomDraws:
@@ -53,12 +53,12 @@ class Span:
 
 
 def least(options: DeCLUTROptions) -> int:
-    """Word pieces that a document needs: room for every anchor, 2 l_max each."""
+    """Return word pieces that a document needs: room for every anchor, 2 l_max each."""
     return 2 * options.anchors * options.l_max
 
 
 def sample_spans(tokens: int, options: DeCLUTROptions, draws: Draws) -> list[tuple[Span, list[Span]]]:
-    """The anchors of a document of `tokens` word pieces, each with its positives.
+    """Return the anchors of a document of `tokens` word pieces, each with its positives.
 
     Anchors begin within slots of l_max tokens. A slot that was drawn goes, and its neighbours with it, so two anchors never
     overlap. ValueError for a document shorter than `least`.
@@ -74,7 +74,8 @@ def sample_spans(tokens: int, options: DeCLUTROptions, draws: Draws) -> list[tup
 
 
 def _anchor(slots: list[int], missing: int, options: DeCLUTROptions, draws: Draws) -> Span:
-    """One anchor; its slot and the neighbours are taken out of `slots`. missing: anchors to be drawn, this one included."""
+    """Return one anchor; its slot and the neighbours are taken out of `slots`. missing: anchors to be drawn, this one
+    included."""
     length = _length(_ANCHOR, options.l_min, options.l_max, draws)
     last = len(slots) - 1
     scarce = len(slots) // missing < missing  # a slot in the middle might leave too few for the others

@@ -51,7 +51,8 @@ class DiffAug(Method):
 
     @classmethod
     def needs(cls, options: DiffAugOptions) -> Needs:
-        """Stage prefix has NLI triplets alone, stage joint a batch of them beside each of its own by options.aux_weight."""
+        """Return stage prefix has NLI triplets alone, stage joint a batch of them beside each of its own by
+        options.aux_weight."""
         roles = partial(
             pairs_or_sentence, view=options.view, unsupervised="bert-base-semi", supervised="bert-base-sup"
         )
@@ -88,17 +89,17 @@ class DiffAug(Method):
         return {"backbone.": 0.0, "head.": 0.0} if frozen else {}
 
     def read(self, rows: Examples, role: str) -> Ragged:
-        """A role's texts inside the template."""
+        """Return a role's texts inside the template."""
         if self.options.text == "pieces":
             return self.template.wrap(rows.ids(role))
         return self.template.wrap(self.template.pieces(rows.texts(role), self.backbone.max_length - 2))
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentence twice, or as many views as the data have roles, in their order."""
+        """Return the sentence twice, or as many views as the data have roles, in their order."""
         return role_views(self, rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """Stage prefix: nli. Stage joint: contrastive, and nli with options.aux_weight."""
+        """Return stage prefix: nli. Stage joint: contrastive, and nli with options.aux_weight."""
         if batch.labelled_only:
             return {"nli": self._nli(batch)}
         options, which = self.options, self._sets(batch)
@@ -118,13 +119,13 @@ class DiffAug(Method):
         return terms
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(n, d) mask vectors under the first view's module, through the head."""
+        """Return (n, d) mask vectors under the first view's module, through the head."""
         hidden = self._hidden(ids, mask, torch.zeros(len(ids), dtype=torch.long, device=ids.device))
         vectors: Tensor = self.head(hidden)
         return vectors
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(n, d) mask vectors, each view under its own module, through the head."""
+        """Return (n, d) mask vectors, each view under its own module, through the head."""
         rows = slice(2 * len(batch))
         hidden = self._hidden(batch.ids[rows], batch.mask[rows], self._sets(batch)[rows])
         first, second = self.head(hidden).split(len(batch))
@@ -135,7 +136,7 @@ class DiffAug(Method):
         return {} if batch.labelled is None else {"nli": len(batch.labelled)}
 
     def inference(self) -> Inference:
-        """The mask's vector under the modules of options.at_test, without template's own vector and head."""
+        """Return the mask's vector under the modules of options.at_test, without template's own vector and head."""
         options, modules = self.options, self.modules_of_views
         prompt = Prompt(
             options.template, full_stop=options.full_stop, prefixes=modules.tested(),
@@ -144,7 +145,7 @@ class DiffAug(Method):
         return Inference(modules.model(self.backbone), self.backbone.tokenizer, "mask", prompt=prompt)
 
     def notes(self) -> list[str]:
-        """How many weights are trained beside the model, and how many a test needs."""
+        """Return how many weights are trained beside the model, and how many a test needs."""
         trained = sum(weight.numel() for name, weight in self.named_parameters() if is_module(name))
         prefix, model = self.modules_of_views.prefix, sum(weight.numel() for weight in self.backbone.model.parameters())
         if prefix is None:
@@ -184,20 +185,21 @@ class DiffAug(Method):
         return measures
 
     def _sets(self, batch: Batch) -> Tensor:
-        """(v * n,) the set of each row: the first view's, then the others'."""
+        """Return (v * n,) the set of each row: the first view's, then the others'."""
         numbers = [self.modules_of_views.of_view(view) for view in range(batch.views)]
         return torch.tensor(numbers, device=batch.ids.device).repeat_interleave(len(batch))
 
     def _hidden(self, ids: Tensor, mask: Tensor, which: Tensor) -> Tensor:
-        """(n, d) last states at the template's mask, each row under its own set."""
+        """Return (n, d) last states at the template's mask, each row under its own set."""
         return self.modules_of_views.at(self.backbone, ids, mask, self.template.mask_indices(mask), which)
 
     def _nli(self, batch: Batch) -> Term:
-        """Eq. 4: the mean over two pairs a triplet, entailed and contradicted."""
+        """Return Eq. 4: the mean over two pairs a triplet, entailed and contradicted."""
         return self.classifier.term(self.head(self._hidden(batch.ids, batch.mask, self._sets(batch))), batch)
 
     def _template_alone(self, counts: Tensor, which: Tensor) -> Tensor:
-        """(n, d) the mask's vector of the template alone, as it stands around a text of so many tokens, under each set."""
+        """Return (n, d) the mask's vector of the template alone, as it stands around a text of so many tokens, under each
+        set."""
         options, modules, backbone = self.options, self.modules_of_views, self.backbone
         parts, rows = [], []
         for number in which.unique().tolist():

@@ -46,11 +46,12 @@ class ViewModules(nn.Module):
             add_lora(backbone.model, self.sets, options.rank, options.lora_scale)
 
     def of_view(self, view: int) -> int:
-        """The set of a view, counted from 0."""
+        """Return the set of a view, counted from 0."""
         return min(view, self.sets - 1)
 
     def at(self, backbone: Backbone, ids: Tensor, mask: Tensor, indices: Tensor, which: Tensor) -> Tensor:
-        """(n, d) last states at `places` (n,), each row under its own set. ids, mask: (n, L); which: (n,) set numbers."""
+        """Return (n, d) last states at `places` (n,), each row under its own set. ids, mask: (n, L); which: (n,) set
+        numbers."""
         if self.prefix is not None:
             soft = SoftPrompt(prefix=self.prefix(self.visible(which)))
             return backbone.at(ids, mask, indices, soft)
@@ -77,7 +78,7 @@ class ViewModules(nn.Module):
         return nullcontext() if self.prefix is not None else using(backbone.model, number)
 
     def prefixed(self, number: int) -> Callable[[int], Prefix] | None:
-        """Rows -> a prefix of which each row sees the slots of set `number`; None without prefixes."""
+        """Return rows -> a prefix of which each row sees the slots of set `number`; None without prefixes."""
         encoder = self.prefix
         if encoder is None:
             return None
@@ -85,13 +86,13 @@ class ViewModules(nn.Module):
         return lambda rows: encoder(self.visible(torch.full((rows,), number, device=device)))
 
     def visible(self, which: Tensor) -> Tensor:
-        """(n, P) bool, the slots of each row's set. which: (n,)."""
+        """Return (n, P) bool, the slots of each row's set. which: (n,)."""
         length = self.options.prefix_length
         slots = torch.arange(self.sets * length, device=which.device) // length
         return slots == which.unsqueeze(1)
 
     def tested(self) -> tuple[KeyValues, ...]:
-        """The prefixes of the test, by options.at_test; several are averaged over."""
+        """Return the prefixes of the test, by options.at_test; several are averaged over."""
         if self.prefix is None:
             return ()
         whole, length = self.prefix.plain(), self.options.prefix_length
@@ -102,14 +103,15 @@ class ViewModules(nn.Module):
         return {"first": (parts[0],), "second": (parts[1],), "average": tuple(parts)}[self.options.at_test]
 
     def combined(self) -> Bottlenecks | None:
-        """The adapter of the test: the sum of both sets, or one of them."""
+        """Return the adapter of the test: the sum of both sets, or one of them."""
         if self.bottlenecks is None:
             return None
         at = {"first": 0, "second": 1}.get(self.options.at_test)
         return self.bottlenecks.summed() if at is None else self.bottlenecks.one(at)
 
     def model(self, backbone: Backbone) -> Any:
-        """The plain transformers model of the test: with LoRA a copy that holds the sum of both sets, or one of them."""
+        """Return the plain transformers model of the test: with LoRA a copy that holds the sum of both sets, or one of
+        them."""
         if self.options.module != "lora":
             return backbone.model
         at: Any = {"first": 0, "second": 1}.get(self.options.at_test, "sum")
@@ -117,7 +119,7 @@ class ViewModules(nn.Module):
 
 
 def is_module(name: str) -> bool:
-    """Whether a parameter of the method, by its name, is of the views' modules."""
+    """Return whether a parameter of the method, by its name, is of the views' modules."""
     return name.startswith("modules_of_views.") or "lora_" in name
 
 
@@ -143,21 +145,21 @@ class PrefixEncoder(nn.Module):
 
     @property
     def effective(self) -> int:
-        """Numbers that a test needs: 2 * layers * P * d."""
+        """Return numbers that a test needs: 2 * layers * P * d."""
         return self.length * int(self.outer.out_features)
 
     def slots(self) -> Tensor:
-        """(2 * layers, P, d) keys and values by turns, without dropout."""
+        """Return (2 * layers, P, d) keys and values by turns, without dropout."""
         blocks: Tensor = self.outer(torch.tanh(self.inner(self.embedding.weight))).unflatten(1, (2 * self.layers, -1))
         return blocks.transpose(0, 1)
 
     def forward(self, visible: Tensor) -> Prefix:
-        """The prefix of n rows, of which each sees some slots. visible: (n, P) bool."""
+        """Return the prefix of n rows, of which each sees some slots. visible: (n, P) bool."""
         slots = self.dropout(self.slots().unsqueeze(1).expand(-1, len(visible), -1, -1))
         return Prefix(slots[0::2], slots[1::2], visible)
 
     def plain(self) -> KeyValues:
-        """All slots as they are tested: (layers, P, d) keys and values, without gradient."""
+        """Return all slots as they are tested: (layers, P, d) keys and values, without gradient."""
         slots = self.slots().detach()
         return KeyValues(slots[0::2].contiguous(), slots[1::2].contiguous())
 

@@ -37,7 +37,7 @@ class ViewMaker:
     """
 
     def __init__(self, backbone: Backbone, options: DiffCSEOptions) -> None:
-        """Raises StsbenchError for a tokenizer without the mask token that replace and insert need."""
+        """Raise StsbenchError for a tokenizer without the mask token that replace and insert need."""
         tokenizer = backbone.tokenizer
         self.options, self.max_length = options, backbone.max_length
         self.repeater = Repeater(backbone, options.repeat) if options.repeat is not None else None
@@ -49,7 +49,8 @@ class ViewMaker:
             )
 
     def __call__(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The views of one batch. Sentences as they are cost `rng` nothing. Changed copies are of repeated ones, too."""
+        """Return the views of one batch. Sentences as they are cost `rng` nothing. Changed copies are of repeated ones,
+        too."""
         options = self.options
         first, *later = rows.roles if options.view == "given" else ("sentence", "sentence")
         plain = rows.ids(first)
@@ -89,7 +90,7 @@ class ViewMaker:
 
 
 def blocks(extra: Iterable[str]) -> list[tuple[str, str]]:
-    """(operator, sentence) of each block, in the order of its views. extra: that of Views or Batch, or its names."""
+    """Return (operator, sentence) of each block, in the order of its views. extra: that of Views or Batch, or its names."""
     names = [name.removesuffix(_LABELS).split(" ") for name in extra if name.endswith(_LABELS)]
     return [(operator, sentence) for operator, sentence in names]
 
@@ -118,7 +119,7 @@ class Changer(nn.Module):
     """From a copy that was masked, lengthened or shortened to what the discriminator reads. Nothing here is trained."""
 
     def __init__(self, backbone: Backbone, options: DiffCSEOptions) -> None:
-        """Raises StsbenchError, one line, for a generator that does not fit the encoder."""
+        """Raise StsbenchError, one line, for a generator that does not fit the encoder."""
         super().__init__()
         self.options = options
         self.generator: Generator | None = None
@@ -126,7 +127,7 @@ class Changer(nn.Module):
             self.generator = Generator(backbone, options.generator, options.generator_mode)
 
     def forward(self, operator: str, ids: Tensor, mask: Tensor, labels: Tensor, original: Tensor | None) -> Tensor:
-        """(m, L) token ids: the generator's, where it has a say, and 0 on padding, as in the released code.
+        """Return (m, L) token ids: the generator's, where it has a say, and 0 on padding, as in the released code.
 
         labels: of `ViewMaker`; original: the unchanged ids of the operator replace. Slot 0 stays what it was.
         """
@@ -148,7 +149,7 @@ class Auxiliary(nn.Module):
     found: Tensor  # (4,) correct on replaced, replaced, correct on original, original: tokens since the last `metrics`
 
     def __init__(self, backbone: Backbone, options: DiffCSEOptions) -> None:
-        """The discriminator starts as a copy of the encoder, its heads as torch draws them or, for words, as stored."""
+        """Start the discriminator as a copy of the encoder, its heads as torch draws them or, for words, as stored."""
         super().__init__()
         self.options = options
         self.discriminator = Conditioned(backbone)
@@ -164,7 +165,8 @@ class Auxiliary(nn.Module):
         self.register_buffer("found", torch.zeros(4, dtype=torch.long))
 
     def forward(self, block: Block, ids: Tensor, first: Tensor) -> dict[str, Term]:
-        """The terms of one block. ids: (m, L), `Changer`'s or the block's own; first: (m, d) sentence vectors for slot 0."""
+        """Return the terms of one block. ids: (m, L), `Changer`'s or the block's own; first: (m, d) sentence vectors for
+        slot 0."""
         if first.shape[1] != self.discriminator.width:
             raise StsbenchError(
                 f"the discriminator reads vectors of width {self.discriminator.width}, and the sentence vectors have "
@@ -193,7 +195,7 @@ class Auxiliary(nn.Module):
         return {name: Term(value, int(counted.sum()), weight)}
 
     def counted(self, block: Block) -> dict[str, Tensor]:
-        """Term -> (m, L) the tokens that it is the mean over, known before anything is computed."""
+        """Return term -> (m, L) the tokens that it is the mean over, known before anything is computed."""
         task, ending, real = self.options.task, block.ending, block.mask.bool()
         if task == "conditional_mlm":
             return {f"conditional_mlm{ending}": block.labels != IGNORED}
@@ -205,8 +207,8 @@ class Auxiliary(nn.Module):
         return {f"rtd{ending}": tokens}
 
     def metrics(self) -> dict[str, float]:
-        """Shares of this process's attended tokens, slot 0 among them, classified correctly since the last call: of all, of
-        replaced, of original ones."""
+        """Return shares of this process's attended tokens, slot 0 among them, classified correctly since the last call:
+        of all, of replaced, of original ones."""
         right_replaced, replaced, right_original, original = self.found.tolist()
         self.found.zero_()
         if not replaced + original:
@@ -219,7 +221,7 @@ class Auxiliary(nn.Module):
         }
 
     def _counted(self, real: Tensor, reference: Tensor) -> Tensor:
-        """(m, L) which positions the mean is over; `reference` says where special tokens stand."""
+        """Return (m, L) which positions the mean is over; `reference` says where special tokens stand."""
         if self.options.rtd_mean == "all":
             return torch.ones_like(real)
         if self.options.rtd_mean == "attended":

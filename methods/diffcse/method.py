@@ -48,7 +48,7 @@ class DiffCSE(Method):
 
     @classmethod
     def needs(cls, options: DiffCSEOptions) -> Needs:
-        """Sentences, or pairs and hard negatives; the next sentence where that is changed."""
+        """Return sentences, or pairs and hard negatives; the next sentence where that is changed."""
         alone = options.sentence == "same"
         return Needs(
             partial(pairs_or_sentence, view=options.view),
@@ -57,12 +57,12 @@ class DiffCSE(Method):
         )
 
     def start_stage(self, stage: str) -> None:
-        """An empty queue, also where a stage of labelled rows (recipe.semi) trained the encoder before."""
+        """Empty the queue, also where a stage of labelled rows (recipe.semi) trained the encoder before."""
         if self.queue is not None:
             self.queue.restart(self.backbone)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentences, then changed copies of them, block by block (`ViewMaker`)."""
+        """Return the sentences, then changed copies of them, block by block (`ViewMaker`)."""
         return self.make_views(rows, rng)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
@@ -91,14 +91,14 @@ class DiffCSE(Method):
         return terms
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(n, d') projected vectors. BatchNorm's statistics are over these rows, with training.gather exact those of all
-        processes, every one of which must call then."""
+        """Return (n, d') projected vectors. BatchNorm's statistics are over these rows, with training.gather exact those
+        of all processes, every one of which must call then."""
         raw = self.backbone.pooled(ids, mask)
         everywhere = self.training and self.gather_mode == "exact" and isinstance(self.projector, BatchNormProjector)
         return self._project(raw, counted(len(raw), raw.device) if everywhere else Shares((len(raw),)))
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
-        """(n, d') projected vectors of the sentence's two views; None where they are not contrasted."""
+        """Return (n, d') projected vectors of the sentence's two views; None where they are not contrasted."""
         return super().view_vectors(batch) if self.options.contrastive else None
 
     def metrics(self) -> dict[str, float]:
@@ -106,17 +106,17 @@ class DiffCSE(Method):
         return self.auxiliary.metrics() if self.auxiliary is not None else {}
 
     def inputs(self) -> dict[str, str]:
-        """The generator."""
+        """Return the generator."""
         generator = self.changer.generator if self.changer is not None else None
         return {"generator": generator.digest} if generator is not None else {}
 
     def notes(self) -> list[str]:
-        """A masked-LM head that the checkpoint does not have."""
+        """Return a masked-LM head that the checkpoint does not have."""
         head = self.auxiliary.lm_head if self.auxiliary is not None else None
         return [made_up(self.backbone.name)] if head is not None and not head.stored else []
 
     def inference(self) -> Inference:
-        """The encoder by the backbone's pooler ([CLS] in the paper), without the projector."""
+        """Return the encoder by the backbone's pooler ([CLS] in the paper), without the projector."""
         backbone = self.backbone
         return Inference(backbone.model, backbone.tokenizer, backbone.pooler, token_pooler=backbone.head)
 
@@ -128,12 +128,12 @@ class DiffCSE(Method):
         return {name: int(tokens.sum()) for name, tokens in counted}
 
     def _sentence_views(self, batch: Batch) -> int:
-        """How many views come before the blocks of changed copies."""
+        """Return how many views come before the blocks of changed copies."""
         copies = len(blocks(batch.extra))
         return batch.views - copies if self.options.augmented_as else batch.views // (1 + copies)
 
     def _changed(self, batch: Batch) -> list[Block]:
-        """The blocks of changed copies, in their order."""
+        """Return the blocks of changed copies, in their order."""
         copies, start = blocks(batch.extra), len(batch) * self._sentence_views(batch)
         size = (len(batch.ids) - start) // len(copies) if copies else 0
         changed = []
@@ -144,7 +144,7 @@ class DiffCSE(Method):
         return changed
 
     def _projector(self) -> nn.Module | None:
-        """What stands before the contrastive loss and, with condition projected, before the discriminator."""
+        """Return what stands before the contrastive loss and, with condition projected, before the discriminator."""
         options, width = self.options, self.backbone.vector_width
         reader = self.auxiliary.discriminator if self.auxiliary is not None and options.condition == "projected" else None
         if options.projector == "none" or not (options.contrastive or reader):
@@ -155,7 +155,7 @@ class DiffCSE(Method):
         return BatchNormProjector(width, width if reader is None else reader.width, std)
 
     def _project(self, raw: Tensor, shares: Shares) -> Tensor:
-        """(v * n, d) vectors, view after view -> (v * n, d').
+        """Return (v * n, d) vectors, view after view -> (v * n, d').
 
         With training.gather exact, BatchNorm's statistics are over the views of all processes. Else they are over its own,
         as in the released code.

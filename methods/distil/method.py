@@ -74,7 +74,7 @@ class Distil(Method):
             self.texts = None
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentence, and what the teachers say of it, which goes with its row."""
+        """Return the sentence, and what the teachers say of it, which goes with its row."""
         self._load()
         texts = rows.texts("sentence")
         views = Views([self.read(rows, "sentence")])
@@ -85,7 +85,7 @@ class Distil(Method):
         return views
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """One term, called as options.objective is."""
+        """Return one term, called as options.objective is."""
         objective = self.options.objective
         vectors = self.vectors(batch.ids, batch.mask)
         with torch.autocast(vectors.device.type, enabled=False):
@@ -94,7 +94,7 @@ class Distil(Method):
             return {objective: self._row_term(vectors, batch)}
 
     def inputs(self) -> dict[str, str]:
-        """The teachers, by their fingerprints, and what PCA is fitted on and how."""
+        """Return the teachers, by their fingerprints, and what PCA is fitted on and how."""
         self._load()
         inputs = self.teachers.fingerprints()
         if self.kind == "pca" and self.texts is not None:
@@ -103,7 +103,7 @@ class Distil(Method):
         return inputs
 
     def notes(self) -> list[str]:
-        """Which the teachers are, and how widths are made equal."""
+        """Return which the teachers are, and how widths are made equal."""
         self._load()
         lines = self.teachers.notes()
         if self.kind == "pca" and self.texts is not None:
@@ -124,7 +124,7 @@ class Distil(Method):
         return vector_loss(vectors, teachers, self.options.loss)
 
     def _row_term(self, vectors: Tensor, batch: Batch) -> Term:
-        """Each row's cosines to all others of the batch, over all processes as training.gather says."""
+        """Return each row's cosines to all others of the batch, over all processes as training.gather says."""
         options, shares, mode = self.options, batch.shares, self.gather_mode
         every = gather(vectors, shares, mode)
         start, count = (shares.start if mode == "exact" else 0), len(vectors)
@@ -136,7 +136,7 @@ class Distil(Method):
         return Term(value, count)
 
     def _load(self) -> None:
-        """The teachers, and by the width of their vectors the kind of projection."""
+        """Load the teachers, and by the width of their vectors the kind of projection."""
         self.teachers.load(next(self.backbone.parameters()).device)
         if self.options.objective == "vectors" and self.kind is None:
             self.width = self.teachers.vectors(["a"]).shape[1]

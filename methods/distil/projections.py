@@ -52,7 +52,7 @@ class PCA(_Sized):
         self.components = torch.from_numpy(components).to(like)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """(n, D) -> (n, k)."""
+        """Return (n, D) -> (n, k)."""
         vectors = vectors.to(self.components.dtype)
         product: Tensor = ((vectors - self.mean) if self.center else vectors) @ self.components.T
         return product
@@ -74,7 +74,7 @@ class LinearProjection(_Sized):
         self.bias = nn.Parameter(linear.bias.detach().to(self.bias))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """(n, d) -> (n, D)."""
+        """Return (n, d) -> (n, D)."""
         return nn.functional.linear(vectors.to(self.weight.dtype), self.weight, self.bias)
 
 
@@ -93,7 +93,7 @@ def projection_of(options: DistilOptions, student: int, teachers: int) -> str:
 
 
 def principal_components(vectors: NDArray[Any], k: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """float64 (D,) the mean of (n, D) vectors, and (k, D) their first k principal components, k <= n, D.
+    """Return float64 (D,) the mean of (n, D) vectors, and (k, D) their first k principal components, k <= n, D.
 
     By the eigenvectors of the covariance, in float64. The number of a component that is greatest in size is positive, as
     in scikit-learn's PCA.

@@ -23,7 +23,7 @@ class ESimCSE(Method):
     options: ESimCSEOptions
 
     def __init__(self, backbone: Backbone, options: ESimCSEOptions) -> None:
-        """Raises StsbenchError, one line, for options that do not go with the backbone."""
+        """Raise StsbenchError, one line, for options that do not go with the backbone."""
         super().__init__(backbone, options)
         check_head(options.head, backbone.pooler)
         std = getattr(backbone.model.config, "initializer_range", 0.02)
@@ -35,16 +35,16 @@ class ESimCSE(Method):
 
     @classmethod
     def needs(cls, options: ESimCSEOptions) -> Needs:
-        """Sentences; dropout where the views are the sentence twice."""
+        """Return sentences; dropout where the views are the sentence twice."""
         return Needs(dropout=options.repeat is None)
 
     def start_stage(self, stage: str) -> None:
-        """An empty queue, also where a stage of labelled rows (recipe.semi) trained the encoder before."""
+        """Empty the queue, also where a stage of labelled rows (recipe.semi) trained the encoder before."""
         if self.queue is not None:
             self.queue.restart(self.backbone)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentence, and the sentence with repetitions."""
+        """Return the sentence, and the sentence with repetitions."""
         plain = rows.ids("sentence")
         return Views([plain, plain if self.repeater is None else self.repeater(rows, "sentence", rng)])
 
@@ -61,12 +61,12 @@ class ESimCSE(Method):
         return {"contrastive": term}
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(n, d) vectors, through the head that training has."""
+        """Return (n, d) vectors, through the head that training has."""
         vectors = self.backbone.pooled(ids, mask)
         return vectors if self.head is None else self.head(vectors)
 
     def inference(self) -> Inference:
-        """The encoder; its MLP only where it is kept."""
+        """Return the encoder; its MLP only where it is kept."""
         model, tokenizer = self.backbone.model, self.backbone.tokenizer
         if self.options.head == "mlp":
             assert self.head is not None

@@ -46,7 +46,7 @@ class Auxiliary(nn.Module):
         self.register_buffer("guesses", torch.zeros(2, dtype=torch.long))
 
     def forward(self, ids: Tensor, mask: Tensor, labels: Tensor, first: Tensor) -> Term:
-        """The mean cross-entropy of the masked tokens.
+        """Return the mean cross-entropy of the masked tokens.
 
         ids, mask, labels: (m, L), the masked sentences and what stood there, IGNORED elsewhere; first: (m, d), the
         encoder's [CLS] of the unmasked ones.
@@ -67,7 +67,7 @@ class Auxiliary(nn.Module):
 
 
 def _first_layers(backbone: Backbone, count: int, dropout: bool) -> Reference:
-    """A copy of the first `count` layers that nothing trains. dropout: it has the encoder's while that trains."""
+    """Return a copy of the first `count` layers that nothing trains. dropout: it has the encoder's while that trains."""
     frozen = Reference(backbone, dropout)
     model: Any = frozen.backbone.model
     model.encoder.layer = model.encoder.layer[:count]

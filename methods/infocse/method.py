@@ -43,7 +43,8 @@ class InfoCSE(Method):
         return Needs(dropout=True)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentence twice; in extra "mlm_ids" a masked copy of each view, and in "mlm_labels" the tokens to guess."""
+        """Return the sentence twice; in extra "mlm_ids" a masked copy of each view, and in "mlm_labels" the tokens to
+        guess."""
         views = Views([rows.ids("sentence")] * 2)
         if self.auxiliary is not None:
             tokenizer, probability = self.backbone.tokenizer, self.options.mlm_probability
@@ -64,8 +65,8 @@ class InfoCSE(Method):
         return terms
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(n, d) projected vectors. BatchNorm's statistics are over these rows, with training.gather exact those of all
-        processes, every one of which must call then."""
+        """Return (n, d) projected vectors. BatchNorm's statistics are over these rows, with training.gather exact those
+        of all processes, every one of which must call then."""
         raw = self.backbone.pooled(ids, mask)
         everywhere = self.training and self.gather_mode == "exact"
         return self._project(raw, counted(len(raw), raw.device) if everywhere else Shares((len(raw),)))
@@ -79,17 +80,17 @@ class InfoCSE(Method):
         return {} if self.auxiliary is None else self.auxiliary.metrics()
 
     def notes(self) -> list[str]:
-        """A masked-LM head that the checkpoint does not have."""
+        """Return a masked-LM head that the checkpoint does not have."""
         missing = self.auxiliary is not None and not self.auxiliary.lm_head.stored
         return [made_up(self.backbone.name)] if missing else []
 
     def inference(self) -> Inference:
-        """The encoder by [CLS], without the projector."""
+        """Return the encoder by [CLS], without the projector."""
         return Inference(self.backbone.model, self.backbone.tokenizer, "cls")
 
     def _project(self, raw: Tensor, shares: Shares) -> Tensor:
-        """(v * n, d) vectors, view after view -> (v * n, d). With training.gather exact, BatchNorm's statistics are over the
-        views of all processes; else over its own, as in the released code."""
+        """Return (v * n, d) vectors, view after view -> (v * n, d). With training.gather exact, BatchNorm's statistics
+        are over the views of all processes; else over its own, as in the released code."""
         if isinstance(self.projector, BatchNormProjector):
             return apply_to_all_rows(self.projector, raw, shares, self.gather_mode)
         projected: Tensor = self.projector(raw)

@@ -33,7 +33,7 @@ class ISBERT(Method):
             backbone.engine = "padded"  # the packed pass computes no states at padding
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentence, once."""
+        """Return the sentence, once."""
         return Views([rows.ids("sentence")], one_length=self.options.padding == "states")
 
     def forward(self, batch: Batch) -> dict[str, Term]:
@@ -55,14 +55,14 @@ class ISBERT(Method):
         return {"negative": Term(negative, tokens * (len(sentences) - 1)), "positive": Term(positive, tokens)}
 
     def _padded(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Its ids and mask; as the authors' code pads them, where the states at padding are read."""
+        """Return its ids and mask; as the authors' code pads them, where the states at padding are read."""
         if self.options.padding == "zeros" or batch.ids.shape[1] >= self.backbone.max_length:
             return batch.ids, batch.mask
         token = self.backbone.tokenizer.pad_token_id
         return functional.pad(batch.ids, (0, 1), value=token), functional.pad(batch.mask, (0, 1))
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Tokens, and their scores with other sentences."""
+        """Return tokens, and their scores with other sentences."""
         tokens = int(batch.mask.sum())
         others = (batch.shares.total if self.gather_mode == "exact" else len(batch)) - 1
         return {"negative": tokens * others, "positive": tokens}

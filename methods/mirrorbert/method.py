@@ -41,7 +41,7 @@ class MirrorBERT(Method):
         return Needs(sentence_or_pair, dropout=not options.span_chars and not options.drophead)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentence, or the anchor, and its copy, or the positive, with a span masked; for both the heads kept."""
+        """Return the sentence, or the anchor, and its copy, or the positive, with a span masked; for both the heads kept."""
         first, second = rows.roles[0], rows.roles[-1]
         tokens = [rows.ids(first), rows.ids(second)]
         if self.options.span_chars:
@@ -65,12 +65,12 @@ class MirrorBERT(Method):
         }
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(n, d) vectors of the two views, each from a forward pass of its own."""
+        """Return (n, d) vectors of the two views, each from a forward pass of its own."""
         first, second = (self._encoded(batch, slice(at, at + len(batch))) for at in (0, len(batch)))
         return first, second
 
     def inference(self) -> Inference:
-        """The backbone with its pooler; of mean_padded with options.test_length, where that is set."""
+        """Return the backbone with its pooler; of mean_padded with options.test_length, where that is set."""
         length = self.options.test_length
         pooler = self.backbone.pooler if length is None else f"mean_padded:{length}"
         return Inference(self.backbone.model, self.backbone.tokenizer, pooler, token_pooler=self.backbone.head)
@@ -82,13 +82,13 @@ class MirrorBERT(Method):
 
 
 def sentence_or_pair(roles: tuple[str, ...], who: str) -> tuple[str, ...]:
-    """("sentence",) or ("anchor", "positive"), whichever the data give."""
+    """Return ("sentence",) or ("anchor", "positive"), whichever the data give."""
     paired = "anchor" in roles or "positive" in roles
     return pairs_or_sentence(roles, who, "given" if paired else "made")[:2]
 
 
 def check_backbone(options: MirrorBERTOptions, backbone: Backbone) -> None:
-    """Raises StsbenchError, one line, for what the backbone and its pooler cannot do."""
+    """Raise StsbenchError, one line, for what the backbone and its pooler cannot do."""
     if options.span_chars and not options.literal_mask and backbone.tokenizer.mask_token is None:
         raise StsbenchError("the tokenizer has no mask token: set options.literal_mask, or options.span_chars 0")
     if options.drophead:
@@ -109,13 +109,15 @@ def check_backbone(options: MirrorBERTOptions, backbone: Backbone) -> None:
 def mask_spans(
     texts: Sequence[str], options: MirrorBERTOptions, mask_token: str, rng: np.random.Generator
 ) -> list[str]:
-    """The texts, each with a span masked; too short ones as they are. One number is drawn for each text, in their order."""
+    """Return the texts, each with a span masked; too short ones as they are. One number is drawn for each text, in their
+    order."""
     mask = "[MASK]" if options.literal_mask else mask_token
     return [mask_span(text, float(draw), options, mask) for text, draw in zip(texts, rng.random(len(texts)), strict=True)]
 
 
 def mask_span(text: str, draw: float, options: MirrorBERTOptions, mask: str) -> str:
-    """`text` with `mask` between blanks for the span_chars characters from place floor(draw * (length - span_chars)) on.
+    """Return `text` with `mask` between blanks for the span_chars characters from place floor(draw * (length - span_chars))
+    on.
 
     draw: in [0, 1). A text of fewer than min_chars characters, or of no more than span_chars, comes back as it is.
     """

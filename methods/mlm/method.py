@@ -20,7 +20,7 @@ _ROLES = ("sentence", "anchor")  # the first of them that the data give
 
 
 def sentence_or_anchor(roles: tuple[str, ...], who: str) -> tuple[str, ...]:
-    """("sentence",), or of pairs ("anchor",)."""
+    """Return ("sentence",), or of pairs ("anchor",)."""
     role = next((role for role in _ROLES if role in roles), None)
     if role is None:
         raise StsbenchError(
@@ -51,11 +51,11 @@ class MaskedLM(Method):
 
     @classmethod
     def needs(cls, options: MaskedLMOptions) -> Needs:
-        """Sentences, or the anchors of pairs."""
+        """Return sentences, or the anchors of pairs."""
         return Needs(sentence_or_anchor, negatives=False)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The masked copy, and in extra "mlm_labels" the tokens to guess."""
+        """Return the masked copy, and in extra "mlm_labels" the tokens to guess."""
         options, tokenizer = self.options, self.backbone.tokenizer
         ids, labels = mask_tokens(
             rows.ids(rows.roles[0]), tokenizer.all_special_ids, tokenizer.mask_token_id, len(tokenizer), rng,
@@ -80,11 +80,11 @@ class MaskedLM(Method):
         return guess_metrics(self.guesses)
 
     def notes(self) -> list[str]:
-        """A head that the checkpoint does not have."""
+        """Return a head that the checkpoint does not have."""
         return [] if self.head.stored else [made_up(self.backbone.name)]
 
     def inference(self) -> Inference:
-        """The encoder, and around it the masked LM, both worth exporting."""
+        """Return the encoder, and around it the masked LM, both worth exporting."""
         model = self.backbone.model
         whole = as_masked_lm(model, self.head)
         return Inference(model, self.backbone.tokenizer, self.backbone.pooler, masked_lm=whole)

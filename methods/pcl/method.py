@@ -50,14 +50,15 @@ class PCL(Method):
         return Needs(dropout=True)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentence twice, and a view an augmentation, drawn anew for each batch."""
+        """Return the sentence twice, and a view an augmentation, drawn anew for each batch."""
         plain = [np.asarray(ids, np.int64) for ids in rows.ids("sentence")]
         changed = [[self._augmented(ids, name, rng) for ids in plain] for name in self.options.augmentations]
         return Views([plain, plain, *changed], one_length=self.peer is not None and not self.peer.masked)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """contrastive and contrastive_peer: InfoNCE of the first two views; group and group_peer: own views against other
-        texts; cross and symmetric: KL of the peer's softmax from the encoder's. A frozen peer has none of its own terms."""
+        """Return contrastive and contrastive_peer: InfoNCE of the first two views; group and group_peer: own views
+        against other texts; cross and symmetric: KL of the peer's softmax from the encoder's. A frozen peer has none of
+        its own terms."""
         options, n = self.options, len(batch)
         views: dict[str, Sequence[Tensor]] = {"z": self.vectors(batch.ids, batch.mask).split(n)}
         if self.peer is not None:
@@ -76,16 +77,16 @@ class PCL(Method):
         return {**terms, **self._group_terms(views, batch)}
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(n, d) vectors of the encoder, through the head that training has."""
+        """Return (n, d) vectors of the encoder, through the head that training has."""
         vectors = self.backbone.pooled(ids, mask)
         return vectors if self.head is None else self.head(vectors)
 
     def inputs(self) -> dict[str, str]:
-        """A peer that is read from elsewhere."""
+        """Return a peer that is read from elsewhere."""
         return {} if self.peer is None or self.peer.digest is None else {"peer": self.peer.digest}
 
     def notes(self) -> list[str]:
-        """What of the peer starts from random weights: a pooler that its checkpoint does not have; a frozen one's own
+        """Return what of the peer starts from random weights: a pooler that its checkpoint does not have; a frozen one's own
         head, which stays as it starts."""
         lines = []
         if self.peer is not None and self.peer.made_up:
@@ -96,14 +97,14 @@ class PCL(Method):
         return lines
 
     def inference(self) -> Inference:
-        """The encoder; its MLP only where it is kept. Never the peer."""
+        """Return the encoder; its MLP only where it is kept. Never the peer."""
         if self.options.head == "mlp":
             assert self.head is not None
             return Inference(self.backbone.model, self.backbone.tokenizer, "cls+dense", dense=self.head.dense)
         return super().inference()
 
     def _augmented(self, ids: Ids, name: Augmentation, rng: np.random.Generator) -> Ids:
-        """One text changed between its special tokens, never beyond backbone.max_length."""
+        """Return one text changed between its special tokens, never beyond backbone.max_length."""
         tokenizer = self.backbone.tokenizer
         start = int(ids[0] in (tokenizer.cls_token_id, tokenizer.bos_token_id))
         end = max(start, len(ids) - int(ids[-1] in (tokenizer.sep_token_id, tokenizer.eos_token_id)))
@@ -119,7 +120,7 @@ class PCL(Method):
         return np.concatenate([ids[:start], inner, ids[end:]])
 
     def _group_terms(self, views: dict[str, Sequence[Tensor]], batch: Batch) -> dict[str, Term]:
-        """The terms over all views. views: of "z", the encoder, and "q", the peer, (n, d) vectors view by view."""
+        """Return the terms over all views. views: of "z", the encoder, and "q", the peer, (n, d) vectors view by view."""
         options, mode, shares = self.options, self.gather_mode, batch.shares
         weights = {"group": options.group_weight}
         weights |= {term: options.peer_weights[f"{term}_weight"] for term in ("group_peer", "cross", "symmetric")}

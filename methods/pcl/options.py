@@ -87,8 +87,8 @@ class PCLOptions(Options):
 
     @property
     def peer_weights(self) -> dict[str, float]:
-        """Weights of the terms that read the peer, by their options: 0 of all without one, and of a frozen one's own terms,
-        which would train nothing (the released code leaves them out, too)."""
+        """Return weights of the terms that read the peer, by their options: 0 of all without one, and of a frozen one's
+        own terms, which would train nothing (the released code leaves them out, too)."""
         idle = (*_OWN, *_SHARED) if self.peer is None else _OWN if self.peer.frozen else ()
         return {name: 0.0 if name in idle else getattr(self, name) for name in (*_OWN, *_SHARED)}
 

@@ -31,7 +31,7 @@ class Peer(nn.Module):
     """
 
     def __init__(self, backbone: Backbone, options: PeerOptions) -> None:
-        """Raises StsbenchError, one line, for a model of another vocabulary or width than the backbone's."""
+        """Raise StsbenchError, one line, for a model of another vocabulary or width than the backbone's."""
         super().__init__()
         offline = getattr(backbone, "offline", False)
         self.masked, self.digest, self.name = options.mask, None, options.model or backbone.name
@@ -53,8 +53,8 @@ class Peer(nn.Module):
         self.requires_grad_(not options.frozen)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(n, d) pooled vectors of texts, ids and mask (n, L). Without options.peer.mask padding counts as text, so that L
-        is part of the result."""
+        """Return (n, d) pooled vectors of texts, ids and mask (n, L). Without options.peer.mask padding counts as text,
+        so that L is part of the result."""
         if self.masked:
             first = self.backbone.at(ids, mask, mask.new_zeros(len(mask)))
         else:
@@ -64,8 +64,8 @@ class Peer(nn.Module):
 
 
 def _other(folder: Path, name: str, backbone: Backbone) -> Any:
-    """The transformer of a folder, with the backbone's rate of dropout, if it reads the backbone's tokens and gives vectors
-    of its width."""
+    """Return the transformer of a folder, with the backbone's rate of dropout, if it reads the backbone's tokens and
+    gives vectors of its width."""
     rates = {*dropout_rates(backbone.model.config).values()}
     other = load_backbone(
         folder, name, max_length=backbone.max_length, dropout=rates.pop() if len(rates) == 1 else None,
@@ -80,7 +80,7 @@ def _other(folder: Path, name: str, backbone: Backbone) -> Any:
 
 
 def _stored_pooler(folder: Path, name: str, offline: bool) -> nn.Linear | None:
-    """The dense layer of a checkpoint's pooler, if it stores one of that kind."""
+    """Return the dense layer of a checkpoint's pooler, if it stores one of that kind."""
     with forked():  # the library makes up what is missing
         model, missing = load_model(folder, name, "float32", base=resolve_base(folder, offline))
     dense, width = getattr(getattr(model, "pooler", None), "dense", None), model.config.hidden_size

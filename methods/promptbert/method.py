@@ -60,7 +60,8 @@ class PromptBERT(Method):
         return Needs(roles, dropout=options.view == "dropout" and options.second_template in (None, options.template))
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentence in both templates; or a view a role, the anchor in the first template, all others in the second."""
+        """Return the sentence in both templates; or a view a role, the anchor in the first template, all others in the
+        second."""
         return self.make_views(rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
@@ -75,22 +76,23 @@ class PromptBERT(Method):
         }
 
     def read(self, rows: Examples, role: str) -> Ragged:
-        """The texts inside the first template."""
+        """Return the texts inside the first template."""
         return self.make_views.read(rows, role)
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(n, d) vectors as the loss compares them, denoised and through the head. ids, mask: (n, L), as `read` gives."""
+        """Return (n, d) vectors as the loss compares them, denoised and through the head. ids, mask: (n, L), as `read`
+        gives."""
         return self._vectors(ids, mask, len(ids))
 
     def inference(self) -> Inference:
-        """The text inside the first template, with the final full stop; denoised only with options.test_denoise."""
+        """Return the text inside the first template, with the final full stop; denoised only with options.test_denoise."""
         return self._inference(Prompt(
             self.options.template, full_stop=self.options.full_stop, text="inside", denoise=self.options.test_denoise,
             **self._kept(),
         ))
 
     def dev_inference(self) -> Inference:
-        """The encoder that picks the checkpoint. With options.dev released it is another than the one tested.
+        """Return the encoder that picks the checkpoint. With options.dev released it is another than the one tested.
 
         The authors' code scores development sentences as it trains: tokenised alone and not cut, spliced into the first
         template, denoised, without a final full stop. Its dev score is thus no forecast of the test.
@@ -102,7 +104,7 @@ class PromptBERT(Method):
         ))
 
     def notes(self) -> list[str]:
-        """That the dev score is of another encoder than the one tested, where it is."""
+        """Return that the dev score is of another encoder than the one tested, where it is."""
         if self.options.dev == "test":
             return []
         return [
@@ -113,7 +115,7 @@ class PromptBERT(Method):
         ]
 
     def _vectors(self, ids: Tensor, mask: Tensor, first: int) -> Tensor:
-        """(rows, d): rows of all views, the `first` of them in the first template, all others in the second.
+        """Return (rows, d): rows of all views, the `first` of them in the first template, all others in the second.
 
         Denoising comes before the head; but the masked-LM transform is taken of both and then their difference.
         """
@@ -134,7 +136,7 @@ class PromptBERT(Method):
         return head(states) - (alone if self.options.denoise_gradient else alone.detach())
 
     def _alone(self, template: TokenTemplate, mask: Tensor) -> Tensor:
-        """(rows, d) the vectors of the template without a sentence, where its parts stand around as many tokens."""
+        """Return (rows, d) the vectors of the template without a sentence, where its parts stand around as many tokens."""
         options = self.options
         at_its_place = template is self.first or options.denoise_second_shift == "own"
         return template_vectors(
@@ -144,7 +146,7 @@ class PromptBERT(Method):
         )
 
     def _kept(self) -> dict[str, Any]:
-        """What every tested encoder has of `Prompt`."""
+        """Return what every tested encoder has of `Prompt`."""
         kept = self.options.head in ("mlp", "transform")
         return {
             "positions": self.options.denoise_positions, "start": self.options.denoise_start,
@@ -180,7 +182,8 @@ def _head(backbone: Backbone, options: PromptBERTOptions) -> nn.Module | None:
 
 
 def _words(backbone: Backbone, options: PromptBERTOptions, template: TokenTemplate) -> nn.Parameter:
-    """(m, d) what OptiPrompt learns: it starts from the word embeddings of the template's tokens, one for each place."""
+    """Return (m, d) what OptiPrompt learns: it starts from the word embeddings of the template's tokens, one for each
+    place."""
     if not len(template.word_ids):
         raise StsbenchError(
             f"options.trained {options.trained} learns the words of options.template, and it has none beside the mask"
@@ -198,7 +201,7 @@ class ViewMaker:
         self.limit = max_length - 2  # the authors' code counts the sentence's pieces alone
 
     def __call__(self, rows: Examples) -> Views:
-        """The first view inside the first template, all others inside the second."""
+        """Return the first view inside the first template, all others inside the second."""
         if rows.roles != ("sentence",):
             anchor, *others = rows.roles
             return Views([self._read(rows, anchor, self.first), *(self._read(rows, role, self.second) for role in others)])
@@ -206,7 +209,7 @@ class ViewMaker:
         return Views([first, first if self.second is self.first else self._read(rows, "sentence", self.second)])
 
     def read(self, rows: Examples, role: str) -> Ragged:
-        """The texts of a role inside the first template."""
+        """Return the texts of a role inside the first template."""
         return self._read(rows, role, self.first)
 
     def _read(self, rows: Examples, role: str, template: TokenTemplate) -> Ragged:

@@ -41,7 +41,7 @@ class RankCSE(Method):
         return Needs(roles, dropout=options.view == "dropout")
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentence twice, or a view a role; and how alike the teachers find the texts."""
+        """Return the sentence twice, or a view a role; and how alike the teachers find the texts."""
         return self.ranking.add_to(role_views(self, rows), rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
@@ -53,20 +53,20 @@ class RankCSE(Method):
         return {"contrastive": term, **self.ranking.terms(queries, keys, negatives, batch, self.gather_mode)}
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(n, d) through the head that training has."""
+        """Return (n, d) through the head that training has."""
         vectors = self.backbone.pooled(ids, mask)
         return vectors if self.head is None else self.head(vectors)
 
     def inputs(self) -> dict[str, str]:
-        """The teachers, by their fingerprints."""
+        """Return the teachers, by their fingerprints."""
         return self.ranking.inputs()
 
     def notes(self) -> list[str]:
-        """Which the teachers are."""
+        """Return which the teachers are."""
         return self.ranking.notes()
 
     def inference(self) -> Inference:
-        """The encoder; its MLP only where it is kept."""
+        """Return the encoder; its MLP only where it is kept."""
         if self.options.head == "mlp":
             assert self.head is not None
             return Inference(self.backbone.model, self.backbone.tokenizer, "cls+dense", dense=self.head.dense)

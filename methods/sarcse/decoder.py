@@ -38,7 +38,8 @@ class Decoder(nn.Module):
             self.positions = nn.Parameter(torch.randn(head.channels, windows) * std)
 
     def forward(self, features: Features) -> Tensor:
-        """(n, T, d) rebuilt token vectors, to be read where `features.real`; there they depend on nothing but the text."""
+        """Return (n, T, d) rebuilt token vectors, to be read where `features.real`; there they depend on nothing but the
+        text."""
         total = features.tokens.shape[1]
         counts = features.real.sum(1)
         parts = []
@@ -51,14 +52,14 @@ class Decoder(nn.Module):
         return rebuilt.transpose(1, 2)
 
     def _channels(self, vectors: Tensor) -> list[Tensor]:
-        """Eq. 5: (n, vector_width) -> H'_k, (n, channels), for each kernel."""
+        """Return Eq. 5: (n, vector_width) -> H'_k, (n, channels), for each kernel."""
         maps = vectors.view(len(vectors), self.shape[0], 1, self.shape[1])
         if len(self.fusions) == 1:
             return list(self.fusions[0](maps)[:, 0].unbind(1))
         return [fusion(maps)[:, 0, row] for row, fusion in enumerate(self.fusions)]
 
     def _unpooled(self, channels: Tensor, indices: Tensor, last: Tensor, windows: int) -> Tensor:
-        """(n, channels, windows), zero in the windows after a text's last one, which hold padding.
+        """Return (n, channels, windows), zero in the windows after a text's last one, which hold padding.
 
         channels, places: (n, channels), the latter windows in the encoder, no gradient; last: (n,).
         """

@@ -63,7 +63,7 @@ class SARCSE(Method):
         return Needs(partial(pairs_or_sentence, view=options.view), dropout=options.view == "dropout")
 
     def prepare(self, rows: Any) -> None:
-        """The weights of Eq. 8, from the tokens of all texts trained on as they are cut for training.
+        """Compute the weights of Eq. 8, from the tokens of all texts trained on as they are cut for training.
 
         What the tokenizer puts around a text, and padding, is not counted.
         """
@@ -76,11 +76,12 @@ class SARCSE(Method):
         self.weights.copy_(token_weights(counts, self.options.theta, self.options.frequency_scale))
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentence twice, or as many views as the data have roles."""
+        """Return the sentence twice, or as many views as the data have roles."""
         return role_views(self, rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """contrastive, and with a decoder reconstruction (of the first view) and reconstruction_positive (of all others)."""
+        """Return contrastive, and with a decoder reconstruction (of the first view) and reconstruction_positive (of all
+        others)."""
         options, n = self.options, len(batch)
         features = self._features(batch)
         queries, keys, *negatives = features.vectors.split(n)
@@ -102,7 +103,7 @@ class SARCSE(Method):
         return terms
 
     def rates(self) -> dict[str, float]:
-        """options.head_rate for what starts from nothing: TextCNN and decoder."""
+        """Return options.head_rate for what starts from nothing: TextCNN and decoder."""
         rate = self.options.head_rate
         return {} if rate == 1 else {"backbone.head.": rate, "decoder.": rate}
 
@@ -117,7 +118,7 @@ class SARCSE(Method):
         return {"reconstruction_error": error, "token_weight": weight}
 
     def inference(self) -> Inference:
-        """Transformer and TextCNN; the decoder is left behind."""
+        """Return transformer and TextCNN; the decoder is left behind."""
         return Inference(self.backbone.model, self.backbone.tokenizer, "text_cnn", token_pooler=self.backbone.head)
 
     def token_losses(self, texts: list[str]) -> list[list[tuple[str, float, float]]]:
@@ -148,7 +149,7 @@ class SARCSE(Method):
         return self.backbone.head.features(self.backbone(batch.ids, batch.mask)[0], batch.mask)
 
     def _errors(self, features: Features, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """(rows, T) the squared error of each token, by options.mse_reduction, and its weight. ids: (rows, L)."""
+        """Return (rows, T) the squared error of each token, by options.mse_reduction, and its weight. ids: (rows, L)."""
         assert self.decoder is not None
         target = features.tokens.detach() if self.options.detach_target else features.tokens
         errors = token_errors(self.decoder(features), target, self.options.mse_reduction)

@@ -51,7 +51,7 @@ class SARCSEOptions(Options):
 
     @property
     def rebuilds(self) -> bool:
-        """Whether there is a decoder: a reconstruction term has a weight."""
+        """Return whether there is a decoder: a reconstruction term has a weight."""
         return self.beta > 0 or self.gamma > 0
 
     @model_validator(mode="after")

@@ -36,12 +36,12 @@ class SBERT(Method):
 
     @classmethod
     def stages_for(cls, options: SBERTOptions) -> tuple[str, ...]:
-        """NLI, scores, one after the other, or triplets."""
+        """Return NLI, scores, one after the other, or triplets."""
         return STAGES[options.objective]
 
     @classmethod
     def needs(cls, options: SBERTOptions) -> Needs:
-        """Labelled pairs alone in stage nli; scored pairs, or triplets, in the others."""
+        """Return labelled pairs alone in stage nli; scored pairs, or triplets, in the others."""
         return Needs(
             partial(data_roles, options), negatives=False, score_range=options.scale,
             labelled={"nli": "only"}, labelled_roles=partial(nli_roles, triplets=False),
@@ -53,12 +53,12 @@ class SBERT(Method):
         self.classifier.set_shape(self.backbone.vector_width, classes_of(rows))
 
     def start_stage(self, stage: str) -> None:
-        """The classifier has no part in the later stage."""
+        """Freeze the classifier, which has no part in the later stage."""
         if self.classifier is not None:
             self.classifier.requires_grad_(stage == "nli")
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The two texts of a pair with their score, or the three of a triplet."""
+        """Return the two texts of a pair with their score, or the three of a triplet."""
         if "anchor" in rows.roles:
             return Views([self.read(rows, role) for role in TRIPLET])
         return Views([self.read(rows, role) for role in ("sentence1", "sentence2")], scores=rows.scores())
@@ -82,13 +82,13 @@ class SBERT(Method):
         return None
 
     def inference(self) -> Inference:
-        """The encoder alone, with the pooler of the test."""
+        """Return the encoder alone, with the pooler of the test."""
         pooler = self.options.test_pooler or self.backbone.pooler
         head = self.backbone.head if self.options.test_pooler is None else None
         return Inference(self.backbone.model, self.backbone.tokenizer, pooler, token_pooler=head)
 
     def dev_inference(self) -> Inference:
-        """Development scores are those of the vectors that are trained."""
+        """Return development scores are those of the vectors that are trained."""
         return super().inference()
 
 
@@ -98,7 +98,7 @@ STAGES = {"nli": ("nli",), "sts": ("sts",), "nli-sts": ("nli", "sts"), "triplet"
 
 
 def data_roles(options: SBERTOptions, available: tuple[str, ...], who: str) -> tuple[str, ...]:
-    """PAIRS or TRIPLET, whichever the objective trains on. Raises StsbenchError for roles that `available` lacks."""
+    """Return PAIRS or TRIPLET, whichever the objective trains on. Raises StsbenchError for roles that `available` lacks."""
     wanted = TRIPLET if options.objective == "triplet" else PAIRS
     if not set(wanted) <= set(available):
         first, second, third = wanted

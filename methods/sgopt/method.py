@@ -43,7 +43,7 @@ class SGOPT(Method):
         return Needs()
 
     def start_stage(self, stage: str) -> None:
-        """The copy is of the weights that the stage begins with, also where labelled rows (recipe.semi) trained them."""
+        """Copy the weights that the stage begins with, also where labelled rows (recipe.semi) trained them."""
         if self.reference is not None:
             self.reference.restart(self.backbone)
         embeddings = getattr(self.backbone.model, "embeddings", None)
@@ -51,7 +51,7 @@ class SGOPT(Method):
         module.requires_grad_(not self.options.freeze_embeddings)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentences once; where one layer gives the positive, which one, drawn for each sentence."""
+        """Return the sentences once; where one layer gives the positive, which one, drawn for each sentence."""
         views = Views([rows.ids("sentence")])
         if self.options.objective != "sg-opt":
             views.by_row["layer"] = [rng.choice(self.layers, len(rows.rows))]
@@ -91,8 +91,8 @@ class SGOPT(Method):
 
 
 def layers_of(options: SGOPTOptions, backbone: Backbone) -> tuple[int, ...]:
-    """The hidden states that give vectors, 0 the embedding output. Raises StsbenchError, one line, for layers that the
-    model lacks, and for a pooler whose vectors are not of a hidden state's width."""
+    """Return the hidden states that give vectors, 0 the embedding output. Raises StsbenchError, one line, for layers that
+    the model lacks, and for a pooler whose vectors are not of a hidden state's width."""
     if backbone.vector_width != backbone.width or backbone.pooler == "mask":
         raise StsbenchError(
             "sg-opt compares sentence vectors with hidden states by one projection, and those of the pooler "
@@ -107,7 +107,7 @@ def layers_of(options: SGOPTOptions, backbone: Backbone) -> tuple[int, ...]:
 
 
 def all_layers_term(vectors: Tensor, layers: Tensor, temperature: float, shares: Shares, mode: Gathering) -> Term:
-    """`losses.sgopt` with the layers of all processes. vectors: (n, D), layers: (n, K, D), this process's rows."""
+    """Return `losses.sgopt` with the layers of all processes. vectors: (n, D), layers: (n, K, D), this process's rows."""
     every = gather(layers.flatten(1), shares, mode).unflatten(1, layers.shape[1:])
     if mode == "simcse":
         vectors = gather(vectors, shares, mode)
@@ -119,7 +119,8 @@ def one_layer_term(
     vectors: Tensor, layer: Tensor, temperature: float, shares: Shares, mode: Gathering, *,
     with_vectors: bool, skip_negative: bool = False,
 ) -> Term:
-    """The mean over i of the cross-entropy of h_i among all h and, `with_vectors`, the c of other sentences: c_i the anchor.
+    """Return the mean over i of the cross-entropy of h_i among all h and, `with_vectors`, the c of other sentences: c_i the
+    anchor.
 
     vectors, layer: (n, D), this process's rows. with_vectors: objective opt1, else opt2. skip_negative: without the first
     other sentence's h, which the released code's opt2 cuts off with the c.
@@ -140,13 +141,13 @@ def one_layer_term(
 
 
 def _columns(vectors: Tensor, every: Tensor, shares: Shares, mode: Gathering) -> tuple[Tensor, Tensor]:
-    """(n,) the places of this process's rows among all N, and (n, N) true there."""
+    """Return (n,) the places of this process's rows among all N, and (n, N) true there."""
     columns = torch.arange(len(vectors), device=vectors.device) + (shares.start if mode == "exact" else 0)
     return columns, columns.unsqueeze(1) == torch.arange(len(every), device=vectors.device)
 
 
 def _first_other(itself: Tensor) -> Tensor:
-    """(n, N) true at the first column of each row that is not its own."""
+    """Return (n, N) true at the first column of each row that is not its own."""
     first = torch.zeros_like(itself)
     first[:, :1] = ~itself[:, :1]
     first[:, 1:2] = itself[:, :1]

@@ -50,8 +50,8 @@ class SimCSE(Method):
 
     @classmethod
     def needs(cls, options: SimCSEOptions) -> Needs:
-        """Sentences, or pairs and hard negatives; as many following sentences as the positive is drawn from; dropout where
-        the views are the sentence twice."""
+        """Return sentences, or pairs and hard negatives; as many following sentences as the positive is drawn from;
+        dropout where the views are the sentence twice."""
         follows = partial(followed, option=f"options.view {options.view}") if options.view in NEXT else None
         return Needs(
             partial(roles_of, options), usable=follows, reach=NEXT.get(options.view, 0),
@@ -60,12 +60,12 @@ class SimCSE(Method):
         )
 
     def start_stage(self, stage: str) -> None:
-        """An empty queue, also where a stage of labelled rows (recipe.semi) trained the encoder before."""
+        """Empty the queue, also where a stage of labelled rows (recipe.semi) trained the encoder before."""
         if self.queue is not None:
             self.queue.restart(self.backbone)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """One view (one dropout mask for both), two, or as many as the data have roles, in their order."""
+        """Return one view (one dropout mask for both), two, or as many as the data have roles, in their order."""
         return self.make_views(rows, rng)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
@@ -90,11 +90,11 @@ class SimCSE(Method):
         return terms
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(n, d) those of the (first) encoder, through the head that training has."""
+        """Return (n, d) those of the (first) encoder, through the head that training has."""
         return _encode(self.backbone, self.head, ids, mask)
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(n, d) vectors of the first two views, of two encoders each its own."""
+        """Return (n, d) vectors of the first two views, of two encoders each its own."""
         first, second, *_ = self._vectors(self._contrasted(batch), batch)
         return first, second
 
@@ -103,7 +103,7 @@ class SimCSE(Method):
         return {} if self.lm_head is None else {"mlm": int((batch.extra["mlm_labels"] != IGNORED).sum())}
 
     def inputs(self) -> dict[str, str]:
-        """The thesaurus of the view synonym, the replacing model of the view mlm."""
+        """Return the thesaurus of the view synonym, the replacing model of the view mlm."""
         digests = {}
         if self.options.thesaurus is not None:
             digests["thesaurus"] = sha256_file(Path(self.options.thesaurus))
@@ -112,11 +112,11 @@ class SimCSE(Method):
         return digests
 
     def notes(self) -> list[str]:
-        """A masked-LM head that the checkpoint does not have."""
+        """Return a masked-LM head that the checkpoint does not have."""
         return [made_up(self.backbone.name)] if self.lm_head is not None and not self.lm_head.stored else []
 
     def inference(self) -> Inference:
-        """The first encoder; its MLP only where it is kept."""
+        """Return the first encoder; its MLP only where it is kept."""
         model, tokenizer = self.backbone.model, self.backbone.tokenizer
         if self.options.head == "mlp":
             assert self.head is not None
@@ -124,7 +124,7 @@ class SimCSE(Method):
         return Inference(model, tokenizer, self.backbone.pooler, token_pooler=self.backbone.head)
 
     def _contrasted(self, batch: Batch) -> Tensor:
-        """The token ids that the contrastive pass reads."""
+        """Return the token ids that the contrastive pass reads."""
         if self.options.mlm_in_place:
             return batch.extra["mlm_ids"]
         if self.replacer is not None:
@@ -133,7 +133,8 @@ class SimCSE(Method):
         return batch.ids
 
     def _vectors(self, ids: Tensor, batch: Batch) -> list[Tensor]:
-        """(n, d) vectors, view by view. All that one encoder reads goes through it at once, each row under its own mask."""
+        """Return (n, d) vectors, view by view. All that one encoder reads goes through it at once, each row under its own
+        mask."""
         n = len(batch)
         if self.second is None:
             vectors = list(_encode(self.backbone, self.head, ids, batch.mask).split(n))
@@ -159,7 +160,7 @@ def roles_of(options: SimCSEOptions, available: tuple[str, ...], who: str) -> tu
 
 
 def _second(backbone: Backbone, head: nn.Module | None) -> nn.ModuleList:
-    """Another encoder that starts alike and shares nothing but the tokenizer."""
+    """Return another encoder that starts alike and shares nothing but the tokenizer."""
     parts = nn.ModuleList([backbone, nn.Identity() if head is None else head])
     return copy.deepcopy(parts, {id(backbone.tokenizer): backbone.tokenizer})
 

@@ -38,7 +38,7 @@ class ViewMaker:
             raise StsbenchError(f"options.mlm_weight needs a mask token, and the tokenizer of {backbone.name} has none")
 
     def __call__(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The views of one batch, and their masked copies where there is a masked-LM term."""
+        """Return the views of one batch, and their masked copies where there is a masked-LM term."""
         views = self._views(rows, rng)
         if self.options.mlm_weight > 0:
             special, mask_id = self.tokenizer.all_special_ids, self.tokenizer.mask_token_id
@@ -123,7 +123,7 @@ def _plain(rows: Examples, role: str, rng: np.random.Generator) -> Ragged:
 
 
 def _change(options: SimCSEOptions) -> Change | None:
-    """What is done to a sentence's words, for the views that do it without a model."""
+    """Return what is done to a sentence's words, for the views that do it without a model."""
     if options.view == "synonym":
         return partial(synonym, thesaurus=read_thesaurus(Path(options.thesaurus or "")))
     if options.view == "delete_one_word":

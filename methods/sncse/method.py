@@ -58,13 +58,13 @@ class SNCSE(Method):
         return Needs(dropout=options.second_template in (None, options.template))
 
     def prepare(self, rows: Any) -> None:
-        """Counts the sentences whose negation is none of the file's or the rule's. A parser reads all texts here, once."""
+        """Count the sentences whose negation is none of the file's or the rule's. A parser reads all texts here, once."""
         if self.negatives is not None:
             for start in range(0, len(rows), _ROWS):
                 self.negatives.count(rows.at(rows.rows[start : start + _ROWS]).texts("sentence"))
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentence in either template, and its negation in the second."""
+        """Return the sentence in either template, and its negation in the second."""
         sentences = rows.texts("sentence")
         views = [self._inside(sentences, self.first), self._inside(sentences, self.second)]
         if self.negatives is not None:
@@ -86,21 +86,21 @@ class SNCSE(Method):
         return terms
 
     def read(self, rows: Examples, role: str) -> Ragged:
-        """The texts inside the first template."""
+        """Return the texts inside the first template."""
         return self._inside(rows.texts(role), self.first)
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(n, d) vectors as the loss compares them, through the head. ids, mask: (n, L), as `read` gives."""
+        """Return (n, d) vectors as the loss compares them, through the head. ids, mask: (n, L), as `read` gives."""
         return self._vectors(ids, mask, len(ids))
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(n, d) vectors of the sentence in either template."""
+        """Return (n, d) vectors of the sentence in either template."""
         n = len(batch)
         first, second = self._vectors(batch.ids[: 2 * n], batch.mask[: 2 * n], n).split(n)
         return first, second
 
     def inference(self) -> Inference:
-        """The state at the mask of the test's template, with the full stop that training puts behind a text."""
+        """Return the state at the mask of the test's template, with the full stop that training puts behind a text."""
         options = self.options
         prompt = Prompt(
             options.test_template or options.template, full_stop=stop_rule(options),
@@ -109,21 +109,21 @@ class SNCSE(Method):
         return Inference(self.backbone.model, self.backbone.tokenizer, "mask", prompt=prompt)
 
     def inputs(self) -> dict[str, str]:
-        """What the negations come from."""
+        """Return what the negations come from."""
         return {} if self.negatives is None else self.negatives.inputs()
 
     def notes(self) -> list[str]:
-        """How many negations are none of the file's or the rule's."""
+        """Return how many negations are none of the file's or the rule's."""
         return [] if self.negatives is None else self.negatives.report()
 
     def _vectors(self, ids: Tensor, mask: Tensor, first: int) -> Tensor:
-        """(rows, d): the `first` rows are in the first template, all others in the second."""
+        """Return (rows, d): the `first` rows are in the first template, all others in the second."""
         indices = torch.cat([self.first.mask_indices(mask[:first]), self.second.mask_indices(mask[first:])])
         states = self.backbone.at(ids, mask, indices)
         return states if self.head is None else self.head(states)
 
     def _inside(self, texts: list[str], template: TokenTemplate) -> Ragged:
-        """The texts inside a template, each with a full stop where it lacks one, cut to what max_length leaves."""
+        """Return the texts inside a template, each with a full stop where it lacks one, cut to what max_length leaves."""
         limit = self.backbone.max_length - (template.length if self.options.max_length_counts == "template" else 2)
         stop = stop_rule(self.options)
         return template.wrap(template.pieces([with_full_stop(text, stop) for text in texts], limit))

@@ -34,7 +34,7 @@ class Negatives:
     """
 
     def __init__(self, options: SNCSEOptions) -> None:
-        """Raises StsbenchError, one line: no spaCy for the rule, a file that cannot be read."""
+        """Raise StsbenchError, one line: no spaCy for the rule, a file that cannot be read."""
         self.options = options
         self.table: dict[str, str] = {}
         self.unfit: set[str] = set()  # lines of the table that no form of the rule fits
@@ -44,7 +44,7 @@ class Negatives:
         self.counted: Counter[Reason] = Counter()
 
     def __call__(self, lines: Sequence[str]) -> list[str]:
-        """The negation of each line, with a full stop behind it by `options.full_stop`."""
+        """Return the negation of each line, with a full stop behind it by `options.full_stop`."""
         stop = stop_rule(self.options)
         return [with_full_stop(negation, stop) for negation, _ in self._all(lines)]
 
@@ -53,7 +53,7 @@ class Negatives:
         self.counted.update(reason for _, reason in self._all(lines))
 
     def report(self) -> list[str]:
-        """A line for people on where the negations of the counted lines are from; none before any was counted."""
+        """Return a line for people on where the negations of the counted lines are from; none before any was counted."""
         total = self.counted.total()
         if not total:
             return []
@@ -71,7 +71,7 @@ class Negatives:
         return [f"soft negatives of {counted(total, 'sentence')}: {_share(known, total)} by {source}{rest}"]
 
     def inputs(self) -> dict[str, str]:
-        """The file's sha256, or a digest of the parser's versions."""
+        """Return the file's sha256, or a digest of the parser's versions."""
         if self.options.negation == "file":
             return {"negations": sha256_file(Path(self.options.negations or ""))}
         if self.parser is not None:
@@ -92,7 +92,7 @@ class Negatives:
         return results
 
     def _looked_up(self, keys: Sequence[str], lines: Sequence[str]) -> list[str | None]:
-        """The negations of the stripped `lines` by their `keys`: None where the two differ, or there is none."""
+        """Return the negations of the stripped `lines` by their `keys`: None where the two differ, or there is none."""
         if self.options.negation == "file":
             return [self.table.get(key) for key in keys]
         if self.parser is not None:
@@ -107,12 +107,13 @@ class Negatives:
 
 
 def stop_rule(options: SNCSEOptions) -> Literal["punctuation32", False]:
-    """`options.full_stop` as `with_full_stop` and Prompt have it."""
+    """Return `options.full_stop` as `with_full_stop` and Prompt have it."""
     return "punctuation32" if options.full_stop == "punctuation32" else False
 
 
 def read_pairs(path: Path) -> dict[str, str]:
-    """sentence -> negation, of a file of JSON lines [sentence, negation]; blank lines are skipped, a later line holds.
+    """Return sentence -> negation, of a file of JSON lines [sentence, negation]; blank lines are skipped, a later line
+    holds.
 
     Raises DataError, one line, naming file and line.
     """

@@ -75,7 +75,8 @@ _NOT = re.compile(r"(?<!\S)not(?!\S) ?")
 
 
 def negated(text: str) -> str | None:
-    """A sentence's negation; None where no verb of the lists is known in it (it gets "Not" in front). Spacing is kept.
+    """Return a sentence's negation; None where no verb of the lists is known in it (it gets "Not" in front). Spacing is
+    kept.
 
     The first that fits: the first word `not` (so written, between blanks) is left out; at the first finite verb, in the
     sentence's order: `not` behind a form of be, a modal, do before a verb or a pronoun, have before a participle; else
@@ -97,7 +98,8 @@ def negated(text: str) -> str | None:
 
 
 def _support(form: str, before: str, later: list[str]) -> str | None:
-    """What takes the place of a word if it is a finite verb, {} for itself; before: the word before it, later: two more."""
+    """Return what takes the place of a word if it is a finite verb, {} for itself; before: the word before it, later: two
+    more."""
     asks_or_stresses = form in _DO and later[:1] and (later[0] in _SUBJECTS or later[0] in _BASES)
     if form in _AUXILIARIES or asks_or_stresses:
         return "{} not"

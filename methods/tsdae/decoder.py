@@ -49,7 +49,7 @@ class Decoder(nn.Module):
                 weight.requires_grad_(False)
 
     def forward(self, vectors: Tensor, ids: Tensor, chosen: Tensor) -> Tensor:
-        """(m, V) logits for the token after each of the m chosen positions.
+        """Return (m, V) logits for the token after each of the m chosen positions.
 
         vectors: (n, d), one a text, with their gradient; ids: (n, L), padded right: padding is read as any other token,
         behind all that a chosen position attends to; chosen: (n, L) bool.
@@ -61,7 +61,7 @@ class Decoder(nn.Module):
         return logits
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
-        """[text] -> token ids of its own tokenizer: special tokens included, cut at the backbone's max_length."""
+        """Return [text] -> token ids of its own tokenizer: special tokens included, cut at the backbone's max_length."""
         with cutting(self.tokenizer, self.max_length) as encode:
             return encode(texts)[0]
 
@@ -82,7 +82,8 @@ class Decoder(nn.Module):
 
 
 def _with_cross_attention(backbone: Backbone) -> tuple[Any, set[str]]:
-    """The backbone's architecture as a causal model with random weights, and the names of what its class has beside it."""
+    """Return the backbone's architecture as a causal model with random weights, and the names of what its class has
+    beside it."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
     encoder: Any = backbone.model

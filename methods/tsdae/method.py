@@ -41,7 +41,7 @@ class TSDAE(Method):
         return Needs(negatives=False)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The damaged sentence, drawn anew each time, and the sentence."""
+        """Return the damaged sentence, drawn anew each time, and the sentence."""
         return Views([self._damaged(rows, rng), self._targets(rows)])
 
     def forward(self, batch: Batch) -> dict[str, Term]:
@@ -62,11 +62,11 @@ class TSDAE(Method):
         return {"reconstruction": int(self._counted(batch).sum())}
 
     def inputs(self) -> dict[str, str]:
-        """The decoder, where it is another checkpoint."""
+        """Return the decoder, where it is another checkpoint."""
         return {} if self.decoder.digest is None else {"decoder": self.decoder.digest}
 
     def notes(self) -> list[str]:
-        """A language-model head that the checkpoint does not have."""
+        """Return a language-model head that the checkpoint does not have."""
         stored = self.decoder.head.stored
         return [] if stored else [made_up(self.options.decoder or self.backbone.name)]
 
@@ -85,5 +85,5 @@ class TSDAE(Method):
         return self.decoder.tokenise(rows.texts("sentence"))
 
     def _counted(self, batch: Batch) -> Tensor:
-        """(n, L - 1): the position after it holds a token of the sentence."""
+        """Return (n, L - 1): the position after it holds a token of the sentence."""
         return batch.mask[len(batch) :, 1:].bool()

@@ -34,7 +34,7 @@ class Piece(NamedTuple):
 
 
 def pieces(text: str) -> list[Piece]:
-    """The words and marks of a text, in their order; [] of a blank one.
+    """Return the words and marks of a text, in their order; [] of a blank one.
 
     >>> [piece.text for piece in pieces('He said: "I don\\'t know 3.5 of them."')]
     ['He', 'said', ':', '"', 'I', 'do', "n't", 'know', '3.5', 'of', 'them', '.', '"']
@@ -43,7 +43,7 @@ def pieces(text: str) -> list[Piece]:
 
 
 def joined(kept: Sequence[Piece], detokenise: Literal["treebank-like", "join"]) -> str:
-    """The text of some pieces. treebank-like: as written English; join: a blank between any two.
+    """Return the text of some pieces. treebank-like: as written English; join: a blank between any two.
 
     >>> joined(pieces("( I don't know, )"), "treebank-like"), joined(pieces("(I don't know,)"), "join")
     ("(I don't know,)", "( I do n't know , )")
@@ -58,8 +58,8 @@ def joined(kept: Sequence[Piece], detokenise: Literal["treebank-like", "join"]) 
 
 
 def keep(count: int, delete: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Which of `count` items stay, in increasing order: each with probability 1 - delete; where that leaves none, one of
-    them, uniform. [] for none."""
+    """Return which of `count` items stay, in increasing order: each with probability 1 - delete; where that leaves none,
+    one of them, uniform. [] for none."""
     kept = np.flatnonzero(rng.random(count) >= delete)
     return kept if len(kept) or not count else rng.integers(count, size=1)
 
@@ -67,7 +67,7 @@ def keep(count: int, delete: float, rng: np.random.Generator) -> NDArray[np.int6
 def damaged(
     text: str, delete: float, detokenise: Literal["treebank-like", "join"], rng: np.random.Generator
 ) -> str:
-    """The text without some of its words; a text without words as it is."""
+    """Return the text without some of its words; a text without words as it is."""
     every = pieces(text)
     return joined([every[index] for index in keep(len(every), delete, rng)], detokenise) if every else text
 
@@ -75,7 +75,7 @@ def damaged(
 def damaged_ids(
     ids: NDArray[np.int32], special: NDArray[np.int64], delete: float, rng: np.random.Generator
 ) -> NDArray[np.int32]:
-    """Token ids without some of those that are not special. ids: (L,); special: ids of special tokens, which stay."""
+    """Return token ids without some of those that are not special. ids: (L,); special: ids of special tokens, which stay."""
     stays = np.isin(ids, special)
     ordinary = np.flatnonzero(~stays)
     stays[ordinary[keep(len(ordinary), delete, rng)]] = True

@@ -55,7 +55,7 @@ class WhitenedCSE(Method):
         return Needs(dropout=options.repeat is None and not distorted)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The sentence, and the sentence again as often as there are positives, or with repetitions; seeds of the
+        """Return the sentence, and the sentence again as often as there are positives, or with repetitions; seeds of the
         permutations."""
         plain, positives = rows.ids("sentence"), self.options.views - 1
         repeat = self.repeater
@@ -85,15 +85,15 @@ class WhitenedCSE(Method):
         return first, second
 
     def _compared(self, batch: Batch) -> tuple[Tensor, ...]:
-        """(n, d) whitened vectors behind the head, view by view."""
+        """Return (n, d) whitened vectors behind the head, view by view."""
         vectors = self.vectors(batch.ids, batch.mask)
         if self.whitening is not None:
             vectors = self._whitened(vectors, batch, self.whitening)
         return self.head(vectors).split(len(batch))  # type: ignore[no-any-return]
 
     def _whitened(self, vectors: Tensor, batch: Batch, whitening: GroupWhitening) -> Tensor:
-        """(v * n, d). With training.gather exact by the statistics of all processes' rows, as one process has them; else
-        by those of this one's, as in the released code."""
+        """Return (v * n, d). With training.gather exact by the statistics of all processes' rows, as one process has
+        them; else by those of this one's, as in the released code."""
         n, v, shares = len(batch), batch.views, batch.shares
         # statistics need more digits than autocast leaves, also where vectors are gathered
         rows = vectors.to(torch.promote_types(vectors.dtype, torch.float32)).reshape(v, n, -1).transpose(0, 1)
@@ -106,7 +106,7 @@ class WhitenedCSE(Method):
         return whitened.reshape(v * n, -1)
 
     def _permutations(self, batch: Batch, whitening: GroupWhitening) -> Tensor | None:
-        """(parts, d), from the seeds that `views` drew."""
+        """Return (parts, d), from the seeds that `views` drew."""
         if not self.shuffled:
             return None
         seeds = batch.by_row[_SEEDS].reshape(batch.views, -1)[: whitening.parts(batch.views), 0].tolist()

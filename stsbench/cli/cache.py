@@ -17,7 +17,7 @@ from stsbench.wording import counted, sized
 
 
 def default_folder() -> Path:
-    """Where embeddings are kept unless --cache says otherwise."""
+    """Return where embeddings are kept unless --cache says otherwise."""
     return cache_root() / "embeddings"
 
 
@@ -53,12 +53,13 @@ def clear(folder: Path | None) -> None:
 
 
 def _identity(entry: CachedEncoder) -> str:
-    """The start of the fingerprint, as `eval` prints it and records keep it; of the folder's name where none is known."""
+    """Return the start of the fingerprint, as `eval` prints it and records keep it; of the folder's name where none is
+    known."""
     return (fingerprint_of(entry.about.spec) if entry.about.spec else entry.key)[:12]
 
 
 def _name(entry: CachedEncoder) -> str:
-    """The encoder as a reader knows it: two poolers of one model have one name, but not one fingerprint."""
+    """Return the encoder as a reader knows it: two poolers of one model have one name, but not one fingerprint."""
     spec = entry.about.spec
     prompts = (f"{kind} {spec[kind]!r}" for kind in ("prefix", "template") if spec.get(kind))
     pooler = [f"pooler {spec['pooler']}"] if spec.get("pooler") else []
@@ -67,7 +68,7 @@ def _name(entry: CachedEncoder) -> str:
 
 
 def _stale(entry: CachedEncoder) -> str:
-    """Why no run will read these embeddings again, if that is so."""
+    """Return why no run will read these embeddings again, if that is so."""
     if not entry.about.spec:
         return ", stale: made before the versions of libraries were kept"
     now = changed(entry.about.libraries)

@@ -168,7 +168,7 @@ def _of_file(
     file: Path, others: str | None, near: float | None, data_dir: Path | None, sample: bool, offline: bool,
     json_to: str | None,
 ) -> None:
-    """What a training file shares with test sets, as a table, with the lines of some."""
+    """Print what a training file shares with test sets, as a table, with the lines of some."""
     from dataclasses import asdict
 
     from stsbench.data.own.overlap import available_tests, leakage
@@ -205,7 +205,7 @@ def _of_file(
 
 
 def _loaded(names: Iterable[str], data_dir: Path | None, sample: bool, offline: bool) -> list[DataSet]:
-    """Sets of the catalog, and users' own by what `stsbench eval` calls them, in this order."""
+    """Return sets of the catalog, and users' own by what `stsbench eval` calls them, in this order."""
     from stsbench.data.fetch.sources import load
     from stsbench.evaluation.plan import user_sets
 
@@ -244,7 +244,7 @@ def _tell(report: FetchReport) -> None:
 
 @contextmanager
 def _progress(title: str) -> Iterator[Progress]:
-    """A bar on stderr; none with --quiet, and where stderr is not a terminal."""
+    """Show a bar on stderr; none with --quiet, and where stderr is not a terminal."""
     if is_quiet() or not sys.stderr.isatty():
         yield lambda done, total: None
         return

@@ -69,8 +69,8 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
 
 
 def _of_training(options: dict[str, Any]) -> dict[str, Any]:
-    """What records say of the training whose run folder is measured: all of it where its encoder is measured as it was
-    exported, else the seed, and whether a search chose its settings."""
+    """Return what records say of the training whose run folder is measured: all of it where its encoder is measured as it
+    was exported, else the seed, and whether a search chose its settings."""
     from stsbench.encoders.options import CHANGING
 
     run = Path(options["model"]).expanduser()
@@ -85,7 +85,7 @@ def _of_training(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _setting(word: str) -> tuple[str, Any]:
-    """`retrieval.ties=mid` -> its key and its value, read as YAML."""
+    """Return `retrieval.ties=mid` -> its key and its value, read as YAML."""
     from stsbench.config import parse_yaml
 
     key, equals, value = word.partition("=")

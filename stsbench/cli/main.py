@@ -62,7 +62,7 @@ class _Lazy(click.Group):
 
 
 def _names() -> list[str]:
-    """The commands: the core's in their order, then those of extensions by their names."""
+    """Return the commands: the core's in their order, then those of extensions by their names."""
     return [*_COMMANDS, *(name for name in names(_GROUP) if name not in _COMMANDS)]
 
 
@@ -151,7 +151,7 @@ def main() -> None:
 
 
 def _readable(words: Sequence[str]) -> None:
-    """UsageError for a word, such as an old file's name, that no record could hold."""
+    """Raise UsageError for a word, such as an old file's name, that no record could hold."""
     for word in words:
         try:
             word.encode()
@@ -166,7 +166,7 @@ def _unforeseen(error: Exception) -> str:
 
 
 def _show_debugging() -> None:
-    """What is logged for people who look for a fault, such as why a task failed, goes to stderr with its traceback."""
+    """Log to stderr what helps to look for a fault, such as why a task failed, with its traceback."""
     logger = logging.getLogger("stsbench")
     logger.setLevel(logging.DEBUG)
     if not logger.handlers:

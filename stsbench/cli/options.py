@@ -36,7 +36,7 @@ def options_of(*groups: type) -> Callable[[Callable[..., Any]], Callable[..., An
 
 
 def _section(group: type, name: str) -> str:
-    """The heading in a command's help: the name of the dataclass that declares the field, as words."""
+    """Return the heading in a command's help: the name of the dataclass that declares the field, as words."""
     owner = next(kind for kind in reversed(group.__mro__) if name in vars(kind).get("__annotations__", {}))
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", owner.__name__).capitalize()
 
@@ -75,7 +75,7 @@ def _show_all(ctx: click.Context, parameter: click.Parameter, asked: bool) -> No
 
 
 def _option(entry: Field[Any], kind: Any, section: str) -> Callable[..., Any]:
-    """The option of a field with values of the type `kind`. A default other than None, False and nothing is shown."""
+    """Return the option of a field with values of the type `kind`. A default other than None, False and nothing is shown."""
     known = entry.metadata
     more = {"help": known["help"] or None, "metavar": known["metavar"], "required": known["required"]}
     flag = flag_of(entry)
@@ -120,6 +120,6 @@ def written_now(error: click.NoSuchOption) -> str | None:
 
 
 def _as_flag(argument: str) -> str:
-    """`extra_body={...}`, an argument of Python, as the command line has it."""
+    """Return `extra_body={...}`, an argument of Python, as the command line has it."""
     name, equals, value = argument.partition("=")
     return f"--{name.replace('_', '-')}" + (f" '{value}'" if equals else "")

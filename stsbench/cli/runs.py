@@ -28,12 +28,12 @@ _TWO_SIDES = (
 
 
 def two_sides(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The arguments A and B, what of them is compared, and the bootstrap."""
+    """Return the arguments A and B, what of them is compared, and the bootstrap."""
     return _asked(command, _TWO_SIDES)
 
 
 def bootstrap(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--resamples and --seed."""
+    """Return --resamples and --seed."""
     return _asked(command, _BOOTSTRAP)
 
 
@@ -77,7 +77,8 @@ def compare_(
 
 
 def runs_of(a: str, b: str, protocol: str | None) -> tuple[tuple[list[Path], list[Path]], list[str] | None]:
-    """The run folders of A and of B, and the protocols' names; None for all. UsageError, one line: one of them is empty."""
+    """Return the run folders of A and of B, and the protocols' names; None for all. UsageError, one line: one of them is
+    empty."""
     from stsbench.evaluation.protocol import protocol_name
     from stsbench.evaluation.run_file import run_folders
 
@@ -90,7 +91,7 @@ def runs_of(a: str, b: str, protocol: str | None) -> tuple[tuple[list[Path], lis
 
 
 def nothing_in_common(a: str, b: str, protocol: str | None) -> str:
-    """One line."""
+    """Return one line."""
     return f"{a} and {b} have no measurement{f' of protocol {protocol}' if protocol else ''} in common: nothing to compare"
 
 

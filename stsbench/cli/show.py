@@ -108,7 +108,7 @@ def _as_row(recipe: Recipe) -> dict[str, Any]:
 
 
 def _score(recipe: Recipe) -> str:
-    """The published score that tells most: the test average of STS, else of transfer, else the dev score."""
+    """Return the published score that tells most: the test average of STS, else of transfer, else the dev score."""
     for protocol in ("sts:all", "transfer", "sts-b dev"):
         for row in recipe.published:
             if row.protocol == protocol and len(row.scores) > 0:

@@ -57,7 +57,7 @@ def train(seeds: int | None, subsets: int | None, evaluate: str | None, **option
 
 
 def _main() -> bool:
-    """Whether this is the process that prints, of several."""
+    """Return whether this is the process that prints, of several."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -67,7 +67,7 @@ def _log(line: str) -> None:
 
 
 def _again(folder: Path) -> str:
-    """What becomes of a run that was stopped."""
+    """Return what becomes of a run that was stopped."""
     if not any(folder.glob("**/recipe.yaml")):
         return "nothing was trained yet: give the same command again"
     again = f"the same command with --resume --output {folder}"

@@ -37,7 +37,7 @@ class Setting:
 
 
 def same_encoder(one: Record, other: Record) -> bool:
-    """Whether two records are known to be of one encoder. Of what nobody can identify none ever are."""
+    """Return whether two records are known to be of one encoder. Of what nobody can identify none ever are."""
     return one.encoder.fingerprint == other.encoder.fingerprint and has_identity(one.encoder.spec)
 
 
@@ -60,18 +60,18 @@ class Measured:
         return self.record.data.digest
 
     def observed(self) -> Observations:
-        """What the record observed, read once."""
+        """Return what the record observed, read once."""
         if not self._read:
             self._read.append(observations_of(self.path.parent, self.record))
         return self._read[0]
 
     @property
     def read(self) -> Observations | None:
-        """The observations, if they were read."""
+        """Return the observations, if they were read."""
         return self._read[0] if self._read else None
 
     def setting(self, row: ScoreRow) -> Setting:
-        """The setting of one of the record's rows."""
+        """Return the setting of one of the record's rows."""
         how = self.record.protocol
         kept = {key: value for key, value in how.settings.items() if key not in self.protocol.cosmetic}
         return Setting(
@@ -80,12 +80,12 @@ class Measured:
         )
 
     def whole(self) -> list[ScoreRow]:
-        """The rows over the whole set, not over a subset of it."""
+        """Return the rows over the whole set, not over a subset of it."""
         return [row for row in self.record.scores if row.subset is None]
 
 
 def measured(path: Path, record: Record, observations: Observations | None = None) -> Measured:
-    """The record at `path`, with its observations where they were read before.
+    """Return the record at `path`, with its observations where they were read before.
 
     Raises StsbenchError where its protocol is unknown or another version by now.
     """
@@ -103,7 +103,7 @@ class SeedPairs:
     """
 
     def __init__(self, encoders: Sequence[Sequence[Sequence[Record]]]) -> None:
-        """encoders: of each, the records of every run. One record's proof is enough."""
+        """Take each encoder's records of every run. One record's proof is enough."""
         weights = [[_weights(run[0]) for run in runs] for runs in encoders]
         every = [run for runs in encoders for run in runs]
         proofs = [next(filter(None, map(_training, run)), "") for run in every]
@@ -116,12 +116,12 @@ class SeedPairs:
         ]
 
     def order(self, number: int) -> list[int]:
-        """The places of an encoder's runs, so ordered that those of paired encoders stand at the same place."""
+        """Return the places of an encoder's runs, so ordered that those of paired encoders stand at the same place."""
         return sorted(range(len(self._keys[number])), key=self._keys[number].__getitem__)
 
 
 def _weights(record: Record) -> str:
-    """Their digest; "" where it names none."""
+    """Return their digest; "" where it names none."""
     spec = record.encoder.spec
     return str(spec.get("weights") or "") if has_identity(spec) else ""
 
@@ -131,7 +131,8 @@ def _distinct(keys: Sequence[str]) -> bool:
 
 
 def _training(record: Record) -> str:
-    """What a run of another method may have in common with this one's, as text; "" where the record does not prove any."""
+    """Return what a run of another method may have in common with this one's, as text; "" where the record does not prove
+    any."""
     provenance = record.provenance
     start = (provenance.get("from") or {}).get("weights")
     shared = [start] if start else [provenance.get("backbone"), provenance.get("data")]
@@ -141,13 +142,13 @@ def _training(record: Record) -> str:
 
 
 def cost_of(record: Record) -> Cost | None:
-    """The cost in a record, if there is one."""
+    """Return the cost in a record, if there is one."""
     stated = record.provenance.get("cost")
     return None if stated is None else Cost.model_validate(stated)
 
 
 def bytes_a_vector(record: Record) -> float | None:
-    """What a vector takes, by the record's width and precision; None of encoders that may give sparse vectors."""
+    """Return what a vector takes, by the record's width and precision; None of encoders that may give sparse vectors."""
     spec, width = record.encoder.spec, record.encoder.dimension
     if spec.get("kind") in ("lexical", "callable"):
         return None
@@ -157,7 +158,7 @@ def bytes_a_vector(record: Record) -> float | None:
 
 
 def settings_of(cost: Cost) -> tuple[Any, ...]:
-    """Where and how the time was taken; device and threads are None of what computes without torch, and fit any."""
+    """Return where and how the time was taken; device and threads are None of what computes without torch, and fit any."""
     alone = cost.threads is None and cost.device == "cpu"
     how = (None, None) if alone else (cost.device, cost.threads)
     return cost.machine.cpu, cost.machine.cores, (cost.where, cost.processes), cost.probe, *how

@@ -112,8 +112,8 @@ def compare(
 def _tables(
     pairs: Sequence[Sides], chosen: Callable[[Measured], Protocol | None], metric: str | None, result: Comparison
 ) -> dict[tuple[Setting, bool], list[tuple[Sides, ScoreRow, ScoreRow]]]:
-    """The rows that are compared, by what makes them a table: the setting, and whether the protocol's average leaves them
-    out. Raises StsbenchError for a metric that no pair of runs has."""
+    """Return the rows that are compared, by what makes them a table: the setting, and whether the protocol's average
+    leaves them out. Raises StsbenchError for a metric that no pair of runs has."""
     tables: dict[tuple[Setting, bool], list[tuple[Sides, ScoreRow, ScoreRow]]] = {}
     for pair in pairs:
         item = pair[0][0]
@@ -139,7 +139,7 @@ def _tables(
 
 
 def _check_sides(folders: Sequence[Sequence[Path]], runs: Sequence[Sequence[Record]]) -> None:
-    """Raises StsbenchError where a run of several seeds stands on both sides, which then are not independent."""
+    """Raise StsbenchError where a run of several seeds stands on both sides, which then are not independent."""
     if max(map(len, runs)) == 1:
         return  # the same encoder twice: said with the result
     of_a = {record.encoder.fingerprint: folder for folder, record in zip(folders[0], runs[0], strict=True)}
@@ -149,7 +149,7 @@ def _check_sides(folders: Sequence[Sequence[Path]], runs: Sequence[Sequence[Reco
 
 
 def _paired(runs: Sequence[Sequence[Sequence[Record]]], by_seed: bool | None) -> tuple[list[list[int]], bool]:
-    """The order in which each side's runs are taken, and whether they are pairs in it."""
+    """Return the order in which each side's runs are taken, and whether they are pairs in it."""
     as_they_come = [list(range(len(side))) for side in runs]
     if by_seed is False or (by_seed is None and 1 in map(len, runs)):
         return as_they_come, False
@@ -184,7 +184,7 @@ def _matched(of_a: dict[Key, list[Measured]], of_b: dict[Key, list[Measured]], r
 
 
 def _why(a: Measured, b: Measured) -> str:
-    """What two records of one protocol on data of one name differ in."""
+    """Return what two records of one protocol on data of one name differ in."""
     reasons = []
     data, other_data = a.record.data, b.record.data
     if data.text_version != other_data.text_version:
@@ -238,7 +238,7 @@ def _table(
 
 
 def _scores_of(items: Sequence[tuple[Sides, ScoreRow, ScoreRow]]) -> list[ScoreRow]:
-    """The rows that are compared, and those of their tasks' parts."""
+    """Return the rows that are compared, and those of their tasks' parts."""
     return [row for pair, one, _ in items for row in pair[0][0].record.scores
             if row.metric == one.metric and (row.subset is not None or row.aggregation == one.aggregation)]
 

@@ -59,12 +59,12 @@ class Comparison(Tabular):
 
     @property
     def seeds(self) -> tuple[int, int]:
-        """How many runs A and B are of."""
+        """Return how many runs A and B are of."""
         return len(self.folders[0]), len(self.folders[1])
 
     @property
     def same(self) -> bool:
-        """Whether A and B are known to be one encoder, of one run each."""
+        """Return whether A and B are known to be one encoder, of one run each."""
         return self.seeds == (1, 1) and same_encoder(*self.runs)
 
     def __repr__(self) -> str:
@@ -77,8 +77,8 @@ class Comparison(Tabular):
         return Document(tables, self.heading(), [limits(self.seeds)])
 
     def to_arrow(self) -> pa.Table:
-        """A row for each task of each table: the scores a and b, a less b with its 95 % interval, p, and p after Holm's
-        correction; before it how both were measured. With a margin, its 90 % interval, p and verdict stand behind."""
+        """Return a row for each task of each table: the scores a and b, a less b with its 95 % interval, p, and p after
+        Holm's correction; before it how both were measured. With a margin, its 90 % interval, p and verdict stand behind."""
         return arrow_table([
             {**asdict(table.setting), "task": row.task, "subset": row.subset, "n": row.n, "a": row.a, "b": row.b,
              "difference": row.difference.value, "detectable": row.detectable, "low": row.difference.low,
@@ -88,7 +88,7 @@ class Comparison(Tabular):
         ])
 
     def plot(self, table: int = 0, *, axes: Axes | None = None) -> Axes:
-        """The differences of a table, A less B, with their 95 % intervals; the average last.
+        """Return the differences of a table, A less B, with their 95 % intervals; the average last.
 
         table: its number among `tables`; axes: matplotlib's, to draw on; None: those of a new figure. Raises StsbenchError
         where there is no such table.
@@ -106,7 +106,8 @@ class Comparison(Tabular):
                              title=f"{'; '.join(self.sides())}\n{title(drawn)}", axes=axes)
 
     def report(self, form: Form = "markdown") -> str:
-        """Paragraphs and tables for a paper: what was measured, how, and what came out of it, as far as the records say it.
+        """Return paragraphs and tables for a paper: what was measured, how, and what came out of it, as far as the records
+        say it.
 
         form: "markdown", or "latex", which needs the packages booktabs and graphicx. Raises StsbenchError for another form,
         and where nothing was compared.
@@ -122,7 +123,7 @@ class Comparison(Tabular):
         return report_of(self).text(form)
 
     def as_json(self) -> dict[str, Any]:
-        """What --json writes, as plain data."""
+        """Return what --json writes, as plain data."""
         a, b = map(_side, self.folders, self.runs)
         return {
             "a": a, "b": b, "seeds": list(self.seeds), "by_seed": self.by_seed, "resamples": self.resamples,
@@ -152,7 +153,7 @@ class Comparison(Tabular):
 
 
 def reasons_lines(failures: Reasons, left_out: Reasons) -> list[str]:
-    """A line for each reason and protocol, with the tasks."""
+    """Return a line for each reason and protocol, with the tasks."""
     lines = []
     for word, items in (("failed", failures), ("not compared", left_out)):
         tasks: dict[tuple[str, str], list[str]] = {}
@@ -191,14 +192,15 @@ def _row_json(row: Compared) -> dict[str, Any]:
 
 
 def report_of(comparison: Comparison) -> Report:
-    """The report of a comparison: encoders, training, tests and versions in paragraphs, then each setting's results."""
+    """Return the report of a comparison: encoders, training, tests and versions in paragraphs, then each setting's
+    results."""
     sides = [[record for table in comparison.tables for record in table.measurements[side]] for side in range(2)]
     paragraphs = [*_encoders(comparison, sides), _tests(comparison), _versions(sides)]
     return Report(list(filter(None, paragraphs)), [_results(table) for table in comparison.tables])
 
 
 def _encoders(comparison: Comparison, sides: Sequence[Sequence[Record]]) -> list[str]:
-    """A paragraph for each side: what it is, how it reads, how it was trained."""
+    """Return a paragraph for each side: what it is, how it reads, how it was trained."""
     paragraphs = []
     for letter, records, seeds in zip("AB", sides, comparison.seeds, strict=True):
         runs = _first_of_each(records)
@@ -214,7 +216,7 @@ def _encoders(comparison: Comparison, sides: Sequence[Sequence[Record]]) -> list
 
 
 def _first_of_each(records: Sequence[Record]) -> list[Record]:
-    """A record of each run: that which says most of its training."""
+    """Return a record of each run: that which says most of its training."""
     by_run: dict[str, Record] = {}
     for record in records:
         known = by_run.setdefault(record.encoder.fingerprint, record)
@@ -224,7 +226,7 @@ def _first_of_each(records: Sequence[Record]) -> list[Record]:
 
 
 def _tests(comparison: Comparison) -> str:
-    """How the differences were tested; "" where none was."""
+    """Return how the differences were tested; "" where none was."""
     rows = [row for table in comparison.tables for _, row in table.named]
     if all(row.difference.p is None for row in rows):
         return ""
@@ -261,7 +263,7 @@ def _tests(comparison: Comparison) -> str:
 
 
 def _of_seeds(comparison: Comparison) -> str:
-    """The test over seeds, where a side has several."""
+    """Return the test over seeds, where a side has several."""
     a, b = comparison.seeds
     if comparison.by_seed:
         return f"Student's t of the seeds' paired differences ({a - 1} degrees of freedom)"
@@ -273,13 +275,14 @@ def _of_seeds(comparison: Comparison) -> str:
 
 
 def _versions(sides: Sequence[Sequence[Record]]) -> str:
-    """Versions, device and dates: one sentence where both sides have the same."""
+    """Return versions, device and dates: one sentence where both sides have the same."""
     a, b = (version_facts(records) for records in sides)
     return f"A and B were measured {a}." if a == b else f"A was measured {a}. B was measured {b}."
 
 
 def _results(table: ComparisonTable) -> tuple[str, Table]:
-    """A setting's results: protocol, data and scores, the sentence of the comparison and its notes; then its table."""
+    """Return a setting's results: protocol, data and scores, the sentence of the comparison and its notes; then its
+    table."""
     records, metric, digits = table.measurements[0], table.metric, table.metric.digits
     sets = [next(group) for _, group in groupby(records, key=lambda record: record.data.id)]
     lines = [protocol_facts(records[0]), score_facts(table.setting.metric, metric, table.setting.aggregation),
@@ -297,7 +300,7 @@ def _results(table: ComparisonTable) -> tuple[str, Table]:
 
 
 def _detectable(table: ComparisonTable) -> str:
-    """The minimum detectable differences: the average's, and the tasks' from the least to the largest."""
+    """Return the minimum detectable differences: the average's, and the tasks' from the least to the largest."""
     digits, points = table.metric.digits, " points" if table.metric.scale == 100 else ""
     of_rows = sorted(row.detectable for row in table.rows if row.detectable is not None)
     average = table.average.detectable if table.average else None

@@ -47,7 +47,7 @@ class Compared:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What both tests say together, of a task after the corrections; None without a margin or a test."""
+        """Return what both tests say together, of a task after the corrections; None without a margin or a test."""
         if self.equivalence is None or self.difference.p is None:
             return None
         p = self.difference.p if self.corrected is None else self.corrected
@@ -57,13 +57,13 @@ class Compared:
 
     @property
     def name(self) -> str:
-        """The task, with the subset where it is of one."""
+        """Return the task, with the subset where it is of one."""
         return f"{self.task}, {self.subset}" if self.subset else self.task
 
     @property
     def detectable(self) -> float | None:
-        """The minimum detectable difference, in the scores' unit: the true one that would be significant, at the 5 % level
-        and before any correction, in 80 % of such experiments; None without a test, or without noise."""
+        """Return the minimum detectable difference, in the scores' unit: the true one that would be significant, at the 5
+        % level and before any correction, in 80 % of such experiments; None without a test, or without noise."""
         gap = self.difference
         return None if gap.error is None else detectable_difference(gap.error, gap.df)
 
@@ -91,17 +91,17 @@ class ComparisonTable:
 
     @property
     def metric(self) -> Metric:
-        """What is compared, as its protocol declares it."""
+        """Return what is compared, as its protocol declares it."""
         return load_protocol(self.setting.protocol).metric(self.setting.metric)
 
     @property
     def noun(self) -> str:
-        """What its rows are: "task" or "subset"."""
+        """Return what its rows are: "task" or "subset"."""
         return "subset" if all(row.subset for row in self.rows) else "task"
 
     @property
     def over_tasks(self) -> OverTasks | None:
-        """The average's difference where the tasks are a sample, too; None without an average."""
+        """Return the average's difference where the tasks are a sample, too; None without an average."""
         if self.average is None:
             return None
         a, b = np.array([(row.a, row.b) for row in self.rows if row.subset is None]).T
@@ -109,7 +109,7 @@ class ComparisonTable:
 
     @property
     def named(self) -> list[tuple[str, Compared]]:
-        """Every row with its name, the average last."""
+        """Return every row with its name, the average last."""
         return [*((row.name, row) for row in self.rows), *([("Avg-full", self.average)] if self.average else [])]
 
     def columns(self) -> list[Column]:
@@ -145,7 +145,7 @@ class Margins:
     margin never stands for two of those, nor for one beside points."""
 
     def __init__(self, margin: float | None) -> None:
-        """Raises StsbenchError unless it is None or a finite number above 0."""
+        """Raise StsbenchError unless it is None or a finite number above 0."""
         if margin is not None and (isinstance(margin, bool) or not isinstance(margin, int | float) or not isfinite(margin)
                                    or margin <= 0):
             raise StsbenchError(f"--margin {shown(margin)}: not a finite number above 0, in points or in the scores' unit")
@@ -162,11 +162,11 @@ class Margins:
                                 "choose one with --metric or --protocol")
 
     def of(self, setting: Setting) -> float | None:
-        """That of a table's scores; None where there is none."""
+        """Return that of a table's scores; None where there is none."""
         return None if self.why_not(setting) else self._margin
 
     def why_not(self, setting: Setting) -> str:
-        """Why a table has no margin though one was named, or ""."""
+        """Return why a table has no margin though one was named, or ""."""
         if self._margin is None or not self._points or _metric(setting).scale == 100:
             return ""
         return f"The margin is in points: {setting.metric} is not, and is not tested with it."
@@ -177,7 +177,8 @@ def _metric(setting: Setting) -> Metric:
 
 
 def practically(table: ComparisonTable) -> str:
-    """'Practically equal on average within 0.5 points: 90 % interval -0.20 to 0.30.', then the tasks; "" with no margin."""
+    """Return 'Practically equal on average within 0.5 points: 90 % interval -0.20 to 0.30.', then the tasks; "" with no
+    margin."""
     rows = [row for row in table.rows if row.verdict]
     if table.margin is None or not rows:
         return ""
@@ -212,7 +213,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def margin_json(row: Compared) -> dict[str, Any]:
-    """What a row says of its margin, as --json writes it; {} without a margin."""
+    """Return what a row says of its margin, as --json writes it; {} without a margin."""
     if (test := row.equivalence) is None:
         return {}
     return {"equivalence": {"margin": test.margin, "low": test.low, "high": test.high, "p_low": test.p_low,
@@ -221,7 +222,7 @@ def margin_json(row: Compared) -> dict[str, Any]:
 
 
 def margin_columns(row: Compared) -> dict[str, Any]:
-    """The same as the columns of a table."""
+    """Return the same as the columns of a table."""
     test = row.equivalence
     return {"margin": test and test.margin, "low_90": test and test.low, "high_90": test and test.high,
             "p_low": test and test.p_low, "p_high": test and test.p_high, "p_equivalence": test and test.p,

@@ -41,7 +41,7 @@ class Notes(Kind):
 
 
 def loaded(folder: Path) -> list[tuple[Path, Record]]:
-    """A run's records. Raises StsbenchError where they are of several encoders."""
+    """Return a run's records. Raises StsbenchError where they are of several encoders."""
     stored = load_records(folder)
     if several_encoders([record for _, record in stored]):
         raise StsbenchError(f"{folder} holds records of several encoders: compare runs of one encoder each")
@@ -49,7 +49,7 @@ def loaded(folder: Path) -> list[tuple[Path, Record]]:
 
 
 def check_seeds(folders: Sequence[Path], records: Sequence[Record]) -> None:
-    """Raises StsbenchError unless the runs of a side are of one encoder, trained with different seeds."""
+    """Raise StsbenchError unless the runs of a side are of one encoder, trained with different seeds."""
     holders: dict[str, Path] = {}
     for folder, record in zip(folders, records, strict=True):
         if len(records) > 1 and not has_identity(record.encoder.spec):
@@ -62,13 +62,13 @@ def check_seeds(folders: Sequence[Path], records: Sequence[Record]) -> None:
 
 
 def _trained_as(record: Record) -> list[Any]:
-    """What the seeds of one encoder have in common."""
+    """Return what the seeds of one encoder have in common."""
     spec = {key: value for key, value in json.loads(encoder_key(record)).items() if key not in ("name", "weights")}
     return [spec, *(record.provenance.get(key) for key in ("recipe", "settings", "stage"))]
 
 
 def chooser(names: Sequence[str] | None) -> Callable[[Measured], Protocol | None]:
-    """Gives the form of a record's protocol that was asked for, which says what is reported first, or None."""
+    """Return gives the form of a record's protocol that was asked for, which says what is reported first, or None."""
     if names is None or list(names) == ["all"]:
         return lambda item: load_protocol(item.protocol.name)({})
     parts, _ = plan(names, None, {})
@@ -85,7 +85,7 @@ def chooser(names: Sequence[str] | None) -> Callable[[Measured], Protocol | None
 
 
 def kept_settings(protocol: Protocol) -> str:
-    """Canonical JSON of the settings that change a score."""
+    """Return canonical JSON of the settings that change a score."""
     kept = {key: value for key, value in protocol.settings.items() if key not in protocol.cosmetic}
     return json.dumps(kept, sort_keys=True)
 
@@ -93,7 +93,7 @@ def kept_settings(protocol: Protocol) -> str:
 def verified(
     name: str, stored: list[tuple[Path, Record]], chosen: Callable[[Measured], Protocol | None], notes: Notes
 ) -> dict[Key, Measured]:
-    """The chosen records by what makes two of them comparable, each scored again from its observations."""
+    """Return the chosen records by what makes two of them comparable, each scored again from its observations."""
     items: dict[Key, Measured] = {}
     scored: list[tuple[Path, Protocol, Record]] = []
     for path, record in stored:
@@ -119,7 +119,7 @@ def verified(
 
 
 def of_all(runs: Sequence[dict[Key, Measured]], name: str, notes: Notes) -> dict[Key, list[Measured]]:
-    """What every run of a side measured, by what makes it comparable. name: of the side."""
+    """Return what every run of a side measured, by what makes it comparable. name: of the side."""
     every = {key: item for run in runs for key, item in run.items()}
     for key, item in every.items():
         if (many := sum(key in run for run in runs)) < len(runs):
@@ -129,9 +129,8 @@ def of_all(runs: Sequence[dict[Key, Measured]], name: str, notes: Notes) -> dict
 
 
 def common_rows(sides: Sides, form: Protocol, metric: str | None) -> list[ScoreRow]:
-    """The rows of one metric and aggregation: `metric`, else the first one of `form` that all runs have; those of the first
-    run. Rows over subsets only where there is none over the whole set.
-    """
+    """Return the rows of one metric and aggregation: `metric`, else the first one of `form` that all runs have; those of
+    the first run. Rows over subsets only where there is none over the whole set."""
     first, *others = (item for side in sides for item in side)
     scored = [{row_key(row) for row in item.record.scores} for item in others]
     rows = [row for row in first.record.scores if all(row_key(row) in keys for keys in scored)]
@@ -151,19 +150,19 @@ def common_rows(sides: Sides, form: Protocol, metric: str | None) -> list[ScoreR
 
 
 def same_row(item: Measured, row: ScoreRow) -> ScoreRow:
-    """The row of another run for the same metric, aggregation and subset."""
+    """Return the row of another run for the same metric, aggregation and subset."""
     return next(other for other in item.record.scores if row_key(other) == row_key(row))
 
 
 def values_of(runs: Sequence[Measured], row: ScoreRow) -> Floats:
-    """(n,) scores of a side's runs."""
+    """Return (n,) scores of a side's runs."""
     return np.array([next(score.value for score in run.record.scores if row_key(score) == row_key(row)) for run in runs])
 
 
 def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int) -> list[Floats] | None:
-    """(resamples,) of each side's `row`, the mean over its runs, over the same resamples; None where the protocol draws none
-    of it, and of a single item, which every resample holds. Raises StsbenchError where what should be the same items are
-    not."""
+    """Return (resamples,) of each side's `row`, the mean over its runs, over the same resamples; None where the protocol
+    draws none of it, and of a single item, which every resample holds. Raises StsbenchError where what should be the same
+    items are not."""
     if row.n < 2:
         return None
     items = [item for side in sides for item in side]
@@ -193,7 +192,8 @@ def undrawn_in_words(setting: Setting, n: int) -> str:
 
 
 def average_draws(items: Sequence[tuple[Sides, ScoreRow]], resamples: int, seed: int) -> list[Floats] | None:
-    """(resamples,) of each side's average over these tasks, drawn as their protocol draws it; None where there is none."""
+    """Return (resamples,) of each side's average over these tasks, drawn as their protocol draws it; None where there is
+    none."""
     sides, row = items[0]
     protocol = narrowed(sides[0][0].protocol, row)
     runs: list[dict[str, tuple[Observations, str]]] = [
@@ -207,8 +207,8 @@ def average_draws(items: Sequence[tuple[Sides, ScoreRow]], resamples: int, seed:
 def _means(
     runs: Sequence[Callable[[int, int], Drawing]], sizes: Sequence[int], key: RowKey, resamples: int, seed: int
 ) -> list[Floats] | None:
-    """(resamples,) of each side, whose runs stand behind one another: means of the runs' draws of `key`; None where one has
-    none."""
+    """Return (resamples,) of each side, whose runs stand behind one another: means of the runs' draws of `key`; None
+    where one has none."""
     ends = np.cumsum(sizes).tolist()
     parts = []
     for block, start in enumerate(range(0, resamples, _BLOCK)):
@@ -222,7 +222,7 @@ def _means(
 
 
 def narrowed(protocol: Protocol, row: ScoreRow) -> Protocol:
-    """The protocol that reports no more than `row`, so that no more is drawn."""
+    """Return the protocol that reports no more than `row`, so that no more is drawn."""
     settings = dict(protocol.settings)
     for key, value in (("metrics", row.metric), ("aggregations", row.aggregation)):
         if key in protocol.cosmetic and value in settings.get(key, ()):

@@ -31,12 +31,12 @@ _FEW_SEEDS = (
 
 
 def limits(seeds: tuple[int, int]) -> str:
-    """What intervals and tests do not cover, by how many runs A and B are of."""
+    """Return what intervals and tests do not cover, by how many runs A and B are of."""
     return LIMITS if seeds == (1, 1) else _OVER_SEEDS
 
 
 def notes(table: ComparisonTable) -> list[str]:
-    """What stands below a table: its sentence, and what must be known of its data."""
+    """Return what stands below a table: its sentence, and what must be known of its data."""
     names = ", ".join(table.unknown)
     data = f"Data differ from the catalog: {names}. The same in A and B, comparable with nothing else." if names else ""
     repeated = dict.fromkeys(map(repeated_in_record, table.measurements[0] if table.measurements else ()))
@@ -51,7 +51,7 @@ def shown_table(table: ComparisonTable, label: str = "") -> Table:
 
 
 def few(table: ComparisonTable) -> str:
-    """That rows of the table are of few items, and what could not be detected on them; "" where none is."""
+    """Return that rows of the table are of few items, and what could not be detected on them; "" where none is."""
     metric = table.metric
     rows = [(name, row, row.difference.low, row.difference.high) for name, row in table.named]
     return few_items([
@@ -62,7 +62,8 @@ def few(table: ComparisonTable) -> str:
 
 
 def over_tasks(table: ComparisonTable) -> str:
-    """The average's interval over tasks, and how often its order would survive; "" without an average or a difference."""
+    """Return the average's interval over tasks, and how often its order would survive; "" without an average or a
+    difference."""
     over, average, metric = table.over_tasks, table.average, table.metric
     if over is None or average is None or not (over.value or over.sd):
         return ""
@@ -81,12 +82,12 @@ def over_tasks(table: ComparisonTable) -> str:
 
 
 def _of_100(share: float) -> str:
-    """"94 of 100": what is not certain is not shown as such."""
+    """Return "94 of 100": what is not certain is not shown as such."""
     return "more than 99 of 100" if 0.995 <= share < 1 else f"{100 * share:.0f} of 100"
 
 
 def pairing(seeds: tuple[int, int], by_seed: bool) -> str:
-    """What was paired, where a side is of several seeds; "" elsewhere."""
+    """Return what was paired, where a side is of several seeds; "" elsewhere."""
     a, b = seeds
     if (a, b) == (1, 1):
         return ""
@@ -98,7 +99,7 @@ def pairing(seeds: tuple[int, int], by_seed: bool) -> str:
 
 
 def title(table: ComparisonTable) -> str:
-    """'sts (similarity dot): spearman, all, x 100', with whatever makes the scores incomparable with others."""
+    """Return 'sts (similarity dot): spearman, all, x 100', with whatever makes the scores incomparable with others."""
     setting, labels = table.setting, [record.protocol.label for record in table.records]
     record = table.records[0]
     # The same settings under a paper's name and the protocol's own: the latter is the one that both have.
@@ -115,7 +116,7 @@ def title(table: ComparisonTable) -> str:
 
 
 def sentence(table: ComparisonTable) -> str:
-    """What the table says, in plain words: of the difference and, with a margin, of practical equality."""
+    """Return what the table says, in plain words: of the difference and, with a margin, of practical equality."""
     return " ".join(filter(None, [_difference(table), practically(table)]))
 
 
@@ -134,7 +135,7 @@ def _difference(table: ComparisonTable) -> str:
 
 
 def _one(table: ComparisonTable, row: Compared, where: str) -> str:
-    """'A is better than B on average by 5.31 points (95 % interval 4.60 to 6.02)'."""
+    """Return 'A is better than B on average by 5.31 points (95 % interval 4.60 to 6.02)'."""
     difference, metric = row.difference, table.metric
     if difference.p is None or difference.low is None or difference.high is None:
         return f"A - B {where} is {_number(difference.value, metric)}, without a test: too many resamples have no score"
@@ -150,7 +151,7 @@ def _one(table: ComparisonTable, row: Compared, where: str) -> str:
 
 
 def _one_by_one(table: ComparisonTable, rows: Sequence[Compared]) -> str:
-    """'A is better on 6, after correcting for 7 comparisons; on SICK-R they do not differ significantly'."""
+    """Return 'A is better on 6, after correcting for 7 comparisons; on SICK-R they do not differ significantly'."""
     metric = table.metric
     tested = [row for row in rows if row.corrected is not None]
     significant = [row for row in tested if row.corrected is not None and row.corrected < 1 - LEVEL]
@@ -175,7 +176,7 @@ def _one_by_one(table: ComparisonTable, rows: Sequence[Compared]) -> str:
 
 
 def _untested(table: ComparisonTable) -> str:
-    """The bare differences, in words that claim nothing."""
+    """Return the bare differences, in words that claim nothing."""
     metric, rows = table.metric, table.rows
     if len(rows) > 1 and not table.average:
         above = {side: sum(_higher(row) == side for row in rows) for side in "AB"}
@@ -193,7 +194,7 @@ def _higher(row: Compared) -> str:
 
 
 def _order(row: Compared, metric: Metric) -> tuple[str, str]:
-    """The better run (the higher one where no end is the better one), then the other."""
+    """Return the better run (the higher one where no end is the better one), then the other."""
     first = (row.difference.value > 0) != metric.lower
     return ("A", "B") if first else ("B", "A")
 

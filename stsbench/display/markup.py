@@ -20,7 +20,7 @@ _MARKUP = re.compile(f"[{re.escape(''.join(_LATEX).replace('-', ''))}]|{_MINUS}"
 
 
 def escaped(text: str) -> str:
-    """`text` with every character that LaTeX would take for markup replaced by what prints it.
+    """Return `text` with every character that LaTeX would take for markup replaced by what prints it.
 
     >>> from stsbench.display.markup import escaped
     >>> escaped("all-MiniLM-L6-v2 & co: -0.20")
@@ -30,17 +30,17 @@ def escaped(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """`text` as a comment, of one line: what stood on a second one would be a command."""
+    """Return `text` as a comment, of one line: what stood on a second one would be a command."""
     return f"% {visible(text)}"
 
 
 def caption(title: str) -> str:
-    """A table's title as LaTeX, in which "x 100" has the sign of multiplication."""
+    """Return a table's title as LaTeX, in which "x 100" has the sign of multiplication."""
     return escaped(title).replace("x 100", r"$\times$ 100")
 
 
 def tabular(columns: str, lines: Sequence[str]) -> str:
-    """LaTeX's tabular of rows that are LaTeX; one that is wider than the page is made as wide as it."""
+    """Return LaTeX's tabular of rows that are LaTeX; one that is wider than the page is made as wide as it."""
     return "\n".join([
         r"  \resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%", rf"  \begin{{tabular}}{{{columns}}}",
         *(f"    {line}" for line in lines), r"  \end{tabular}}",
@@ -48,7 +48,7 @@ def tabular(columns: str, lines: Sequence[str]) -> str:
 
 
 def latex_table(lines: Sequence[Sequence[str]], title: str, label: str, left: Sequence[bool]) -> str:
-    """A booktabs table, no wider than both columns of a page.
+    """Return a booktabs table, no wider than both columns of a page.
 
     lines: the header first, of plain text, which is escaped; title: its caption, LaTeX; label: "-" stands for whatever of it
     \\label does not take; left: whether each column has its cells to the left.
@@ -66,7 +66,7 @@ def latex_table(lines: Sequence[Sequence[str]], title: str, label: str, left: Se
 
 
 def _name(text: str, side: str) -> str:
-    """A column's name, a long one on several lines."""
+    """Return a column's name, a long one on several lines."""
     lines = textwrap.wrap(text, _HEADER, break_long_words=False, break_on_hyphens=False)
     if len(lines) < 2:
         return escaped(text)

@@ -19,7 +19,8 @@ _WIDE = 10.0  # the largest cost over the smallest, from which on the axis is lo
 
 
 def _offsets(reaches: Sequence[int]) -> list[tuple[float, float, str, str]]:
-    """Where a name may stand, best first: (horizontal, vertical, alignment of the text), in points from the marker."""
+    """Return where a name may stand, best first: (horizontal, vertical, alignment of the text), in points from the
+    marker."""
     return [
         (reach * x, reach * y, side, level)
         for reach in reaches
@@ -73,7 +74,7 @@ def place_labels(
 
 
 def _box(spot: Any, offset: tuple[float, float, str, str], width: float, height: float, unit: float) -> Any:
-    """Where a text of this size stands, in pixels."""
+    """Return where a text of this size stands, in pixels."""
     from matplotlib.transforms import Bbox
 
     x, y, side, level = offset
@@ -83,7 +84,7 @@ def _box(spot: Any, offset: tuple[float, float, str, str], width: float, height:
 
 
 def overlap(first: Any, second: Any) -> float:
-    """Shared area of two boxes, square pixels."""
+    """Return shared area of two boxes, square pixels."""
     width = min(first.x1, second.x1) - max(first.x0, second.x0)
     height = min(first.y1, second.y1) - max(first.y0, second.y0)
     return float(max(width, 0) * max(height, 0))
@@ -109,7 +110,7 @@ class Point:
 
     @property
     def costs(self) -> tuple[float, float]:
-        """The least and the most that it costs."""
+        """Return the least and the most that it costs."""
         return self.cost if self.least is None else self.least, self.cost if self.most is None else self.most
 
 
@@ -130,7 +131,7 @@ def front(points: Sequence[Point], lower_is_better: bool = False, *, more_is_che
 
 
 def _cheaper(one: Point, other: Point, more_is_cheaper: bool) -> bool:
-    """Whether one costs less in every round."""
+    """Return whether one costs less in every round."""
     return one.costs[0] > other.costs[1] if more_is_cheaper else one.costs[1] < other.costs[0]
 
 
@@ -138,8 +139,8 @@ def figure(
     points: Sequence[Point], title: str, cost_label: str, score_label: str, *, lower_is_better: bool = False,
     more_is_cheaper: bool = False, note: str = "",
 ) -> Any:
-    """A matplotlib figure: points with their intervals, those of the front filled and joined by a stair, which bounds what
-    can be had. The cost axis is logarithmic where costs are positive and the largest is ten times the smallest.
+    """Return a matplotlib figure: points with their intervals, those of the front filled and joined by a stair, which bounds
+    what can be had. The cost axis is logarithmic where costs are positive and the largest is ten times the smallest.
 
     note: a line below the axis, as which machine the costs are of. Raises StsbenchError where there is no point.
     """
@@ -194,7 +195,8 @@ def _draw(axes: Any, point: Point, on: bool) -> list[list[tuple[float, float]]]:
 
 
 def _stair(best: Sequence[Point], more_is_cheaper: bool) -> list[tuple[float, float]]:
-    """The best score that can be had for at most a cost, or at no less than a speed; its ends are points of the front."""
+    """Return the best score that can be had for at most a cost, or at no less than a speed; its ends are points of the
+    front."""
     ranked = sorted({(point.cost, point.score) for point in best})
     corners = ranked[:1]
     for cost, score in ranked[1:]:

@@ -34,7 +34,7 @@ ROW = 0.22  # inches that a row takes
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The style, whatever a user's matplotlibrc sets."""
+    """Set the style, whatever a user's matplotlibrc sets."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -44,7 +44,7 @@ def style() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure of this size in inches; no display, no window, no global state."""
+    """Return an empty figure of this size in inches; no display, no window, no global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     figure = _figure_class()(figsize=(width, height), layout="constrained")
@@ -54,7 +54,7 @@ def new_figure(width: float, height: float) -> Any:
 
 @cache
 def _figure_class() -> Any:
-    """matplotlib's Figure, which a notebook shows where pyplot is not loaded, too."""
+    """Return matplotlib's Figure, which a notebook shows where pyplot is not loaded, too."""
     from matplotlib import figure
 
     class Figure(figure.Figure):
@@ -66,7 +66,8 @@ def _figure_class() -> Any:
 
 
 def shown_in_notebook(figure: Any) -> Any:
-    """The figure, which a notebook shows below the cell, as pyplot's own, with whatever the cell goes on to draw on it.
+    """Return the figure, which a notebook shows below the cell, as pyplot's own, with whatever the cell goes on to draw on
+    it.
 
     Not to be called inside `style`: pyplot's part for notebooks, loaded here, would be switched off where that ends.
     """
@@ -78,7 +79,7 @@ def shown_in_notebook(figure: Any) -> Any:
 
 
 def targets(output: Path) -> list[Path]:
-    """The files that `--output` stands for: itself, or both .png and .svg when it has no suffix.
+    """Return the files that `--output` stands for: itself, or both .png and .svg when it has no suffix.
 
     Raises StsbenchError for another suffix.
     """
@@ -109,7 +110,7 @@ def save(figure: Any, output: Path) -> list[Path]:
 
 
 def content_of(figure: Any, kind: str) -> bytes:
-    """The figure as a file of a kind, png or svg."""
+    """Return the figure as a file of a kind, png or svg."""
     _set_powers(figure)
     content = io.BytesIO()
     metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
@@ -121,7 +122,8 @@ def interval_axes(
     names: Sequence[str], values: Sequence[float], bounds: Sequence[tuple[float | None, float | None]], label: str, *,
     filled: Sequence[bool] | None = None, zero: bool = False, title: str = "", axes: Axes | None = None,
 ) -> Axes:
-    """n named values, the first at the top, each a dot on the line of its interval; one without an interval is a dot alone.
+    """Return n named values, the first at the top, each a dot on the line of its interval; one without an interval is a dot
+    alone.
 
     label: of the axis of the values; filled: which dots are, all by default; zero: a line at 0, for differences. axes: to
     draw on; None: those of a new figure, as high as n needs.

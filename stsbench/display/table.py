@@ -65,33 +65,33 @@ class Column:
 
     @cached_property
     def name(self) -> str:
-        """The header as it is read."""
+        """Return the header as it is read."""
         estimates = [cell for cell in self.cells if isinstance(cell, Estimate)]
         bounded = any(None not in (cell.value, cell.low, cell.high) for cell in estimates)
         return visible(f"{self.header} [95 % interval]" if bounded else self.header)
 
     @cached_property
     def texts(self) -> list[str]:
-        """The cells as they are read, each of one line."""
+        """Return the cells as they are read, each of one line."""
         digits = [self.digits] * len(self.cells) if isinstance(self.digits, int) else self.digits
         sign = "+" if self.signed else ""
         return [_text(cell, f"{sign}z.{count}f") for cell, count in zip(self.cells, digits, strict=True)]
 
     @cached_property
     def left(self) -> bool:
-        """Whether the cells stand to the left, as words do."""
+        """Return whether the cells stand to the left, as words do."""
         if self.words is not None:
             return self.words
         return not any(map(_NUMBER.match, self.texts)) and bool(re.search(r"[^\W\d_]", "".join(self.texts)))
 
     @cached_property
     def longest(self) -> int:
-        """Columns of a terminal that the widest cell takes."""
+        """Return columns of a terminal that the widest cell takes."""
         return max(map(width_of, self.texts), default=0)
 
     @cached_property
     def least(self) -> int:
-        """Columns that it needs where no word and no number is broken, and its header has at most three lines."""
+        """Return columns that it needs where no word and no number is broken, and its header has at most three lines."""
         header = max(-(-width_of(self.name) // 3), *_pieces(self.name))
         if not self.left:
             return max(header, self.longest)
@@ -131,13 +131,14 @@ class Table:
 
     @cached_property
     def lines(self) -> list[list[str]]:
-        """Its cells as they are read, the header first."""
+        """Return its cells as they are read, the header first."""
         names = [column.name for column in self.columns]
         return [names, *map(list, zip(*(column.texts for column in self.columns), strict=True))]
 
     @cached_property
     def left(self) -> list[bool]:
-        """Whether the cells of each column stand to the left: words, and the names of rows unless these are numbered."""
+        """Return whether the cells of each column stand to the left: words, and the names of rows unless these are
+        numbered."""
         return [column.left or (at < self.names and column.words is None) for at, column in enumerate(self.columns)]
 
     def text(self, width: int | None = None) -> str:
@@ -320,12 +321,12 @@ def _number(value: float, form: str) -> str:
 
 
 def _pieces(text: str) -> list[int]:
-    """The widths of what is never broken in a text."""
+    """Return the widths of what is never broken in a text."""
     return [0, *(width_of(piece.rstrip()) for piece in _PIECE.findall(text))]
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """The lines of a cell of this width; none ends within a word, also where that is wider."""
+    """Return the lines of a cell of this width; none ends within a word, also where that is wider."""
     if width_of(text) <= width:
         return [text]
     lines = [""]
@@ -337,7 +338,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _aligned(cells: Sequence[Sequence[str]], widths: Sequence[int], left: Sequence[bool]) -> Iterator[str]:
-    """The lines of a row, of which some cells may have fewer."""
+    """Yield the lines of a row, of which some cells may have fewer."""
     for line in zip_longest(*cells, fillvalue=""):
         blanks = [" " * (size - width_of(text)) for text, size in zip(line, widths, strict=True)]
         yield (" " * _GAP).join(text + pad if side else pad + text

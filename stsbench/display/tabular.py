@@ -124,7 +124,7 @@ class RowsInFolder(InFolder):
     @property
     @abstractmethod
     def rows(self) -> list[dict[str, Any]]:
-        """Column -> value, row by row; a column may be missing in some."""
+        """Return column -> value, row by row; a column may be missing in some."""
 
     def to_arrow(self) -> pa.Table:
         """Return the rows."""
@@ -132,7 +132,7 @@ class RowsInFolder(InFolder):
 
 
 def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows, column -> value, as an Arrow table; a column may be missing in some."""
+    """Return rows, column -> value, as an Arrow table; a column may be missing in some."""
     import pyarrow as pa
 
     columns = dict.fromkeys(column for row in rows for column in row)
@@ -147,7 +147,7 @@ class Report:
     results: Sequence[tuple[str, Table]]
 
     def text(self, form: Form = "markdown") -> str:
-        """The report as Markdown, or as LaTeX that needs the packages booktabs and graphicx.
+        """Return the report as Markdown, or as LaTeX that needs the packages booktabs and graphicx.
 
         Raises StsbenchError for another form.
 

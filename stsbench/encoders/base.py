@@ -54,12 +54,12 @@ class EncoderSpec:
     options: dict[str, Any] = field(default_factory=dict)
 
     def fingerprint(self) -> str:
-        """sha256 over every field but the display name."""
+        """Return sha256 over every field but the display name."""
         return fingerprint_of(asdict(self))
 
 
 def fingerprint_of(spec: Mapping[str, Any]) -> str:
-    """The fingerprint of a spec that was written down as a mapping, as `EncoderSpec.fingerprint`."""
+    """Return the fingerprint of a spec that was written down as a mapping, as `EncoderSpec.fingerprint`."""
     known = {name: value for name, value in spec.items() if name != "name"}
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
@@ -96,7 +96,7 @@ class TokenTable:
     notes: tuple[str, ...] = ()
 
     def digest(self) -> str:
-        """sha256 over shape and values."""
+        """Return sha256 over shape and values."""
         little = np.ascontiguousarray(self.values, "<f4")
         return hashlib.sha256(f"{little.shape}\n".encode() + little.tobytes()).hexdigest()
 
@@ -143,7 +143,7 @@ class Encoder(Interface, ABC):
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
-        """The encoder for `--model KIND:ARGUMENT`, here `cls(ARGUMENT)`, for kinds without options.
+        """Return the encoder for `--model KIND:ARGUMENT`, here `cls(ARGUMENT)`, for kinds without options.
 
         A kind that honours `options` writes its own. Raises EncoderError, one line, for whatever a user can put right.
         """
@@ -154,11 +154,12 @@ class Encoder(Interface, ABC):
 
     @abstractmethod
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Vectors of n distinct texts, in their order."""
+        """Return vectors of n distinct texts, in their order."""
 
     @property
     def identity(self) -> EncoderSpec:
-        """The spec by which records know it, whatever the task: `spec`, and all that is chosen among by a text's task."""
+        """Return the spec by which records know it, whatever the task: `spec`, and all that is chosen among by a text's
+        task."""
         traits = self.traits
         if not traits.by_task:
             return self.spec
@@ -172,60 +173,62 @@ class Encoder(Interface, ABC):
 
     @property
     def spent(self) -> Mapping[str, Any]:
-        """What a server was asked for since the encoder was loaded, for a record's provenance; {} without one."""
+        """Return what a server was asked for since the encoder was loaded, for a record's provenance; {} without one."""
         return {}
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """This encoder as it reads texts of a role, "query", "document" or the name of an adapter, or behind `prompt`; None:
-        as it reads any text.
+        """Return this encoder as it reads texts of a role, "query", "document" or the name of an adapter, or behind
+        `prompt`; None: as it reads any text.
 
         An encoder whose author stores nothing for a role returns itself.
         """
         return self
 
     def behind(self, prompt: str) -> Encoder:
-        """This encoder with one prompt, "" for none, before every text, whatever its role and task: as the option --prompt.
+        """Return this encoder with one prompt, "" for none, before every text, whatever its role and task: as the option
+        --prompt.
 
         An encoder that puts no prompt before a text returns itself.
         """
         return self.for_role(None, prompt)
 
     def anew(self) -> Encoder:
-        """This encoder fitted once more where it was fitted on texts that were read otherwise; any other is itself."""
+        """Return this encoder fitted once more where it was fitted on texts that were read otherwise; any other is
+        itself."""
         return self
 
     def for_task(self, task: TextTask) -> Encoder:
-        """This encoder as it reads texts of a task; itself, unless more than a prompt is chosen by it."""
+        """Return this encoder as it reads texts of a task; itself, unless more than a prompt is chosen by it."""
         return self
 
     def with_dropout(self, seed: int) -> Encoder:
-        """This encoder with its dropout on: each call of `run` draws other masks, the same after the same seed.
+        """Return this encoder with its dropout on: each call of `run` draws other masks, the same after the same seed.
 
         EncoderError, one line: it has no dropout, or none that could be switched on here.
         """
         raise EncoderError(f"{self.spec.name} has no dropout that could be switched on")
 
     def as_timed(self, texts: Sequence[str]) -> Encoder:
-        """This encoder as its cost is measured on `texts`: what is fitted on each set gives a copy fitted on these, and what
-        remembers texts a copy that starts anew."""
+        """Return this encoder as its cost is measured on `texts`: what is fitted on each set gives a copy fitted on
+        these, and what remembers texts a copy that starts anew."""
         return self
 
     @property
     def uses_torch(self) -> bool:
-        """Whether torch computes, on `device` and in its threads."""
+        """Return whether torch computes, on `device` and in its threads."""
         return self.spec.kind not in ("lexical", "words", "vectors")
 
     def counts(self, texts: Sequence[str]) -> Counts:
-        """How many parameters it has, and how many tokens it reads of `texts`."""
+        """Return how many parameters it has, and how many tokens it reads of `texts`."""
         return Counts()
 
     def bytes_a_vector(self, vectors: Any) -> float:
-        """What each of (n, d) vectors of `run` takes where they are stored: dense as float32, sparse as the numbers that are
-        not 0 with their positions (4 bytes each)."""
+        """Return what each of (n, d) vectors of `run` takes where they are stored: dense as float32, sparse as the
+        numbers that are not 0 with their positions (4 bytes each)."""
         return float(8 * vectors.nnz / max(1, vectors.shape[0]) if hasattr(vectors, "nnz") else 4 * vectors.shape[1])
 
     def token_table(self, which: str) -> TokenTable:
-        """The table by which the encoder's language model decodes a state ("output") or reads a token ("input").
+        """Return the table by which the encoder's language model decodes a state ("output") or reads a token ("input").
 
         EncoderError, one line: it has none, or none that is reached here.
         """
@@ -243,33 +246,33 @@ class Encoder(Interface, ABC):
             self.notes = (*self.notes, f"{self.spec.name}: {EQUAL_LENGTHS}")
 
     def use_cache(self, cache: Any) -> None:
-        """Called with a run's EmbeddingCache, or None, before anything is encoded: for encoders built on another one."""
+        """Take a run's EmbeddingCache, or None, before anything is encoded: for encoders built on another one."""
         return
 
     def identified(self) -> Encoder:
-        """This encoder with a fingerprint of what it is now, for one that may be another at its next use; asked for before
-        anything is scored."""
+        """Return this encoder with a fingerprint of what it is now, for one that may be another at its next use; asked
+        for before anything is scored."""
         return self
 
     def fit(self, texts: Sequence[str], source: str) -> Encoder:
-        """This encoder fitted on `texts`, known as `source`; those that need no fitting return themselves."""
+        """Return this encoder fitted on `texts`, known as `source`; those that need no fitting return themselves."""
         return self
 
     def fit_readings(
         self, readings: Sequence[tuple[Encoder, Sequence[str]]], texts: Sequence[str], source: str
     ) -> Encoder:
-        """`fit`, for one that is fitted on a set's texts as they are read. readings: this encoder as it reads the texts of a
-        role, with these."""
+        """Return `fit`, for one that is fitted on a set's texts as they are read. readings: this encoder as it reads the
+        texts of a role, with these."""
         return self.fit(texts, source)
 
     def of_call(self, vectors: Any) -> Any:
-        """What (n, d) vectors of `run` become where it matters which texts one call asks for; any other's stay as they are.
-        """
+        """Return what (n, d) vectors of `run` become where it matters which texts one call asks for; any other's stay as
+        they are."""
         return vectors
 
 
 def parameters_of(*parts: Any) -> int:
-    """The parameters of torch modules, and the numbers of tensors, each counted once; None stands for no part."""
+    """Return the parameters of torch modules, and the numbers of tensors, each counted once; None stands for no part."""
     tensors = {id(tensor): tensor for part in parts if part is not None
                for tensor in (part.parameters() if hasattr(part, "parameters") else [part])}
     return sum(int(tensor.numel()) for tensor in tensors.values())
@@ -294,17 +297,17 @@ class Wrapper(Encoder):
 
     @property
     def identity(self) -> EncoderSpec:
-        """The base's."""
+        """Return the base's."""
         return self.base.identity
 
     @property
     def engine(self) -> str:  # type: ignore[override]
-        """What runs the base."""
+        """Return what runs the base."""
         return self.base.engine
 
     @property
     def spent(self) -> Mapping[str, Any]:
-        """What the base asked a server for."""
+        """Return what the base asked a server for."""
         return self.base.spent
 
     def spent_in_words(self) -> str:
@@ -313,17 +316,17 @@ class Wrapper(Encoder):
 
     @property
     def computes_in(self) -> Any:  # type: ignore[override]
-        """Where the base computes."""
+        """Return where the base computes."""
         return self.base.computes_in
 
     @property
     def device(self) -> torch.device:
-        """The base's."""
+        """Return the base's."""
         return self.base.device
 
     @property
     def uses_torch(self) -> bool:
-        """Whether the base does."""
+        """Return whether the base does."""
         return self.base.uses_torch
 
     def ready(self) -> None:

@@ -26,28 +26,29 @@ STATE = "post_state"  # in a spec's options: the digest of what the fitting of a
 
 
 def named_source(texts: Sequence[str], source: str) -> str:
-    """`source` as it is where it names a digest (ID@DIGEST), else with that of the texts: a name alone may be of others."""
+    """Return `source` as it is where it names a digest (ID@DIGEST), else with that of the texts: a name alone may be of
+    others."""
     return source if "@" in source else f"{source}@{hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()}"
 
 
 def fitted_sets(fitted_on: object) -> tuple[str, ...]:
-    """The ids of the sets, or the file's name; () where nothing was fitted."""
+    """Return the ids of the sets, or the file's name; () where nothing was fitted."""
     return tuple(str(fitted_on).partition("@")[0].split("+")) if fitted_on else ()
 
 
 def shortened(fitted_on: str) -> str:
-    """ID@DIGEST with 12 digits of the digest, as messages print it."""
+    """Return ID@DIGEST with 12 digits of the digest, as messages print it."""
     ids, at, digest = fitted_on.partition("@")
     return ids + at + digest[:12]
 
 
 def is_transductive(fitted_on: object, set_id: str) -> bool:
-    """Whether the very texts of a set were fitted on, alone or with the other splits of its data."""
+    """Return whether the very texts of a set were fitted on, alone or with the other splits of its data."""
     return set_id in fitted_sets(fitted_on)
 
 
 def was_trained_on(trained_on: Collection[str], set_id: str) -> bool:
-    """Whether the sentences of a set were among the training text: of sts12/test, or of mteb:STS12, which mteb loads.
+    """Return whether the sentences of a set were among the training text: of sts12/test, or of mteb:STS12, which mteb loads.
 
     trained_on: data (sts12), which stand for all of their sets, or one set (sick-r/mteb).
     """
@@ -74,7 +75,7 @@ class SharedTexts:
 
 
 def texts_shared(training_overlap: Iterable[Mapping[str, Any]], set_id: str, sample: bool = False) -> list[SharedTexts]:
-    """What each training text shares with a test set, of those that share anything.
+    """Return what each training text shares with a test set, of those that share anything.
 
     training_overlap: as a record's provenance has it; set_id: sts12/test, or mteb:STS12; sample: whether the set is that
     of the package's sample, which has the same name.
@@ -90,8 +91,8 @@ def texts_shared(training_overlap: Iterable[Mapping[str, Any]], set_id: str, sam
 
 
 def texts_not_compared(training_overlap: Iterable[Mapping[str, Any]], set_id: str, sample: bool = False) -> list[str]:
-    """The training texts of which nobody knows whether they share anything with a test set. The arguments are those of
-    `texts_shared`."""
+    """Return the training texts of which nobody knows whether they share anything with a test set. The arguments are
+    those of `texts_shared`."""
     name = _compared_as(set_id)
     known = {name} if name == "sick-r/mteb" else {name, _WITH_SENTENCES_OF.get(name, name)}  # it has training pairs, too
     return [text["text"] for text in training_overlap if text.get("sample", False) != sample
@@ -99,7 +100,7 @@ def texts_not_compared(training_overlap: Iterable[Mapping[str, Any]], set_id: st
 
 
 def _compared_as(set_id: str) -> str:
-    """The catalog's id of a set with the same sentences."""
+    """Return the catalog's id of a set with the same sentences."""
     name = SAME_SENTENCES.get(set_id, set_id)
     year = name.removeprefix(FROM_MTEB).lower()
     return f"{year}/test" if name.startswith(FROM_MTEB) and year in _YEARS else name

@@ -39,7 +39,8 @@ class Settings(TypedDict, total=False):
 
 
 def checked_texts(texts: Any) -> list[str]:
-    """Any iterable of strings, in its order (a list, a generator, a numpy array, a column of pandas), as a list of them.
+    """Return any iterable of strings, in its order (a list, a generator, a numpy array, a column of pandas), as a list of
+    them.
 
     EncoderError, one line: a single string or bytes, whose characters would become texts; what has no order, or more than
     one dimension; an element that is not a string, or that no UTF-8 file could hold, by its row.
@@ -126,7 +127,7 @@ class Interface:
         normalize_embeddings: bool = False, truncate_dim: int | None = None, pool: Any = None, chunk_size: Any = None,
         *, sentences: Any = None, **task: Any,
     ) -> Any:
-        """float32 (n, d) vectors of any n texts, each distinct one computed once; of a single string its vector (d,).
+        """Return float32 (n, d) vectors of any n texts, each distinct one computed once; of a single string its vector (d,).
 
         inputs: a string, or any iterable of strings (a list, a generator, a numpy array, a column of pandas); `sentences` is
         its older name. prompt_name: one of `prompts`; prompt: text before each one, "" for none; by default as the model's
@@ -181,7 +182,7 @@ class Interface:
         self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None, *, convert_to_numpy: bool = True,
         convert_to_tensor: bool = False, **settings: Unpack[Settings],
     ) -> Any:
-        """`encode` for queries: behind the prompt "query" that the model's author stores, unless one is given."""
+        """Return `encode` for queries: behind the prompt "query" that the model's author stores, unless one is given."""
         return _encoded(self, "query", inputs, prompt_name, prompt, convert_to_numpy, convert_to_tensor, **settings)
 
     @overload
@@ -206,48 +207,49 @@ class Interface:
         self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None, *, convert_to_numpy: bool = True,
         convert_to_tensor: bool = False, **settings: Unpack[Settings],
     ) -> Any:
-        """`encode` for documents: behind the prompt "document", unless one is given."""
+        """Return `encode` for documents: behind the prompt "document", unless one is given."""
         return _encoded(self, "document", inputs, prompt_name, prompt, convert_to_numpy, convert_to_tensor, **settings)
 
     @property
     def device(self) -> torch.device:
-        """Where the vectors are computed."""
+        """Return where the vectors are computed."""
         import torch
 
         return torch.device("cpu")
 
     def get_sentence_embedding_dimension(self) -> int | None:
-        """The width of the vectors; None where it is not known before any is computed."""
+        """Return the width of the vectors; None where it is not known before any is computed."""
         return self.dimension
 
     def get_embedding_dimension(self) -> int | None:
-        """The same, by the name that sentence-transformers has given it since version 5."""
+        """Return the same, by the name that sentence-transformers has given it since version 5."""
         return self.dimension
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """float32 (n, m): each of n vectors with each of m, by `similarity_fn_name`; distances are negated.
+        """Return float32 (n, m): each of n vectors with each of m, by `similarity_fn_name`; distances are negated.
 
         Both (n, d): arrays, tensors, lists of them or scipy CSR; a single vector (d,) is a set of one.
         """
         return all_similarities(embeddings1, embeddings2, self.similarity_fn_name)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """float32 (n,): vector i of the first with vector i of the second, as `similarity`."""
+        """Return float32 (n,): vector i of the first with vector i of the second, as `similarity`."""
         return pair_similarities(embeddings1, embeddings2, self.similarity_fn_name)
 
     @property
     def mteb_model_meta(self) -> Any:
-        """mteb's ModelMeta, by which its result cache knows the encoder: as `to_mteb` gives it."""
+        """Return mteb's ModelMeta, by which its result cache knows the encoder: as `to_mteb` gives it."""
         return _served(self).mteb_model_meta
 
     @property
     def model_card_data(self) -> _NoCard:
-        """Where sentence-transformers' evaluators leave what they found; it is not kept."""
+        """Return where sentence-transformers' evaluators leave what they found; it is not kept."""
         return _NoCard()
 
 
 def _served(encoder: Interface) -> Any:
-    """What mteb is to call in an encoder's place. Made anew for each call, so that it keeps no vector of another state."""
+    """Return what mteb is to call in an encoder's place. Made anew for each call, so that it keeps no vector of another
+    state."""
     from stsbench import to_mteb  # by the package's own name: an import of its module would run the other way
 
     return to_mteb(encoder)
@@ -292,7 +294,8 @@ def _vectors(encoder: Interface, listed: list[str], bar: bool) -> Any:
 
 
 def _refuse(encoder: Interface, settings: Settings) -> None:
-    """EncoderError for an argument of sentence-transformers' that has no meaning here; TypeError for one of nobody's."""
+    """Raise EncoderError for an argument of sentence-transformers' that has no meaning here; TypeError for one of
+    nobody's."""
     if unknown := sorted(settings.keys() - Settings.__annotations__.keys()):
         raise TypeError(f"encode got an unexpected keyword argument '{unknown[0]}'")
     name, output, precision = encoder.spec.name, settings.get("output_value"), settings.get("precision")
@@ -326,7 +329,7 @@ def _check_device(encoder: Interface, device: Any) -> None:
 
 
 def _behind(encoder: Interface, role: str | None, prompt_name: str | None, prompt: str | None) -> Interface:
-    """The encoder as it reads texts of a role, or behind a prompt; a prompt takes the place of a prompt's name."""
+    """Return the encoder as it reads texts of a role, or behind a prompt; a prompt takes the place of a prompt's name."""
     if prompt is None and prompt_name is not None:
         if prompt_name not in encoder.prompts and prompt_name not in ROLES:
             known = ", ".join(encoder.prompts) or "none"
@@ -342,7 +345,7 @@ def _behind(encoder: Interface, role: str | None, prompt_name: str | None, promp
 
 
 def _finished(name: str, vectors: Any, settings: Settings) -> Any:
-    """The last steps in sentence-transformers' order: the cut, then length 1; of float32 (n, d), dense or CSR."""
+    """Return the last steps in sentence-transformers' order: the cut, then length 1; of float32 (n, d), dense or CSR."""
     size, width = settings.get("truncate_dim"), vectors.shape[1]
     if size is not None:
         if not 0 < size <= max(width, 1):

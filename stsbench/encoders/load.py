@@ -28,7 +28,8 @@ _DEFAULTS = {entry.name: entry.default for entry in fields(EncoderOptions) if en
 def load_encoder(
     model: Any, options: EncoderOptions | None = None, *, fingerprint: str | None = None, **named: Unpack[EncoderArguments]
 ) -> Encoder:
-    """The encoder called `model`: KIND:ARGUMENT, e.g. lexical:tfidf, or a transformer by its Hub id, folder or short name.
+    """Return the encoder called `model`: KIND:ARGUMENT, e.g. lexical:tfidf, or a transformer by its Hub id, folder or short
+    name.
 
     model: a name as after --model, or a folder's Path; the pair (model, tokenizer) of transformers, as they are now; a
     function from a list of texts to vectors, or an object with such a method `encode`, as a SentenceTransformer; an encoder
@@ -91,7 +92,8 @@ def load_encoder(
 
 
 def loaded_encoder(model: Any, options: EncoderOptions) -> Encoder:
-    """The encoder called `model`, loaded with these options; an encoder, a function or an object with `encode` as it is.
+    """Return the encoder called `model`, loaded with these options; an encoder, a function or an object with `encode` as it
+    is.
 
     EncoderError: as `load_encoder`, and where options were set for what is loaded already.
     """
@@ -104,7 +106,7 @@ def loaded_encoder(model: Any, options: EncoderOptions) -> Encoder:
 
 
 def kinds() -> list[str]:
-    """The words that may stand before the colon, sorted: the built-in kinds and those of installed plug-ins."""
+    """Return the words that may stand before the colon, sorted: the built-in kinds and those of installed plug-ins."""
     return names(GROUP)
 
 
@@ -118,7 +120,8 @@ def usage() -> Iterator[str]:
 
 
 def _reject_unknown_kind(model: str, kind: str) -> None:
-    """A misspelt `lexcal:token-set` should not go to the Hub, whose ids never hold a colon; a drive letter may."""
+    """Refuse a misspelt `lexcal:token-set`, which should not go to the Hub, whose ids never hold a colon; a drive letter
+    may."""
     if len(kind) > 1 and not Path(model).exists():
         close = difflib.get_close_matches(kind, kinds(), n=1)
         known = ", ".join(f"{name}:" for name in kinds())

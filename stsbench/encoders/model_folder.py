@@ -36,7 +36,8 @@ _METHODS = re.compile(r"forward|get_(text|image|vision|audio|video|multimodal)_f
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a model folder, empty where there is no such file. EncoderError, one line: no object."""
+    """Return the JSON object in a file of a model folder, empty where there is no such file. EncoderError, one line: no
+    object."""
     if not path.is_file():
         return {}
     if path.name.endswith("config.json") and path.stat().st_size > _MOST_BYTES:
@@ -45,14 +46,15 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def check_inside(folder: Path, value: str, where: str) -> None:
-    """EncoderError where a path that the folder's file (and key) `where` names leads out of the folder."""
+    """Raise EncoderError where a path that the folder's file (and key) `where` names leads out of the folder."""
     path = PureWindowsPath(value)
     if path.anchor or value.startswith("/") or ".." in path.parts or "\0" in value:
         raise EncoderError(f"{folder / where}: the path {value!r} leads out of the folder")
 
 
 def check_settings(folder: Path) -> None:
-    """EncoderError, one line, for settings of a transformers folder that reach outside it, or for sizes beyond any model's.
+    """Raise EncoderError, one line, for settings of a transformers folder that reach outside it, or for sizes beyond any
+    model's.
 
     transformers would build a model of these sizes, fetch a kernel, or match a pattern, before it looks at the weights.
     """
@@ -85,7 +87,7 @@ def check_settings(folder: Path) -> None:
 
 
 def check_tokenizer(file: Path) -> None:
-    """EncoderError for a tokenizer.json by which a short text, or its tokens, would fill the memory."""
+    """Raise EncoderError for a tokenizer.json by which a short text, or its tokens, would fill the memory."""
     stored, chains = read_settings(file), [("", 1.0)]  # what a replacement writes, and how long it makes a text by then
     for key, value in _nested({key: stored.get(key) for key in _STEPS}):
         if isinstance(value, str | list) and key not in _LONG_STEPS and len(value) > _LONGEST_STEP:
@@ -104,8 +106,8 @@ def check_tokenizer(file: Path) -> None:
 
 
 def check_module(path: Path, trusted: bool) -> None:
-    """EncoderError for a module's settings file that sentence-transformers would leave out in part, that chooses what is
-    read or run, or whose sizes its weights' files cannot hold."""
+    """Raise EncoderError for a module's settings file that sentence-transformers would leave out in part, that chooses
+    what is read or run, or whose sizes its weights' files cannot hold."""
     settings = read_json_object(path, EncoderError)
     _check_kernels(path, settings)
     for key in _ARGUMENTS:
@@ -124,7 +126,7 @@ def check_module(path: Path, trusted: bool) -> None:
 
 
 def _check_names(path: Path, settings: dict[str, Any]) -> None:
-    """EncoderError for names by which sentence-transformers would call or read what the folder chooses."""
+    """Raise EncoderError for names by which sentence-transformers would call or read what the folder chooses."""
     modalities = settings.get("modality_config")
     for called in [*modalities.values()] if isinstance(modalities, dict) else []:
         stated = called if isinstance(called, dict) else {}
@@ -153,8 +155,8 @@ def _shown(number: int) -> str:
 
 
 def check_pattern(pattern: Any, what: str) -> None:
-    """EncoderError for a regular expression that may take for ever: a repeat of something that itself repeats or offers
-    several ways, or many repeats one after the other. Lists are names, not patterns."""
+    """Raise EncoderError for a regular expression that may take for ever: a repeat of something that itself repeats or
+    offers several ways, or many repeats one after the other. Lists are names, not patterns."""
     if not isinstance(pattern, str):
         return
     try:
@@ -178,7 +180,7 @@ def check_pattern(pattern: Any, what: str) -> None:
 
 
 def _parts(argument: Any) -> Iterator[Any]:
-    """The parsed patterns inside the argument of an operation."""
+    """Yield the parsed patterns inside the argument of an operation."""
     if hasattr(argument, "data"):
         yield argument
     elif isinstance(argument, tuple | list):
@@ -187,7 +189,7 @@ def _parts(argument: Any) -> Iterator[Any]:
 
 
 def _nested(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """(key, value) of every value, those that hold others before what they hold."""
+    """Yield (key, value) of every value, those that hold others before what they hold."""
     yield key, settings
     if isinstance(settings, dict):
         for name, value in settings.items():
@@ -198,7 +200,7 @@ def _nested(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _values(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """(key, value) of every single value, at any depth; values of a list have its key."""
+    """Yield (key, value) of every single value, at any depth; values of a list have its key."""
     if isinstance(settings, dict):
         for name, value in settings.items():
             yield from _values(value, str(name))

@@ -81,29 +81,30 @@ class EncoderOptions(OptionGroup):
 
     @property
     def prompt_source(self) -> str | None:
-        """Where prompts come from that are chosen by a text's role and task, one of PROMPTS; None where a text is given."""
+        """Return where prompts come from that are chosen by a text's role and task, one of PROMPTS; None where a text is
+        given."""
         return self.prompt if self.prompt in PROMPTS else None
 
     @property
     def prompt_name(self) -> str | None:
-        """The name of a stored prompt, or None."""
+        """Return the name of a stored prompt, or None."""
         kind, _, name = (self.prompt or "").partition(":")
         return name if kind == "name" and name.strip() == name != "" else None  # "name: " is a text
 
     @property
     def prompt_text(self) -> str | None:
-        """The text before every text, or None."""
+        """Return the text before every text, or None."""
         return self.prompt if self.prompt_source is None and self.prompt_name is None else None
 
     def refuse_changes(self) -> None:
-        """EncoderError for an option that would change the vectors, in kinds of encoders that know no such option."""
+        """Raise EncoderError for an option that would change the vectors, in kinds of encoders that know no such option."""
         for name in CHANGING:
             if getattr(self, name) != getattr(type(self), name):
                 raise EncoderError(f"{spelled(name)} does not apply to {self.model}: it is for transformers only")
 
     def of_this_machine(self) -> EncoderOptions:
-        """The same, for what computes here: the prompts of a model's card are its default, so that asking for them is none
-        that a kind without prompts would have to refuse."""
+        """Return the same, for what computes here: the prompts of a model's card are its default, so that asking for them
+        is none that a kind without prompts would have to refuse."""
         return replace(self, prompt=None) if self.prompt == "card" else self
 
     def refuse_kinds(self, kind: str) -> None:

@@ -47,13 +47,13 @@ class Probe:
     vectors: tuple[NDArray[np.float32], ...] = ()
 
     def of(self, spec: EncoderSpec) -> EncoderSpec:
-        """`spec` with this identity."""
+        """Return `spec` with this identity."""
         return replace(spec, weights=self.weights, options={**spec.options, IDENTITY: self.identity})
 
 
 def probed(encode: Callable[[list[str]], Any], name: str, code: str) -> Probe:
-    """The identity of what `encode` computes: list of texts to vectors, dense or sparse. code: what is called, for the
-    digest; two of one code that give other vectors are two encoders.
+    """Return the identity of what `encode` computes: list of texts to vectors, dense or sparse. code: what is called, for
+    the digest; two of one code that give other vectors are two encoders.
 
     One that fails, that gives other vectors the second time, or that gives most texts the same vector has none: it gets
     a digest that never comes back, so that nothing is ever taken for the same.
@@ -77,20 +77,21 @@ def probed(encode: Callable[[list[str]], Any], name: str, code: str) -> Probe:
 
 
 def identified_now(encoder: _Encoder, name: str) -> _Encoder:
-    """A copy of an encoder under the identity of what it makes of TEXTS at this moment; a note says so."""
+    """Return a copy of an encoder under the identity of what it makes of TEXTS at this moment; a note says so."""
     probe, other = probed(lambda texts: encoder.run(texts).vectors, name, encoder.spec.kind), copy.copy(encoder)
     other.spec, other.notes = probe.of(encoder.spec), (*encoder.notes, probe.note)
     return other
 
 
 def has_identity(spec: Mapping[str, Any]) -> bool:
-    """Whether an encoder's spec, as records hold it, names one encoder. One that cannot be identified does not, nor does a
-    model in memory that was not."""
+    """Return whether an encoder's spec, as records hold it, names one encoder. One that cannot be identified does not,
+    nor does a model in memory that was not."""
     return bool((spec.get("options") or {}).get(IDENTITY) != NONE and spec.get("weights") != "live")
 
 
 def equal_up_to_rounding(one: tuple[NDArray[np.float32], ...], other: tuple[NDArray[np.float32], ...]) -> bool:
-    """Whether the vectors of two probes differ by rounding at most: another number of threads sums in another order."""
+    """Return whether the vectors of two probes differ by rounding at most: another number of threads sums in another
+    order."""
     if not one or [array.shape for array in one] != [array.shape for array in other]:
         return False
     return all(np.allclose(a, b, rtol=1e-4, atol=1e-5 * float(np.nanmax(np.abs(a), initial=1.0)), equal_nan=True)

@@ -46,7 +46,7 @@ class Traits:
 
     @property
     def by_task(self) -> bool:
-        """Whether texts are read by role and task: behind other prompts, or by other ways through the model."""
+        """Return whether texts are read by role and task: behind other prompts, or by other ways through the model."""
         return bool(self.prompts or self.adapters or self.default_route or self.asks_task)
 
 
@@ -61,7 +61,8 @@ class TextTask:
 
 
 def prompt_name(prompts: Mapping[str, Any], task: TextTask, role: str | None) -> str | None:
-    """The name of the prompt that mteb takes (2.26, models/abs_encoder.py, get_prompt_name); None where it takes none.
+    """Return the name of the prompt that mteb takes (2.26, models/abs_encoder.py, get_prompt_name); None where it takes
+    none.
 
     In this order: {task}-{role}, {task}, {type}-{role}, {type}, {role}.
     """
@@ -70,7 +71,8 @@ def prompt_name(prompts: Mapping[str, Any], task: TextTask, role: str | None) ->
 
 
 def reading(traits: Traits, task: TextTask, role: str | None) -> tuple[str | None, str | None]:
-    """How an encoder reads texts of a task in a role, "query", "document" or None: what `Encoder.for_role` is to be given.
+    """Return how an encoder reads texts of a task in a role, "query", "document" or None: what `Encoder.for_role` is to be
+    given.
 
     The second is None where the encoder has no prompt for them, so that its default prompt stays, if it has one.
     """
@@ -93,12 +95,13 @@ def _chosen(traits: Traits, task: TextTask, role: str | None) -> str | None:
 
 
 def reading_in_words(role: str, prompt: str, route: str | None) -> str:
-    """How texts of a role ("text" for none) are read, for people: query "query: " by query_tower."""
+    """Return how texts of a role ("text" for none) are read, for people: query "query: " by query_tower."""
     shown = json.dumps(prompt, ensure_ascii=False) if prompt else "no prompt"
     return " ".join([*([] if role == "text" else [role]), shown, *([] if route in (None, role) else [f"by {route}"])])
 
 
 def stated(prompts: Mapping[str, str]) -> dict[str, Any]:
-    """Prompts as a spec holds them: texts by name, or, of those that are made when they are asked for, what decides them."""
+    """Return prompts as a spec holds them: texts by name, or, of those that are made when they are asked for, what
+    decides them."""
     described: dict[str, Any] = getattr(prompts, "described", None) or dict(prompts)
     return described

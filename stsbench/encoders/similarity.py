@@ -21,7 +21,7 @@ Floats = NDArray[np.float32]
 
 
 def all_similarities(first: Any, second: Any, name: str) -> Tensor:
-    """float32 (n, m): each of n vectors with each of m, (n, d) and (m, d); a single vector (d,) is a set of one.
+    """Return float32 (n, m): each of n vectors with each of m, (n, d) and (m, d); a single vector (d,) is a set of one.
 
     Equal cosines of dense whole numbers are equal to the last bit.
     """
@@ -47,7 +47,7 @@ def all_similarities(first: Any, second: Any, name: str) -> Tensor:
 
 
 def pair_similarities(first: Any, second: Any, name: str) -> Tensor:
-    """float32 (n,): row i of `first` with row i of `second`, both (n, d); computed in float64."""
+    """Return float32 (n,): row i of `first` with row i of `second`, both (n, d); computed in float64."""
     import torch
 
     _check(name)
@@ -66,7 +66,7 @@ def _check(name: str) -> None:
 
 
 def _tensor(vectors: Any) -> Tensor:
-    """float32 (n, d) of a tensor, an array or a list of either."""
+    """Return float32 (n, d) of a tensor, an array or a list of either."""
     import torch
 
     if isinstance(vectors, list | tuple) and len(vectors) and isinstance(vectors[0], torch.Tensor):
@@ -76,7 +76,7 @@ def _tensor(vectors: Any) -> Tensor:
 
 
 def _widened(first: Any, second: Any) -> tuple[csr_matrix, csr_matrix]:
-    """Both as CSR of one width: the vocabulary of a lexical encoder grows from call to call."""
+    """Return both as CSR of one width: the vocabulary of a lexical encoder grows from call to call."""
     a, b = (csr_matrix(vectors, copy=True) for vectors in (first, second))
     width = max(a.shape[1], b.shape[1])
     for matrix in (a, b):
@@ -93,15 +93,15 @@ def _sparse(first: csr_matrix, second: csr_matrix, name: str) -> Any:
 
 
 def packed(vectors: Floats) -> NDArray[np.uint8]:
-    """(n, ceil(d / 8)): a bit for each of n vectors' d numbers, 1 where it is above 0, the first bit the highest."""
+    """Return (n, ceil(d / 8)): a bit for each of n vectors' d numbers, 1 where it is above 0, the first bit the highest."""
     return np.packbits(vectors > 0, axis=1)
 
 
 def unpacked(rows: NDArray[np.uint8], dimension: int) -> Floats:
-    """float32 (n, d) of 1 and 0."""
+    """Return float32 (n, d) of 1 and 0."""
     return np.unpackbits(np.asarray(rows), axis=1, count=dimension).astype(np.float32)
 
 
 def signs(rows: NDArray[np.uint8], dimension: int) -> Floats:
-    """float32 (n, d) of 1 and -1, so that the dot product of two vectors is d minus twice their Hamming distance."""
+    """Return float32 (n, d) of 1 and -1, so that the dot product of two vectors is d minus twice their Hamming distance."""
     return unpacked(rows, dimension) * 2 - 1

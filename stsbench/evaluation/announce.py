@@ -58,7 +58,8 @@ def described_encoder(encoder: Encoder) -> str:
 
 
 def announcement(encoder: Encoder, data: Sequence[DataSet], read: str = "") -> Iterator[str]:
-    """Every line on an encoder and the sets that it is measured on. read: how it reads their texts, as `readings` says."""
+    """Yield every line on an encoder and the sets that it is measured on. read: how it reads their texts, as `readings`
+    says."""
     yield described_encoder(encoder)
     if read:
         yield read
@@ -102,7 +103,7 @@ def _reading(role: str | None, embed: Embed, encoder: Encoder) -> str:
 
 
 def warnings_of(data: DataSet) -> list[str]:
-    """What is wrong with a set, at most two lines of it; the record holds all."""
+    """Return what is wrong with a set, at most two lines of it; the record holds all."""
     rest = len(data.warnings) - 2
     return [*data.warnings[:2], *([f"{data.shown}: {rest} more like these, see its record"] if rest > 0 else [])]
 
@@ -151,7 +152,7 @@ class EncodingTime:
                 self._log(f"encoding: {in_words(left)} left for {rest:,} texts, by the speed so far")
 
     def _worked(self) -> float:
-        """The share of the work that is done. Which texts were cached is not known: they count as a sample of all."""
+        """Return the share of the work that is done. Which texts were cached is not known: they count as a sample of all."""
         every = len(self._share) - 1
         computed = (self._done - self._cached) / max(1, every - self._cached)
         return float(np.interp(computed * every, np.arange(every + 1), self._share))
@@ -165,7 +166,8 @@ class TasksTime:
         self._done = self._seconds = 0.0
 
     def after(self, task: str, seconds: float) -> str:
-        """"; about 0:01:00 left for ...", for the line that says that `task` took `seconds`; "" where little is left."""
+        """Return "; about 0:01:00 left for ...", for the line that says that `task` took `seconds`; "" where little is
+        left."""
         self._done += self._work.pop(task)
         self._seconds += seconds
         left = sum(self._work.values()) * self._seconds / self._done if self._done else 0.0
@@ -173,5 +175,5 @@ class TasksTime:
 
 
 def in_words(seconds: float) -> str:
-    """"about 0:02:10"."""
+    """Return "about 0:02:10"."""
     return f"about {timedelta(seconds=round(seconds))}"

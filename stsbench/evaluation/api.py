@@ -105,8 +105,8 @@ Chosen = list[tuple[Planned, dict[str, DataSet]]]
 
 
 def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, Chosen]:
-    """What is measured: each protocol with its sets by task. What cannot be stands in the result, which is empty otherwise.
-    """
+    """Return what is measured: each protocol with its sets by task. What cannot be stands in the result, which is empty
+    otherwise."""
     planned, left_out = plan(options.protocols, options.tasks, _settings(options))
     if not options.sample:
         planned = [_with_text_version(part, options.text_version, left_out) for part in planned]
@@ -129,8 +129,8 @@ def _encoded(
     embed: Embed, wanted: Wanted, targets: Targets | None, options: EvalOptions, log: Callable[[str], None],
     progress: StartProgress | None,
 ) -> StsbenchError | None:
-    """Every distinct text encoded, unless the encoder has to be fitted on each set first; or why they were not, where there
-    are several sets: each task then encodes its own texts, and what fails in one does not cost the others."""
+    """Return every distinct text encoded, unless the encoder has to be fitted on each set first; or why they were not,
+    where there are several sets: each task then encodes its own texts, and what fails in one does not cost the others."""
     encoder = embed.encoder
     if encoder.fitted_per_set and encoder.spec.fitted_on is None and not targets:
         return None
@@ -196,7 +196,7 @@ def _measure(
 
 
 def _settings(options: EvalOptions) -> dict[str, dict[str, Any]]:
-    """The protocols' settings among the options, by protocol; "" for every protocol that takes them."""
+    """Return the protocols' settings among the options, by protocol; "" for every protocol that takes them."""
     every = {
         "similarity": options.similarity, "resamples": options.resamples, "columns": options.columns,
         "without_overlap": sorted(options.without_overlap) or None,
@@ -215,7 +215,8 @@ def _check(options: EvalOptions) -> None:
 
 
 def _with_text_version(planned: Planned, text_version: str, left_out: dict[str, str]) -> Planned:
-    """The plan without tasks whose set has no such text version (SICK-R's 4,927 pairs have no raw one), each one said."""
+    """Return the plan without tasks whose set has no such text version (SICK-R's 4,927 pairs have no raw one), each one
+    said."""
     from stsbench.data.sets.catalog import entries
 
     catalogued = {item.id for item in entries()}
@@ -264,7 +265,7 @@ def _load(id: str, options: EvalOptions) -> DataSet:
 
 
 def _without_overlap(chosen: Chosen, options: EvalOptions, log: Callable[[str], None]) -> Chosen:
-    """The pairs that share no sentence with the named sets, for the protocols that know of this."""
+    """Return the pairs that share no sentence with the named sets, for the protocols that know of this."""
     from stsbench.data.own.overlap import overlapping_pairs
 
     others = {}
@@ -299,7 +300,7 @@ def _without_overlap(chosen: Chosen, options: EvalOptions, log: Callable[[str], 
 
 
 def _loaded(options: EvalOptions) -> tuple[Encoder, EncoderOptions]:
-    """The encoder, and the options that it was loaded by: without a name where the caller held it already."""
+    """Return the encoder, and the options that it was loaded by: without a name where the caller held it already."""
     from stsbench.encoders.load import load_encoder
 
     named = isinstance(options.model, str)

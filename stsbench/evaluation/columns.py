@@ -33,7 +33,7 @@ _OBJECT, _JSON = 400, 40  # bytes, at most, for a value outside of the arrays, a
 
 
 def digest_of(observations: Observations) -> str:
-    """sha256 over the arrays and names, by their names: type, shape and little-endian values of each."""
+    """Return sha256 over the arrays and names, by their names: type, shape and little-endian values of each."""
     digest = hashlib.sha256()
     for key, array in sorted(observations.arrays.items()):
         fixed = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
@@ -45,7 +45,7 @@ def digest_of(observations: Observations) -> str:
 
 
 def columns_of(rows: Sequence[Observations]) -> dict[str, Any]:
-    """Column -> pyarrow's array of as many values as there are rows, null where a row has no such array.
+    """Return column -> pyarrow's array of as many values as there are rows, null where a row has no such array.
 
     An array that two rows hold in different types has a column for each: observed.NAME:TYPE.
     """
@@ -70,8 +70,9 @@ def columns_of(rows: Sequence[Observations]) -> dict[str, Any]:
 
 
 def packed(columns: Mapping[str, Any], form: bytes) -> bytes:
-    """A Parquet file of these columns, which `opened` reads: plain where it would pack too well for that, as millions of
-    equal numbers do. form: what its readers ask for. Raises ValueError where it would not be read plain either."""
+    """Return a Parquet file of these columns, which `opened` reads: plain where it would pack too well for that, as
+    millions of equal numbers do. form: what its readers ask for. Raises ValueError where it would not be read plain
+    either."""
     import pyarrow as pa
 
     table = pa.table(dict(columns))
@@ -105,7 +106,7 @@ def _written(table: Any, form: bytes, plain: bool) -> bytes:
 
 
 def opened(path: Any, form: bytes, required: Sequence[str] = (LAYOUT,)) -> Any:
-    """pyarrow's ParquetFile at `path`, or of an open file; required: columns that it has to have.
+    """Return pyarrow's ParquetFile at `path`, or of an open file; required: columns that it has to have.
 
     Raises ValueError where it is of another form, or where reading it would take more than MOST_UNPACKED bytes and more than
     OF_EACH_BYTE of its own, as its pages are, whatever its footer says, and whatever pyarrow raises for a file that is
@@ -138,8 +139,8 @@ def opened(path: Any, form: bytes, required: Sequence[str] = (LAYOUT,)) -> Any:
 
 
 def whole_table(file: Any) -> Any:
-    """The table of a file that was `opened`, read column by column: what pyarrow needs while it reads is there for one at a
-    time."""
+    """Return the table of a file that was `opened`, read column by column: what pyarrow needs while it reads is there for
+    one at a time."""
     import pyarrow as pa
 
     columns = {}
@@ -150,8 +151,8 @@ def whole_table(file: Any) -> Any:
 
 
 def _page_sizes(stream: Any, column: Any, schema: Any) -> Iterator[tuple[int, int]]:
-    """Bytes that each page of a column fills at most (of texts in a dictionary, one may be all of the values), and those of
-    the page itself, which are there while it is read. Raises ValueError for a page of which that is not known."""
+    """Yield bytes that each page of a column fills at most (of texts in a dictionary, one may be all of the values), and
+    those of the page itself, which are there while it is read. Raises ValueError for a page of which that is not known."""
     path, texts = column.path_in_schema, column.physical_type == "BYTE_ARRAY"
     width = max(8 if path.startswith(ARRAY) else _OBJECT, schema.length) * max(1, schema.max_repetition_level)
     in_dictionary = 0
@@ -165,7 +166,7 @@ def _page_sizes(stream: Any, column: Any, schema: Any) -> Iterator[tuple[int, in
 
 
 def check_columns(table: Any) -> None:
-    """Raises ValueError unless a table of `columns_of` holds lists of numbers and of names, and none but those that its
+    """Raise ValueError unless a table of `columns_of` holds lists of numbers and of names, and none but those that its
     layouts name: there is no room for anything else."""
     import pyarrow as pa
 
@@ -190,7 +191,7 @@ def check_columns(table: Any) -> None:
 
 
 def _is_layout(layout: Any) -> bool:
-    """Whether it names arrays of numbers, each with numpy's little-endian type and a shape."""
+    """Return whether it names arrays of numbers, each with numpy's little-endian type and a shape."""
     return isinstance(layout, dict) and all(
         isinstance(part, list) and len(part) == 2 and part[0] in _TYPES and isinstance(part[1], list)
         and all(type(size) is int and size >= 0 for size in part[1]) for part in layout.values()
@@ -203,7 +204,8 @@ def _column(table: Any, key: str, dtype: np.dtype[Any]) -> str:
 
 
 def unpacked(table: Any, row: int) -> Observations:
-    """The arrays and names in a row of a table of `columns_of`. Raises ValueError where they are not as its layout says."""
+    """Return the arrays and names in a row of a table of `columns_of`. Raises ValueError where they are not as its layout
+    says."""
     layout = parse_json(table.column(LAYOUT)[row].as_py())
     arrays: dict[str, NDArray[Any]] = {}
     for key, (kind, shape) in layout.items():
@@ -220,7 +222,7 @@ def unpacked(table: Any, row: int) -> Observations:
 
 
 def in_steps(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values as multiples of STEP, in the same order and with the same ties.
+    """Return the values as multiples of STEP, in the same order and with the same ties.
 
     Two values that would become one are set a step from each other: ranks, and all that is computed from them, stay as they
     are.
@@ -235,7 +237,8 @@ def in_steps(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def split(observations: Observations, shared: Iterable[str]) -> tuple[Observations, Observations]:
-    """What the data decide, and what differs from one encoder to the next; names are of the data where they name subsets."""
+    """Return what the data decide, and what differs from one encoder to the next; names are of the data where they name
+    subsets."""
     keys = set(shared)
 
     def part(of: Mapping[str, Any], wanted: bool) -> dict[str, Any]:
@@ -246,7 +249,7 @@ def split(observations: Observations, shared: Iterable[str]) -> tuple[Observatio
 
 
 def joined(shared: Observations, rest: Observations) -> Observations:
-    """Both parts. Raises ValueError where they hold one array twice."""
+    """Return both parts. Raises ValueError where they hold one array twice."""
     if twice := (shared.arrays.keys() & rest.arrays.keys()) | (shared.names.keys() & rest.names.keys()):
         raise ValueError(f"{min(twice)} is in both files")
     return Observations({**shared.arrays, **rest.arrays}, {**shared.names, **rest.names})

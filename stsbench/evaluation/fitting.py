@@ -41,7 +41,7 @@ def post_processed(
     encoder: Encoder, post: str, fit_on: str | Path | None, cache: EmbeddingCache | None, log: Callable[[str], None],
     progress: Callable[[int], Progress] | None = None,
 ) -> PostProcessed:
-    """`encoder` with `post`: fitted on a file, for "target" to be fitted set by set, for None made from its weights.
+    """Return `encoder` with `post`: fitted on a file, for "target" to be fitted set by set, for None made from its weights.
 
     StsbenchError, one line.
     """
@@ -63,7 +63,7 @@ def post_processed(
 
 
 def siblings(set_id: str, text_version: str) -> list[str]:
-    """The splits that make up a set's data, itself among them, in the catalog's order; of any other set itself alone.
+    """Return the splits that make up a set's data, itself among them, in the catalog's order; of any other set itself alone.
 
     STS-B: train, dev and test; SICK-R: train, trial and test. A set that holds all of them (SICK-R as MTEB has it, with
     9,927 pairs) has none beside it.
@@ -75,7 +75,7 @@ def siblings(set_id: str, text_version: str) -> list[str]:
 
 
 def target_texts(data: DataSet, load: Callable[[str], DataSet]) -> ListedTexts:
-    """Every text of the data that a set belongs to, duplicates too and no label: what "target" fits on.
+    """Return every text of the data that a set belongs to, duplicates too and no label: what "target" fits on.
 
     STS12-16: both sides of the year's scored pairs, all subsets together; STS-B and SICK-R: of all splits. load: a set by
     its id. DataError where a split is missing.
@@ -103,7 +103,8 @@ class Targets:
         return self._known[key]
 
     def all(self, sets: Iterable[DataSet]) -> list[str]:
-        """The distinct texts of these sets and of what they are fitted on; a set that cannot be fitted on is skipped."""
+        """Return the distinct texts of these sets and of what they are fitted on; a set that cannot be fitted on is
+        skipped."""
         distinct: dict[str, None] = {}
         for data in sets:
             with contextlib.suppress(StsbenchError):  # said when the set is measured
@@ -113,7 +114,7 @@ class Targets:
 
 
 def _columns(data: DataSet) -> tuple[Sequence[str], ...]:
-    """A set's texts as they stand there, by side."""
+    """Return a set's texts as they stand there, by side."""
     if isinstance(data, PairSet):
         return data.first, data.second
     if isinstance(data, LabelledSet):

@@ -87,7 +87,8 @@ def measure(
 def summary_of(
     protocol: Protocol, records: Sequence[Record], observed: Mapping[str, tuple[Observations, str]]
 ) -> list[ScoreRow]:
-    """The scores over several records, an average with its bootstrap interval. observed: task -> observations, set id."""
+    """Return the scores over several records, an average with its bootstrap interval. observed: task -> observations, set
+    id."""
     rows = protocol.summarise(records)
     if not rows or protocol.settings.get("resamples") == 0:
         return rows
@@ -187,7 +188,8 @@ def _fitted(embed: Embed, protocol: Protocol, data: DataSet, targets: Targets | 
 def texts_by_reading(
     embed: Embed, protocol: Protocol, data: DataSet
 ) -> Iterator[tuple[Embed, Sequence[str]]]:
-    """What reads the texts that a protocol asks for, with the distinct ones that it reads: two roles may be read alike."""
+    """Yield what reads the texts that a protocol asks for, with the distinct ones that it reads: two roles may be read
+    alike."""
     by_role = protocol.texts_by_role(data)
     readers: dict[Embed, dict[str, None]] = {}
     for role, texts in by_role.items():
@@ -202,8 +204,8 @@ Wanted = dict[Embed, list[tuple[DataSet, Sequence[str]]]]
 
 
 def texts_wanted(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]]], by_role: bool = True) -> Wanted:
-    """What reads the texts of a run: each reader with its sets, and the texts that it reads of them. by_role: False where
-    the encoder is fitted on each set first, on all of its texts as those without a role are read."""
+    """Return what reads the texts of a run: each reader with its sets, and the texts that it reads of them. by_role:
+    False where the encoder is fitted on each set first, on all of its texts as those without a role are read."""
     wanted: Wanted = {}
     for part, sets in chosen:
         for task, data in sets.items():
@@ -227,7 +229,7 @@ def readings_of(embed: Embed) -> dict[str, dict[str, str]]:
 
 
 def _observed(protocol: Protocol, embed: Embed, data: DataSet) -> Observations:
-    """What the protocol observes. Raises ScoreError where its code fails or returns anything else."""
+    """Return what the protocol observes. Raises ScoreError where its code fails or returns anything else."""
     kind = type(protocol)
     observations = calling(kind, "observe", lambda: protocol.observe(embed, data), raising=ScoreError)
     if not isinstance(observations, Observations):
@@ -242,7 +244,7 @@ def _observed(protocol: Protocol, embed: Embed, data: DataSet) -> Observations:
 
 
 def _scored(protocol: Protocol, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
-    """The protocol's scores. Raises ScoreError where its code fails or returns anything else, NaN above all."""
+    """Return the protocol's scores. Raises ScoreError where its code fails or returns anything else, NaN above all."""
     kind = type(protocol)
     try:
         scores = calling(kind, "score", lambda: protocol.score(observations, data_id, task), raising=ScoreError)
@@ -257,7 +259,7 @@ def _scored(protocol: Protocol, observations: Observations, data_id: str, task: 
 
 
 def _not_finite(error: BaseException | None) -> str | None:
-    """"NaN" or "infinite" where a ScoreRow was refused for such a number, else None."""
+    """Return "NaN" or "infinite" where a ScoreRow was refused for such a number, else None."""
     if not isinstance(error, ValidationError) or error.title != ScoreRow.__name__:
         return None
     numbers = [problem["input"] for problem in error.errors() if problem["type"] == "finite_number"]
@@ -267,7 +269,7 @@ def _not_finite(error: BaseException | None) -> str | None:
 def _doubtful(
     read: Sequence[tuple[Embed, Sequence[str]]], task: str, data: DataSet, strict: bool, log: Callable[[str], None]
 ) -> dict[str, int]:
-    """How many distinct texts have a zero vector and how many were cut; said, and with `strict` refused."""
+    """Return how many distinct texts have a zero vector and how many were cut; said, and with `strict` refused."""
     texts = [text for _, of in read for text in of]
     zero = np.concatenate([embed.zero(of) for embed, of in read])
     cut = np.concatenate([embed.truncated(of) for embed, of in read])

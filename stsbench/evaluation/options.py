@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def words_of(value: Any) -> Any:
-    """The names in a text between commas, each comma inside brackets being part of one: mteb:MTEB(eng, v2). What is not a
-    text stays as it is."""
+    """Return the names in a text between commas, each comma inside brackets being part of one: mteb:MTEB(eng, v2). What
+    is not a text stays as it is."""
     if not isinstance(value, str):
         return value
     return tuple(part.strip() for part in re.split(r",(?![^(]*\))", value) if part.strip())
@@ -95,7 +95,7 @@ class RecordOptions(OptionGroup):
 
     @property
     def folder(self) -> Path:
-        """Where the records go: without an output a temporary folder, until this process ends."""
+        """Return where the records go: without an output a temporary folder, until this process ends."""
         return temporary("run") if self.output is None else self.output
 
     def on_loaded(self, encoder: Encoder, began: float) -> Any:

@@ -37,7 +37,7 @@ class Planned:
 
 
 def presets() -> dict[str, dict[str, Any]]:
-    """Paper -> its preset (paper, left_out, parts: protocol, settings, tasks of each), by name."""
+    """Return paper -> its preset (paper, left_out, parts: protocol, settings, tasks of each), by name."""
     papers = {}
     for file in sorted(resources.files("stsbench.protocols").joinpath("presets").iterdir(), key=lambda item: item.name):
         if file.name.endswith(".yaml"):
@@ -51,8 +51,8 @@ def presets() -> dict[str, dict[str, Any]]:
 def plan(
     protocols: Sequence[str], tasks: Sequence[str] | None, settings: Settings, absent: bool = False
 ) -> tuple[list[Planned], dict[str, str]]:
-    """The protocols to run, and those left out with the reason. `settings` override a preset's and a variant's. absent: a
-    user's file or folder need not be there.
+    """Return the protocols to run, and those left out with the reason. `settings` override a preset's and a variant's.
+    absent: a user's file or folder need not be there.
 
     Raises StsbenchError, with a suggestion, for an unknown protocol, variant, task or setting.
     """
@@ -84,14 +84,14 @@ def plan(
 
 
 def user_sets(protocols: Sequence[str]) -> list[DataSet]:
-    """The sets of users' files that `protocols` test. Raises StsbenchError as `plan`, and for what cannot be read."""
+    """Return the sets of users' files that `protocols` test. Raises StsbenchError as `plan`, and for what cannot be read."""
     parts = plan(protocols, None, {})[0]
     loaded = [part.protocol.load(id) for part in parts if part.protocol.user_path for id in part.tasks.values()]
     return [data for data in loaded if data is not None]
 
 
 def _check_names(parts: Iterable[Planned]) -> None:
-    """StsbenchError where two sets of a user have one name: their rows could not be told from each other."""
+    """Raise StsbenchError where two sets of a user have one name: their rows could not be told from each other."""
     ids: dict[tuple[str, str], str] = {}
     for part in parts:
         if part.protocol.user_path is None:
@@ -103,7 +103,8 @@ def _check_names(parts: Iterable[Planned]) -> None:
 
 
 def named_settings(stated: Mapping[str, Any], every: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Settings by protocol. stated: "retrieval.ties" -> value; every: those of all protocols that take them, under ""."""
+    """Return settings by protocol. stated: "retrieval.ties" -> value; every: those of all protocols that take them, under
+    ""."""
     settings: dict[str, dict[str, Any]] = {"": dict(every)}
     for key, value in stated.items():
         protocol, dot, name = key.rpartition(".")
@@ -119,13 +120,13 @@ def named_settings(stated: Mapping[str, Any], every: Mapping[str, Any]) -> dict[
 
 
 def _chosen_by(kind: type[Protocol], name: str) -> str:
-    """The option or name that a setting is chosen by; "" for one that can be changed alone."""
+    """Return the option or name that a setting is chosen by; "" for one that can be changed alone."""
     of_users = kind.settings_model({kind.path_setting: ""}) if kind.path_setting else kind.Settings
     return chosen_by(kind.Settings, name) or chosen_by(of_users, name)
 
 
 def namesakes_of(protocols: Iterable[str]) -> Iterator[str]:
-    """A line for each file or folder that is called as a variant which was taken."""
+    """Yield a line for each file or folder that is called as a variant which was taken."""
     for protocol in protocols:
         base, _, word = protocol.partition(":")
         if base in names(GROUP) and (kind := load_protocol(base)).path_setting and word in kind.variants:
@@ -133,7 +134,8 @@ def namesakes_of(protocols: Iterable[str]) -> Iterator[str]:
 
 
 def protocol_of(name: str, settings: Settings) -> Protocol:
-    """The protocol called `name`, such as sts or transfer:exact. Raises StsbenchError, with a suggestion, for another."""
+    """Return the protocol called `name`, such as sts or transfer:exact. Raises StsbenchError, with a suggestion, for
+    another."""
     base, colon, word = name.partition(":")
     if base not in names(GROUP):
         forms = (f"{name}:{word}" for name, kind in kinds().items() for word in kind.variants)
@@ -144,7 +146,8 @@ def protocol_of(name: str, settings: Settings) -> Protocol:
 
 
 def user_protocol(name: str, settings: Settings) -> Protocol | None:
-    """The protocol `name` with a user's file or folder behind the colon, which need not be there; None for any other."""
+    """Return the protocol `name` with a user's file or folder behind the colon, which need not be there; None for any
+    other."""
     base, _, word = name.partition(":")
     kind = load_protocol(base) if word and base in names(GROUP) else None
     form, _, path = word.partition(":")
@@ -161,7 +164,7 @@ def user_protocol(name: str, settings: Settings) -> Protocol | None:
 
 
 def pick_tasks(known: Mapping[str, str], wanted: Sequence[str] | None, owner: str) -> dict[str, str]:
-    """Task -> set id of the `wanted` tasks, in the order of `known`; names are matched regardless of case.
+    """Return task -> set id of the `wanted` tasks, in the order of `known`; names are matched regardless of case.
 
     None wants them all. Raises StsbenchError, with a suggestion, for a task that `owner` does not have.
     """
@@ -176,7 +179,7 @@ def pick_tasks(known: Mapping[str, str], wanted: Sequence[str] | None, owner: st
 
 
 def _parts(name: str, settings: Settings, left_out: dict[str, str]) -> Iterator[Planned]:
-    """What one name of `--protocol` stands for, with all its tasks."""
+    """Yield what one name of `--protocol` stands for, with all its tasks."""
     if name == "all":
         for base, kind in kinds().items():
             for word in kind.in_all:
@@ -199,7 +202,7 @@ def _parts(name: str, settings: Settings, left_out: dict[str, str]) -> Iterator[
 
 
 def _built(label: str, kind: type[Protocol], form: Mapping[str, Any], settings: Settings) -> Protocol:
-    """The settings of a form (a variant or a paper's preset), and over them the user's that this protocol has."""
+    """Return the settings of a form (a variant or a paper's preset), and over them the user's that this protocol has."""
     known = kind(form).settings
     asked = {**settings.get("", {}), **settings.get(kind.name, {})}
     own_settings = {key: value for key, value in asked.items() if key in known}  # `_all_used` finds those that nobody takes
@@ -209,7 +212,7 @@ def _built(label: str, kind: type[Protocol], form: Mapping[str, Any], settings: 
 
 
 def _all_used(settings: Settings, protocols: Sequence[Protocol]) -> None:
-    """A setting that no protocol of the plan takes would be ignored: that is an error."""
+    """Refuse a setting that no protocol of the plan takes, which would be ignored."""
     for owner, asked in settings.items():
         takers = [protocol for protocol in protocols if owner in ("", protocol.name)]
         known = {key for protocol in takers for key in protocol.settings}
@@ -224,7 +227,8 @@ def _all_used(settings: Settings, protocols: Sequence[Protocol]) -> None:
 
 
 def changed_settings(protocol: ProtocolIdentity) -> str:
-    """'similarity dot, ...': settings that are not the default of this form of the protocol, or of this paper's preset."""
+    """Return 'similarity dot, ...': settings that are not the default of this form of the protocol, or of this paper's
+    preset."""
     kind = load_protocol(protocol.name)
     # A user's file or folder is the name of its task, and leaving pairs out has a wording of its own.
     unsaid = kind.cosmetic | {kind.path_setting, "without_overlap"}
@@ -240,7 +244,7 @@ def changed_settings(protocol: ProtocolIdentity) -> str:
 
 
 def _forms(kind: Any, protocol: ProtocolIdentity) -> list[Any]:
-    """The settings of the forms that a record with this label may be of."""
+    """Return the settings of the forms that a record with this label may be of."""
     base, _, word = protocol.label.partition(":")
     if base != protocol.name and (paper := presets().get(protocol.label)):
         return [part.get("settings", {}) for part in paper["parts"] if part["protocol"] == protocol.name] or [{}]
@@ -252,12 +256,13 @@ def _forms(kind: Any, protocol: ProtocolIdentity) -> list[Any]:
 
 
 def metric_of(row: ScoreRow) -> Metric:
-    """What is declared of a row's metric by the protocol that its label names: the protocol itself, a variant or a paper."""
+    """Return what is declared of a row's metric by the protocol that its label names: the protocol itself, a variant or a
+    paper."""
     return metric_under(row.protocol, row.metric)
 
 
 def metric_under(label: str, metric: str) -> Metric:
-    """`metric_of` the rows with this label."""
+    """Return `metric_of` the rows with this label."""
     base = label.partition(":")[0]
     for name in [base] if base in names(GROUP) else _measured_by(label):
         if (declared := find_metric(load_protocol(name).metrics, metric)) is not None:
@@ -267,5 +272,5 @@ def metric_under(label: str, metric: str) -> Metric:
 
 @cache
 def _measured_by(paper: str) -> tuple[str, ...]:
-    """The protocols of a paper's preset."""
+    """Return the protocols of a paper's preset."""
     return tuple(dict.fromkeys(part["protocol"] for part in presets().get(paper, {}).get("parts", ())))

@@ -70,8 +70,8 @@ Drawn = dict[tuple[str | None, str | None, str], NDArray[np.float64]]
 
 
 def grouped(observed: Sequence[Observations], arrays: Sequence[str], names: Sequence[str] = ()) -> list[list[int]]:
-    """Indices into `observed`, in one list where the arrays and names of these kinds are equal, and which rows are one item:
-    of encoders on one set."""
+    """Return indices into `observed`, in one list where the arrays and names of these kinds are equal, and which rows are
+    one item: of encoders on one set."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for at, observations in enumerate(observed):
         stored = [observations.arrays[kind] for kind in (*arrays, *observations.arrays.keys() & {ITEM})]
@@ -82,7 +82,8 @@ def grouped(observed: Sequence[Observations], arrays: Sequence[str], names: Sequ
 
 
 def other_subsets(observations: Observations, record: Record) -> str:
-    """Where `subset` (n,), which indexes the names of `subsets`, does not fit the record's data: the fault in one line."""
+    """Return where `subset` (n,), which indexes the names of `subsets`, does not fit the record's data: the fault in one
+    line."""
     subset, names = observations.arrays["subset"], observations.names["subsets"]
     sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
     if sizes == record.data.subsets and sum(sizes.values()) == record.data.n:
@@ -141,12 +142,12 @@ class Protocol(ABC):
 
     @classmethod
     def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
-        """The model of these settings: one, unless a setting decides which others there are."""
+        """Return the model of these settings: one, unless a setting decides which others there are."""
         return cls.Settings
 
     @classmethod
     def variant(cls, word: str) -> dict[str, Any]:
-        """The settings that `NAME:word` stands for. Raises StsbenchError, with a suggestion, for an unknown word."""
+        """Return the settings that `NAME:word` stands for. Raises StsbenchError, with a suggestion, for an unknown word."""
         form, colon, path = word.partition(":")
         if cls.path_setting and colon and form in cls.variants:  # transfer:exact:FILE
             return {**cls.variants[form], **cls.variant(path)}
@@ -167,19 +168,20 @@ class Protocol(ABC):
 
     @classmethod
     def reads_hub(cls, word: str) -> bool:
-        """Whether `NAME:word` measures a dataset of the Hub, hf:OWNER/NAME: what reads a user's own data reads these."""
+        """Return whether `NAME:word` measures a dataset of the Hub, hf:OWNER/NAME: what reads a user's own data reads
+        these."""
         return bool(cls.path_setting) and word.startswith(ON_HUB)
 
     @classmethod
     def metric(cls, name: str) -> Metric:
-        """What the class declares of the metric `name`. Raises ScoreError where it declares nothing."""
+        """Return what the class declares of the metric `name`. Raises ScoreError where it declares nothing."""
         if (metric := find_metric(cls.metrics, name)) is None:
             raise ScoreError(f"{where(cls)} declares no metric '{name}', only {', '.join(cls.metrics)}")
         return metric
 
     @classmethod
     def check_rows(cls, rows: Sequence[ScoreRow], task: str) -> None:
-        """Raises ScoreError for a row of a metric that is not declared, or with a score that this metric cannot have."""
+        """Raise ScoreError for a row of a metric that is not declared, or with a score that this metric cannot have."""
         for row in rows:
             metric = cls.metric(row.metric)
             if not metric.holds(row.value):
@@ -189,28 +191,29 @@ class Protocol(ABC):
 
     @classmethod
     def check_layout(cls, observations: Observations, n: int) -> None:
-        """Raises ScoreError where the observations of n items are not laid out as `arrays` and `names` say."""
+        """Raise ScoreError where the observations of n items are not laid out as `arrays` and `names` say."""
         listed = {key: names for key, names in observations.names.items() if key != "notes"}
         check_layout(cls.arrays, observations.arrays, cls.names, listed, n)
 
     def contradiction(self, observations: Observations, record: Record) -> str:
-        """How observations that are laid out as declared contradict each other or what the record says; "": not at all."""
+        """Return how observations that are laid out as declared contradict each other or what the record says; "": not at
+        all."""
         return ""
 
     def hub_task_of(self, scores: Sequence[ScoreRow]) -> str:
-        """The Hub's name of the task that these scores are of, where tasks differ in it."""
+        """Return the Hub's name of the task that these scores are of, where tasks differ in it."""
         return self.hub_task
 
     def hub_metric(self, metric: str) -> tuple[str, str]:
-        """A metric's type and name in the Hub's metadata."""
+        """Return a metric's type and name in the Hub's metadata."""
         return metric, metric
 
     def cautions(self, records: Sequence[Record]) -> list[str]:
-        """Sentences for a model card: what the scores of these records cannot be compared with."""
+        """Return sentences for a model card: what the scores of these records cannot be compared with."""
         return [self.taken_for] if self.taken_for else []
 
     def decided(self, observations: Observations) -> dict[str, Sequence[NDArray[Any] | Sequence[str]]]:
-        """Part -> what the data decide of the observations: equal in all records of one set, whatever the encoder."""
+        """Return part -> what the data decide of the observations: equal in all records of one set, whatever the encoder."""
         parts: dict[str, Sequence[NDArray[Any] | Sequence[str]]] = {}
         for key, array in self.arrays.items():
             if array.shared and key in observations.arrays:
@@ -222,42 +225,44 @@ class Protocol(ABC):
 
     @abstractmethod
     def tasks(self) -> dict[str, str]:
-        """Task names, in the order they are reported in, with the id of the set each is measured on."""
+        """Return task names, in the order they are reported in, with the id of the set each is measured on."""
 
     def text_task(self, task: str, data: Any) -> TextTask:
-        """What a task's texts are read for, by which an encoder chooses its prompt."""
+        """Return what a task's texts are read for, by which an encoder chooses its prompt."""
         return TextTask(MTEB_NAMES.get(task, task), self.text_type)
 
     def texts_by_role(self, data: Any) -> Mapping[str | None, Sequence[str]]:
-        """The texts that `observe` asks for, by their role: "query", "document", or None where all are of one kind."""
+        """Return the texts that `observe` asks for, by their role: "query", "document", or None where all are of one
+        kind."""
         return {None: data.texts}
 
     def further_texts(self, data: Any) -> Sequence[str]:
-        """Texts without a role that `observe` asks for and the set does not hold, such as edited ones: they are encoded with
-        the set's, and no encoder is fitted on them."""
+        """Return texts without a role that `observe` asks for and the set does not hold, such as edited ones: they are
+        encoded with the set's, and no encoder is fitted on them."""
         return ()
 
     @abstractmethod
     def observe(self, embed: Embed, data: Any) -> Observations:
-        """What is needed of the vectors; data: the set that `tasks` names. Raises ScoreError where it cannot be done."""
+        """Return what is needed of the vectors; data: the set that `tasks` names. Raises ScoreError where it cannot be
+        done."""
 
     @abstractmethod
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
-        """Pure arithmetic. Raises ScoreError when a score cannot be computed."""
+        """Return pure arithmetic. Raises ScoreError when a score cannot be computed."""
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """The scores of `resamples` bootstrap samples of the items; {} where no item is observed on its own.
+        """Return the scores of `resamples` bootstrap samples of the items; {} where no item is observed on its own.
 
         Every encoder meets the same samples of one set, so that two encoders' draws are paired.
         """
         return {}
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-        """`draws` of several encoders' observations of one set; a protocol may share work among them."""
+        """Return `draws` of several encoders' observations of one set; a protocol may share work among them."""
         return [self.draws(observations, data_id, resamples, seed) for observations in observed]
 
     def drawn(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """`draws`, computed once for these observations: a score's interval and a comparison share them."""
+        """Return `draws`, computed once for these observations: a score's interval and a comparison share them."""
         self.draw_all([observations], data_id, resamples, seed)
         drawn: Drawn = observations.memo[self._key(data_id, resamples, seed)]
         return drawn
@@ -275,7 +280,7 @@ class Protocol(ABC):
     def average_draws(
         self, observed: Mapping[str, tuple[Observations, str]], resamples: int, seed: int
     ) -> Drawn:
-        """Draws of `Avg` from the observations and data ids of the tasks in `averaged`; {} unless all have draws.
+        """Return draws of `Avg` from the observations and data ids of the tasks in `averaged`; {} unless all have draws.
 
         Here the tasks' items are independent; a protocol whose tasks share items redraws them together.
         """
@@ -288,24 +293,24 @@ class Protocol(ABC):
     def average_draws_of_many(
         self, observed: Sequence[Mapping[str, tuple[Observations, str]]], resamples: int, seed: int
     ) -> list[Drawn]:
-        """`average_draws` of several encoders; a protocol may share work among them."""
+        """Return `average_draws` of several encoders; a protocol may share work among them."""
         return [self.average_draws(sets, resamples, seed) for sets in observed]
 
     def work(self, data: DataSet) -> float:
-        """How long `observe` takes on this set compared with others, in any unit: for estimates of the time left."""
+        """Return how long `observe` takes on this set compared with others, in any unit: for estimates of the time left."""
         return float(len(data))
 
     @property
     def user_tasks(self) -> dict[str, str]:
-        """The task of the user's file or folder; {} where there is none."""
+        """Return the task of the user's file or folder; {} where there is none."""
         return {path_name(self.user_path): f"own:{self.user_path}"} if self.user_path else {}
 
     def load(self, set_id: str) -> DataSet | None:
-        """A set that is not in the catalog (a user's own files), or None: the catalog's sets are loaded for it."""
+        """Return a set that is not in the catalog (a user's own files), or None: the catalog's sets are loaded for it."""
         return None
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
-        """Scores over several records, such as an average over tasks; none by default."""
+        """Return scores over several records, such as an average over tasks; none by default."""
         return []
 
 
@@ -313,7 +318,7 @@ class Protocol(ABC):
 
 
 def load_protocol(name: str) -> type[Protocol]:
-    """The class registered as `name`. Raises StsbenchError, one line, where it cannot be loaded or used."""
+    """Return the class registered as `name`. Raises StsbenchError, one line, where it cannot be loaded or used."""
     return _checked(name, resolve(GROUP, name))
 
 
@@ -333,7 +338,7 @@ def protocol_name(word: str) -> str:
 
 
 def kinds() -> dict[str, type[Protocol]]:
-    """Every protocol that can be used, by name, in their order; for one that cannot, a warning."""
+    """Return every protocol that can be used, by name, in their order; for one that cannot, a warning."""
     usable: dict[str, type[Protocol]] = {}
     for name in names(GROUP):
         try:
@@ -345,7 +350,7 @@ def kinds() -> dict[str, type[Protocol]]:
 
 @cache
 def _checked(name: str, kind: Any) -> type[Protocol]:
-    """`kind`, if it is a whole protocol of that name whose defaults and variants can be used."""
+    """Return `kind`, if it is a whole protocol of that name whose defaults and variants can be used."""
     if not (isinstance(kind, type) and issubclass(kind, Protocol)):
         raise StsbenchError(f"entry point {name}: {kind!r} is not a class derived from stsbench.evaluation.Protocol")
     check_written(kind)

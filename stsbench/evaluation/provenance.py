@@ -49,8 +49,8 @@ def _version(package: str) -> str | None:
 
 
 def git_revision() -> str | None:
-    """The checkout's revision, with '+changes' when a file of it is changed or there are new ones in its code (but for what
-    the leaderboard's commands write); None outside a checkout of stsbench."""
+    """Return the checkout's revision, with '+changes' when a file of it is changed or there are new ones in its code (but
+    for what the leaderboard's commands write); None outside a checkout of stsbench."""
     root = Path(stsbench.__file__).resolve().parents[1]
     if not (root / ".git").exists():  # installed: some other project's revision would mislead
         return None
@@ -72,14 +72,14 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def why_not_repeatable(revision: object) -> str | None:
-    """Why nobody can repeat what was measured by this revision (as `git_revision` gives it); None where they can."""
+    """Return why nobody can repeat what was measured by this revision (as `git_revision` gives it); None where they can."""
     if isinstance(revision, str) and revision.endswith(_CHANGES):
         return f"a checkout with uncommitted changes or new files in its code ({revision[:12]}): nobody can repeat it"
     return None
 
 
 def device_name() -> str:
-    """The accelerator's name when torch is loaded and has one, else the processor's architecture."""
+    """Return the accelerator's name when torch is loaded and has one, else the processor's architecture."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return str(torch.cuda.get_device_name())
@@ -87,7 +87,8 @@ def device_name() -> str:
 
 
 def provenance(**more: Any) -> dict[str, Any]:
-    """Versions, revision, platform and device of this process, and whatever the caller adds (seeds, command, seconds)."""
+    """Return versions, revision, platform and device of this process, and whatever the caller adds (seeds, command,
+    seconds)."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -99,7 +100,7 @@ def provenance(**more: Any) -> dict[str, Any]:
 
 
 def encoder_facts(records: Sequence[Record]) -> str:
-    """How an encoder makes vectors: "pooler mean, no prompt, at most 512 tokens, vectors normalised, float32, ...".
+    """Return how an encoder makes vectors: "pooler mean, no prompt, at most 512 tokens, vectors normalised, float32, ...".
 
     records: all of one encoder, or of its seeds. Its name may be a folder's or a short one: the weights' digest says which
     model it was. What an older record's spec lacks is named as not recorded.
@@ -137,7 +138,7 @@ def encoder_facts(records: Sequence[Record]) -> str:
 
 
 def fitting_facts(records: Sequence[Record]) -> str:
-    """What an encoder ("it") or its post-processing was fitted on, in a sentence; "" where nothing was fitted."""
+    """Return what an encoder ("it") or its post-processing was fitted on, in a sentence; "" where nothing was fitted."""
     fitted = list(dict.fromkeys(shortened(str(on)) for record in records if (on := record.encoder.spec.get("fitted_on"))))
     if not fitted:
         return ""
@@ -148,7 +149,7 @@ def fitting_facts(records: Sequence[Record]) -> str:
 
 
 def cut_texts(records: Sequence[Record]) -> str:
-    """How many texts lost tokens to the limit, in a sentence; "" without a limit, or where no record counts them."""
+    """Return how many texts lost tokens to the limit, in a sentence; "" without a limit, or where no record counts them."""
     cut = [record.counts["truncated"] for record in records if "truncated" in record.counts]
     if not cut or records[0].encoder.spec.get("max_length") is None:
         return ""
@@ -158,7 +159,8 @@ def cut_texts(records: Sequence[Record]) -> str:
 
 
 def training_facts(runs: Sequence[Record]) -> list[str]:
-    """What the records say of an encoder's training, in sentences: recipe, seeds, start, and texts shared with test sets.
+    """Return what the records say of an encoder's training, in sentences: recipe, seeds, start, and texts shared with test
+    sets.
 
     runs: one record of every run. Nothing for what is not trained, such as word counts.
     """
@@ -182,7 +184,7 @@ def training_facts(runs: Sequence[Record]) -> list[str]:
 
 
 def _overlap(text: Mapping[str, Any]) -> str:
-    """What a training text shares with test sets, in a sentence."""
+    """Return what a training text shares with test sets, in a sentence."""
     shared = [f"{name} ({counted(one['exact'] + one['normalised'], 'text')} of {one['texts']:,})"
               for name, one in text["shared"].items()]
     parts = [f"with {_listed(shared)}"] if shared else []
@@ -195,7 +197,8 @@ def _overlap(text: Mapping[str, Any]) -> str:
 
 
 def data_facts(records: Sequence[Record], items: int) -> str:
-    """The text version and the counts, in a sentence. records: of one run, one for each set; items: that are scored."""
+    """Return the text version and the counts, in a sentence. records: of one run, one for each set; items: that are
+    scored."""
     texts = _listed(dict.fromkeys(_TEXTS[record.data.text_version] for record in records))
     changed = [record.data.shown for record in records if not record.data.known]
     unlike = f" Not as in the catalog: {_listed(changed)}." if changed else ""
@@ -203,7 +206,8 @@ def data_facts(records: Sequence[Record], items: int) -> str:
 
 
 def protocol_facts(record: Record) -> str:
-    """"Protocol sts, version 1 (similarity cosine).": every setting that changes a score, and which are not the default."""
+    """Return "Protocol sts, version 1 (similarity cosine).": every setting that changes a score, and which are not the
+    default."""
     protocol = record.protocol
     kind = load_protocol(protocol.name)
     paper = "" if protocol.label.partition(":")[0] == protocol.name else f" as the preset {protocol.label} sets it"
@@ -221,7 +225,8 @@ def protocol_facts(record: Record) -> str:
 
 
 def score_facts(metric: str, declared: Metric, aggregation: str | None) -> str:
-    """"Scores are Spearman's rank correlation, x 100, over all pairs of a task.": metric, unit, direction, aggregation."""
+    """Return "Scores are Spearman's rank correlation, x 100, over all pairs of a task.": metric, unit, direction,
+    aggregation."""
     unit = ", x 100" if declared.scale == 100 else ""
     neither = ", of which neither end is better" if declared.better == "neither" else ""
     better = ", lower is better" if declared.lower else neither
@@ -269,7 +274,7 @@ class Overlap:
     unknown: dict[str, tuple[str, ...]]
 
     def sentences(self) -> list[str]:
-        """A sentence for each training text, first of what is shared."""
+        """Return a sentence for each training text, first of what is shared."""
         return [
             *(f"trained on {text}, which holds test texts: {', '.join(sets)}, as its training recorded (near duplicates "
               "were not looked for)" for text, sets in self.shared.items()),

@@ -75,7 +75,7 @@ class Cost(BaseModel):
 
     @property
     def busy(self) -> bool:
-        """Whether something else had the processors for a good part of the time, so that the clock says too much."""
+        """Return whether something else had the processors for a good part of the time, so that the clock says too much."""
         return self.cpu_seconds is not None and self.device == "cpu" and sum(self.cpu_seconds) < _ALONE * sum(self.seconds)
 
 
@@ -123,7 +123,7 @@ class DataIdentity(_Part):
 
     @property
     def shown(self) -> str:
-        """What people call the data: a user's files have a digest for id."""
+        """Return what people call the data: a user's files have a digest for id."""
         return f"own:{self.task}" if self.id.startswith("own:") else self.id
 
     @model_validator(mode="after")
@@ -196,16 +196,16 @@ class Scores:
 
     @property
     def rows(self) -> list[ScoreRow]:
-        """Every score: task by task, then the averages."""
+        """Return every score: task by task, then the averages."""
         return [row for record in self.records for row in record.scores] + self.summaries
 
     def failed_lines(self) -> list[str]:
-        """A line for each failed task: its protocol, its name and why."""
+        """Return a line for each failed task: its protocol, its name and why."""
         return [f"failed: {label} {reason}" if reason.startswith(task) else f"failed: {label} {task}: {reason}"
                 for (label, _, task), reason in ((name.rpartition(" "), why) for name, why in self.failures.items())]
 
     def left_out_lines(self) -> list[str]:
-        """A line for each reason why something was not measured: one where several protocols lack the same."""
+        """Return a line for each reason why something was not measured: one where several protocols lack the same."""
         names: dict[str, list[str]] = {}
         for name, reason in self.left_out.items():
             names.setdefault(reason, []).append(name)
@@ -274,7 +274,7 @@ class _Provenance(_Stated):
 
 
 def record_name(record: Record) -> str:
-    """A record's name in its run: protocol, data id and a digest over everything that identifies it."""
+    """Return a record's name in its run: protocol, data id and a digest over everything that identifies it."""
     key = [record.encoder.fingerprint, record.protocol.model_dump(), record.data.digest]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
     return f"{_plain(record.protocol.label)}.{_plain(record.data.id)}.{digest}"
@@ -285,7 +285,8 @@ def _plain(name: str) -> str:
 
 
 def parsed(text: str) -> Record:
-    """The record that a JSON text holds. Raises ValueError naming the first field at fault, or what `check_json` refuses."""
+    """Return the record that a JSON text holds. Raises ValueError naming the first field at fault, or what `check_json`
+    refuses."""
     record = validated(text)
     check_json(text)
     return record
@@ -293,7 +294,7 @@ def parsed(text: str) -> Record:
 
 @lru_cache(maxsize=1024)  # the records of a run share an encoder, those of a board protocols and data
 def check_json(text: str) -> None:
-    """Raises ValueError for what readers of JSON differ in: a key that stands in an object twice, NaN, 1e999."""
+    """Raise ValueError for what readers of JSON differ in: a key that stands in an object twice, NaN, 1e999."""
     parse_json(text, object_pairs_hook=_no_key_twice, parse_constant=_finite, parse_float=_finite)
 
 
@@ -309,7 +310,7 @@ def validated(text: str) -> Record:
 
 
 def _first(error: ValidationError) -> str:
-    """The first thing wrong: field, and what about it."""
+    """Return the first thing wrong: field, and what about it."""
     first = error.errors()[0]
     return f"{'.'.join(map(str, first['loc'])) or 'record'}: {first['msg']}"
 
@@ -337,10 +338,10 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_schema() -> dict[str, Any]:
-    """The record's JSON Schema."""
+    """Return the record's JSON Schema."""
     return Record.model_json_schema()
 
 
 def now() -> datetime:
-    """The present moment, UTC, whole seconds."""
+    """Return the present moment, UTC, whole seconds."""
     return datetime.now(UTC).replace(microsecond=0)

@@ -42,7 +42,7 @@ def score(run: str | Path | InFolder) -> Result:
 
 
 def score_again(folder: Path) -> Result:
-    """Every score of a run folder, recomputed from its stored observations. Imports no torch, needs no data.
+    """Return every score of a run folder, recomputed from its stored observations. Imports no torch, needs no data.
 
     Raises StsbenchError when the run file is damaged, when a record or its observations were edited, and when the run holds
     records of several encoders or two unlike ones of the same thing.
@@ -66,7 +66,7 @@ def score_again(folder: Path) -> Result:
 
 
 def _by_protocol(measured: Iterable[tuple[Protocol, Record]]) -> Iterable[tuple[Protocol, list[Record]]]:
-    """Each protocol, in one setting, with its records."""
+    """Return each protocol, in one setting, with its records."""
     groups: dict[str, tuple[Protocol, list[Record]]] = {}
     for protocol, record in measured:
         groups.setdefault(record.protocol.model_dump_json(), (protocol, []))[1].append(record)
@@ -82,7 +82,8 @@ def averages_of(folder: Path, protocol: Protocol, records: Sequence[Record]) -> 
 
 
 def _all_rescored(records_of: Sequence[tuple[Path, Record]]) -> Iterable[list[ScoreRow] | ScoreError]:
-    """The scores of each record, or why it has none; of many records by several processes, since intervals take time."""
+    """Return the scores of each record, or why it has none; of many records by several processes, since intervals take
+    time."""
     if len(records_of) < _MANY:
         return [_rescored(path, record) for path, record in records_of]
     from joblib import Parallel, delayed
@@ -101,7 +102,7 @@ def _rescored(path: Path, record: Record) -> list[ScoreRow] | ScoreError:
 
 
 def encoder_key(record: Record) -> str:
-    """What the records of one encoder share: its spec without the model's name (`_spec`).
+    """Return what the records of one encoder share: its spec without the model's name (`_spec`).
 
     What it was fitted on is left out where that is the very set, as then each record names another. So is the digest of
     what fitting gave: weights, settings and texts determine it, and its last digits move with the number of threads.
@@ -115,20 +116,21 @@ def encoder_key(record: Record) -> str:
 
 
 def several_encoders(records: Sequence[Record]) -> bool:
-    """Whether the records are not all of one encoder."""
+    """Return whether the records are not all of one encoder."""
     # One that was fitted once, on one of the sets it is then measured on, has two keys and one spec.
     keys = {encoder_key(record) for record in records}
     return len(keys) > 1 and len({json.dumps(_spec(record), sort_keys=True) for record in records}) > 1
 
 
 def _spec(record: Record) -> dict[str, Any]:
-    """All but the name: the same model may lie in two folders. A callable keeps it, as nobody sees what is behind one."""
+    """Return all but the name: the same model may lie in two folders. A callable keeps it, as nobody sees what is behind
+    one."""
     spec = record.encoder.spec
     return {key: value for key, value in spec.items() if key != "name" or spec.get("kind") == "callable"}
 
 
 def refuse_doubles(measured: Iterable[tuple[Path, Protocol, Record]]) -> None:
-    """Raises StsbenchError, naming both files, where two records of one setting and set are not the same measurement.
+    """Raise StsbenchError, naming both files, where two records of one setting and set are not the same measurement.
 
     A protocol and a paper's preset may measure the same thing in one run: the same encoder, with the same scores.
     """
@@ -176,7 +178,7 @@ def protocol_of_record(path: Path, record: Record) -> Protocol:
 
 
 def rescored(path: Path, record: Record, intervals: bool = True) -> tuple[Protocol, list[ScoreRow]]:
-    """A record's protocol and its scores, recomputed from its observations; as `reread` otherwise."""
+    """Return a record's protocol and its scores, recomputed from its observations; as `reread` otherwise."""
     protocol, scores, _ = reread(path, record, intervals=intervals)
     return protocol, scores
 
@@ -184,7 +186,7 @@ def rescored(path: Path, record: Record, intervals: bool = True) -> tuple[Protoc
 def reread(
     path: Path, record: Record, observations: Observations | None = None, intervals: bool = True
 ) -> tuple[Protocol, list[ScoreRow], Observations]:
-    """A record's protocol, its scores recomputed from its observations, and these, if they were not read before.
+    """Return a record's protocol, its scores recomputed from its observations, and these, if they were not read before.
 
     intervals: False leaves them out and unchecked: they take nearly all of the time, and a table of values shows none.
 
@@ -214,7 +216,8 @@ def reread(
 
 
 def task_of(protocol: Protocol, record: Record) -> str:
-    """The task a record measured. SICK-R and SICK-R-MTEB measure data of one name: the set's id distinguishes them."""
+    """Return the task a record measured. SICK-R and SICK-R-MTEB measure data of one name: the set's id distinguishes
+    them."""
     return {id: name for name, id in protocol.tasks().items()}.get(record.data.id, record.data.task)
 
 

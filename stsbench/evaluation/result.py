@@ -83,8 +83,9 @@ class Result(Scores, InFolder):
         return [*self.failed_lines(), *self.left_out_lines()]
 
     def to_arrow(self) -> pa.Table:
-        """A row for each score, subsets among them, averages last, with what makes two scores incomparable: encoder, pooler,
-        data, text_version, known (whether the catalog knows the data) and settings, as far as those are not the default.
+        """Return a row for each score, subsets among them, averages last, with what makes two scores incomparable: encoder,
+        pooler, data, text_version, known (whether the catalog knows the data) and settings, as far as those are not the
+        default.
 
         An average has what its records have in common, else "mixed"; known is null then."""
         import pyarrow as pa
@@ -112,7 +113,7 @@ class Result(Scores, InFolder):
         return paper_document(self).markdown()
 
     def report(self, form: Form = "markdown") -> str:
-        """Paragraphs and tables for a paper: what was measured, how, and the scores, as far as the records say it.
+        """Return paragraphs and tables for a paper: what was measured, how, and the scores, as far as the records say it.
 
         form: "markdown", or "latex", which needs the packages booktabs and graphicx. Raises StsbenchError for another form,
         and where nothing was measured.
@@ -134,7 +135,7 @@ class Result(Scores, InFolder):
         return Report(paragraphs, results).text(form)
 
     def plot(self, protocol: str | None = None, *, axes: Axes | None = None) -> Axes:
-        """A protocol's scores task by task, with their 95 % intervals: of its first metric and aggregation.
+        """Return a protocol's scores task by task, with their 95 % intervals: of its first metric and aggregation.
 
         protocol: as the tables name it, the first one by default; axes: matplotlib's, to draw on; None: those of a new
         figure. Raises StsbenchError for a protocol that was not measured.
@@ -195,7 +196,8 @@ class Result(Scores, InFolder):
 
 
 def _in_words(result: Scores, label: str) -> str:
-    """A protocol's paragraph: settings, data, and the first score: of the average, or of the tasks where there is none."""
+    """Return a protocol's paragraph: settings, data, and the first score: of the average, or of the tasks where there is
+    none."""
     records = [record for record in result.records if record.protocol.label == label]
     rows = list(firsts(main_rows(result, label)).values())
     lead = rows[0]
@@ -221,7 +223,7 @@ def _of_what(row: ScoreRow) -> str:
 
 
 def _sentence(line: str) -> str:
-    """A line of remarks as a sentence of a paragraph."""
+    """Return a line of remarks as a sentence of a paragraph."""
     return f"{line[:1].upper()}{line[1:]}{'' if line.endswith('.') else '.'}"
 
 

@@ -37,7 +37,7 @@ class InFolder(Protocol):
 
 
 def folder_of(run: str | Path | InFolder) -> Path:
-    """Where a run is. StsbenchError: it is neither a folder nor anything that has one."""
+    """Return where a run is. StsbenchError: it is neither a folder nor anything that has one."""
     folder = run if isinstance(run, str | Path) else getattr(run, "folder", None)
     if folder is None:
         raise StsbenchError(f"a run is a folder, or what made it, not of type {type(run).__name__}")
@@ -52,7 +52,7 @@ def write_run(path: Path, items: Sequence[Item]) -> None:
 
 
 def run_bytes(items: Sequence[Item], path: Path) -> bytes:
-    """The content of a run file; path: what to call it where a record is not valid. Raises StsbenchError for that."""
+    """Return the content of a run file; path: what to call it where a record is not valid. Raises StsbenchError for that."""
     import pyarrow as pa
 
     for record, _ in items:
@@ -81,8 +81,8 @@ def _score_type() -> Any:
 
 
 def run_file(run: str | Path) -> Path:
-    """The file of a run: itself, that of a run folder, or of a training its test's. Raises StsbenchError where there is
-    none."""
+    """Return the file of a run: itself, that of a run folder, or of a training its test's. Raises StsbenchError where
+    there is none."""
     folder = Path(run)
     if folder.name == RUN and folder.is_file():
         return folder
@@ -100,7 +100,7 @@ def run_file(run: str | Path) -> Path:
 
 
 def load_records(run: str | Path) -> list[tuple[Path, Record]]:
-    """Every record of a run (`run_file`), in the order of measuring, each with the path RUN/run.parquet/NAME.
+    """Return every record of a run (`run_file`), in the order of measuring, each with the path RUN/run.parquet/NAME.
 
     Raises StsbenchError, naming the file and the record, for a file that is damaged or whose records are not valid.
 
@@ -155,8 +155,8 @@ def _check_text(key: str, text: str) -> None:
 
 
 def observations_of(run: str | Path, record: Record) -> Observations:
-    """What a record of the run (`run_file`) observed. Raises StsbenchError, naming the file, where it is damaged, or does
-    not hold what the record names."""
+    """Return what a record of the run (`run_file`) observed. Raises StsbenchError, naming the file, where it is damaged,
+    or does not hold what the record names."""
     observations = stored_beside(run, record)
     if (stored := record.observations.shared) is None:
         return observations
@@ -184,7 +184,8 @@ def stored_beside(run: str | Path, record: Record) -> Observations:
 
 
 def shared_of(path: Path, digest: str) -> Observations:
-    """What a file of `shared_bytes` holds. Raises StsbenchError, naming it, where it is damaged or of another digest."""
+    """Return what a file of `shared_bytes` holds. Raises StsbenchError, naming it, where it is damaged or of another
+    digest."""
     path = path.resolve()
     shared = _shared(path, digest, _stamp(path))
     if sum(array.nbytes for array in shared.arrays.values()) > _MOST_KEPT // 16:
@@ -193,7 +194,7 @@ def shared_of(path: Path, digest: str) -> Observations:
 
 
 def shared_bytes(observations: Observations) -> bytes:
-    """The content of a file of what the data decide. Raises StsbenchError where nobody would read it."""
+    """Return the content of a file of what the data decide. Raises StsbenchError where nobody would read it."""
     try:
         return columns.packed(columns.columns_of([observations]), SHARED_FORM)
     except ValueError as error:
@@ -201,7 +202,7 @@ def shared_bytes(observations: Observations) -> bytes:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """A file's time and size, by which another content is noticed. Raises StsbenchError where there is none."""
+    """Return a file's time and size, by which another content is noticed. Raises StsbenchError where there is none."""
     try:
         status = path.stat()
     except OSError:
@@ -254,29 +255,29 @@ def _line(error: Exception) -> str:
 
 
 def runs_below(folder: Path, *patterns: str) -> list[Path]:
-    """The run folders below `folder` that these patterns match, without those that a killed process was building."""
+    """Return the run folders below `folder` that these patterns match, without those that a killed process was building."""
     files = (path for pattern in patterns for path in folder.glob(f"{pattern}/{RUN}" if pattern else RUN))
     return sorted({path.parent for path in files if not leftover(path.parent)})
 
 
 def tested_seeds(folder: Path) -> list[Path]:
-    """The runs that were tested, of a folder that `stsbench train --seeds` made; none of another folder."""
+    """Return the runs that were tested, of a folder that `stsbench train --seeds` made; none of another folder."""
     if not (folder / "seeds.json").is_file():
         return []
     return sorted(path.parents[1] for path in folder.glob(f"seed-*/eval/{RUN}"))
 
 
 def prompt_runs(folder: Path) -> list[Path]:
-    """The runs behind its prompts, of the folder of a study of prompts, without the default and the controls; none of
+    """Return the runs behind its prompts, of the folder of a study of prompts, without the default and the controls; none of
     another folder."""
     return sorted(path.parent for path in folder.glob(f"*-prompt/{RUN}") if path.parent.name.partition("-")[0].isdigit()
                   and not path.parent.name.endswith(("-no-prompt", "-neutral-prompt")))
 
 
 def run_folders(side: Any) -> list[Path]:
-    """The run folders that a side of a comparison names: itself, those inside it, or of several names with commas; a list of
-    such; or what `evaluate` returned. An entry of the leaderboard holds its runs, a training with several seeds those of
-    its seeds."""
+    """Return the run folders that a side of a comparison names: itself, those inside it, or of several names with commas;
+    a list of such; or what `evaluate` returned. An entry of the leaderboard holds its runs, a training with several seeds
+    those of its seeds."""
     if isinstance(side, list | tuple):
         # A Path in a list is a run itself: `compare` may be given what this gave. One that is there twice is refused there.
         return [run for part in side for run in ([part] if isinstance(part, Path) else run_folders(part))]
@@ -299,7 +300,7 @@ def run_folders(side: Any) -> list[Path]:
 
 
 def _trained(folder: Path) -> str:
-    """Where the records of a run of `stsbench train` are, or how to get them; "" for another folder."""
+    """Return where the records of a run of `stsbench train` are, or how to get them; "" for another folder."""
     if (folder / "begun.json").is_file():
         return f"stsbench eval --model {folder / 'best'} --output {folder / 'eval'} gives some"
     if any((folder / f"{name}.json").is_file() for name in ("seeds", "subsets")):

@@ -63,16 +63,16 @@ class Metric:
 
     @property
     def lower(self) -> bool:
-        """Whether a smaller score is a better one."""
+        """Return whether a smaller score is a better one."""
         return self.better == "lower"
 
     @property
     def sign(self) -> int:
-        """sign * score: sorted by it, the best score comes first; the smallest where neither end is better."""
+        """Return sign * score: sorted by it, the best score comes first; the smallest where neither end is better."""
         return -1 if self.better == "higher" else 1
 
     def holds(self, value: float) -> bool:
-        """Whether a score can have this value."""
+        """Return whether a score can have this value."""
         low, high = self.range
         return low - TOLERANCE <= value <= high + TOLERANCE
 
@@ -122,7 +122,7 @@ def check_layout(
     arrays: Mapping[str, Array], values: Mapping[str, NDArray[Any]], names: Mapping[str, Names],
     listed: Mapping[str, Sequence[str]], n: int,
 ) -> None:
-    """Raises ScoreError for an array or a list of names that is not declared, or has another kind or shape, and for an array
+    """Raise ScoreError for an array or a list of names that is not declared, or has another kind or shape, and for an array
     that is missing. n: the number of items of the set."""
     for there, declared, what in ((values, arrays, ""), (listed, names, "names of ")):
         if unknown := there.keys() - declared.keys():
@@ -164,7 +164,7 @@ UNDECLARED = Metric("neither")  # of a protocol that is not installed: nothing i
 
 
 def find_metric(metrics: Mapping[str, Metric], name: str) -> Metric | None:
-    """The metric called `name`, that of its family ("recall" of "recall@10"), or "*", what is said of all others."""
+    """Return the metric called `name`, that of its family ("recall" of "recall@10"), or "*", what is said of all others."""
     return metrics.get(name) or metrics.get(name.partition("@")[0]) or metrics.get("*")
 
 
@@ -182,7 +182,7 @@ SettingsModel = type[Settings]
 
 
 def requirement(text: str) -> PydanticCustomError:
-    """What a validator raises: the line reads "PROTOCOL: KEY `text`, not VALUE"."""
+    """Return what a validator raises: the line reads "PROTOCOL: KEY `text`, not VALUE"."""
     return PydanticCustomError("requirement", "{text}", {"text": text})
 
 
@@ -219,7 +219,7 @@ SomeOf = Annotated[list[T], BeforeValidator(_listed), AfterValidator(_different)
 
 
 def checked(model: SettingsModel, settings: Mapping[str, Any], protocol: str) -> dict[str, Any]:
-    """All settings of `model` as a record holds them, those not in `settings` by their defaults.
+    """Return all settings of `model` as a record holds them, those not in `settings` by their defaults.
 
     Raises StsbenchError, one line naming protocol and setting, for the first that is unknown or wrong.
     """

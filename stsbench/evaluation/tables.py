@@ -25,12 +25,12 @@ AVERAGES = {"Avg": "of two-decimal scores, as papers print it", "Avg-full": "ful
 
 
 def shown(row: ScoreRow) -> str:
-    """A score with the decimals of its metric."""
+    """Return a score with the decimals of its metric."""
     return f"{row.value:.{metric_of(row).digits}f}"
 
 
 def interval(row: ScoreRow) -> str:
-    """The 95 % interval, or nothing."""
+    """Return the 95 % interval, or nothing."""
     if row.low is None or row.high is None:
         return ""
     digits = metric_of(row).digits
@@ -38,7 +38,7 @@ def interval(row: ScoreRow) -> str:
 
 
 def main_rows(result: Scores, protocol: str) -> list[ScoreRow]:
-    """A protocol's rows without the subsets of what is also given as a whole (a year's subsets).
+    """Return a protocol's rows without the subsets of what is also given as a whole (a year's subsets).
 
     An average stands behind the tasks it is of, and other tasks behind the average.
     """
@@ -51,7 +51,7 @@ def main_rows(result: Scores, protocol: str) -> list[ScoreRow]:
 
 
 def equal_aggregations(rows: Sequence[ScoreRow]) -> list[str]:
-    """The aggregations of these rows where each of them gives the same scores: no set has subsets. Else []."""
+    """Return the aggregations of these rows where each of them gives the same scores: no set has subsets. Else []."""
     scores: dict[str | None, list[tuple[str, str | None, str, float]]] = {}
     for row in rows:
         scores.setdefault(row.aggregation, []).append((row.task, row.subset, row.metric, row.value))
@@ -77,7 +77,7 @@ def _ordered(rows: list[ScoreRow]) -> list[ScoreRow]:
 
 
 def firsts(rows: Sequence[ScoreRow]) -> dict[tuple[str, str | None], ScoreRow]:
-    """(task, subset) -> its first score: the one that a protocol reports before the others."""
+    """Return (task, subset) -> its first score: the one that a protocol reports before the others."""
     first: dict[tuple[str, str | None], ScoreRow] = {}
     for row in rows:
         first.setdefault((row.task, row.subset), row)
@@ -85,7 +85,7 @@ def firsts(rows: Sequence[ScoreRow]) -> dict[tuple[str, str | None], ScoreRow]:
 
 
 def named(result: Scores, protocol: str) -> str:
-    """A protocol's label and, in brackets, its settings that are not the default."""
+    """Return a protocol's label and, in brackets, its settings that are not the default."""
     its = [record.protocol for record in result.records if record.protocol.label == protocol]
     unlike = {identity.model_dump_json(): identity for identity in its}.values()
     changes = "; ".join(dict.fromkeys(filter(None, map(changed_settings, unlike))))
@@ -93,7 +93,7 @@ def named(result: Scores, protocol: str) -> str:
 
 
 def title_of(result: Scores, protocol: str) -> str:
-    """The line above a protocol's table, with whatever makes its scores incomparable."""
+    """Return the line above a protocol's table, with whatever makes its scores incomparable."""
     rows = main_rows(result, protocol)
     title = named(result, protocol)
     plain = list(dict.fromkeys(row.metric for row in rows if metric_of(row).scale == 1))
@@ -112,14 +112,14 @@ def title_of(result: Scores, protocol: str) -> str:
 
 
 def _text_version(result: Scores, protocol: str) -> str:
-    """The text version, where the scores could be taken for those of another one."""
+    """Return the text version, where the scores could be taken for those of another one."""
     records = [record for record in result.records if record.protocol.label == protocol]
     notes = (load_protocol(record.protocol.name).text_notes.get(record.data.text_version) for record in records)
     return "".join(f" ({note})" for note in dict.fromkeys(filter(None, notes)))
 
 
 def remarks(result: Scores) -> list[str]:
-    """What must be said below the tables."""
+    """Return what must be said below the tables."""
     lines = []
     for label, protocol in sorted({record.protocol.label: record.protocol for record in result.records}.items()):
         kind = load_protocol(protocol.name)
@@ -148,7 +148,7 @@ def repeated_in_record(record: Record) -> str:
 
 
 def _few(result: Scores) -> list[str]:
-    """A sentence for each protocol with tasks of few items, by their first scores."""
+    """Return a sentence for each protocol with tasks of few items, by their first scores."""
     lines = []
     labels = list(dict.fromkeys(row.protocol for row in result.rows))
     for label in labels:
@@ -167,7 +167,7 @@ def _few(result: Scores) -> list[str]:
 
 
 def part_sizes(rows: Sequence[ScoreRow]) -> dict[str, int]:
-    """The parts that an average of parts (`mean`, `wmean`) counts, with their items. rows: of one protocol."""
+    """Return the parts that an average of parts (`mean`, `wmean`) counts, with their items. rows: of one protocol."""
     averaged = {(row.task, row.metric) for row in rows if row.subset is None and row.aggregation in OF_PARTS}
     sizes: dict[str, int] = {}
     for row in rows:
@@ -177,8 +177,8 @@ def part_sizes(rows: Sequence[ScoreRow]) -> dict[str, int]:
 
 
 def small_parts_in_words(sizes: Mapping[str, int]) -> str:
-    """A sentence on those of an average's parts that are too small to rank by; "" where there is none. sizes: part -> its
-    items."""
+    """Return a sentence on those of an average's parts that are too small to rank by; "" where there is none. sizes: part
+    -> its items."""
     small = small_parts(sizes)
     if not small:
         return ""
@@ -189,8 +189,8 @@ def small_parts_in_words(sizes: Mapping[str, int]) -> str:
 
 
 def read_behind(records: Iterable[Record]) -> dict[str, str]:
-    """Protocol -> the prompts, and the routes where there are several, of its tasks, as the records' provenance has them;
-    nothing where no text had one."""
+    """Return protocol -> the prompts, and the routes where there are several, of its tasks, as the records' provenance
+    has them; nothing where no text had one."""
     tasks: dict[str, dict[str, list[str]]] = {}
     for record in records:
         prompts, routes = (record.provenance.get(key) or {} for key in ("prompts", "routes"))
@@ -203,12 +203,12 @@ def read_behind(records: Iterable[Record]) -> dict[str, str]:
 
 
 def is_sample(result: Scores) -> bool:
-    """Whether any score comes from the sample inside the package."""
+    """Return whether any score comes from the sample inside the package."""
     return any(record.data.text_version == "sample" for record in result.records)
 
 
 def altered_tasks(result: Scores, protocol: str) -> set[str]:
-    """The tasks whose data differ from the catalog, and the averages that they are part of."""
+    """Return the tasks whose data differ from the catalog, and the averages that they are part of."""
     its = [record for record in result.records if record.protocol.label == protocol]
     tasks = {row.task for record in its if not record.data.known for row in record.scores}
     return tasks | set(AVERAGES) if tasks else tasks
@@ -262,18 +262,18 @@ def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> list[Column]:
 
 
 def _estimate(row: ScoreRow, first: bool) -> Estimate:
-    """A score; the first one of a task has its interval, and others whose metric is read with it."""
+    """Return a score; the first one of a task has its interval, and others whose metric is read with it."""
     return Estimate(row.value, row.low, row.high) if first or metric_of(row).shows_interval else Estimate(row.value)
 
 
 def _whose(rows: Iterable[ScoreRow]) -> str:
-    """The score that a column about each row's first one speaks of."""
+    """Return the score that a column about each row's first one speaks of."""
     names = {f"{row.metric} {row.aggregation or ''}".strip() for row in rows}
     return names.pop() if len(names) == 1 else "the first score"
 
 
 def headlines(result: Scores) -> list[tuple[str, str]]:
-    """(protocol, first scores): the average where there is one, else task by task, each task's first metric."""
+    """Return (protocol, first scores): the average where there is one, else task by task, each task's first metric."""
     lines = []
     for protocol in dict.fromkeys(row.protocol for row in result.rows):
         rows = main_rows(result, protocol)
@@ -292,7 +292,7 @@ def headlines(result: Scores) -> list[tuple[str, str]]:
 
 
 def table_rows(result: Scores) -> list[dict[str, Any]]:
-    """Every row at full precision: the keys of the JSON rows, then ORIGIN, whatever makes two scores incomparable.
+    """Return every row at full precision: the keys of the JSON rows, then ORIGIN, whatever makes two scores incomparable.
 
     settings: those that are not the default. An average has what its protocol's records have in common, else "mixed".
     """
@@ -308,7 +308,7 @@ def table_rows(result: Scores) -> list[dict[str, Any]]:
 
 
 def as_csv(result: Scores) -> str:
-    """The same as CSV; cells that a spreadsheet would take for a formula are text."""
+    """Return the same as CSV; cells that a spreadsheet would take for a formula are text."""
     return csv_table([*ScoreRow.model_fields, *ORIGIN], table_rows(result))
 
 
@@ -342,7 +342,7 @@ def encoder(result: Scores) -> str:
 
 
 def encoder_in_words(record: Record) -> str:
-    """Its name, and what of its settings moves its vectors: "minilm, pooler cls"."""
+    """Return its name, and what of its settings moves its vectors: "minilm, pooler cls"."""
     spec = record.encoder.spec
     extra = [f"{key} {spec[key]}" for key in ("pooler", "template", "dtype") if spec.get(key) not in (None, "float32")]
     options = spec.get("options") or {}

@@ -43,7 +43,8 @@ class Run(RowsInFolder):
 
     @classmethod
     def of(cls, folder: str | Path) -> Run:
-        """The finished run in a folder of `stsbench train` or `train`. Raises StsbenchError, one line, for any other."""
+        """Return the finished run in a folder of `stsbench train` or `train`. Raises StsbenchError, one line, for any
+        other."""
         folder = Path(folder)
         for name in (*_SEVERAL, "train.json"):
             if (folder / name).is_file():
@@ -62,7 +63,7 @@ class Run(RowsInFolder):
 
     @property
     def runs(self) -> list[Run]:
-        """Each seed's run, subset by subset; of one seed itself."""
+        """Return each seed's run, subset by subset; of one seed itself."""
         if "subsets" in self.summary:
             return [run for number in self.summary["subsets"] for run in Run.of(self.folder / f"subset-{number}").runs]
         seeds = self.summary.get("seeds")
@@ -70,11 +71,11 @@ class Run(RowsInFolder):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What it was trained by; of several seeds that of the first."""
+        """Return what it was trained by; of several seeds that of the first."""
         return stored_recipe(self.runs[0].folder)
 
     def encoder(self) -> Encoder:
-        """The encoder that was kept. Raises StsbenchError for several seeds: each of `runs` has its own."""
+        """Return the encoder that was kept. Raises StsbenchError for several seeds: each of `runs` has its own."""
         from stsbench.encoders.load import load_encoder
 
         if len(self.runs) > 1:
@@ -84,7 +85,7 @@ class Run(RowsInFolder):
 
     @property
     def tested(self) -> Result | None:
-        """What the final test (evaluate=...) measured; None without one, and of several seeds."""
+        """Return what the final test (evaluate=...) measured; None without one, and of several seeds."""
         if not (self.folder / "eval").is_dir():
             return None
         from stsbench.evaluation.rescore import score_again
@@ -92,8 +93,8 @@ class Run(RowsInFolder):
         return score_again(self.folder / "eval")
 
     def plot(self) -> Sequence[Any]:
-        """Loss, development score, learning rate and gradient norm over the steps, as `stsbench plot training` draws them:
-        matplotlib's axes, whose `figure` can be saved."""
+        """Return loss, development score, learning rate and gradient norm over the steps, as `stsbench plot training`
+        draws them: matplotlib's axes, whose `figure` can be saved."""
         from stsbench.display.style import shown_in_notebook, style
         from stsbench.registry import resolve
 
@@ -103,8 +104,8 @@ class Run(RowsInFolder):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The log, a row a step: stage, step, epoch, loss and its terms, learning rate, ..., and of a development score its
-        name (dev), the score and whether it was the best; of several runs also seed and subset."""
+        """Return the log, a row a step: stage, step, epoch, loss and its terms, learning rate, ..., and of a development
+        score its name (dev), the score and whether it was the best; of several runs also seed and subset."""
         rows: list[dict[str, Any]] = []
         for run in self.runs:
             folder = run.folder.relative_to(self.folder)
@@ -138,7 +139,7 @@ class Run(RowsInFolder):
         return ", ".join(counted(len(listed), name) for name, listed in numbers.items()) or f"seed {self.summary['seed']}"
 
     def _score(self) -> str:
-        """The development score in a few words, or how many steps there were."""
+        """Return the development score in a few words, or how many steps there were."""
         if "seeds" in self.summary:
             for name, entry, digits in shown_scores(self.summary)[:1]:
                 sd = "" if entry["sd"] is None else f" ± {shown_sd(entry, digits)}"
@@ -152,7 +153,7 @@ class Run(RowsInFolder):
         return f"{short_name(self.recipe.method)}, recipe {self.recipe.name}, {self._of()}"
 
     def _lines(self) -> list[list[str]]:
-        """Lines of cells, the header first."""
+        """Return lines of cells, the header first."""
         if "subsets" in self.summary:
             return [["score", "mean", "sd of runs", "n", "sd of subsets"], *map(list, seed_table(self.summary))]
         if "seeds" in self.summary:
@@ -183,7 +184,7 @@ class Run(RowsInFolder):
 
 
 def _cells(line: dict[str, Any]) -> dict[str, Any]:
-    """What a line of the log has for a table."""
+    """Return what a line of the log has for a table."""
     cells = {key: value for key, value in line.items() if key not in _OF_LINES and not isinstance(value, dict | list)}
     if line["kind"] == "dev":
         return {"dev": line["name"], **cells}
@@ -191,7 +192,8 @@ def _cells(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(run: str | Path) -> Result | Run:
-    """What made a run, from its folder: the Result of `evaluate` or `stsbench eval`, the Run of `train` or `stsbench train`.
+    """Return what made a run, from its folder: the Result of `evaluate` or `stsbench eval`, the Run of `train` or `stsbench
+    train`.
 
     run: a run folder, or the run.parquet in it. A Result's scores are computed from its observations, as `score` does, so
     that nothing edited is taken for a score. Raises StsbenchError, one line: no run, a training that has not ended, a file

@@ -123,7 +123,7 @@ class Asked:
 
     @contextmanager
     def in_users_words(self) -> Iterator[None]:
-        """An error about rows in memory names them as such, and not by the file that they became."""
+        """Let an error about rows in memory name them as such, and not by the file that they became."""
         try:
             yield
         except StsbenchError as error:
@@ -139,7 +139,8 @@ def asked(
     method: str | Options | Recipe, recipe: FilePath | Recipe | None, settings: Mapping[str, Any] | None, *,
     backbone: FilePath | None, data: Rows | None, labelled: Rows | None, dev: Rows | None,
 ) -> Asked:
-    """The words for it. Raises StsbenchError, one line, for what is no method, and for rows that cannot be written."""
+    """Return the words for it. Raises StsbenchError, one line, for what is no method, and for rows that cannot be
+    written."""
     if settings is not None and not isinstance(settings, Mapping):
         raise StsbenchError(f"settings must be dotted key -> value, and not of type {type(settings).__name__}")
     name, recipe, options = _method(method, recipe)
@@ -160,7 +161,7 @@ def asked(
 def _method(
     method: str | Options | Recipe, recipe: FilePath | Recipe | None
 ) -> tuple[str, FilePath | Recipe | None, dict[str, Any]]:
-    """The method's name, the recipe, and the options that were written."""
+    """Return the method's name, the recipe, and the options that were written."""
     if isinstance(method, Recipe):
         if recipe is not None:
             raise StsbenchError("two recipes: give the method's name first, or leave recipe out")
@@ -177,14 +178,14 @@ def _method(
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raises StsbenchError for a number of things that is none."""
+    """Raise StsbenchError for a number of things that is none."""
     for name, count in counts.items():
         if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
             raise StsbenchError(f"{name} must be a whole number from 1 on, not {count!r}")
 
 
 def listed(value: str | Iterable[str], option: str) -> tuple[str, ...]:
-    """Several; a string is one. Raises StsbenchError, naming the option, for anything else."""
+    """Return several; a string is one. Raises StsbenchError, naming the option, for anything else."""
     words = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
     if stray := [word for word in words if not isinstance(word, str)]:
         raise StsbenchError(f"{option} must be a name or a list of names, not {stray[0]!r}")
@@ -192,7 +193,7 @@ def listed(value: str | Iterable[str], option: str) -> tuple[str, ...]:
 
 
 def path_word(value: FilePath, option: str) -> str:
-    """A path or a name as text. Raises StsbenchError, naming the option, for what is none."""
+    """Return a path or a name as text. Raises StsbenchError, naming the option, for what is none."""
     try:
         return fspath(value)
     except TypeError:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 
 def check_rows(**vectors: Tensor) -> None:
-    """Raises ValueError unless all are (n, d) with the same n and d."""
+    """Raise ValueError unless all are (n, d) with the same n and d."""
     shapes = {name: tuple(tensor.shape) for name, tensor in vectors.items()}
     if len(set(shapes.values())) > 1 or any(len(shape) != 2 for shape in shapes.values()):
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
@@ -19,21 +19,21 @@ def check_rows(**vectors: Tensor) -> None:
 
 
 def check_numbers(numbers: Tensor, rows: int, name: str) -> None:
-    """Raises ValueError unless there is one number for each row, (n,), all of them finite (`nan_unless_finite`)."""
+    """Raise ValueError unless there is one number for each row, (n,), all of them finite (`nan_unless_finite`)."""
     if tuple(numbers.shape) != (rows,):
         raise ValueError(f"{name} must be ({rows},), one for each row: it is {tuple(numbers.shape)}")
     nan_unless_finite(**{name: numbers})
 
 
 def check_positive(**numbers: float | Tensor) -> None:
-    """Raises ValueError unless all are finite and above 0. A tensor, which may be learned, is not looked at."""
+    """Raise ValueError unless all are finite and above 0. A tensor, which may be learned, is not looked at."""
     for name, number in numbers.items():
         if not isinstance(number, Tensor) and not (math.isfinite(number) and number > 0):
             raise ValueError(f"{name} must be a finite number above 0, not {number}")
 
 
 def check_weights(**numbers: float) -> None:
-    """Raises ValueError unless all are finite and 0 at least."""
+    """Raise ValueError unless all are finite and 0 at least."""
     for name, number in numbers.items():
         if not (math.isfinite(number) and number >= 0):
             raise ValueError(f"{name} must be a finite number, 0 or more, not {number}")

@@ -36,7 +36,8 @@ def combine(scores: Sequence[NDArray[np.float64] | float], sizes: Sequence[int],
 
 
 def small_parts(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The parts of an average that have too few items to rank by: one score of theirs counts as much as one of thousands.
+    """Return the parts of an average that have too few items to rank by: one score of theirs counts as much as one of
+    thousands.
 
     sizes: part -> its items. Fewer than 50 are too few; the average keeps them, for it is the published one.
 
@@ -48,7 +49,7 @@ def small_parts(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def average_of_printed(scores: Sequence[float]) -> float:
-    """The average as papers print it: of the scores rounded to two decimals, rounded again (SentEval, SimCSE)."""
+    """Return the average as papers print it: of the scores rounded to two decimals, rounded again (SentEval, SimCSE)."""
     return round(sum(round(score, 2) for score in scores) / len(scores), 2)
 
 
@@ -71,7 +72,7 @@ class OverTasks:
 
 
 def mean_over_tasks(scores: ArrayLike, level: float = LEVEL) -> OverTasks:
-    """The mean of scores (t,), one a task, with Student's interval at t - 1 degrees of freedom.
+    """Return the mean of scores (t,), one a task, with Student's interval at t - 1 degrees of freedom.
 
     The scores' variance over the tasks holds the noise of their items, too, so that nothing has to be known of it. The
     interval covers 95 % where the tasks' true scores are normal, however noisy the items are; a hierarchical bootstrap of so
@@ -97,7 +98,7 @@ def mean_over_tasks(scores: ArrayLike, level: float = LEVEL) -> OverTasks:
 
 
 def difference_over_tasks(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> OverTasks:
-    """The mean of a less b, scores (t,) of two encoders on the same tasks in the same order, paired by task.
+    """Return the mean of a less b, scores (t,) of two encoders on the same tasks in the same order, paired by task.
 
     Raises StsbenchError as `mean_over_tasks` does.
 
@@ -119,7 +120,8 @@ def difference_over_tasks(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> O
 
 
 def chance_of_same_order(differences: ArrayLike, new: int | None = None) -> float:
-    """How likely the mean difference of `new` other tasks, by default as many, has the sign of that of these (t,), 0.5 to 1.
+    """Return how likely the mean difference of `new` other tasks, by default as many, has the sign of that of these (t,),
+    0.5 to 1.
 
     The predictive probability of a normal sample whose mean and variance are unknown (Geisser 1993, Predictive Inference):
     Student's distribution function with t - 1 degrees of freedom at |mean| / (sd * sqrt(1 / t + 1 / new)). It supposes
@@ -143,8 +145,8 @@ def chance_of_same_order(differences: ArrayLike, new: int | None = None) -> floa
 
 
 def overstated(points: float, same_order: float) -> bool:
-    """Whether such a chance of the same order came true less often than it says: one of 70 % or more, between published
-    models whose averages are less than a point apart (docs/findings/statistics.md).
+    """Return whether such a chance of the same order came true less often than it says: one of 70 % or more, between
+    published models whose averages are less than a point apart (docs/findings/statistics.md).
 
     >>> from stsbench.metrics.aggregation import overstated
     >>> overstated(0.4, 0.93), overstated(0.4, 0.6), overstated(-3.2, 0.93)
@@ -154,8 +156,8 @@ def overstated(points: float, same_order: float) -> bool:
 
 
 def hierarchical_draws(draws: ArrayLike, resamples: int, seed: int = 0) -> Floats:
-    """(resamples,) means over tasks and items: t tasks are drawn with replacement, and of each of these one resample of its
-    items (Davison & Hinkley 1997, Bootstrap Methods and their Application, section 3.8).
+    """Return (resamples,) means over tasks and items: t tasks are drawn with replacement, and of each of these one resample
+    of its items (Davison & Hinkley 1997, Bootstrap Methods and their Application, section 3.8).
 
     draws: (t, b), of each task's score, or difference, b bootstrap draws over its items. A task that is drawn twice has two
     draws of its items. Percentiles of the means do not cover 95 %: where items are hardly noisy 76 % with 3 tasks and 88 %

@@ -25,7 +25,7 @@ Counts = NDArray[np.signedinteger[Any]]
 
 
 def resample_counts(n: int, resamples: int, seed: tuple[int, ...]) -> Floats:
-    """float64 (resamples, n): how often each of n pairs is drawn when n are drawn with replacement.
+    """Return float64 (resamples, n): how often each of n pairs is drawn when n are drawn with replacement.
 
     The same `seed` and n give the same draws for every encoder, so that two encoders' intervals are paired.
     """
@@ -33,14 +33,14 @@ def resample_counts(n: int, resamples: int, seed: tuple[int, ...]) -> Floats:
 
 
 def block_rows(n: int) -> int:
-    """How many rows of counts of n pairs are best handled at a time."""
+    """Return how many rows of counts of n pairs are best handled at a time."""
     return min(512, max(32, _NUMBERS // max(n, 1))) if 32 * n <= _MOST else max(1, _MOST // n)
 
 
 def resample_blocks(
     n: int, resamples: int, seed: tuple[int, ...], rows: int, item: Ints | None = None
 ) -> Iterator[Floats]:
-    """The rows of `resample_counts`, so many at a time. With `item` as many items are drawn as there are, each with
+    """Yield the rows of `resample_counts`, so many at a time. With `item` as many items are drawn as there are, each with
     all of its rows."""
     if item is not None and (items := distinct(item)) < n:
         at = np.unique(item, return_inverse=True)[1]
@@ -55,14 +55,14 @@ def resample_blocks(
 
 
 def blocks_of(counts: NDArray[Any]) -> Iterator[Floats]:
-    """The rows of (resamples, n) counts, some at a time, as float64."""
+    """Yield the rows of (resamples, n) counts, some at a time, as float64."""
     rows = block_rows(counts.shape[1])
     for start in range(0, len(counts), rows):
         yield np.asarray(counts[start : start + rows], dtype=np.float64)
 
 
 def fisher_interval(draws: Floats, value: float, n: int, level: float = 0.95) -> tuple[float, float] | None:
-    """Interval of a correlation `value`, or of a mean of correlations, from (resamples,) draws of it; unit 1.
+    """Return interval of a correlation `value`, or of a mean of correlations, from (resamples,) draws of it; unit 1.
 
     Symmetric on Fisher's z: as far as `level` of the draws lie from the value, stretched by sqrt(n / (n - 1)) and by the
     ratio of Student's quantile, n - 2 degrees of freedom, to the normal one: a bootstrap of few pairs is too narrow. The
@@ -83,7 +83,7 @@ def fisher_interval(draws: Floats, value: float, n: int, level: float = 0.95) ->
 
 
 def interval(draws: Floats, level: float = 0.95) -> tuple[float, float] | None:
-    """Percentile interval of (resamples,) draws; None when more than 5 % of them could not be computed.
+    """Return percentile interval of (resamples,) draws; None when more than 5 % of them could not be computed.
 
     None also for fewer than 2 / (1 - level) draws (40), which have no such percentiles, and where all draws are the same but
     for rounding: none can say how sure 4 of 4 is.
@@ -96,7 +96,7 @@ def interval(draws: Floats, level: float = 0.95) -> tuple[float, float] | None:
 
 
 def is_point(low: float, high: float) -> bool:
-    """Whether the ends of an interval are equal but for rounding: it is none."""
+    """Return whether the ends of an interval are equal but for rounding: it is none."""
     return abs(high - low) <= ROUNDING * max(abs(low), abs(high), 1.0)
 
 
@@ -123,7 +123,7 @@ def stratified_folds(label: NDArray[Any], folds: int, seed: int, item: Ints) -> 
 
 
 def bootstrap_correlation(predicted: Floats, gold: Floats, counts: Floats, metric: str) -> Floats:
-    """(resamples,) correlations of (n,) `predicted` with (n,) `gold` under (resamples, n) `counts`.
+    """Return (resamples,) correlations of (n,) `predicted` with (n,) `gold` under (resamples, n) `counts`.
 
     Of (e, n) `predicted`, those of e encoders, (e, resamples).
     """
@@ -194,8 +194,8 @@ class _Ranker:
         self._items = np.arange(len(self._value)) + np.repeat(self._first - np.cumsum(sizes) + sizes, sizes)
 
     def __call__(self, times: Counts) -> tuple[Counts, Floats]:
-        """(n, b) twice the mid-ranks, less 1, in the variable's order, under (n, b) counts; (b,) by how much the cubes of
-        the counts of distinct values exceed those of the items."""
+        """Return (n, b) twice the mid-ranks, less 1, in the variable's order, under (n, b) counts; (b,) by how much the
+        cubes of the counts of distinct values exceed those of the items."""
         drawn = np.take(times, self.order, axis=0, mode="clip")
         ranks = drawn.copy()
         _running_sum(ranks)
@@ -208,13 +208,13 @@ class _Ranker:
 
 
 def _cubes(counts: Counts) -> Floats:
-    """(b,) sums of the cubes of (k, b) counts."""
+    """Return (b,) sums of the cubes of (k, b) counts."""
     times = counts.astype(np.float64)
     return np.asarray(np.einsum("kb,kb->b", times * times, times))
 
 
 def _squares(cubes: Floats, total: Floats) -> Floats:
-    """(b,) the squares of the ranks about their mean, summed over `total` draws."""
+    """Return (b,) the squares of the ranks about their mean, summed over `total` draws."""
     return np.asarray((total**3 - cubes) / 12)
 
 
@@ -265,7 +265,7 @@ def _correlation(covariance: Floats, square_x: Floats, square_y: Floats, total: 
 
 
 def wilson(hits: float, n: float) -> tuple[float, float]:
-    """The 95 % score interval of a share of `hits` among n > 0 (Wilson 1927, JASA 22:209-212), within 0 and 1."""
+    """Return the 95 % score interval of a share of `hits` among n > 0 (Wilson 1927, JASA 22:209-212), within 0 and 1."""
     z, share = 1.959963984540054, hits / n
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     spread = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)

@@ -14,8 +14,8 @@ Floats = NDArray[np.float64]
 
 
 def correlation(predicted: NDArray[np.floating], gold: NDArray[np.floating], metric: str, items: int | None = None) -> float:
-    """Correlation of two (n,) arrays: scipy's, average ranks for ties. Unit: 1, not 100. items: the number of different
-    pairs, n by default.
+    """Return correlation of two (n,) arrays: scipy's, average ranks for ties. Unit: 1, not 100. items: the number of
+    different pairs, n by default.
 
     Raises ScoreError for fewer than three pairs (over two it is 1 or -1, whatever they are), for constant or
     non-finite predictions or gold scores.

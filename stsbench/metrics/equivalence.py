@@ -41,8 +41,8 @@ class Equivalence:
 def equivalence(
     value_a: float, value_b: float, draws_a: ArrayLike, draws_b: ArrayLike, margin: float
 ) -> Equivalence | None:
-    """TOST of two scores over the same items (Schuirmann 1987, A Comparison of the Two One-Sided Tests Procedure and the
-    Power Approach for Assessing the Equivalence of Average Bioavailability), with the deviations that
+    """Return TOST of two scores over the same items (Schuirmann 1987, A Comparison of the Two One-Sided Tests Procedure and
+    the Power Approach for Assessing the Equivalence of Average Bioavailability), with the deviations that
     `metrics.paired.paired_difference` tests by.
 
     draws: (B,) of each score over the same resamples; margin: above 0, in the scores' unit. None where there is no test:
@@ -62,8 +62,8 @@ def equivalence_over_seeds(
     a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, margin: float, *, paired: bool = False,
     seed: Sequence[int] = (0,),
 ) -> Equivalence | None:
-    """TOST of the means of a (n,) and b (m,), scores of seeds, with the noise of `metrics.seeds.difference_over_seeds`:
-    items, and Student's t for the seeds.
+    """Return TOST of the means of a (n,) and b (m,), scores of seeds, with the noise of
+    `metrics.seeds.difference_over_seeds`: items, and Student's t for the seeds.
 
     draws: (B,) of each mean over the same resamples; paired: a and b have the same seeds, in the same order; seed: of what
     is redrawn of the variance over seeds. None where there is no test.
@@ -72,7 +72,7 @@ def equivalence_over_seeds(
 
 
 def from_deviations(value: float, deviations: Floats, margin: float) -> Equivalence | None:
-    """TOST of a difference `value`, whose deviations from the truth have the sizes (n,) `deviations` and either sign.
+    """Return TOST of a difference `value`, whose deviations from the truth have the sizes (n,) `deviations` and either sign.
 
     A one-sided p is half the two-sided one of the difference to the bound, (1 + #{deviations >= |value +- margin|}) / (n +
     1), on the bound's inner side, and 1 less that half elsewhere. None for fewer than 20 deviations.
@@ -84,7 +84,7 @@ def from_deviations(value: float, deviations: Floats, margin: float) -> Equivale
         return None
 
     def one_sided(inside: float) -> float:
-        """p of a bound that the difference lies `inside` of, or outside of where it is below 0."""
+        """Return p of a bound that the difference lies `inside` of, or outside of where it is below 0."""
         both = (1 + int(np.count_nonzero(deviations >= abs(inside)))) / (len(deviations) + 1)
         return both / 2 if inside > 0 else 1 - both / 2
 
@@ -92,7 +92,7 @@ def from_deviations(value: float, deviations: Floats, margin: float) -> Equivale
 
 
 def verdict(different: bool, equivalent: bool) -> Verdict:
-    """What a test of the difference and one of its equivalence say together.
+    """Return what a test of the difference and one of its equivalence say together.
 
     The two never err at once: a difference of 0 is not outside the margin. So each at 5 % errs in at most 5 % of all cases.
 

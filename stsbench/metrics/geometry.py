@@ -18,7 +18,8 @@ _DENSE_LIMIT = 2**28  # bytes that sparse vectors may take up once they are dens
 
 
 def directions(vectors: Any) -> Floats:
-    """float64 (m, d): the rows of (n, d) `vectors`, dense or CSR, at length 1; zero rows, which have no direction, left out.
+    """Return float64 (m, d): the rows of (n, d) `vectors`, dense or CSR, at length 1; zero rows, which have no direction,
+    left out.
 
     Raises ScoreError for sparse vectors that would need more than 256 MiB when dense.
     """
@@ -39,19 +40,20 @@ def directions(vectors: Any) -> Floats:
 
 
 def distances(first: Floats, second: Floats) -> Floats:
-    """float64 (n,): Euclidean distance of row i of `first` from row i of `second`, both (n, d)."""
+    """Return float64 (n,): Euclidean distance of row i of `first` from row i of `second`, both (n, d)."""
     return np.asarray(np.linalg.norm(first - second, axis=1))
 
 
 def alignment(distance: Floats, alpha: float = 2.0) -> float:
-    """E |f(x) - f(x+)|^alpha over (p,) distances of positive pairs of unit vectors; 0 is best (Wang & Isola 2020, 4.1)."""
+    """Return E |f(x) - f(x+)|^alpha over (p,) distances of positive pairs of unit vectors; 0 is best (Wang & Isola 2020,
+    4.1)."""
     if not len(distance):
         raise ScoreError("alignment needs at least one positive pair")
     return float(np.mean(distance**alpha))
 
 
 def uniformity(unit: Floats, t: float = 2.0, tile: int = _TILE) -> float:
-    """log E exp(-t |f(x) - f(y)|^2) over all pairs i < j of (n, d) unit vectors; lower is more uniform.
+    """Return log E exp(-t |f(x) - f(y)|^2) over all pairs i < j of (n, d) unit vectors; lower is more uniform.
 
     Wang & Isola 2020, section 4.1. One log-sum-exp over all pairs, so no t under- or overflows; memory does not grow
     with n^2. Raises ScoreError for fewer than two vectors.
@@ -70,7 +72,7 @@ def uniformity(unit: Floats, t: float = 2.0, tile: int = _TILE) -> float:
 
 
 def anisotropy(unit: Floats) -> float:
-    """Mean cosine of all pairs i != j of (n, d) unit vectors (Ethayarajh 2019, section 3.4, there from samples).
+    """Return mean cosine of all pairs i != j of (n, d) unit vectors (Ethayarajh 2019, section 3.4, there from samples).
 
     (|sum u|^2 - sum |u|^2) / (n (n - 1)): exact, without forming a pair. Raises ScoreError for fewer than two vectors.
     """
@@ -80,7 +82,7 @@ def anisotropy(unit: Floats) -> float:
 
 
 def singular_values(unit: Floats, centre: bool = False) -> Floats:
-    """float64 (min(n, d),): singular values of the (n, d) matrix, largest first; `centre` subtracts its mean row.
+    """Return float64 (min(n, d),): singular values of the (n, d) matrix, largest first; `centre` subtracts its mean row.
 
     Roots of the eigenvalues of the smaller Gram matrix: several times faster than an SVD, exact to 1e-7 of the largest
     value, which is what float32 vectors hold.
@@ -91,32 +93,33 @@ def singular_values(unit: Floats, centre: bool = False) -> Floats:
 
 
 def relative(values: Floats) -> Floats:
-    """Singular values divided by the largest, which becomes 1. Raises ScoreError when all are zero."""
+    """Return singular values divided by the largest, which becomes 1. Raises ScoreError when all are zero."""
     if not len(values) or values[0] <= 0:
         raise ScoreError("every singular value is zero: all sentences have the same vector")
     return np.asarray(values / values[0])
 
 
 def effective_rank(values: Floats) -> float:
-    """exp of the entropy of singular values scaled to sum 1: from 1 to their number (Roy & Vetterli 2007, definition 1)."""
+    """Return exp of the entropy of singular values scaled to sum 1: from 1 to their number (Roy & Vetterli 2007,
+    definition 1)."""
     share = relative(values) / relative(values).sum()
     share = share[share > 0]
     return float(np.exp(-(share * np.log(share)).sum()))
 
 
 def explained_by_first(values: Floats) -> float:
-    """Share of the first squared singular value in the sum of all, 0 to 1 (MEV: Ethayarajh 2019, definition 3)."""
+    """Return share of the first squared singular value in the sum of all, 0 to 1 (MEV: Ethayarajh 2019, definition 3)."""
     return float(1 / (relative(values) ** 2).sum())
 
 
 def by_rating(cosine: Floats, gold: Floats) -> dict[str, Floats]:
-    """The (n,) cosines of each group of RATINGS that has pairs, by its name (SimCSE, Gao et al. 2021, figure G.1)."""
+    """Return the (n,) cosines of each group of RATINGS that has pairs, by its name (SimCSE, Gao et al. 2021, figure G.1)."""
     group = rating_groups(gold)
     return {name: cosine[group == i] for i, name in enumerate(RATINGS) if (group == i).any()}
 
 
 def rating_groups(gold: Floats) -> NDArray[np.int64]:
-    """int64 (n,): the position in RATINGS of each human rating. Raises ScoreError for one outside 0 to 5."""
+    """Return int64 (n,): the position in RATINGS of each human rating. Raises ScoreError for one outside 0 to 5."""
     if outside := np.flatnonzero(~((gold >= 0) & (gold <= 5))).tolist():
         raise ScoreError(f"the rating of pair {outside[0] + 1} is {gold[outside[0]]:g}, not between 0 and 5")
     return np.asarray(np.minimum(gold.astype(np.int64), len(RATINGS) - 1))

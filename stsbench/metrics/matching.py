@@ -49,7 +49,7 @@ class Cuts:
         self.thresholds = np.r_[np.nextafter(distinct[0], np.inf), between, distinct[-1]]
 
     def counts(self, weights: Floats | None = None) -> tuple[Floats, Floats]:
-        """(..., k + 1) true matches among the pairs above each cut, and all pairs above it.
+        """Return (..., k + 1) true matches among the pairs above each cut, and all pairs above it.
 
         weights: (..., n), how often each pair counts; by default once.
         """
@@ -72,7 +72,7 @@ class Matching:
 
 
 def matching_scores(similarity: Floats, label: Floats) -> Matching:
-    """The scores of n pairs: similarity float (n,), label (n,) 1 for a match, else 0.
+    """Return the scores of n pairs: similarity float (n,), label (n,) 1 for a match, else 0.
 
     Average precision and ROC AUC as scikit-learn defines them; the best F1 and accuracy over all thresholds, of equally good
     ones the highest. The thresholds are chosen on these pairs: on others F1 and accuracy will be lower. Raises ScoreError
@@ -89,14 +89,15 @@ def matching_scores(similarity: Floats, label: Floats) -> Matching:
 
 
 def average_precision(true: Floats, above: Floats) -> Floats:
-    """(...) sum over the cuts of (recall - recall of the cut before) * precision; `Cuts.counts` gives the arguments."""
+    """Return (...) sum over the cuts of (recall - recall of the cut before) * precision; `Cuts.counts` gives the
+    arguments."""
     with np.errstate(invalid="ignore", divide="ignore"):
         precision = true[..., 1:] / np.maximum(above[..., 1:], _LEAST)
         return np.asarray((np.diff(true, axis=-1) * precision).sum(-1) / true[..., -1])
 
 
 def roc_auc(true: Floats, above: Floats) -> Floats:
-    """(...) the chance that a match is more similar than a pair that is none, ties counting half."""
+    """Return (...) the chance that a match is more similar than a pair that is none, ties counting half."""
     false = above - true
     with np.errstate(invalid="ignore", divide="ignore"):
         area = (np.diff(false, axis=-1) * (true[..., 1:] + true[..., :-1]) / 2).sum(-1)
@@ -104,7 +105,7 @@ def roc_auc(true: Floats, above: Floats) -> Floats:
 
 
 def criterion(name: Criterion, true: Floats, above: Floats) -> Floats:
-    """(..., k + 1) the F1 of the matches, or the accuracy, at every cut."""
+    """Return (..., k + 1) the F1 of the matches, or the accuracy, at every cut."""
     matches, pairs = true[..., -1:], above[..., -1:]
     if name == "f1":
         return np.asarray(2 * true / np.maximum(above + matches, _LEAST))  # 0 / 0 of a draw without a match: 0
@@ -129,8 +130,8 @@ class MatchingDraws:
 def matching_draws(
     similarity: Floats, label: Floats, blocks: Iterable[Floats], items: int | None = None
 ) -> MatchingDraws:
-    """The scores under other draws of the pairs. blocks: (rows, n) of how often each pair was drawn; items: the number of
-    different pairs, n by default.
+    """Return the scores under other draws of the pairs. blocks: (rows, n) of how often each pair was drawn; items: the
+    number of different pairs, n by default.
 
     The best threshold converges with the cube root of n, where an ordinary bootstrap is inconsistent (Abrevaya and Huang
     2005). Here the resampled criterion's deviation from the criterion is added to a parabola with the criterion's curvature,
@@ -159,7 +160,8 @@ def matching_draws(
 
 
 def threshold_interval(threshold: float, shifts: Floats, level: float = 0.95) -> tuple[float, float] | None:
-    """The interval of a threshold, symmetric, from the draws of its error; None for fewer than 2 / (1 - level) of them."""
+    """Return the interval of a threshold, symmetric, from the draws of its error; None for fewer than 2 / (1 - level) of
+    them."""
     finite = shifts[np.isfinite(shifts)]
     if len(finite) < 0.95 * len(shifts) or len(finite) * (1 - level) < 2 - 1e-9:
         return None
@@ -168,13 +170,14 @@ def threshold_interval(threshold: float, shifts: Floats, level: float = 0.95) ->
 
 
 def _parabola(cuts: Cuts, name: Criterion, best: int, items: int) -> Floats | None:
-    """(k + 1,) -curvature (t - t_best)^2 / 2 at every threshold; None where the smoothed criterion has no maximum there."""
+    """Return (k + 1,) -curvature (t - t_best)^2 / 2 at every threshold; None where the smoothed criterion has no maximum
+    there."""
     curvature = _curvature(cuts, name, float(cuts.thresholds[best]), items)
     return None if curvature is None else np.asarray(-curvature * (cuts.thresholds - cuts.thresholds[best]) ** 2 / 2)
 
 
 def _curvature(cuts: Cuts, name: Criterion, at: float, items: int) -> float | None:
-    """Minus the second derivative of the criterion, smoothed by a normal kernel, at a threshold."""
+    """Return minus the second derivative of the criterion, smoothed by a normal kernel, at a threshold."""
     from scipy.special import ndtr
 
     value, matching = cuts.similarity, cuts.matching

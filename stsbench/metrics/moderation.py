@@ -34,7 +34,7 @@ NO_PRIOR = VariancePrior(0.0, 0.0, inf)
 
 
 def variance_prior(variances: Floats, df: Floats, independent: int | None = None) -> VariancePrior:
-    """The prior of (r,) sample variances with (r,) degrees of freedom each, by Smyth's equations of section 6.2.
+    """Return the prior of (r,) sample variances with (r,) degrees of freedom each, by Smyth's equations of section 6.2.
 
     The logarithms of the variances have the mean and the variance that the prior's df and variance are solved from; where
     they vary by no more than chance, df is inf, and variance their pooled mean. independent: how many of them are so,
@@ -56,7 +56,7 @@ def variance_prior(variances: Floats, df: Floats, independent: int | None = None
 
 
 def outlying(variances: Floats, df: Floats) -> Bools:
-    """(r,) which variances are too large to be of one kind with the others: they must not be drawn towards these.
+    """Return (r,) which variances are too large to be of one kind with the others: they must not be drawn towards these.
 
     From the largest on, each is compared with the prior of those below it (an F test at 5 % for all of them together),
     until one is not too large. Without this, one row that is ten times as noisy as the others differs from them too often
@@ -80,8 +80,8 @@ def outlying(variances: Floats, df: Floats) -> Bools:
 
 
 def prior_of_rows(variances: Floats, df: Floats) -> tuple[VariancePrior, Floats, Bools]:
-    """(the prior of (r,) sample variances with (r,) degrees of freedom each; its df for each row, 0 for one that stands for
-    itself; which rows are `outlying`, and therefore stand for themselves).
+    """Return (the prior of (r,) sample variances with (r,) degrees of freedom each; its df for each row, 0 for one that
+    stands for itself; which rows are `outlying`, and therefore stand for themselves).
 
     All rows do where they are two, or few and of unequal numbers of seeds. Pooled, a noisy row of few seeds would be taken
     for as quiet as one of many: two rows of 2 and 10 seeds would differ by chance in up to 19 % instead of 5, two of 2 and 2
@@ -95,8 +95,8 @@ def prior_of_rows(variances: Floats, df: Floats) -> tuple[VariancePrior, Floats,
 
 
 def moderated(variances: Floats, df: Floats, prior_df: Floats, prior: VariancePrior) -> Floats:
-    """Variances drawn towards the prior's: means of each and the prior's, weighted by their degrees of freedom; but never
-    less than the variance itself times the prior's weight.
+    """Return variances drawn towards the prior's: means of each and the prior's, weighted by their degrees of freedom; but
+    never less than the variance itself times the prior's weight.
 
     Where the prior knows nearly all (a weight near 1, since the rows seem equally noisy), limma draws every variance down to
     it: among 17 rows of three seeds, one three times as noisy makes the joint test err in 7 to 12 % instead of 5. Here it
@@ -110,7 +110,7 @@ def moderated(variances: Floats, df: Floats, prior_df: Floats, prior: VariancePr
 def redrawn(
     variances: Floats, df: Floats, prior_df: Floats, prior: VariancePrior, draws: int, rng: np.random.Generator
 ) -> Floats:
-    """(r, draws) of what the true variances of r rows may be, in the light of their sample variances and the prior.
+    """Return (r, draws) of what the true variances of r rows may be, in the light of their sample variances and the prior.
 
     With the prior's variance itself redrawn within its uncertainty: where the seeds are noisy, ignoring that errs in 6.5 %
     instead of 5 % (17 rows of three seeds).
@@ -124,22 +124,22 @@ def redrawn(
 
 
 def redrawn_prior(prior: VariancePrior, draws: int, rng: np.random.Generator) -> Floats:
-    """(draws,) of what the prior's variance may be."""
+    """Return (draws,) of what the prior's variance may be."""
     if isinf(prior.certainty):
         return np.full(draws, prior.variance)
     return np.asarray(prior.variance * prior.certainty / rng.chisquare(prior.certainty, draws))
 
 
 def prior_share(df: Floats, prior_df: Floats) -> Floats:
-    """The prior's weight in a moderated variance."""
+    """Return the prior's weight in a moderated variance."""
     certain = np.isinf(prior_df)
     finite = np.where(certain, 1.0, prior_df)
     return np.where(certain, 1.0, finite / (finite + df))
 
 
 def df_of_two(one: float, other: float, count: int) -> float:
-    """Student's degrees of freedom of the difference between two means of `count` >= 2 seeds each, for a test that errs in
-    5 % whatever the ratio of the two variances (5.04 % at most, by integration; benchmarks/two_sides.py).
+    """Return Student's degrees of freedom of the difference between two means of `count` >= 2 seeds each, for a test that
+    errs in 5 % whatever the ratio of the two variances (5.04 % at most, by integration; benchmarks/two_sides.py).
 
     one, other: the squared standard errors of the two means, not both 0. Satterthwaite's degrees of freedom err in up to
     6.4 % with two seeds a side, 5.9 with three, 5.4 with five. With count - 1 a test cannot err in more than 5 % (Hsu 1938,
@@ -157,7 +157,7 @@ def df_of_two(one: float, other: float, count: int) -> float:
 
 
 def inverse_trigamma(value: float) -> float:
-    """x > 0 with trigamma(x) = value > 0, by Newton's method on 1 / trigamma, nearly straight (Smyth 2004, appendix).
+    """Return x > 0 with trigamma(x) = value > 0, by Newton's method on 1 / trigamma, nearly straight (Smyth 2004, appendix).
 
     inf where the value is so small that x would have no meaning (above 5 million).
     """

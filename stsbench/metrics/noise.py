@@ -94,12 +94,13 @@ class Noise:
         self._variances = variances
 
     def error(self, one: int, other: int) -> float:
-        """The standard error of the difference between two rows, not stretched; 0 where it is only rounding."""
+        """Return the standard error of the difference between two rows, not stretched; 0 where it is only rounding."""
         error = sqrt(self._variances[one, other])
         return error if error > self.size else 0.0
 
     def deviations(self, one: Ints, other: Ints) -> Floats:
-        """(p, draws) of the differences between rows `one` (p,), or one row, and `other` (p,), in the scores' unit."""
+        """Return (p, draws) of the differences between rows `one` (p,), or one row, and `other` (p,), in the scores'
+        unit."""
         deviations = self._both[other]
         np.subtract(self._both[one], deviations, out=deviations)
         groups = self._groups[one]
@@ -114,7 +115,8 @@ class Noise:
         return np.asarray(deviations)
 
     def statistics(self) -> Floats:
-        """(r, r) sizes of the differences in standard errors: inf where one is the same in every draw and not rounding.
+        """Return (r, r) sizes of the differences in standard errors: inf where one is the same in every draw and not
+        rounding.
 
         A little smaller than that, by what a drawn difference is too small for having itself been part of its standard
         error (externally studentised, it would not be). Else 50 rows would err in 5.6 % instead of 5, with 1000 draws.
@@ -126,13 +128,14 @@ class Noise:
         return np.asarray(ratios * np.sqrt((self.draws - 1) / (self.draws - 1 + self._share * (finite**2 - 1))))
 
     def bound(self, critical: float | Floats) -> Floats:
-        """(r, r) the differences whose statistic is `critical`, one number or (r, r), in the scores' unit."""
+        """Return (r, r) the differences whose statistic is `critical`, one number or (r, r), in the scores' unit."""
         left = self.draws - 1 - self._share
         right = np.maximum(self.draws - 1 - self._share * critical**2, 1.0)
         return np.asarray(self.errors * critical * np.sqrt(left / right))
 
     def drawn(self, one: Ints, other: Ints) -> Floats:
-        """(p, draws) of these statistics where the rows do not differ: 0 where the difference is the same in every draw."""
+        """Return (p, draws) of these statistics where the rows do not differ: 0 where the difference is the same in every
+        draw."""
         errors = self.errors[one, other]
         drawn = self.deviations(one, other)
         np.abs(drawn, out=drawn)
@@ -141,8 +144,8 @@ class Noise:
 
 
 def _stretched(variances: Floats, doubt: Floats) -> Floats:
-    """How many times as far out Student's quantile is as the normal one, at degrees of freedom that are a harmonic mean of
-    those of all parts of the variances. doubt: the sum of the parts, each over its degrees of freedom."""
+    """Return how many times as far out Student's quantile is as the normal one, at degrees of freedom that are a harmonic
+    mean of those of all parts of the variances. doubt: the sum of the parts, each over its degrees of freedom."""
     from scipy import stats
 
     share = np.divide(doubt, variances, out=np.zeros_like(doubt), where=variances > 0)  # 1 / df
@@ -152,7 +155,7 @@ def _stretched(variances: Floats, doubt: Floats) -> Floats:
 
 
 def _difference_variances(deviations: Floats) -> Floats:
-    """(r, r) variances of the differences between rows of (r, b) deviations; 0 for fewer than two draws."""
+    """Return (r, r) variances of the differences between rows of (r, b) deviations; 0 for fewer than two draws."""
     rows, draws = deviations.shape
     if draws < 2:
         return np.zeros((rows, rows))
@@ -167,8 +170,8 @@ def _difference_variances(deviations: Floats) -> Floats:
 
 
 def _halves(draws: int, rng: np.random.Generator) -> Floats:
-    """(2, draws) normal deviates of two rows of which only the difference counts: over the root of 2 it is every quantile of
-    the normal distribution once, in any order. Random ones would move p and intervals by several %."""
+    """Return (2, draws) normal deviates of two rows of which only the difference counts: over the root of 2 it is every
+    quantile of the normal distribution once, in any order. Random ones would move p and intervals by several %."""
     from scipy import stats
 
     deviates = rng.permutation(stats.norm.ppf((np.arange(draws) + 0.5) / max(draws, 1))) / np.sqrt(2)
@@ -191,7 +194,7 @@ class _TwoRows:
 
     @staticmethod
     def fits(rows: Ints, counts: Ints, groups: Ints) -> bool:
-        """Whether these rows of several seeds are such two. counts, groups: (r,) of all rows."""
+        """Return whether these rows of several seeds are such two. counts, groups: (r,) of all rows."""
         if len(rows) != 2 or counts[rows[0]] != counts[rows[1]]:
             return False
         return bool(groups[rows[0]] != groups[rows[1]] or groups[rows[0]] < 0)
@@ -202,7 +205,7 @@ class _TwoRows:
         doubt[i, j] = doubt[j, i] = self._variance / self._df
 
     def pairs(self, one: Ints, other: Ints) -> list[tuple[int, int]]:
-        """Where these two stand among the pairs of `Noise.deviations`, with 1, or -1 the other way round."""
+        """Return where these two stand among the pairs of `Noise.deviations`, with 1, or -1 the other way round."""
         first, signs = np.broadcast_to(one, other.shape), (1, -1)
         at = [np.flatnonzero((first == self.rows[::sign][0]) & (other == self.rows[::sign][1])) for sign in signs]
         return [(int(index), sign) for sign, some in zip(signs, at, strict=True) for index in some]
@@ -214,7 +217,8 @@ class _PairedSeeds:
     def __init__(
         self, seeds: Sequence[Floats], groups: Ints, single: Ints, normal: Floats, rng: np.random.Generator
     ) -> None:
-        """normal: (r, draws) of each row. A pair's normal deviate is the difference of its rows', with unit variance.
+        """Take the draws of each row. normal: (r, draws) of each row. A pair's normal deviate is the difference of its
+        rows', with unit variance.
 
         single: the rows whose variance stands for itself.
         """
@@ -253,7 +257,8 @@ class _PairedSeeds:
             doubt[block] = between[block] / (df + prior_df)
 
     def deviations(self, one: Ints, other: Ints) -> Floats:
-        """(p, draws) of the means' differences: Student's t at the place that the normal deviate has (a Gaussian copula)."""
+        """Return (p, draws) of the means' differences: Student's t at the place that the normal deviate has (a Gaussian
+        copula)."""
         df, prior_df = self._df[one, other], self._prior_df[one, other]
         normal = (self._normal[one] - self._normal[other]) / np.sqrt(2)
         deviates = np.empty_like(normal)

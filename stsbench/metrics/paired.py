@@ -36,7 +36,7 @@ class Difference:
 
 
 def critical_value(draws: Floats, level: float = LEVEL) -> float:
-    """The number that a statistic must exceed for (1 + #{draws >= statistic}) / (B + 1) to be below 1 - `level`.
+    """Return the number that a statistic must exceed for (1 + #{draws >= statistic}) / (B + 1) to be below 1 - `level`.
 
     draws: (B,) of the statistic where the null hypothesis holds. Infinite for fewer than 1 / (1 - level) draws.
     """
@@ -54,7 +54,7 @@ def critical_values(draws: Floats, level: float = LEVEL) -> Floats:
 
 
 def paired_difference(value_a: float, value_b: float, draws_a: ArrayLike, draws_b: ArrayLike) -> Difference:
-    """The difference of two scores with a symmetric bootstrap interval and test, which always agree.
+    """Return the difference of two scores with a symmetric bootstrap interval and test, which always agree.
 
     draws: (B,) of each score over the same resamples, so that what makes an item hard for both cancels. The deviations
     |d* - d| stand for those of d from the truth (Hall 1992, The Bootstrap and Edgeworth Expansion, 3.6): p = (1 + #{|d* -
@@ -71,8 +71,8 @@ def paired_difference(value_a: float, value_b: float, draws_a: ArrayLike, draws_
 
 
 def paired_deviations(value_a: float, value_b: float, draws_a: ArrayLike, draws_b: ArrayLike) -> tuple[float, Floats]:
-    """The difference of two scores, and (n,) the sizes |d* - d| of its deviations in n resamples, as `paired_difference`
-    takes both: n is 0 where more than 5 % of the resamples have no score."""
+    """Return the difference of two scores, and (n,) the sizes |d* - d| of its deviations in n resamples, as
+    `paired_difference` takes both: n is 0 where more than 5 % of the resamples have no score."""
     value = _rounded(value_a - value_b, max(abs(value_a), abs(value_b)))
     differences = np.subtract(draws_a, draws_b, dtype=np.float64)
     kept = differences[np.isfinite(differences)]
@@ -82,7 +82,7 @@ def paired_deviations(value_a: float, value_b: float, draws_a: ArrayLike, draws_
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """p-values corrected for testing all of them (Holm 1979), in the order given: none decreases, none exceeds 1."""
+    """Return p-values corrected for testing all of them (Holm 1979), in the order given: none decreases, none exceeds 1."""
     corrected, largest = [0.0] * len(p), 0.0
     for rank, index in enumerate(sorted(range(len(p)), key=lambda index: p[index])):
         largest = max(largest, min(1.0, (len(p) - rank) * p[index]))
@@ -91,25 +91,25 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def _error(draws: Floats, size: float) -> float | None:
-    """The standard deviation of (B,) draws of a difference, NaN of none; None where it is only rounding."""
+    """Return the standard deviation of (B,) draws of a difference, NaN of none; None where it is only rounding."""
     kept = draws[np.isfinite(draws)]
     error = float(np.std(kept, ddof=1)) if len(kept) > 1 else 0.0
     return error if error > ROUNDING * size else None
 
 
 def _rounded(difference: float, size: float) -> float:
-    """0 for a difference that is only rounding: it would be equal in every resample and so look certain."""
+    """Return 0 for a difference that is only rounding: it would be equal in every resample and so look certain."""
     return 0.0 if abs(difference) <= ROUNDING * size else difference
 
 
 def few_enough(reached: Ints, draws: int, level: float = LEVEL) -> Bools:
-    """Whether p = (1 + how many of the draws reached a statistic) / (1 + draws) is below 1 - `level`."""
+    """Return whether p = (1 + how many of the draws reached a statistic) / (1 + draws) is below 1 - `level`."""
     return np.asarray(1 + reached < (1 - level) * (draws + 1) - 1e-9)
 
 
 def rejected(statistics: Floats, drawn: Callable[[Ints], Floats], draws: int, level: float = LEVEL) -> tuple[Bools, Floats]:
-    """bool (m,): which of m hypotheses are rejected, at a family-wise error rate of 1 - `level`; (draws,): the largest drawn
-    statistics of all.
+    """Return bool (m,): which of m hypotheses are rejected, at a family-wise error rate of 1 - `level`; (draws,): the
+    largest drawn statistics of all.
 
     drawn: m' indices -> (m', draws) statistics where the null hypotheses hold, of the same draws each time. From the largest
     statistic on, each is compared with the largest drawn one of all hypotheses that are not yet rejected; the first that

@@ -35,7 +35,7 @@ _NORMAL = 1.959963984540054  # half a 95 % interval, in standard errors
 
 
 def power_of(difference: float, error: float, df: float = inf) -> float:
-    """The probability that a true `difference` is significant (either way): 0.05 for none, 1 at the most.
+    """Return the probability that a true `difference` is significant (either way): 0.05 for none, 1 at the most.
 
     error: the standard error of the difference, above 0 and in its unit; df: its degrees of freedom. Raises ValueError for
     an error or df that is not above 0.
@@ -49,7 +49,8 @@ def power_of(difference: float, error: float, df: float = inf) -> float:
 
 
 def detectable_difference(error: float, df: float = inf, power: float = POWER) -> float:
-    """The minimum detectable difference: the true one that is significant with probability `power`, in the unit of `error`.
+    """Return the minimum detectable difference: the true one that is significant with probability `power`, in the unit of
+    `error`.
 
     With df infinite and power .8 it is 2.80 standard errors. Raises ValueError for an error or df that is not above 0, or a
     power that is not between .05 and 1.
@@ -82,7 +83,7 @@ def _power(size: float, df: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _standard_errors(df: float, power: float) -> float:
-    """How many standard errors the minimum detectable difference is."""
+    """Return how many standard errors the minimum detectable difference is."""
     from scipy.optimize import brentq
 
     if not 1 - LEVEL < power < 1:
@@ -121,7 +122,7 @@ class FieldNoise:
 
 @cache
 def field_noise(metric: str = "spearman") -> dict[str, FieldNoise]:
-    """Task -> its noise, `ALL` last, for "spearman" or "pearson". Raises KeyError for another metric.
+    """Return task -> its noise, `ALL` last, for "spearman" or "pearson". Raises KeyError for another metric.
 
     >>> from stsbench.metrics.power import field_noise
     >>> [name for name in field_noise()]
@@ -133,13 +134,15 @@ def field_noise(metric: str = "spearman") -> dict[str, FieldNoise]:
 
 @cache
 def provenance() -> dict[str, Any]:
-    """The file as it is: what it was made from (`made_by`, `protocol`, `rows`, `resamples`, `seed`), and the figures."""
+    """Return the file as it is: what it was made from (`made_by`, `protocol`, `rows`, `resamples`, `seed`), and the
+    figures."""
     stored: dict[str, Any] = json.loads((files(__package__) / FILE).read_text("utf-8"))
     return stored
 
 
 def typical_ratio() -> float:
-    """The median ratio over all sets: how noisy a paired difference usually is, over one score's own standard error."""
+    """Return the median ratio over all sets: how noisy a paired difference usually is, over one score's own standard
+    error."""
     return field_noise()[ALL].ratio.median
 
 
@@ -160,13 +163,13 @@ class Measurement:
 
     @property
     def few(self) -> bool:
-        """Whether it has fewer than 50 items, or a 95 % interval that reaches more than 10 points either way."""
+        """Return whether it has fewer than 50 items, or a 95 % interval that reaches more than 10 points either way."""
         return self.n < FEWEST_ITEMS or (self.points and self.half is not None and self.half > WIDEST)
 
 
 def likely_detectable(half: float) -> float:
-    """The difference from another encoder on the same items that is detectable (80 % power, 5 % level), by `half` the width
-    of one score's 95 % interval, in its unit.
+    """Return the difference from another encoder on the same items that is detectable (80 % power, 5 % level), by `half` the
+    width of one score's 95 % interval, in its unit.
 
     The rival is taken to share as much of the noise as two rows of the leaderboard usually do (`typical_ratio`).
     """
@@ -174,7 +177,7 @@ def likely_detectable(half: float) -> float:
 
 
 def few_items(measurements: Sequence[Measurement], *, differences: bool = False) -> str:
-    """The sentence on those that are of few items; "" where none is. differences: whether they are of two encoders.
+    """Return the sentence on those that are of few items; "" where none is. differences: whether they are of two encoders.
 
     >>> from stsbench.metrics.power import Measurement, few_items
     >>> few_items([Measurement("STS-B", 1379, 2.5)])

@@ -63,7 +63,8 @@ class MeanOverPrompts:
 def mean_over_prompts(
     scores: Floats, clusters: Sequence[Hashable] | None = None, resamples: int = 1000, seed: tuple[int, ...] = (0,)
 ) -> MeanOverPrompts:
-    """The mean of (p,) scores, with a bootstrap over clusters: those who wrote prompts wrote several, and these are alike.
+    """Return the mean of (p,) scores, with a bootstrap over clusters: those who wrote prompts wrote several, and these are
+    alike.
 
     clusters: (p,) labels, e.g. of generator and context; by default each prompt is one. Clusters are drawn whole, with
     replacement, and the mean is over all prompts drawn. The error is NaN for one cluster.

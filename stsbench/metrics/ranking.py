@@ -31,7 +31,7 @@ def ranks_of(
     ties: str = "worst",
     block: int = 4096,
 ) -> tuple[Floats, Index]:
-    """Ranks float64 (m,) of all relevant texts, 1 the best, and int64 (m,) which query each belongs to.
+    """Return ranks float64 (m,) of all relevant texts, 1 the best, and int64 (m,) which query each belongs to.
 
     queries (q, d), corpus (n, d): dense or CSR, ranked by cosine in float64. relevant: for each query distinct corpus
     positions, at least one, -1 for a text that is not in the corpus: its rank is infinite; exclude: positions that are
@@ -78,7 +78,8 @@ def ranks_of(
 
 
 def recall(ranks: Floats, query: Index, k: int) -> Floats:
-    """(q,) share of each query's relevant texts that are in its top k (recall_k of trec_eval; Manning et al. 2008, 8.4).
+    """Return (q,) share of each query's relevant texts that are in its top k (recall_k of trec_eval; Manning et al. 2008,
+    8.4).
 
     With one relevant text a query this is 0 or 1, and its mean is DiffCSE's recall@k (Chuang et al. 2022, table 10).
     """
@@ -86,7 +87,7 @@ def recall(ranks: Floats, query: Index, k: int) -> Floats:
 
 
 def hit(ranks: Floats, query: Index, k: int) -> Floats:
-    """(q,) 1 where at least one relevant text is in the top k, else 0: success_k of trec_eval.
+    """Return (q,) 1 where at least one relevant text is in the top k, else 0: success_k of trec_eval.
 
     Image-caption retrieval calls this R@k although an image has five captions (Faghri et al. 2018, VSE++).
     """
@@ -94,20 +95,20 @@ def hit(ranks: Floats, query: Index, k: int) -> Floats:
 
 
 def reciprocal_rank(ranks: Floats, query: Index, k: int | None = None) -> Floats:
-    """(q,) 1 / the rank of the best relevant text (Voorhees 1999), 0 where that is beyond k or infinite; its
+    """Return (q,) 1 / the rank of the best relevant text (Voorhees 1999), 0 where that is beyond k or infinite; its
     mean is the MRR."""
     best = _best(ranks, query)
     return np.asarray(np.where(best <= (np.inf if k is None else k), 1 / best, 0.0))
 
 
 def precision(ranks: Floats, query: Index, k: int) -> Floats:
-    """(q,) relevant texts in a query's top k, over k (P_k of trec_eval)."""
+    """Return (q,) relevant texts in a query's top k, over k (P_k of trec_eval)."""
     return np.asarray(np.bincount(query, ranks <= k) / k)
 
 
 def average_precision(ranks: Floats, query: Index) -> Floats:
-    """(q,) the mean over a query's relevant texts of the precision at their rank, 0 for one that is never reached (map of
-    trec_eval; Manning et al. 2008, 8.4)."""
+    """Return (q,) the mean over a query's relevant texts of the precision at their rank, 0 for one that is never reached
+    (map of trec_eval; Manning et al. 2008, 8.4)."""
     order = np.lexsort((ranks, query))
     sizes = np.bincount(query)
     nth = np.arange(len(query)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1
@@ -115,7 +116,7 @@ def average_precision(ranks: Floats, query: Index) -> Floats:
 
 
 def ndcg(ranks: Floats, query: Index, gains: Floats, k: int) -> Floats:
-    """(q,) the discounted gain of a query's top k, over that of the best order of its relevant texts (ndcg_cut_k of
+    """Return (q,) the discounted gain of a query's top k, over that of the best order of its relevant texts (ndcg_cut_k of
     trec_eval; Järvelin and Kekäläinen 2002): a text of gain g at rank r gives g / log2(1 + r).
 
     gains: (m,), above 0, of the relevant texts that `ranks` (m,) are of. Raises ScoreError for others.
@@ -151,7 +152,7 @@ def _check(relevant: Sequence[Sequence[int]], exclude: Sequence[Sequence[int]], 
 
 
 def _unit(rows: Any, what: str, start: int) -> Any:
-    """float64 rows of length 1; zero rows stay zero."""
+    """Return float64 rows of length 1; zero rows stay zero."""
     many = sparse.issparse(rows)
     rows = rows.tocsr().astype(np.float64) if many else np.asarray(rows, np.float64)
     squares = np.asarray(rows.multiply(rows).sum(axis=1)).ravel() if many else np.einsum("nd,nd->n", rows, rows)

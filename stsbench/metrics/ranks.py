@@ -39,8 +39,8 @@ class Significance:
 def significantly_different(
     scores: Scores, seed: Sequence[int] = (0,), level: float = LEVEL, *, intervals: bool = False
 ) -> Significance:
-    """Which scores differ, by studentised differences and the step-down method (Mogstad, Romano, Shaikh & Wilhelm 2024,
-    Inference for Ranks, sections 3 and 4; Romano & Wolf 2005).
+    """Return which scores differ, by studentised differences and the step-down method (Mogstad, Romano, Shaikh & Wilhelm
+    2024, Inference for Ranks, sections 3 and 4; Romano & Wolf 2005).
 
     seed: of what is redrawn of the variance over training seeds. intervals: compute each pair's own `halves`, too.
     With too few resamples (19 at 5 %), no pair differs. A difference that is the same in every resample is significant,
@@ -66,8 +66,8 @@ def significantly_different(
 
 
 def _largest_of_rows(noise: Noise, level: float, intervals: bool) -> tuple[Floats, Floats]:
-    """(r, draws): the largest drawn statistics of each row's pairs; (r, r): what those of a pair alone stay below in 95 %,
-    0 unless `intervals` are asked for. A thousand rows have half a million pairs: each is drawn here once."""
+    """Return (r, draws): the largest drawn statistics of each row's pairs; (r, r): what those of a pair alone stay below
+    in 95 %, 0 unless `intervals` are asked for. A thousand rows have half a million pairs: each is drawn here once."""
     count, block = len(noise.values), max(1, BLOCK // noise.draws)
     largest, critical = np.zeros((count, noise.draws)), np.zeros((count, count))
     for i in range(count - 1):
@@ -82,7 +82,8 @@ def _largest_of_rows(noise: Noise, level: float, intervals: bool) -> tuple[Float
 
 
 def _rejected(statistics: Floats, drawn: Callable[[Ints], Floats], largest: Floats, level: float) -> Bools:
-    """`rejected`, whose first step is done: the largest drawn statistics of all are known. Only what they leave is drawn."""
+    """Return `rejected`, whose first step is done: the largest drawn statistics of all are known. Only what they leave is
+    drawn."""
     result = statistics > critical_value(largest, level)
     left = np.flatnonzero(~result)
     if len(left):
@@ -91,7 +92,7 @@ def _rejected(statistics: Floats, drawn: Callable[[Ints], Floats], largest: Floa
 
 
 def significant_in_all(tests: Sequence[Significance], level: float = LEVEL) -> list[Bools]:
-    """bool (r, r) of each: which pairs differ, at a family-wise error rate of 1 - `level` for all pairs of all tests.
+    """Return bool (r, r) of each: which pairs differ, at a family-wise error rate of 1 - `level` for all pairs of all tests.
 
     The tests are of scores that share their resamples, as those of one set of items under several settings do.
     """
@@ -105,7 +106,8 @@ def _of_row(noise: Noise, row: Ints, others: Ints, some: Ints) -> Floats:
 
 
 def rank_intervals(values: Floats, different: Bools, lower_is_better: bool = False) -> tuple[Ints, Ints, Ints]:
-    """(place, first, last), each int (r,): the rank among r scores, and the best and worst rank that is not ruled out.
+    """Return (place, first, last), each int (r,): the rank among r scores, and the best and worst rank that is not ruled
+    out.
 
     place: 1 + how many are better, ties share it; first: 1 + how many are significantly better; last: r - how many are
     significantly worse. With differences that are significant jointly, the intervals cover all true ranks together; with
@@ -119,7 +121,8 @@ def rank_intervals(values: Floats, different: Bools, lower_is_better: bool = Fal
 
 
 def letters(values: Floats, different: Bools, lower_is_better: bool = False) -> list[str]:
-    """A compact letter display: two scores share a letter exactly where they do not differ significantly; 'a' is the best.
+    """Return a compact letter display: two scores share a letter exactly where they do not differ significantly; 'a' is the
+    best.
 
     Insert and absorb (Piepho 2004, An Algorithm for a Letter-Based Representation of All-Pairwise Comparisons): one column
     with every score is split at each pair that differs, and a column inside another is dropped. After z come a2 to z2, a3
@@ -140,7 +143,7 @@ def letters(values: Floats, different: Bools, lower_is_better: bool = False) -> 
 
 
 def _split(columns: set[int], one: int, other: int) -> set[int]:
-    """The columns, split so that none contains both `one` and `other` and none is a subset of another."""
+    """Return the columns, split so that none contains both `one` and `other` and none is a subset of another."""
     both = {column for column in columns if column & one and column & other}
     kept = columns - both
     for piece in {column & ~bit for column in both for bit in (one, other)}:

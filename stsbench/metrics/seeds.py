@@ -31,7 +31,7 @@ class Spread:
 
 
 def spread_of(a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, *, paired: bool = False) -> Spread | None:
-    """The `Spread` of what `difference_over_seeds` tests; None where fewer than two resamples have a score."""
+    """Return the `Spread` of what `difference_over_seeds` tests; None where fewer than two resamples have a score."""
     drawn = draws_a - draws_b
     drawn = drawn[np.isfinite(drawn)]
     if len(drawn) < 2:
@@ -44,7 +44,7 @@ def spread_of(a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, *, paired:
 def difference_over_seeds(
     a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, *, paired: bool = False, seed: Sequence[int] = (0,)
 ) -> Difference:
-    """The mean of a (n,) less that of b (m,), scores of seeds, with a 95 % interval and a test, which always agree.
+    """Return the mean of a (n,) less that of b (m,), scores of seeds, with a 95 % interval and a test, which always agree.
 
     draws: (B,) of each mean over resamples of the items that both share. The noise is that of the leaderboard's ranks
     (`Noise`). paired: a and b have the same seeds, in the same order. A side of one seed has the noise of its items
@@ -64,7 +64,7 @@ def difference_over_seeds(
 def deviations_over_seeds(
     a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, *, paired: bool = False, seed: Sequence[int] = (0,)
 ) -> tuple[float, Floats]:
-    """The difference that `difference_over_seeds` tests, and (n,) the sizes that its deviations have in n further
+    """Return the difference that `difference_over_seeds` tests, and (n,) the sizes that its deviations have in n further
     experiments, in the scores' unit: n is 0 where there is no test."""
     value, noise, drawn = _drawn(a, b, draws_a, draws_b, paired, seed)
     return value, noise.bound(drawn[:, None, None])[:, 0, 1]
@@ -73,7 +73,8 @@ def deviations_over_seeds(
 def _drawn(
     a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, paired: bool, seed: Sequence[int]
 ) -> tuple[float, Noise, Floats]:
-    """The difference of the means, 0 where it is rounding; its noise; and (n,) drawn statistics, none where no test is."""
+    """Return the difference of the means, 0 where it is rounding; its noise; and (n,) drawn statistics, none where no
+    test is."""
     values = np.array([a.mean(), b.mean()])
     draws = np.stack([draws_a, draws_b])
     groups = np.zeros(2, dtype=np.int64) if paired else None
@@ -86,8 +87,9 @@ def _drawn(
 
 
 def degrees_of_freedom(ratio: float) -> float:
-    """Those at which Student's 97.5 % quantile is `ratio`: how many standard errors half the interval is wide. Infinite for
-    the normal one's or less. What an interval over items and seeds is that of, as far as one number can say it."""
+    """Return those at which Student's 97.5 % quantile is `ratio`: how many standard errors half the interval is wide.
+    Infinite for the normal one's or less. What an interval over items and seeds is that of, as far as one number can say
+    it."""
     from scipy import special
 
     if ratio <= special.stdtrit(_NORMAL, (1 + LEVEL) / 2):

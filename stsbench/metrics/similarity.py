@@ -14,14 +14,14 @@ _BLOCK = 16_384  # pairs at a time: in float64, each side of all of them would t
 
 
 def zero_rows(vectors: Any) -> NDArray[np.bool_]:
-    """bool (n,): rows of (n, d), dense or CSR, that are zero throughout."""
+    """Return bool (n,): rows of (n, d), dense or CSR, that are zero throughout."""
     if sparse.issparse(vectors):
         return np.asarray(np.asarray(abs(vectors).sum(axis=1)).ravel() == 0, dtype=np.bool_)
     return np.asarray(~np.asarray(vectors).any(axis=1), dtype=np.bool_)
 
 
 def paired_similarity(first: Any, second: Any, name: str = "cosine") -> Floats:
-    """float64 (n,) similarity of row i of `first` with row i of `second`, both (n, d), dense or CSR.
+    """Return float64 (n,) similarity of row i of `first` with row i of `second`, both (n, d), dense or CSR.
 
     Distances are negated, so that more is always more similar. A zero vector's cosine is 0 (SentEval maps its NaN
     to 0). Of dense whole numbers (bits, codes of a byte) cosines that are equal by mathematics are equal to the last bit:

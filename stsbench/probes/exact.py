@@ -54,7 +54,7 @@ class Problems:
     reg: Any
 
     def loss(self, margin: Any) -> Any:
-        """(f,) weighted sums of log losses."""
+        """Return (f,) weighted sums of log losses."""
         import torch
 
         if len(self.target) == 1:
@@ -65,15 +65,15 @@ class Problems:
         return self.reg * (self.weight * losses).sum(1)
 
     def probability(self, margin: Any) -> Any:
-        """(f, k, n)."""
+        """Return (f, k, n)."""
         return margin.sigmoid() if margin.shape[1] == 1 else margin.softmax(dim=1)
 
     def residual(self, margin: Any) -> Any:
-        """(f, k, n) derivatives of the loss with respect to the margins."""
+        """Return (f, k, n) derivatives of the loss with respect to the margins."""
         return self.probability(margin).sub_(self.target).mul_((self.reg[:, None] * self.weight)[:, None])
 
     def keep(self, mask: Any) -> Problems:
-        """The problems where `mask` (f,) is true."""
+        """Return the problems where `mask` (f,) is true."""
         return Problems(self.target, self.weight[mask], self.reg[mask])
 
 
@@ -128,7 +128,7 @@ def minimise(features: Features, problems: Problems, start: Any, tolerance: floa
 
 
 def _times(rows: Any, matrix: Any) -> Any:
-    """rows (f, k, a) with matrix (a, b): (f, k, b). Rows of several classes sum to 0, so the last is spared."""
+    """Return rows (f, k, a) with matrix (a, b): (f, k, b). Rows of several classes sum to 0, so the last is spared."""
     import torch
 
     some = rows if rows.shape[1] == 1 else rows[:, :-1]
@@ -137,12 +137,13 @@ def _times(rows: Any, matrix: Any) -> Any:
 
 
 def _centred(rows: Any) -> Any:
-    """(f, k, d) less the mean over several classes: 0 at a softmax's optimum, and free for its intercept."""
+    """Return (f, k, d) less the mean over several classes: 0 at a softmax's optimum, and free for its intercept."""
     return rows if rows.shape[1] == 1 else rows - rows.mean(1, keepdim=True)
 
 
 def _direction(features: Features, problems: Problems, margin: Any, gradient: Any, accuracy: Any) -> Any:
-    """(f, k, d) approximate Newton steps: preconditioned conjugate gradients until |rest| <= accuracy * |gradient|."""
+    """Return (f, k, d) approximate Newton steps: preconditioned conjugate gradients until |rest| <= accuracy *
+    |gradient|."""
     import torch
 
     matrix, penalty = features.quick, features.penalty.float()
@@ -183,7 +184,7 @@ def _direction(features: Features, problems: Problems, margin: Any, gradient: An
 def _line_search(
     features: Features, problems: Problems, coef: Any, margin: Any, gradient: Any, move: Any
 ) -> tuple[Any, Any, Any]:
-    """The new coefficients, margins and residuals: the whole step, halved until the objective does not rise.
+    """Return the new coefficients, margins and residuals: the whole step, halved until the objective does not rise.
 
     A step is good when the slope at its end is at most half the slope at its start (Hager & Zhang 2005's approximate
     Wolfe condition) and the objective is no larger up to rounding: sums cannot show the last steps' gain.
@@ -256,7 +257,7 @@ class Exact:
         return [classifier.predicted for classifier in self.fitted(fits)]
 
     def fitted(self, fits: Sequence[Fit]) -> list[Fitted]:
-        """The classifiers themselves, in the order of the fits."""
+        """Return the classifiers themselves, in the order of the fits."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for number, fit in enumerate(fits):
             groups.setdefault(tuple(np.unique(self.y[fit.train]).tolist()), []).append(number)
@@ -276,7 +277,7 @@ class Exact:
         return [out[number] for number in range(len(fits))]
 
     def _group(self, fits: Sequence[Fit], present: Rows) -> list[Fitted]:
-        """Fits whose training rows hold the same classes."""
+        """Return fits whose training rows hold the same classes."""
         outputs = 1 if len(present) == 2 else len(present)
         width = max(1, BLOCK // (len(self.y) * outputs))
         blocks: list[list[int]] = [[]]
@@ -341,7 +342,7 @@ def exact_solver(
     x: Any, y: Rows, classes: int, *, tolerance: float = TOLERANCE, counts: dict[str, int] | None = None,
     device: str = "cpu",
 ) -> Solver:
-    """A solver that finds the optimum of scikit-learn's LogisticRegression(C=reg); `Fit.stop` is not used.
+    """Return a solver that finds the optimum of scikit-learn's LogisticRegression(C=reg); `Fit.stop` is not used.
 
     x: (n, d) vectors; y: int64 (n,) of 0 to classes - 1. Minimised is reg * (sum of log losses) + |w|^2 / 2, the
     intercept free: one weight vector where the training rows hold two classes, a softmax over the classes they hold

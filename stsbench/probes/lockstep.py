@@ -58,7 +58,8 @@ def lockstep_solver(
     progress: Callable[[int], None] | None = None,
     counts: dict[str, int] | None = None,
 ) -> Solver:
-    """A solver that fits SentEval's softmax regressions (`MLP` with nhid 0; Conneau & Kiela 2018) on x (n, d), y (n,).
+    """Return a solver that fits SentEval's softmax regressions (`MLP` with nhid 0; Conneau & Kiela 2018) on x (n, d), y
+    (n,).
 
     y: classes 0 to `classes` - 1. Each fit starts as torch.nn.Linear does under `seed`, minimises mean cross entropy with
     Adam (learning rate 1e-3) or RMSprop (1e-2), `Fit.reg` decaying weights and bias. After every `epoch_size` epochs, until
@@ -153,7 +154,7 @@ class _Run:
     def train(
         self, epoch_size: int, max_epoch: int, tenacity: int, progress: Callable[[int], None] | None
     ) -> Iterator[tuple[int, Any]]:
-        """Yields each fit's position in the call with its best weights (1, c, d + 1), as it ends."""
+        """Yield each fit's position in the call with its best weights (1, c, d + 1), as it ends."""
         position = np.array([stack.fits for stack in self.stacks])
         shape: tuple[int, ...] = position.shape
         best, failures, going = np.full(shape, -1), np.zeros(shape, dtype=int), np.ones(shape, dtype=bool)
@@ -204,7 +205,7 @@ class _Run:
         self.model.step(order[:, whole:], self.table.to_device(scale[:, None, None]).to(self.table.features.dtype))
 
     def _hits(self) -> NDArray[np.int64]:
-        """int64 (g, r): how many of its stopping rows each fit classifies correctly."""
+        """Return int64 (g, r): how many of its stopping rows each fit classifies correctly."""
         import torch
 
         hits = []
@@ -226,13 +227,14 @@ class FeatureTable:
         self.hot = torch.nn.functional.one_hot(self.labels, classes).to(dtype)
 
     def to_device(self, rows: NDArray[Any]) -> Tensor:
-        """A numpy array as a tensor beside the features."""
+        """Return a numpy array as a tensor beside the features."""
         import torch
 
         return torch.from_numpy(np.ascontiguousarray(rows)).to(self.features.device)
 
     def classify(self, weight: Tensor, rows: Tensor) -> Tensor:
-        """int64 (r, m): the class that each classifier of one stack's (r, c, d + 1) weight gives to each of m rows."""
+        """Return int64 (r, m): the class that each classifier of one stack's (r, c, d + 1) weight gives to each of m
+        rows."""
         import torch
 
         r, c, width = weight.shape
@@ -243,7 +245,7 @@ class FeatureTable:
 
 
 def initial_weight(width: int, classes: int, seed: int) -> Tensor:
-    """float32 (classes, width + 1): what torch.nn.Linear(width, classes) starts from under `seed`, bias last."""
+    """Return float32 (classes, width + 1): what torch.nn.Linear(width, classes) starts from under `seed`, bias last."""
     import torch
 
     from stsbench.torch_random import Generators, drawing

@@ -47,7 +47,7 @@ class Regression:
 
 
 def pair_features(first: Any, second: Any) -> Any:
-    """[|u - v| ; u * v], float32 (n, 2d), of two (n, d) matrices of vectors; CSR where these are CSR."""
+    """Return [|u - v| ; u * v], float32 (n, 2d), of two (n, d) matrices of vectors; CSR where these are CSR."""
     from scipy.sparse import hstack, issparse
 
     if issparse(first):
@@ -57,7 +57,7 @@ def pair_features(first: Any, second: Any) -> Any:
 
 
 def soft_labels(gold: Floats) -> Floats32:
-    """float32 (n, 5): gold score y as probabilities of 1 to 5 whose mean is y (Tai et al. 2015, section 4.2).
+    """Return float32 (n, 5): gold score y as probabilities of 1 to 5 whose mean is y (Tai et al. 2015, section 4.2).
 
     ceil(y) gets y - floor(y) and floor(y) the rest. There is no class 0, so below 1 what it would get is lost, as it is in
     SentEval: a row sums to y there, and is all zero for y = 0. Raises ScoreError for scores outside 0-5.
@@ -70,7 +70,7 @@ def soft_labels(gold: Floats) -> Floats32:
 
 
 def expected_scores(features: Any, weights: Floats32) -> Floats:
-    """float64 (n,): the mean score under the softmax, between 1 and 5 (Tai et al. 2015, section 4.2)."""
+    """Return float64 (n,): the mean score under the softmax, between 1 and 5 (Tai et al. 2015, section 4.2)."""
     return np.asarray(_probabilities(features, weights).astype(np.float64) @ CLASSES)
 
 
@@ -129,7 +129,7 @@ class _Fit:
 
     @property
     def weights(self) -> Floats32:
-        """A copy of the weights as they are now, of every column."""
+        """Return a copy of the weights as they are now, of every column."""
         weights = self._start.copy()
         weights[self._rows] = self._weights
         return weights
@@ -168,7 +168,7 @@ class _Fit:
 
 
 def _probabilities(features: Any, weights: Floats32) -> Floats32:
-    """float32 (n, 5), rows summing to 1."""
+    """Return float32 (n, 5), rows summing to 1."""
     z: Floats32 = features @ weights[:-1]
     z += weights[-1]
     z -= z.max(axis=1, keepdims=True)
@@ -178,7 +178,7 @@ def _probabilities(features: Any, weights: Floats32) -> Floats32:
 
 
 def check_features(name: str, features: Any) -> None:
-    """Raises ScoreError when the split called `name` has no row, or rows (n, 2d) that are not finite."""
+    """Raise ScoreError when the split called `name` has no row, or rows (n, 2d) that are not finite."""
     if not features.shape[0]:
         raise ScoreError(f"the {name} split is empty")
     with np.errstate(invalid="ignore"):

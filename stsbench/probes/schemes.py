@@ -52,7 +52,7 @@ class Probed:
 def nested(
     y: Rows, k: int, seed: int, regs: Sequence[float], solver: Solver, item: Rows | None = None
 ) -> Probed:
-    """Nested stratified k-fold over all n items (SentEval's InnerKFoldClassifier): r*k*k + k fits, in two calls.
+    """Return nested stratified k-fold over all n items (SentEval's InnerKFoldClassifier): r*k*k + k fits, in two calls.
 
     Inner models stop early on the very fold that scores them. item: (n,), equal for rows that stand in one fold. Raises
     ScoreError for data that cannot be folded so.
@@ -72,8 +72,8 @@ def nested(
 def cross_validated(
     y: Rows, train: Rows, test: Rows, k: int, seed: int, regs: Sequence[float], solver: Solver, item: Rows | None = None
 ) -> Probed:
-    """Stratified k-fold on `train` chooses, a refit on all of it is tested on `test` (SentEval's KFoldClassifier). item: as
-    for `nested`."""
+    """Return stratified k-fold on `train` chooses, a refit on all of it is tested on `test` (SentEval's KFoldClassifier).
+    item: as for `nested`."""
     folds = _folds(train, y, k, seed, item)
     fits = [Fit(rows, held_out, held_out, reg) for reg in regs for rows, held_out in folds]
     grid = _grid(fits, solver(fits), y, 1, len(regs), k)
@@ -83,7 +83,7 @@ def cross_validated(
 def given_splits(
     y: Rows, train: Rows, dev: Rows, test: Rows, regs: Sequence[float], solver: Solver
 ) -> Probed:
-    """`dev` chooses and stops early, also in the refit that is tested on `test` (SentEval's SplitClassifier)."""
+    """Return `dev` chooses and stops early, also in the refit that is tested on `test` (SentEval's SplitClassifier)."""
     _two_classes(y[train], "the training split")
     if not len(dev):
         raise ScoreError("the development split is empty")
@@ -103,7 +103,7 @@ def _tested(test: Rows, grid: NDArray[np.float64], solver: Solver, refit: Callab
 def _grid(
     fits: Sequence[Fit], predicted: Sequence[Rows], y: Rows, outer: int, regs: int, folds: int
 ) -> NDArray[np.float64]:
-    """Accuracy in percent (outer, regs): the mean over folds, rounded to 2 decimals as SentEval rounds it."""
+    """Return accuracy in percent (outer, regs): the mean over folds, rounded to 2 decimals as SentEval rounds it."""
     hits = [float(np.mean(got == y[fit.predict])) for fit, got in zip(fits, predicted, strict=True)]
     # numpy's rounding, which differs from Python's in the last place now and then: near-ties hang on it.
     rounded: NDArray[np.float64] = np.round(100 * np.array(hits).reshape(outer, regs, folds).mean(axis=2), 2)
@@ -111,7 +111,8 @@ def _grid(
 
 
 def _folds(rows: Rows, y: Rows, k: int, seed: int, item: Rows | None = None) -> list[tuple[Rows, Rows]]:
-    """k (train, held-out) pairs of row numbers: stratified folds of `rows`, shuffled by `seed`, an item in one of them."""
+    """Return k (train, held-out) pairs of row numbers: stratified folds of `rows`, shuffled by `seed`, an item in one of
+    them."""
     of_rows = rows if item is None else item[rows]
     first = np.unique(of_rows, return_index=True)[1]
     if len(first) < k:
@@ -138,7 +139,7 @@ def _two_classes(labels: Rows, where: str) -> None:
 def sklearn_solver(
     x: Any, y: Rows, *, seed: int = 1111, jobs: int | None = None, counts: dict[str, int] | None = None
 ) -> Solver:
-    """A solver that fits LogisticRegression(C=reg, random_state=seed), all else scikit-learn's default.
+    """Return a solver that fits LogisticRegression(C=reg, random_state=seed), all else scikit-learn's default.
 
     x: (n, d) features, dense or CSR, fitted in the dtype they have; y: int64 (n,). `Fit.stop` is not used: nothing
     stops early. jobs: threads, all processors by default; each fit runs on one, so results do not depend on it.
@@ -177,7 +178,7 @@ def sklearn_solver(
 
 
 def checked(x: Any, y: Any) -> tuple[Any, Rows]:
-    """Features as an array (n, d), dense or CSR, and int64 labels (n,). Raises ScoreError where they are not."""
+    """Return features as an array (n, d), dense or CSR, and int64 labels (n,). Raises ScoreError where they are not."""
     x = x if hasattr(x, "tocsr") else np.asarray(x)
     y = np.asarray(y, dtype=np.int64)
     if x.ndim != 2 or y.shape != (x.shape[0],):

@@ -36,14 +36,14 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 def at_words(text: str) -> str:
-    """`text` in lines that fit stderr where that is a terminal: none ends within a word, or within a command or a path,
-    which is copied in one piece."""
+    """Return `text` in lines that fit stderr where that is a terminal: none ends within a word, or within a command or a
+    path, which is copied in one piece."""
     width = _width()
     return break_lines(text, width) if width else text
 
 
 def _width() -> int:
-    """Columns of the terminal that stderr is; 0 where it is none."""
+    """Return columns of the terminal that stderr is; 0 where it is none."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else 0
     except (OSError, ValueError):
@@ -57,7 +57,7 @@ def be_quiet(quiet: bool) -> None:
 
 
 def is_quiet() -> bool:
-    """Whether --quiet is on: no progress bar then."""
+    """Return whether --quiet is on: no progress bar then."""
     return _QUIET
 
 

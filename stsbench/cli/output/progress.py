@@ -26,7 +26,7 @@ class Bar:
         self._row: TaskID | None = None
 
     def __call__(self, total: int) -> Step:
-        """Encoding begins, of so many texts; returns what is called with the number of those just done."""
+        """Return encoding begins, of so many texts; returns what is called with the number of those just done."""
         row = self._begin("encoding", total)
         return lambda done: self._bar.advance(row, done)
 
@@ -35,7 +35,7 @@ class Bar:
         self._begin(what, None)
 
     def going_on(self, what: str) -> None:
-        """The same work is further on: its time runs on."""
+        """Rename the work that is shown; its time runs on."""
         if self._row is None:
             self._begin(what, None)
         else:
@@ -59,7 +59,7 @@ def progress_bar() -> Iterator[Bar | None]:
 
 
 def columns() -> list[ProgressColumn]:
-    """What is done, how far it is, the time it has taken and the time left."""
+    """Return what is done, how far it is, the time it has taken and the time left."""
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     class Left(TimeRemainingColumn):
@@ -109,7 +109,7 @@ class TrainingProgress:
         self._best: tuple[str, str] | None = None  # the dev score's name, and its best value with its place
 
     def stage(self, name: str, steps: int, start_step: int = 0) -> None:
-        """A stage of this many steps begins, or goes on after `start_step`."""
+        """Show that a stage of this many steps begins, or goes on after `start_step`."""
         self._name, self._steps, self._first, self._began = name, steps, start_step, self._clock()
         self._numbers, self._dev, self._what, self._done = "", "", "", start_step
         self._best = None  # each stage, and each seed's run, starts without a best
@@ -130,7 +130,7 @@ class TrainingProgress:
             self._log(f"{self._name} {step}/{self._steps}: {self._numbers}, {self._left(step)}")
 
     def dev(self, step: int, name: str, score: float | None, best: bool) -> None:
-        """A dev evaluation after `step` steps; `best`: the highest of the stage so far, whose weights are kept."""
+        """Show a dev evaluation after `step` steps; `best`: the highest of the stage so far, whose weights are kept."""
         digits = 4 if name.startswith("held-out") else 2
         shown = "undefined" if score is None else f"{score:.{digits}f}"
         if best:
@@ -152,7 +152,7 @@ class TrainingProgress:
             self._live = None
 
     def _left(self, step: int) -> str:
-        """Time left in this stage, from its mean speed here, dev evaluations included."""
+        """Return time left in this stage, from its mean speed here, dev evaluations included."""
         if step >= self._steps:
             return "all steps done"
         done = step - self._first
@@ -174,7 +174,7 @@ class TrainingProgress:
         self._live.start()
 
     def _drawn(self) -> Any:
-        """What stands on the terminal at this moment."""
+        """Return what stands on the terminal at this moment."""
         from rich.console import Group
         from rich.text import Text
 

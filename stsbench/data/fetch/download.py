@@ -162,7 +162,7 @@ def _note(part: Path, url: str, headers: Any) -> None:
 
 
 def _resumable(part: Path, url: str) -> str:
-    """The validator with which `part` may be resumed, or "" where the download must start again."""
+    """Return the validator with which `part` may be resumed, or "" where the download must start again."""
     try:
         state = json.loads(_state(part).read_text(encoding="utf-8"))
         return str(state["validator"]) if state["url"] == url else ""
@@ -171,7 +171,7 @@ def _resumable(part: Path, url: str) -> str:
 
 
 def hub_url(source: HubFile) -> str:
-    """Where a Hub file lies."""
+    """Return where a Hub file lies."""
     return f"{hub_endpoint()}/datasets/{source.repo}/resolve/{source.revision}/{source.file}"
 
 
@@ -265,7 +265,7 @@ def fetch_repository(
 
 
 def _names(listing: Path, repository: str, url: str) -> dict[str, str]:
-    """File in the repository -> its name below a data folder."""
+    """Return file in the repository -> its name below a data folder."""
     try:
         files = [str(item["rfilename"]) for item in parse_json(read_text(listing, MOST_JSON))["siblings"]]
     except (OSError, ValueError, KeyError, TypeError, DataError) as error:
@@ -293,7 +293,8 @@ class Wanted:
 
 
 def wanted(sets: Sequence[str] = (), *, training: bool = False, raw: bool = False) -> Wanted:
-    """What `stsbench data fetch` fetches: of the sets or training texts that are named, else all that the options say.
+    """Return what `stsbench data fetch` fetches: of the sets or training texts that are named, else all that the options
+    say.
 
     DataError for a name that there is not, though the archive always comes as a whole.
     """

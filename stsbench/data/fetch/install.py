@@ -128,7 +128,7 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, archive:
 
 
 def read_lock(root: Path) -> dict[str, str]:
-    """Path below `root` -> sha256; empty when there is no lock. Raises DataError when it cannot be understood."""
+    """Return Path below `root` -> sha256; empty when there is no lock. Raises DataError when it cannot be understood."""
     path = root / NAME
     try:
         digests = parse_json(path.read_text(encoding="utf-8"))
@@ -175,7 +175,8 @@ def alone(root: Path) -> Iterator[None]:
 
 @contextmanager
 def workplace(root: Path) -> Iterator[Path]:
-    """A temporary folder inside `root` (so that moving out of it is a rename), removed afterwards. Under `alone` only."""
+    """Yield a temporary folder inside `root` (so that moving out of it is a rename), removed afterwards. Under `alone`
+    only."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         for left in root.glob(f"{_WORKPLACE}*"):  # of a fetch that was killed
@@ -190,7 +191,7 @@ def workplace(root: Path) -> Iterator[Path]:
 
 
 def expected(root: Path) -> dict[str, str]:
-    """Every file a data folder may hold -> its sha256 from catalog or lock ("" for a raw file never seen)."""
+    """Return every file a data folder may hold -> its sha256 from catalog or lock ("" for a raw file never seen)."""
     locked = read_lock(root)
     raw = {name: digest or locked.get(name, "") for item in entries("raw") for name, digest in item.files.items()}
     others = [*(text.path for text in catalog().training.values()), *copied_files(root)]
@@ -225,7 +226,7 @@ def install(files: Mapping[str, Path], root: Path, *, source: str, strict: bool 
 
 
 def _known_names(names: Collection[str], known: dict[str, str]) -> dict[str, str]:
-    """Catalog name -> name inside the archive, for the one leading folder under which most known files stand."""
+    """Return catalog name -> name inside the archive, for the one leading folder under which most known files stand."""
     begins: Counter[str] = Counter()
     for name in names:
         parts = name.split("/")

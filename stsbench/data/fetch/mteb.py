@@ -60,7 +60,7 @@ def undisturbed() -> Iterator[Any]:
 
 
 def _imported() -> Any:
-    """mteb, imported without the folder that its import makes in the user's home."""
+    """Return mteb, imported without the folder that its import makes in the user's home."""
     if "mteb" in sys.modules or "MTEB_CACHE" in os.environ:
         import mteb
 
@@ -79,8 +79,8 @@ def _imported() -> Any:
 
 
 def load_pairs(set_id: str, *, data_dir: Path | None = None, offline: bool = False, strict: bool = False) -> PairSet:
-    """The pairs of one of `LANGUAGES`, in the split of its id, its languages or pairs of languages as subsets; texts and
-    scores as they stand in the repository.
+    """Return the pairs of one of `LANGUAGES`, in the split of its id, its languages or pairs of languages as subsets; texts
+    and scores as they stand in the repository.
 
     Looked for in `data_dir`, where one is named; else in $STSBENCH_DATA, the user cache and, through mteb and its client's
     cache, on the Hub, at the revision of the installed mteb. A folder holds the files of the repository OWNER/NAME in
@@ -126,7 +126,7 @@ def load_pairs(set_id: str, *, data_dir: Path | None = None, offline: bool = Fal
 
 
 def revision_of(item: MtebPairs) -> str:
-    """The commit of a set's repository that the installed mteb pins.
+    """Return the commit of a set's repository that the installed mteb pins.
 
     Raises DataError where mteb has no such task any more, or reads another repository.
     """
@@ -142,7 +142,7 @@ def revision_of(item: MtebPairs) -> str:
 
 
 def _folder(repository: str, item: MtebPairs, data_dir: Path | None) -> Path | None:
-    """The folder with a copy of the repository, None where the Hub is to be asked."""
+    """Return the folder with a copy of the repository, None where the Hub is to be asked."""
     if data_dir is not None:
         if not (data_dir / repository).is_dir():
             raise MissingDataError(f"{data_dir / repository} is missing: --data-dir must hold {item.task}'s files there")
@@ -185,7 +185,7 @@ def _checked(
 
 
 def _miscounted(item: MtebPairs, counts: Mapping[str, int], statistics: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each part whose size is not the one in mteb's statistics."""
+    """Yield a line for each part whose size is not the one in mteb's statistics."""
     of_split = statistics.get(item.split, {})
     of_subsets = of_split.get("hf_subset_descriptive_stats") or {}
     for subset, count in counts.items():
@@ -197,7 +197,7 @@ def _miscounted(item: MtebPairs, counts: Mapping[str, int], statistics: Mapping[
 
 @contextmanager
 def _quiet(*, offline: bool) -> Iterator[None]:
-    """A block in which datasets draws no bars and, if `offline`, nothing is fetched."""
+    """Let datasets draw no bars in the block and, if `offline`, fetch nothing."""
     import datasets
     from huggingface_hub import constants
 

@@ -59,7 +59,8 @@ def load(
 def locate(
     item: Entry, *, data_dir: Path | None = None, sample: bool = False, offline: bool = False
 ) -> Location:
-    """The first place that holds all of the set's files; an explicit `data_dir` or `sample` is the only place searched.
+    """Return the first place that holds all of the set's files; an explicit `data_dir` or `sample` is the only place
+    searched.
 
     Raises DataError naming the missing path, also where a place has only part of the set: places are never mixed.
     """
@@ -86,7 +87,7 @@ def locate(
 
 
 def training_text(name: str, *, data_dir: Path | None = None, offline: bool = False) -> tuple[Path | None, str]:
-    """A file of training text called `name`, without a folder, and how to get it where there is none.
+    """Return a file of training text called `name`, without a folder, and how to get it where there is none.
 
     It is looked for in train/ of `data_dir`, $STSBENCH_DATA and the user cache; one that the catalog knows is fetched unless
     `offline`. Raises DataError where a download breaks off.
@@ -114,12 +115,12 @@ def training_text(name: str, *, data_dir: Path | None = None, offline: bool = Fa
 
 
 def missing(item: Entry, root: Path) -> list[str]:
-    """The set's files that are not below `root`."""
+    """Return the set's files that are not below `root`."""
     return [name for name in item.files if not path_in(root, name).is_file()]
 
 
 def check(item: Entry, root: Path) -> list[str]:
-    """One line for every present file of the set whose sha256 is not the catalog's (for raw text: lock.json's)."""
+    """Return one line for every present file of the set whose sha256 is not the catalog's (for raw text: lock.json's)."""
     lines = []
     locked = read_lock(root) if item.text_version == "raw" else {}
     for name, known in item.files.items():
@@ -135,7 +136,7 @@ def check(item: Entry, root: Path) -> list[str]:
 
 
 def read(item: Entry, root: Path, text_version: str | None = None) -> PairSet | LabelledSet:
-    """A set whose files are all below `root`, in file order; `text_version` replaces the entry's own."""
+    """Return a set whose files are all below `root`, in file order; `text_version` replaces the entry's own."""
     paths = [path_in(root, name) for name in item.files]
     named = list(item.counts) if len(item.counts) == len(paths) else [item.task] * len(paths)
     if item.kind == "classes" or item.kind in LABELLED:
@@ -222,7 +223,7 @@ class SetState:
 
 
 def verify(root: Path, ids: Sequence[str] = ()) -> list[SetState]:
-    """The state of every catalog set (or of `ids`, in every text version) below `root`. Wrong data raise nothing."""
+    """Return the state of every catalog set (or of `ids`, in every text version) below `root`. Wrong data raise nothing."""
     return [_state(item, root) for item in entries() if not ids or item.id in ids]
 
 
@@ -277,8 +278,8 @@ class STSTexts:
 def sts_texts(
     data_dir: Path | None = None, *, name: str = "sts-texts", sample: bool = False, offline: bool = False
 ) -> STSTexts:
-    """Both sentences of every pair. sts-texts: STS12 to STS16 (the unscored ones, too), STS-B and SICK, all splits, 89,192;
-    stsb-texts: STS-B, all splits, 17,256; stsb-train-texts: its training split, 11,498.
+    """Return both sentences of every pair. sts-texts: STS12 to STS16 (the unscored ones, too), STS-B and SICK, all splits,
+    89,192; stsb-texts: STS-B, all splits, 17,256; stsb-train-texts: its training split, 11,498.
 
     In the order of the files, repetitions kept, runs of white space as one space. Written into the cache of training data.
     name: one of NAMED; data_dir, sample, offline: where the data are, as in a test.

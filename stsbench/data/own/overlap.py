@@ -51,12 +51,12 @@ class OverlapReport:
 
     @property
     def percent(self) -> float:
-        """Shared sentences in percent of the target's distinct sentences; 0.0 for a set without sentences."""
+        """Return shared sentences in percent of the target's distinct sentences; 0.0 for a set without sentences."""
         return 100.0 * self.shared / self.sentences if self.sentences else 0.0
 
 
 def overlap(target: DataSet, others: Sequence[DataSet]) -> OverlapReport:
-    """What share of `target`'s distinct sentences occurs in `others`; a sentence of punctuation only never counts.
+    """Return what share of `target`'s distinct sentences occurs in `others`; a sentence of punctuation only never counts.
 
     Raises DataError for a set that does not hold scored pairs.
     """
@@ -122,14 +122,15 @@ class Shared:
 
     @property
     def any(self) -> int:
-        """Distinct test texts that the file holds in any way."""
+        """Return distinct test texts that the file holds in any way."""
         return self.exact + self.normalised + self.near
 
 
 def available_tests(
     ids: Sequence[str] = TESTS, *, data_dir: Path | None = None, sample: bool = False, offline: bool = True
 ) -> tuple[list[DataSet], list[str]]:
-    """The sets of the catalog that are there, and the ids of those that are not. Nothing is downloaded with `offline`."""
+    """Return the sets of the catalog that are there, and the ids of those that are not. Nothing is downloaded with
+    `offline`."""
     sets: list[DataSet] = []
     missing = []
     for name in ids:
@@ -141,7 +142,7 @@ def available_tests(
 
 
 def leakage(path: Path, tests: Sequence[DataSet], *, near: float | None = NEAR) -> list[Shared]:
-    """What a training file shares with each of `tests`, of which the split test counts where they have one.
+    """Return what a training file shares with each of `tests`, of which the split test counts where they have one.
 
     path: a .txt, .csv, .tsv, .jsonl or .parquet file, or a folder that `datasets` saved, every text of a row being compared.
     near: the Jaccard of character 4-grams, above 0 and at most 1, of near duplicates, candidates for which come from MinHash
@@ -180,8 +181,8 @@ def shared_texts(
 
 
 def same_pairs(pairs: PairSet, test: DataSet) -> tuple[int, int]:
-    """How many of a test set's distinct pairs of texts are among `pairs`, either way round, and how many it has; 0 and 0 for
-    a set that does not hold pairs. Scores and labels may differ.
+    """Return how many of a test set's distinct pairs of texts are among `pairs`, either way round, and how many it has; 0
+    and 0 for a set that does not hold pairs. Scores and labels may differ.
 
     >>> one, other = (PairSet("", "", "own", ("a", "c"), (second, "d"), np.zeros(2), ("all",) * 2) for second in "bx")
     >>> same_pairs(one, other)
@@ -198,7 +199,7 @@ def same_pairs(pairs: PairSet, test: DataSet) -> tuple[int, int]:
 
 
 def _test_texts(data: DataSet) -> list[str]:
-    """The distinct texts that a set is tested on."""
+    """Return the distinct texts that a set is tested on."""
     if not isinstance(data, LabelledSet) or "test" not in data.splits:
         return list(data.texts)
     sides = [side for side in (data.first, data.second) if side]
@@ -207,7 +208,7 @@ def _test_texts(data: DataSet) -> list[str]:
 
 
 def _training_texts(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, text) of every text of a file; a header is no row. DataError: none of its rows holds a text."""
+    """Yield (line, text) of every text of a file; a header is no row. DataError: none of its rows holds a text."""
     rows = texts = 0
     for line, cells in _training_rows(path):
         rows += 1
@@ -219,7 +220,7 @@ def _training_texts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _training_rows(path: Path) -> Iterator[tuple[int, Iterable[str]]]:
-    """(line, texts) of every row."""
+    """Yield (line, texts) of every row."""
     if path.is_dir() or path.suffix.lower() == ".parquet":
         rows = arrow_rows(path, saved_files(path) if path.is_dir() else [path], mark=[])
         for number, (location, row) in enumerate(rows, 1):
@@ -243,7 +244,7 @@ def _training_rows(path: Path) -> Iterator[tuple[int, Iterable[str]]]:
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-    """The texts of a line, of a row's cells, and of what JSON nests in them."""
+    """Yield the texts of a line, of a row's cells, and of what JSON nests in them."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
@@ -273,7 +274,7 @@ class _Known:
                 self.bands.append((keys[order], numbers[order]))
 
     def matches(self, texts: Sequence[str]) -> Iterator[tuple[int, int, int, float]]:
-        """(position in `texts`, number of a test text, index into KINDS, similarity), each pair once."""
+        """Yield (position in `texts`, number of a test text, index into KINDS, similarity), each pair once."""
         plain = [normalise(text) for text in texts]
         for at, (text, words) in enumerate(zip(texts, plain, strict=True)):
             same = self.exact.get(text, [])
@@ -296,13 +297,14 @@ class _Known:
 
 
 def jaccard(one: str, other: str) -> float:
-    """The share of the character 4-grams of two texts that both have."""
+    """Return the share of the character 4-grams of two texts that both have."""
     first, second = ({text[i : i + _GRAM] for i in range(len(text) - _GRAM + 1)} for text in (one, other))
     return len(first & second) / len(first | second) if first or second else 0.0
 
 
 def _bands(texts: Sequence[str]) -> tuple[NDArray[np.int64], Words]:
-    """int64 (m,) which texts have 4-grams, and uint64 (m, bands): equal where two texts share a band's least hashes."""
+    """Return int64 (m,) which texts have 4-grams, and uint64 (m, bands): equal where two texts share a band's least
+    hashes."""
     numbers = np.array([number for number, text in enumerate(texts) if len(text) >= _GRAM], dtype=np.int64)
     if not len(numbers):
         return numbers, np.empty((0, _BANDS), dtype=np.uint64)
@@ -318,7 +320,7 @@ def _bands(texts: Sequence[str]) -> tuple[NDArray[np.int64], Words]:
 
 
 def _grams(texts: Sequence[str]) -> tuple[Words, NDArray[np.int64]]:
-    """A number for each 4-gram of all texts, one text after the other, and where each text's begin."""
+    """Return a number for each 4-gram of all texts, one text after the other, and where each text's begin."""
     letters = np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4").astype(np.uint64)
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
     every = np.zeros(len(letters) - _GRAM + 1, dtype=np.uint64)

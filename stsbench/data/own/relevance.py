@@ -27,8 +27,8 @@ Files = dict[str, tuple[Path, ...]]  # of queries, corpus and qrels
 
 
 def read_relevance(folder: Path) -> RetrievalSet:
-    """The set in `folder`, or of the Hub (hf:OWNER/NAME), with text version "own"; its task is the folder's name, never a
-    path, its id a digest.
+    """Return the set in `folder`, or of the Hub (hf:OWNER/NAME), with text version "own"; its task is the folder's name,
+    never a path, its id a digest.
 
     Either queries.tsv and corpus.tsv (id, tab, text) with relevance.tsv, or BEIR's queries.jsonl and corpus.jsonl (_id or
     id, text, title) with one of _JUDGEMENTS; each may be Parquet or JSON lines as the Hub keeps them: corpus.parquet, or a
@@ -73,7 +73,7 @@ def read_relevance(folder: Path) -> RetrievalSet:
 def _hidden(
     queries: Texts, corpus: Texts, untitled: Texts, position: dict[str, int], relevant: Grades
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
-    """The positions of each query itself, and a line that says by which rule they were found, and how many."""
+    """Return the positions of each query itself, and a line that says by which rule they were found, and how many."""
     same: dict[str, list[int]] = {}
     for key, text in corpus.items():
         for form in {text, untitled[key]}:
@@ -99,7 +99,7 @@ _HEADERS = {(id, text) for id in ("id", "_id", "qid", "query_id", "pid", "docid"
 
 
 def _texts(files: Sequence[Path], empty: bool) -> tuple[Texts, Texts]:
-    """id -> text, and id -> text without its title. empty: whether a text may be, as a document's."""
+    """Return id -> text, and id -> text without its title. empty: whether a text may be, as a document's."""
     texts: Texts = {}
     untitled: Texts = {}
     for location, *cells in chain.from_iterable(map(_cells_of_texts, files)):
@@ -118,7 +118,7 @@ def _texts(files: Sequence[Path], empty: bool) -> tuple[Texts, Texts]:
 
 
 def _cells_of_texts(path: Path) -> Iterator[tuple[str, str, str, str]]:
-    """(location, id, title, text) of each row."""
+    """Yield (location, id, title, text) of each row."""
     if path.suffix.lower() not in _RECORDS:
         for number, line in _written(path):
             key, text = _cells(line, path, number, (2,), "id, tab, text")
@@ -138,20 +138,20 @@ def _written(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(location, row) of JSON lines, Parquet or Arrow, names in small letters with - for _."""
+    """Return (location, row) of JSON lines, Parquet or Arrow, names in small letters with - for _."""
     rows = (arrow_rows(path, [path]) if path.suffix.lower() in (".parquet", ".arrow")
             else ((f"{path}:{number}", json_object(line, path, number)) for number, line in _written(path)))
     return ((location, {name.lower().replace("_", "-"): value for name, value in row.items()}) for location, row in rows)
 
 
 def _id(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    """The one of these columns that a row has; None where it has no such column, or no text or whole number there."""
+    """Return the one of these columns that a row has; None where it has no such column, or no text or whole number there."""
     key = next((row[name] for name in names if name in row), None)
     return str(key) if type(key) in (str, int) else None
 
 
 def _files(folder: Path, split: str) -> Files:
-    """The files of a folder, by their names; split: of the judgements, "" for test or the only one."""
+    """Return the files of a folder, by their names; split: of the judgements, "" for test or the only one."""
     two_columns = _unpacked(folder / "queries.tsv").is_file()
     groups = {part: _by_split(folder, part) for part in ("queries", "corpus", "qrels")}
     if two_columns == bool(groups["queries"]):
@@ -185,7 +185,7 @@ def _split_of(path: Path) -> str:
 
 
 def _chosen(folder: Path, part: str, groups: Mapping[str, Sequence[Path]], split: str) -> tuple[Path, ...]:
-    """The files of a part that go with a split: that split's, the part's own, or the only ones."""
+    """Return the files of a part that go with a split: that split's, the part's own, or the only ones."""
     fitting = [name for name in dict.fromkeys((split, part)) if name in groups] or list(groups)
     if len(fitting) > 1:
         raise DataError(f"{folder}: which of {', '.join(fitting)} is its {part}? leave one there")
@@ -217,7 +217,7 @@ def _judgements(folder: Path, split: str, records: Mapping[str, Sequence[Path]])
 
 
 def _unpacked(path: Path) -> Path:
-    """`path`; DataError where only its compressed form is there."""
+    """Return `path`; DataError where only its compressed form is there."""
     packed = path.with_name(f"{path.name}.gz")
     if packed.is_file() and not path.exists():
         raise DataError(f"{packed} is gzip-compressed, not plain text: unpack it first")
@@ -225,8 +225,8 @@ def _unpacked(path: Path) -> Path:
 
 
 def _relevance(files: Sequence[Path], queries: Texts, position: dict[str, int]) -> tuple[Grades, list[str]]:
-    """Query id -> position of each relevant text, below 0 for one that is not in the corpus, and its grade, for every query;
-    and warnings."""
+    """Return query id -> position of each relevant text, below 0 for one that is not in the corpus, and its grade, for
+    every query; and warnings."""
     relevant: dict[str, list[tuple[int, float]]] = {key: [] for key in queries}
     judged: dict[tuple[str, str], float] = {}
     strangers, absent, again = list[str](), list[str](), list[str]()
@@ -252,7 +252,7 @@ def _relevance(files: Sequence[Path], queries: Texts, position: dict[str, int]) 
 
 
 def _cells_of_judgements(path: Path, queries: Texts) -> Iterator[tuple[str, str, str, float]]:
-    """(location, query id, corpus id, score) of each row."""
+    """Yield (location, query id, corpus id, score) of each row."""
     if path.suffix.lower() not in _RECORDS:
         for number, line in _written(path):
             cells = _judgement(line, path, number)
@@ -269,7 +269,8 @@ def _cells_of_judgements(path: Path, queries: Texts) -> Iterator[tuple[str, str,
 
 
 def _judgement(line: str, path: Path, number: int) -> list[str]:
-    """Query id, corpus id and perhaps a score; of TREC's four columns (query, iteration, text, score) all but the second."""
+    """Return query id, corpus id and perhaps a score; of TREC's four columns (query, iteration, text, score) all but the
+    second."""
     cells = line.split("\t") if "\t" in line else line.split()
     if len(cells) == 4:
         return [cells[0], cells[2], cells[3]]
@@ -278,7 +279,7 @@ def _judgement(line: str, path: Path, number: int) -> list[str]:
 
 
 def _is_header(cells: list[str], queries: Texts) -> bool:
-    """Whether a first line names columns, as BEIR's does: query-id, corpus-id, score."""
+    """Return whether a first line names columns, as BEIR's does: query-id, corpus-id, score."""
     if cells[0].strip() in queries:
         return False
     if len(cells) == 2:

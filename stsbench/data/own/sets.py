@@ -59,7 +59,8 @@ TRIPLETS = Form(
 
 
 def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
-    """The pairs of a .csv, .tsv, .jsonl or .parquet file, or of a folder that `datasets` saved, with text version "own".
+    """Return the pairs of a .csv, .tsv, .jsonl or .parquet file, or of a folder that `datasets` saved, with text version
+    "own".
 
     Its task is the file's name, never a path, its id a digest of the pairs. Texts are taken as they stand, without white
     space around them; scores are finite numbers in any unit, the higher the more alike. Without a column subset the pairs
@@ -88,7 +89,8 @@ def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
 
 
 def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> PairSet:
-    """The pairs of a file or folder as `table_rows` reads them: gold 1.0 where they match, else 0.0; text version "own".
+    """Return the pairs of a file or folder as `table_rows` reads them: gold 1.0 where they match, else 0.0; text version
+    "own".
 
     Labels are 0 and 1, true and false, or two names, of which `positive` means a match. columns: as `read_columns` takes
     them. Its task is the file's name, never a path, its id a digest of the pairs. Raises DataError naming file and line.
@@ -110,7 +112,7 @@ def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> Pa
 
 
 def label_of(value: Any, location: str) -> str:
-    """A label as a text: 1, 1.0 and "1" are one label, as are true and "true". Raises DataError, with `location`."""
+    """Return a label as a text: 1, 1.0 and "1" are one label, as are true and "true". Raises DataError, with `location`."""
     if isinstance(value, str) and (text := value.strip()) and not is_number(text) and text.lower() != "nan":
         return text
     if isinstance(value, bool):
@@ -129,7 +131,7 @@ def label_of(value: Any, location: str) -> str:
 
 
 def _matches(labels: Sequence[str], met: Mapping[str, str], positive: str, path: Path) -> NDArray[np.float64]:
-    """float64 (n,), 1 for the label that means a match. met: label -> where it was first met."""
+    """Return float64 (n,), 1 for the label that means a match. met: label -> where it was first met."""
     names = list(met)
     if len(names) > 2:
         wanted = "write 0 and 1, or measure scores by sts:FILE"
@@ -162,7 +164,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def read_labelled_texts(path: Path, columns: str = "") -> LabelledSet:
-    """The texts of a file or folder as `table_rows` reads them, with text version "own".
+    """Return the texts of a file or folder as `table_rows` reads them, with text version "own".
 
     Classes are names or numbers; they are numbered from 0 in their order, numbers by their size. With a column split there
     are train and test, perhaps dev; without it all texts are one. columns: as `read_columns` takes them. Its task is the
@@ -211,7 +213,7 @@ def _check(path: Path, labels: Sequence[str], splits: Sequence[str]) -> None:
 
 
 def read_triplets(path: Path, columns: str = "") -> TripletSet:
-    """The triplets of a file or folder as `table_rows` reads them, with text version "own".
+    """Return the triplets of a file or folder as `table_rows` reads them, with text version "own".
 
     columns: as `read_columns` takes them. Its task is the file's name, never a path, its id a digest of the triplets.
     Raises DataError naming file and line.

@@ -39,8 +39,8 @@ class Source:
 
 
 def source_of(path: Path, splits: bool = False) -> Source:
-    """What `path` names: a file, a folder that `datasets` saved, a folder of files, each of which is a part, or a dataset of
-    the Hub.
+    """Return what `path` names: a file, a folder that `datasets` saved, a folder of files, each of which is a part, or a
+    dataset of the Hub.
 
     splits: the parts are splits, so that a dataset of the Hub is read with all of them where none is named. Raises
     DataError, one line, for what cannot be read.
@@ -79,7 +79,7 @@ class DatasetFiles:
 
 
 def dataset_files(name: str, splits: bool = False) -> DatasetFiles:
-    """The files of hf:OWNER/NAME[@REVISION][:CONFIG][:SPLIT], fetched into the Hub's cache unless they are there.
+    """Return the files of hf:OWNER/NAME[@REVISION][:CONFIG][:SPLIT], fetched into the Hub's cache unless they are there.
 
     Without CONFIG it is the default or the only one, without SPLIT the split test or the only one; with `splits` all of
     train, validation and test, if there are both train and test. One word alone is a configuration, or else a split of the
@@ -102,7 +102,8 @@ def dataset_files(name: str, splits: bool = False) -> DatasetFiles:
 
 
 def _described_by(name: str) -> tuple[str, str, Path, str | None, str | None]:
-    """What messages call a dataset, its repository, the folder of the commit with its README, and both words behind it."""
+    """Return what messages call a dataset, its repository, the folder of the commit with its README, and both words
+    behind it."""
     match = _NAME.fullmatch(name)
     if match is None:
         raise DataError(f"{name}: {_USAGE}")
@@ -124,7 +125,7 @@ class RetrievalFiles:
 
 
 def retrieval_files(name: str) -> RetrievalFiles:
-    """The files of a retrieval set, hf:OWNER/NAME[@REVISION][:CONFIG][:SPLIT], fetched as by `dataset_files`.
+    """Return the files of a retrieval set, hf:OWNER/NAME[@REVISION][:CONFIG][:SPLIT], fetched as by `dataset_files`.
 
     Queries, corpus and judgements are the configurations queries, corpus and qrels (or default), of a set in several
     languages CONFIG-queries and so on; SPLIT is that of the judgements.
@@ -162,7 +163,7 @@ def retrieval_files(name: str) -> RetrievalFiles:
 
 
 def _snapshot(called: str, repository: str, revision: str | None, patterns: Sequence[str]) -> Path:
-    """The folder of a commit, with the files that fit `patterns`."""
+    """Return the folder of a commit, with the files that fit `patterns`."""
     from huggingface_hub import snapshot_download
 
     offline = downloads_are_off(False)
@@ -179,7 +180,7 @@ def _snapshot(called: str, repository: str, revision: str | None, patterns: Sequ
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """A block in which the Hub's client draws no bars and does not say that there is no README."""
+    """Let the Hub's client draw no bars in the block and not say that there is no README."""
     import logging
 
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
@@ -198,7 +199,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _described(called: str) -> Iterator[None]:
-    """What `datasets` raises for descriptions that it cannot use, as one line."""
+    """Raise what `datasets` raises for descriptions that it cannot use as one line."""
     try:
         yield
     except DataError:
@@ -219,7 +220,7 @@ def _configs(called: str, readme: Path) -> dict[str, dict[str, Any]]:
 
 
 def _config(called: str, configs: Mapping[str, Mapping[str, Any]], config: str | None, split: str | None) -> str:
-    """The configuration that is meant, "" where the dataset names none."""
+    """Return the configuration that is meant, "" where the dataset names none."""
     there = ", ".join(configs)
     if config is not None and config not in configs:
         only = f"it has {there}" if configs else f"it has none: leave it out, {called}:{split}"
@@ -251,7 +252,7 @@ def _patterns(called: str, repository: str, commit: str, about: Mapping[str, Any
 def _splits(
     name: str, there: Sequence[str], split: str | None, several: bool, configs: Mapping[str, Any]
 ) -> list[str]:
-    """The splits that are meant."""
+    """Return the splits that are meant."""
     if split is not None:
         if split not in there:
             also = f", nor a configuration; configurations are {', '.join(configs)}" if configs else ""
@@ -267,7 +268,7 @@ def _splits(
 def _fetched(
     called: str, repository: str, commit: str, about: Mapping[str, Any], patterns: Sequence[str]
 ) -> tuple[Path, ...]:
-    """The files that fit a split's patterns, unpacked where they are packed."""
+    """Return the files that fit a split's patterns, unpacked where they are packed."""
     from datasets.data_files import DataFilesList
 
     below = str(about.get("data_dir") or "").strip("/")
@@ -291,7 +292,7 @@ def _fetched(
 
 
 def _kind(path: Path) -> str:
-    """The extension of a file that can be read, without .gz; "" for another."""
+    """Return the extension of a file that can be read, without .gz; "" for another."""
     return next((ending for ending in TABLES if path.name.lower().removesuffix(".gz").endswith(ending)), "")
 
 

@@ -53,11 +53,11 @@ class Form:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that must be there."""
+        """Return the columns that must be there."""
         return (*self.texts, self.value) if self.value else self.texts
 
     def names(self, header: Sequence[str], location: str, strict: bool = True) -> dict[str, str]:
-        """Column of the form -> the header's column that holds it; {} where there is none and not `strict`."""
+        """Return column of the form -> the header's column that holds it; {} where there is none and not `strict`."""
         plain = {_plain(name): name for name in header}
         names = {column: column for column in (*self.columns, self.optional) if column and column in header}
         if not set(self.texts) <= set(names):
@@ -81,16 +81,16 @@ class Form:
         return names
 
     def is_row(self, fields: Sequence[str]) -> bool:
-        """Whether a first line is texts and a number: a file without header."""
+        """Return whether a first line is texts and a number: a file without header."""
         if not self.numeric or len(fields) != len(self.columns):
             return False
         return is_number(fields[-1].replace(",", ".")) and not any(map(is_number, fields[:-1]))
 
 
 def table_rows(source: Source, form: Form, warnings: list[str], columns: Mapping[str, str] | None = None) -> Rows:
-    """("FILE:LINE", column of the form -> value) of each row; an empty line is none. Values are as they stand in the file,
-    texts without white space around them and never empty; the optional column is there where the file has it, and holds the
-    part's name where the source has parts.
+    """Yield ("FILE:LINE", column of the form -> value) of each row; an empty line is none. Values are as they stand in the
+    file, texts without white space around them and never empty; the optional column is there where the file has it, and
+    holds the part's name where the source has parts.
 
     columns: column of the form -> the file's column, or its position from 1 in a file without header; without it, by
     `Form.names`. What was not as the form says (delimiter, names, no header) is added to `warnings`. Raises DataError
@@ -129,15 +129,16 @@ TEXT = Form(
 
 
 def column_of_texts(path: Path, column: int | str | None, warnings: list[str]) -> Iterator[tuple[int, str]]:
-    """(line, or of Parquet and Arrow row; text) of a table's one column of texts, by its name or its position from 1; None:
-    by the usual names. An empty text is one, an empty line none. Raises DataError naming file and line."""
+    """Yield (line, or of Parquet and Arrow row; text) of a table's one column of texts, by its name or its position from
+    1; None: by the usual names. An empty text is one, an empty line none. Raises DataError naming file and line."""
     columns = None if column is None else {"text": str(column)}
     for location, row in table_rows(Source(path.name, str(path), {"": (path,)}), TEXT, warnings, columns):
         yield int(location.rpartition(":")[2].removeprefix(" row ")), row["text"]
 
 
 def is_table(path: Path) -> bool:
-    """Whether a path is a table by its name, or a folder that `datasets` saved: read by its columns, never by lines."""
+    """Return whether a path is a table by its name, or a folder that `datasets` saved: read by its columns, never by
+    lines."""
     return path.suffix.lower() in _KINDS or path.is_dir()
 
 
@@ -161,7 +162,7 @@ def _row(form: Form, names: Mapping[str, str], fields: Mapping[str, Any], locati
 
 
 def read_columns(words: str, form: Form) -> dict[str, str]:
-    """"sentence1=q1,sentence2=q2" as column of the form -> column of the file. Raises DataError, one line."""
+    """Return "sentence1=q1,sentence2=q2" as column of the form -> column of the file. Raises DataError, one line."""
     chosen: dict[str, str] = {}
     known = [column for column in (*form.columns, form.optional) if column]
     for part in words.split(",") if words else ():
@@ -174,7 +175,7 @@ def read_columns(words: str, form: Form) -> dict[str, str]:
 
 
 def _chosen(form: Form, columns: Mapping[str, str], header: Sequence[str], location: str) -> dict[str, str]:
-    """The user's choice, and by `Form.names` what it leaves out."""
+    """Return the user's choice, and by `Form.names` what it leaves out."""
     if missing := [name for name in columns.values() if name not in header]:
         raise DataError(f"{location}: no column {missing[0]!r} (there are {', '.join(map(repr, header))})")
     if set(form.columns) <= set(columns):
@@ -208,7 +209,7 @@ def _rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str, str
 
 
 def _by_position(path: Path, usual: str, form: Form, columns: Mapping[str, str]) -> Rows:
-    """The rows of a file without header, the columns called by their positions."""
+    """Yield the rows of a file without header, the columns called by their positions."""
     marks = delimiters(path, usual, max(2, *map(int, columns.values())))
     if len(marks) > 1 and usual != "\t":
         raise _doubt(path, marks)
@@ -229,7 +230,7 @@ def _doubt(path: Path, marks: Sequence[str]) -> DataError:
 
 
 def _table(path: Path, usual: str, form: Form, warnings: list[str], columns: Mapping[str, str]) -> Rows:
-    """The rows of a file of separated values, by the delimiter under which its first line is a header or a row."""
+    """Yield the rows of a file of separated values, by the delimiter under which its first line is a header or a row."""
 
     def fits(line: str, mark: str) -> bool:
         fields = cells(line, mark)
@@ -278,7 +279,8 @@ def _table(path: Path, usual: str, form: Form, warnings: list[str], columns: Map
 
 
 def _records(path: Path, mark: str, usual: str) -> Iterator[tuple[int, list[str] | None]]:
-    """The rows by this mark; quotes are text in a .tsv, and in a .csv with tabs whose quotes are not those of cells."""
+    """Return the rows by this mark; quotes are text in a .tsv, and in a .csv with tabs whose quotes are not those of
+    cells."""
     lines = numbered_lines(path)
     if mark == "\t" and (usual == "\t" or mark not in delimiters(path, usual, lines=None)):
         return READERS["tsv"](lines, path)
@@ -286,7 +288,7 @@ def _records(path: Path, mark: str, usual: str) -> Iterator[tuple[int, list[str]
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a finite number."""
+    """Return whether a text is a finite number."""
     try:
         return math.isfinite(number_of(text, ""))
     except DataError:
@@ -294,7 +296,7 @@ def is_number(text: str) -> bool:
 
 
 def saved_files(folder: Path) -> list[Path]:
-    """The files of a folder that `datasets` saved, in their order. DataError: it is none, or of several splits."""
+    """Return the files of a folder that `datasets` saved, in their order. DataError: it is none, or of several splits."""
     if (folder / "dataset_dict.json").is_file():
         splits = ", ".join(sorted(str(part.parent) for part in folder.glob("*/state.json")))
         raise DataError(f"{folder} holds several splits: name the one to measure ({splits})")
@@ -327,8 +329,8 @@ def _rows_at_once(path: Path, source: Any) -> int:
 
 
 def arrow_rows(path: Path, files: Sequence[Path], mark: Any = None) -> Rows:
-    """The rows of Parquet or Arrow files, numbered from 1 over all of them; mark: what stands for lists and records in them,
-    which are not read."""
+    """Yield the rows of Parquet or Arrow files, numbered from 1 over all of them; mark: what stands for lists and records
+    in them, which are not read."""
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -42,7 +42,7 @@ class Texts:
             raise DataError(f"--column {column}: {source} has no columns with names: give the position between tabs, from 1")
 
     def chunks(self, size: int) -> Iterator[list[str]]:
-        """Lists of `size` texts, the last one shorter. DataError naming the line: see `stsbench.data.sets.lines`."""
+        """Yield lists of `size` texts, the last one shorter. DataError naming the line: see `stsbench.data.sets.lines`."""
         texts = self._texts()
         while chunk := list(islice(texts, size)):
             self.count += len(chunk)
@@ -53,7 +53,7 @@ class Texts:
         return self._sha.hexdigest()
 
     def expected(self) -> int | None:
-        """About how many texts there are, by the bytes read so far; None of a stream, or before the first."""
+        """Return about how many texts there are, by the bytes read so far; None of a stream, or before the first."""
         if self._path is None or self._table or not self.bytes:
             return None
         try:
@@ -62,7 +62,7 @@ class Texts:
             return None
 
     def numbered(self) -> Iterator[tuple[int, str]]:
-        """(line from 1, of a table the line or row on which its row begins; text)."""
+        """Yield (line from 1, of a table the line or row on which its row begins; text)."""
         if self._table and self._path is not None:
             files = sorted(filter(Path.is_file, self._path.iterdir())) if self._path.is_dir() else (self._path,)
             for file in files:
@@ -113,8 +113,8 @@ class Texts:
 
 
 def checked_texts(texts: Iterable[str], what: str) -> Iterator[str]:
-    """The texts of a program, one after another. DataError: not an iterable, or one without an order; and, naming it as a
-    `what`, one that is not a str, or that no encoder can read."""
+    """Return the texts of a program, one after another. DataError: not an iterable, or one without an order; and, naming
+    it as a `what`, one that is not a str, or that no encoder can read."""
     if isinstance(texts, Mapping | Set) or not isinstance(texts, Iterable):  # a set's order changes with each process
         raise DataError(f"texts are a list of str, or another iterable of them, not of type {type(texts).__name__}")
     return _checked(texts, what)

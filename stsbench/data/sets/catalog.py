@@ -55,7 +55,7 @@ class TrainingText:
 
     @property
     def path(self) -> str:
-        """Where it lies below a data folder."""
+        """Return where it lies below a data folder."""
         return f"train/{self.name}"
 
 
@@ -71,7 +71,7 @@ class Catalog:
 
     @property
     def files(self) -> dict[str, str]:
-        """Every file of SentEval's text, documents included: path below a data folder -> sha256."""
+        """Return every file of SentEval's text, documents included: path below a data folder -> sha256."""
         known: dict[str, str] = {}
         for item in self.entries.values():
             if item.text_version == "senteval":
@@ -81,7 +81,7 @@ class Catalog:
 
 @cache
 def catalog() -> Catalog:
-    """The catalog shipped with the package, read once."""
+    """Return the catalog shipped with the package, read once."""
     raw: dict[str, Any] = yaml.load(
         (Path(__file__).resolve().parents[1] / "catalog.yaml").read_text(encoding="utf-8"),
         Loader=SafeLoader,
@@ -95,12 +95,12 @@ def catalog() -> Catalog:
 
 
 def entries(text_version: str | None = None) -> tuple[Entry, ...]:
-    """Every entry in catalog order, or those of one text version."""
+    """Return every entry in catalog order, or those of one text version."""
     return tuple(item for item in catalog().entries.values() if text_version in (None, item.text_version))
 
 
 def entry(set_id: str, text_version: str = "senteval") -> Entry:
-    """The entry of one set; raises DataError with the nearest name, or with the text versions the set has."""
+    """Return the entry of one set; raises DataError with the nearest name, or with the text versions the set has."""
     known = catalog().entries.get((set_id, text_version))
     if known is not None:
         return known
@@ -152,7 +152,7 @@ class MtebPairs:
 
     @property
     def split(self) -> str:
-        """mteb's name of the split: `test` where the task has one."""
+        """Return mteb's name of the split: `test` where the task has one."""
         return self.id.partition("/")[2]
 
 
@@ -182,13 +182,13 @@ BY_ID = {item.id: item for item in LANGUAGES}
 
 
 def copied_files(root: Path) -> list[str]:
-    """The files below a data folder that are of one of these repositories, as paths below it."""
+    """Return the files below a data folder that are of one of these repositories, as paths below it."""
     paths = (path for item in LANGUAGES for path in sorted((root / item.repository).rglob("*")) if path.is_file())
     return [name for path in paths if is_copied(name := path.relative_to(root).as_posix())]
 
 
 def is_copied(name: str) -> bool:
-    """Whether a path below a data folder is a file of one of these repositories, not what the Hub's client keeps.
+    """Return whether a path below a data folder is a file of one of these repositories, not what the Hub's client keeps.
 
     >>> is_copied("mteb/JSTS/data/validation.parquet"), is_copied("mteb/JSTS/.cache/x"), is_copied("downstream/x")
     (True, False, False)
@@ -210,7 +210,8 @@ AVERAGED = {"Chinese": ("ATEC", "BQ", "LCQMC", "PAWSX", "STS-B-zh")}
 
 
 def language_of(set_id: str, subset: str | None = None) -> str:
-    """The language of one of `LANGUAGES`, or of a subset of it, in words; of two languages both, in alphabetical order.
+    """Return the language of one of `LANGUAGES`, or of a subset of it, in words; of two languages both, in alphabetical
+    order.
 
     "" for any other set, and for a subset that is not named by its language; SEVERAL for a whole set of several.
 
@@ -229,6 +230,6 @@ def language_of(set_id: str, subset: str | None = None) -> str:
 
 
 def path_in(root: Path, name: str) -> Path:
-    """Where a catalog file lies: below `root`, which may also be the `downstream` folder itself."""
+    """Return where a catalog file lies: below `root`, which may also be the `downstream` folder itself."""
     inside = root / name.removeprefix("downstream/")
     return inside if not (root / "downstream").is_dir() and inside.exists() else root / name

@@ -20,7 +20,7 @@ _NOT_TEXT = {
 
 
 def numbered_lines(path: Path, on_bytes: Callable[[bytes], object] | None = None) -> Iterator[tuple[int, str]]:
-    """(number from 1, line with its line end) of every line; `on_bytes` sees every byte of the file, in order.
+    """Yield (number from 1, line with its line end) of every line; `on_bytes` sees every byte of the file, in order.
 
     U+2028 or U+0085 inside a sentence is text, not a line end; a byte order mark is dropped. Raises DataError naming the
     file, and the line where there is one: not readable, compressed, not UTF-8, a NUL byte, a line longer than LONGEST.
@@ -37,7 +37,7 @@ def numbered_lines(path: Path, on_bytes: Callable[[bytes], object] | None = None
 def lines_of(
     stream: BinaryIO, name: Path | str, on_bytes: Callable[[bytes], object] | None = None
 ) -> Iterator[tuple[int, str]]:
-    """The same of an open stream, called `name` in messages. OSError where it cannot be read."""
+    """Yield the same of an open stream, called `name` in messages. OSError where it cannot be read."""
     number = 0
     while raw := stream.readline(LONGEST + 1):
         number += 1
@@ -51,8 +51,8 @@ def lines_of(
 def line_blocks(
     path: Path, on_bytes: Callable[[bytes], object] | None = None
 ) -> Iterator[tuple[int, list[str], list[bytes]]]:
-    """(number of the first, lines without their ends, the same in UTF-8), many lines at a time: what `numbered_lines` and
-    `without_end` give, and the same errors, in a third of the time."""
+    """Yield (number of the first, lines without their ends, the same in UTF-8), many lines at a time: what
+    `numbered_lines` and `without_end` give, and the same errors, in a third of the time."""
     number = 1
     try:
         with path.open("rb") as stream:
@@ -69,7 +69,7 @@ def line_blocks(
 
 
 def _split(raw: bytes, path: Path, number: int) -> tuple[list[str], list[bytes]]:
-    """The lines of a block that ends with one, as text and as bytes."""
+    """Return the lines of a block that ends with one, as text and as bytes."""
     fields = raw.removesuffix(b"\n").split(b"\n")
     try:
         texts = raw.removesuffix(b"\n").decode("utf-8").split("\n")
@@ -85,12 +85,12 @@ def _split(raw: bytes, path: Path, number: int) -> tuple[list[str], list[bytes]]
 
 
 def without_end(line: str) -> str:
-    """A line without its line feed, and without a carriage return before that."""
+    """Return a line without its line feed, and without a carriage return before that."""
     return line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
 
 
 def check_text(text: str, location: str, what: str) -> None:
-    """DataError, beginning with `location`, for half a surrogate pair, which JSON can name and no encoder can read."""
+    """Raise DataError, beginning with `location`, for half a surrogate pair, which JSON can name and no encoder can read."""
     if text.isascii():
         return
     try:
@@ -100,13 +100,15 @@ def check_text(text: str, location: str, what: str) -> None:
 
 
 def check_no_nul(text: str, location: str, what: str) -> None:
-    """DataError, beginning with `location`, for a NUL character, which JSON and Parquet can hold and no file of text may."""
+    """Raise DataError, beginning with `location`, for a NUL character, which JSON and Parquet can hold and no file of
+    text may."""
     if "\0" in text:
         raise DataError(f"{location}: {what} holds a NUL character (\\u0000): leave it out")
 
 
 def _text_of_start(raw: bytes, path: Path | str) -> bytes:
-    """The first bytes of a file without a byte order mark. DataError where they are those of something else than text."""
+    """Return the first bytes of a file without a byte order mark. DataError where they are those of something else than
+    text."""
     for start, what in _NOT_TEXT.items():
         if raw.startswith(start) and not (start == b"BZh" and raw[4:10] != b"1AY&SY"):
             wanted = "convert it to UTF-8" if what == "UTF-16" else "unpack it first"

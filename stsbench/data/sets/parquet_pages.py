@@ -34,7 +34,7 @@ class Page:
 
 
 def check_footer(stream: BinaryIO) -> None:
-    """Raises ValueError for a footer of more than MOST_FOOTER bytes, before anybody reads it."""
+    """Raise ValueError for a footer of more than MOST_FOOTER bytes, before anybody reads it."""
     stream.seek(-8, 2) if stream.seek(0, 2) >= 8 else stream.seek(0)
     length, end = int.from_bytes(stream.read(4), "little"), stream.read(4)
     if end == b"PAR1" and length > MOST_FOOTER:
@@ -42,8 +42,8 @@ def check_footer(stream: BinaryIO) -> None:
 
 
 def pages(stream: BinaryIO, chunk: Any) -> Iterator[Page]:
-    """The pages of a column chunk, of which `chunk` is pyarrow's metadata. Raises ValueError for pages that do not fill the
-    chunk to its end, or do not hold its number of values: pyarrow might read others."""
+    """Yield the pages of a column chunk, of which `chunk` is pyarrow's metadata. Raises ValueError for pages that do not
+    fill the chunk to its end, or do not hold its number of values: pyarrow might read others."""
     at = chunk.data_page_offset
     if chunk.has_dictionary_page:
         at = min(at, chunk.dictionary_page_offset)
@@ -66,7 +66,7 @@ def pages(stream: BinaryIO, chunk: Any) -> Iterator[Page]:
 
 
 def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Field -> number, True or False, None for what is skipped, or the same of a struct; and where it ends."""
+    """Return field -> number, True or False, None for what is skipped, or the same of a struct; and where it ends."""
     fields: dict[int, Any] = {}
     number = 0
     while kind := _byte(data, at):

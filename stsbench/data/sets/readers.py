@@ -52,7 +52,7 @@ class PairRows:
 
 
 def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
-    """The lines of a text file, without line ends.
+    """Return the lines of a text file, without line ends.
 
     Split at \\n only (a \\r before it is dropped): str.splitlines() also splits at characters such as U+2028 or U+0085
     inside a sentence, which would shift every gold score after it. On SentEval's own files the two give the same lines.
@@ -90,7 +90,8 @@ def sts_cells(path: Path) -> Iterator[tuple[int, tuple[str, str]]]:
 
 
 def read_stsb(path: Path, subset: str = "STS-B") -> PairRows:
-    """One split of the STS Benchmark: tab-separated despite `.csv`, no header, no quoting; columns 4, 5, 6 are used."""
+    """Return one split of the STS Benchmark: tab-separated despite `.csv`, no header, no quoting; columns 4, 5, 6 are
+    used."""
     rows = PairRows()
     for number, line in enumerate(lines_of(path), start=1):
         cells = line.strip().split("\t")  # no csv module: a lone quotation mark is part of the sentence
@@ -102,7 +103,7 @@ def read_stsb(path: Path, subset: str = "STS-B") -> PairRows:
 
 
 def read_sick(path: Path, subset: str = "SICK-R") -> PairRows:
-    """One SICK file: a header line, then pair_ID, sentence A, sentence B, relatedness 1-5, entailment label."""
+    """Return one SICK file: a header line, then pair_ID, sentence A, sentence B, relatedness 1-5, entailment label."""
     rows = PairRows()
     for number, cells in sick_cells(path):
         gold = _score(cells[3], path, number, 1.0, 5.0)
@@ -111,7 +112,7 @@ def read_sick(path: Path, subset: str = "SICK-R") -> PairRows:
 
 
 def sick_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line number and columns of every line of a SICK file but its header. Raises DataError as the readers do."""
+    """Yield line number and columns of every line of a SICK file but its header. Raises DataError as the readers do."""
     for number, line in enumerate(lines_of(path), start=1):
         cells = line.strip().split("\t")
         if number == 1:
@@ -124,7 +125,7 @@ def sick_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> PairRows:
-    """A Hub file of JSON lines (plain or .gz) with sentence1, sentence2 and score; the texts are kept unchanged.
+    """Return a Hub file of JSON lines (plain or .gz) with sentence1, sentence2 and score; the texts are kept unchanged.
 
     Raises DataError for a broken gzip stream, a line that is not a JSON object, a missing or wrong field.
     """
@@ -143,7 +144,7 @@ def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> Pa
 
 
 def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
-    """The object that a line of a JSON-lines file holds. Raises DataError naming the line."""
+    """Return the object that a line of a JSON-lines file holds. Raises DataError naming the line."""
     item = json_value(line, f"{path}:{number}")
     if not isinstance(item, dict):
         raise DataError(f"{path}:{number}: expected a JSON object")
@@ -151,7 +152,7 @@ def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
 
 
 def json_value(line: str, location: str) -> Any:
-    """What a line of a JSON-lines file holds. Raises DataError, with `location`, for what is not JSON."""
+    """Return what a line of a JSON-lines file holds. Raises DataError, with `location`, for what is not JSON."""
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
@@ -199,7 +200,8 @@ def _decoded(data: bytes, path: Path, encoding: str = "utf-8") -> list[str]:
 
 
 def pair_of(first: str, second: str, path: Path, number: int) -> tuple[str, str]:
-    """Both texts as SentEval passes them on: runs of whitespace become one space. Raises DataError for an empty one."""
+    """Return both texts as SentEval passes them on: runs of whitespace become one space. Raises DataError for an empty
+    one."""
     pair = " ".join(first.split()), " ".join(second.split())
     if not all(pair):
         raise DataError(f"{path}:{number}: a sentence is empty")
@@ -207,7 +209,8 @@ def pair_of(first: str, second: str, path: Path, number: int) -> tuple[str, str]
 
 
 def number_of(value: object, location: str) -> float:
-    """A score, in a text or as JSON and Parquet have it, perhaps infinite or NaN. DataError, with `location`: no number."""
+    """Return a score, in a text or as JSON and Parquet have it, perhaps infinite or NaN. DataError, with `location`: no
+    number."""
     try:
         if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal) or "_" in str(value):
             raise ValueError  # Python reads "1_0" as ten
@@ -249,7 +252,7 @@ class Items:
 
 
 def read_class(path: Path, label: int) -> Items:
-    """MR, CR, SUBJ, MPQA: one file per class, one text per line, Latin-1. A line without words is the item ""."""
+    """Return MR, CR, SUBJ, MPQA: one file per class, one text per line, Latin-1. A line without words is the item ""."""
     items = Items()
     for line in lines_of(path, "latin-1"):
         items.add([" ".join(line.split())], label, "all")  # CR and MPQA hold seven such lines, and SentEval counts them
@@ -257,7 +260,7 @@ def read_class(path: Path, label: int) -> Items:
 
 
 def read_sst(path: Path, split: str) -> Items:
-    """One split of SST2: text, tab, label 0 or 1; no header."""
+    """Return one split of SST2: text, tab, label 0 or 1; no header."""
     items = Items()
     for number, line in enumerate(lines_of(path), start=1):
         cells = line.strip().split("\t")
@@ -269,7 +272,7 @@ def read_sst(path: Path, split: str) -> Items:
 
 
 def read_trec(path: Path, split: str) -> Items:
-    """One split of TREC, Latin-1: `COARSE:fine question`. The six coarse classes are the labels."""
+    """Return one split of TREC, Latin-1: `COARSE:fine question`. The six coarse classes are the labels."""
     items = Items()
     for number, line in enumerate(lines_of(path, "latin-1"), start=1):
         label, colon, rest = line.strip().partition(":")
@@ -281,7 +284,7 @@ def read_trec(path: Path, split: str) -> Items:
 
 
 def read_mrpc(path: Path, split: str) -> Items:
-    """One split of MRPC: a header line (after a byte order mark), then label 0 or 1, two ids, two texts."""
+    """Return one split of MRPC: a header line (after a byte order mark), then label 0 or 1, two ids, two texts."""
     items = Items()
     for number, line in enumerate(lines_of(path), start=1):
         cells = line.strip().split("\t")
@@ -296,7 +299,7 @@ def read_mrpc(path: Path, split: str) -> Items:
 
 
 def read_sick_entailment(path: Path, split: str) -> Items:
-    """One SICK file: sentence A, sentence B and the entailment label in the fifth column (CONTRADICTION 0 to 2)."""
+    """Return one SICK file: sentence A, sentence B and the entailment label in the fifth column (CONTRADICTION 0 to 2)."""
     items = Items()
     for number, cells in sick_cells(path):
         items.add(pair_of(cells[1], cells[2], path, number), _label(cells[4], ENTAILMENT, path, number), split)

@@ -17,7 +17,7 @@ _WORDS = re.compile(r"[^\W_]+")
 
 
 def unified(text: str) -> str:
-    """The text with full and half width forms as their usual ones, and marks composed with their letters.
+    """Return the text with full and half width forms as their usual ones, and marks composed with their letters.
 
     >>> unified("ＡＢＣ　ｶﾞ")
     'ABC ガ'
@@ -31,13 +31,13 @@ def unified(text: str) -> str:
 
 @cache
 def _is_part(char: str) -> bool:
-    """Whether a character is part of one that NFC may compose: a mark, or a piece of a hangul syllable."""
+    """Return whether a character is part of one that NFC may compose: a mark, or a piece of a hangul syllable."""
     return unicodedata.category(char)[0] == "M" or "\u1100" <= char <= "\u11ff"
 
 
 @cache
 def is_letter(char: str) -> bool:
-    """Whether a character is a letter, a digit, or a mark that belongs to one, such as a vowel sign of Hindi or Thai.
+    """Return whether a character is a letter, a digit, or a mark that belongs to one, such as a vowel sign of Hindi or Thai.
 
     `str.isalnum` and `\\w` take marks for punctuation, which makes different words of these scripts equal.
 
@@ -49,7 +49,7 @@ def is_letter(char: str) -> bool:
 
 
 def letters(text: str) -> str:
-    """The letters and digits of a text alone, without case.
+    """Return the letters and digits of a text alone, without case.
 
     >>> letters("Ｔokyo, 東京!")
     'tokyo東京'
@@ -58,8 +58,8 @@ def letters(text: str) -> str:
 
 
 def words(text: str) -> str:
-    """The letters and digits of a text as they stand, one space for whatever is between them; none between two letters of
-    scripts without spaces between words, where it could only be punctuation.
+    """Return the letters and digits of a text as they stand, one space for whatever is between them; none between two
+    letters of scripts without spaces between words, where it could only be punctuation.
 
     >>> words("it's — 3!"), words("你好，世界")
     ('it s 3', '你好世界')
@@ -69,7 +69,7 @@ def words(text: str) -> str:
 
 
 def normalise(text: str) -> str:
-    """Lower case, letters and digits only, one space between; Moses' HTML entities (&apos;) count as punctuation.
+    """Return lower case, letters and digits only, one space between; Moses' HTML entities (&apos;) count as punctuation.
 
     In any script: vowel signs and accents belong to their letters, widths do not count, and ideographs, kana and Thai, which
     have no spaces between words, get none for their punctuation.

@@ -26,15 +26,15 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 def path_name(path: Path) -> str:
-    """What a user's file or folder is called, without the path to it; a link keeps its own name, a dataset of the Hub its
-    whole one."""
+    """Return what a user's file or folder is called, without the path to it; a link keeps its own name, a dataset of the
+    Hub its whole one."""
     if path.as_posix().startswith(ON_HUB):
         return path.as_posix()
     return path.name if path.name not in ("", "..") else path.resolve().name
 
 
 def numbered(names: Sequence[KeyT]) -> tuple[list[KeyT], NDArray[np.int64]]:
-    """The distinct ones of n names in order of first appearance, and int64 (n,), the number of each in that order."""
+    """Return the distinct ones of n names in order of first appearance, and int64 (n,), the number of each in that order."""
     at = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return list(at), np.array([at[name] for name in names], dtype=np.int64)
 
@@ -52,17 +52,17 @@ class DataSet(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """The number of items."""
+        """Return the number of items."""
 
     @property
     def shown(self) -> str:
-        """What messages call it."""
+        """Return what messages call it."""
         return f"own:{self.task}" if self.id.startswith("own:") else self.id
 
     @cached_property
     def items(self) -> NDArray[np.int64]:
-        """int64 (n,), the number of each row's item: of a user's own set equal rows are one item, whatever their scores or
-        labels; of any other set each row is one."""
+        """Return int64 (n,), the number of each row's item: of a user's own set equal rows are one item, whatever their
+        scores or labels; of any other set each row is one."""
         return numbered(list(self.keys()))[1] if self.id.startswith("own:") else np.arange(len(self), dtype=np.int64)
 
     def keys(self) -> Iterable[Hashable]:
@@ -72,20 +72,20 @@ class DataSet(ABC):
     @property
     @abstractmethod
     def texts(self) -> tuple[str, ...]:
-        """Distinct texts to encode, in order of appearance."""
+        """Return distinct texts to encode, in order of appearance."""
 
     @property
     @abstractmethod
     def counts(self) -> dict[str, int]:
-        """Items by subset or split."""
+        """Return items by subset or split."""
 
     @abstractmethod
     def rows(self) -> Iterable[Any]:
-        """Every item as a JSON value, in order: what the digest is taken over."""
+        """Return every item as a JSON value, in order: what the digest is taken over."""
 
     @property
     def digest(self) -> str:
-        """sha256 over id, text version and every item: equal exactly when the data are."""
+        """Return sha256 over id, text version and every item: equal exactly when the data are."""
         sha = hashlib.sha256(json.dumps([self.id, self.text_version]).encode())
         for row in self.rows():
             sha.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
@@ -114,7 +114,7 @@ class PairSet(DataSet):
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Subset names in the order of first appearance."""
+        """Return subset names in the order of first appearance."""
         return tuple(dict.fromkeys(self.subsets))
 
     @property
@@ -133,7 +133,7 @@ class PairSet(DataSet):
         return (tuple(sorted(pair)) for pair in zip(self.first, self.second, strict=True))
 
     def keep(self, mask: NDArray[np.bool_]) -> PairSet:
-        """The pairs where `mask` (n,) is true, as a set with its own digest."""
+        """Return the pairs where `mask` (n,) is true, as a set with its own digest."""
         chosen = np.flatnonzero(mask).tolist()
         return PairSet(
             id=self.id, task=self.task, text_version=self.text_version, origin=self.origin, known=self.known,
@@ -246,8 +246,8 @@ class TripletSet(DataSet):
 
 
 def named_by_content(data: DataSetT) -> DataSetT:
-    """A user's set with the digest of its rows as id: equal data are one set, whatever the files are called. Its first
-    warning says how many items its rows are, where these are fewer."""
+    """Return a user's set with the digest of its rows as id: equal data are one set, whatever the files are called. Its
+    first warning says how many items its rows are, where these are fewer."""
     sha = hashlib.sha256()
     for row in data.rows():
         sha.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
@@ -263,5 +263,5 @@ def repeated_in_words(task: str, rows: int, items: int) -> str:
 
 
 def fed(texts: Sequence[str]) -> list[str]:
-    """The texts as an encoder gets them: a line without words becomes a full stop."""
+    """Return the texts as an encoder gets them: a line without words becomes a full stop."""
     return [text or BLANK for text in texts]

@@ -18,7 +18,7 @@ _ROUNDING = 1e-9  # 0.29 * 100 is 28.999... in floating point
 
 
 def crop(words: Sequence[str], rate: float, rng: np.random.Generator) -> list[str]:
-    """One contiguous span of ceil((1 - rate) * n) of the n words, its start uniform; no words give no words.
+    """Return one contiguous span of ceil((1 - rate) * n) of the n words, its start uniform; no words give no words.
 
     rate: the share cut off, in [0, 1), so that one word stays one word.
     """
@@ -54,12 +54,13 @@ def synonym(words: Sequence[str], thesaurus: Thesaurus, rng: np.random.Generator
 
 
 def share_of(count: int, rate: float) -> int:
-    """rate * count rounded to the nearest whole number, halves up."""
+    """Return rate * count rounded to the nearest whole number, halves up."""
     return int(rate * count + 0.5 + _ROUNDING)
 
 
 def read_thesaurus(path: Path) -> Thesaurus:
-    """A file of rows "word TAB synonym TAB synonym ...", in any case; rows of one word add up, blank lines are skipped.
+    """Return a file of rows "word TAB synonym TAB synonym ...", in any case; rows of one word add up, blank lines are
+    skipped.
 
     Raises DataError naming file and line for a row without a synonym other than the word, or with an empty cell.
     """

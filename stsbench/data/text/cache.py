@@ -31,7 +31,7 @@ RowNumbers = Sequence[int] | NDArray[np.integer]
 
 
 def built_folder(root: Path, key: str, build: Callable[[Path], None]) -> Path:
-    """root/key, filled by `build` unless it is there already; one with a missing or short file is built anew.
+    """Return root/key, filled by `build` unless it is there already; one with a missing or short file is built anew.
 
     `build` fills a folder under another name, renamed when it is done, so an interruption leaves nothing under the real one;
     what a killed process left is deleted by the next that builds below `root`. Where `root` cannot be written, a temporary
@@ -56,7 +56,7 @@ def built_folder(root: Path, key: str, build: Callable[[Path], None]) -> Path:
 
 
 def _writable(root: Path) -> Path:
-    """`root`, or where nobody may write there a folder that ends with this process."""
+    """Return `root`, or where nobody may write there a folder that ends with this process."""
     if root in _STAND_INS:
         return Path(_STAND_INS[root].name)
     try:
@@ -76,7 +76,7 @@ def _writable(root: Path) -> Path:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether every file is there with the size it had when the folder was built."""
+    """Return whether every file is there with the size it had when the folder was built."""
     try:
         sizes = json.loads((folder / _SEAL).read_text(encoding="utf-8"))
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
@@ -106,7 +106,7 @@ def _seal(folder: Path) -> None:
 
 
 def _unfinished() -> str:
-    """The end of an unfinished folder's name."""
+    """Return the end of an unfinished folder's name."""
     return f".{machine()}.unfinished"
 
 
@@ -130,7 +130,8 @@ def _locked(path: Path, wait: bool = True) -> Iterator[None]:
 
 
 def file_digest(path: Path, cache: Path) -> str:
-    """Hex sha256 of the file's bytes, from `cache` while its size, inode and time stamps are those it was computed for.
+    """Return hex sha256 of the file's bytes, from `cache` while its size, inode and time stamps are those it was computed
+    for.
 
     Raises DataError: not readable, or changed while it was being read.
     """
@@ -165,7 +166,7 @@ def _record(path: Path, cache: Path) -> Path:
 
 
 def _state(path: Path) -> dict[str, int]:
-    """Enough to notice a change: ctime also tells edits that set the modification time back."""
+    """Return enough to notice a change: ctime also tells edits that set the modification time back."""
     stat = path.stat()
     return {
         "size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "ctime_ns": stat.st_ctime_ns,
@@ -233,12 +234,13 @@ class Ragged:
         return self.values[self._starts[i] : self._starts[i + 1]]
 
     def lengths(self) -> NDArray[np.int64]:
-        """int64 (n,): the length of every sequence."""
+        """Return int64 (n,): the length of every sequence."""
         return np.diff(self._starts)
 
 
 def checked(rows: RowNumbers, count: int) -> NDArray[np.int64]:
-    """Row numbers as int64 (n,). Raises IndexError for one outside 0 ... count-1: -1 marks an end and is not a row."""
+    """Return row numbers as int64 (n,). Raises IndexError for one outside 0 ... count-1: -1 marks an end and is not a
+    row."""
     numbers = np.asarray(rows, np.int64)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
         raise IndexError(f"rows from {numbers.min()} to {numbers.max()} are out of range: there are {count} rows")
@@ -246,7 +248,7 @@ def checked(rows: RowNumbers, count: int) -> NDArray[np.int64]:
 
 
 def mapped(path: Path, dtype: str) -> NDArray[Any]:
-    """A file's numbers, read-only, read from disk on access."""
+    """Return a file's numbers, read-only, read from disk on access."""
     if not path.stat().st_size:  # an empty file cannot be mapped
         return np.zeros(0, dtype)
     return np.memmap(path, dtype, mode="r").view(np.ndarray)

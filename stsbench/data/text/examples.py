@@ -34,33 +34,33 @@ class TextRows:
         return len(self._numbers)
 
     def ids(self, role: str) -> list[NDArray[np.int32]]:
-        """Token ids of a role's text, special tokens included, one read-only array per row."""
+        """Return token ids of a role's text, special tokens included, one read-only array per row."""
         return self.tokens.ids(role, self._numbers)
 
     def lengths(self, role: str) -> NDArray[np.int64]:
-        """int64 (n,): how many token ids `ids` gives."""
+        """Return int64 (n,): how many token ids `ids` gives."""
         return self.tokens.lengths(role)[self._numbers]
 
     def texts(self, role: str) -> list[str]:
-        """The role's text, one per row."""
+        """Return the role's text, one per row."""
         return self.store.texts(role, self._numbers)
 
     def labels(self) -> list[int]:
-        """The class number of each row, a place in store.label_names."""
+        """Return the class number of each row, a place in store.label_names."""
         labels: list[int] = self.store.labels(self._numbers).tolist()
         return labels
 
     def scores(self) -> list[float]:
-        """The score of each row, in the file's own units."""
+        """Return the score of each row, in the file's own units."""
         scores: list[float] = self.store.scores(self._numbers).tolist()
         return scores
 
     def following(self, k: int = 1) -> NDArray[np.int64]:
-        """int64 (n,): the k-th row after each in the same document, -1 beyond its end. Needs data.contiguous."""
+        """Return int64 (n,): the k-th row after each in the same document, -1 beyond its end. Needs data.contiguous."""
         return self.store.following(self._numbers, k)
 
     def at(self, rows: RowNumbers) -> TextRows:
-        """Other rows of the same data, e.g. those that `following` gives."""
+        """Return other rows of the same data, e.g. those that `following` gives."""
         return TextRows(self.store, self.tokens, rows)
 
 
@@ -79,7 +79,7 @@ def following(rows: Any, reach: int, rng: np.random.Generator) -> TextRows:
 
 
 def followed(rows: Any, option: str) -> NDArray[np.bool_]:
-    """bool (n,): whether another row of the same document follows each of `rows` (a TextRows), as for Needs.usable.
+    """Return bool (n,): whether another row of the same document follows each of `rows` (a TextRows), as for Needs.usable.
 
     Raises DataError naming `option` where none is: the file's lines are not said to follow one another.
     """
@@ -93,7 +93,7 @@ def followed(rows: Any, option: str) -> NDArray[np.bool_]:
 
 
 def token_counts(rows: TextRows, size: int, special_ids: Collection[int], cache: Path | None = None) -> NDArray[np.int64]:
-    """int64 (size,): how often each token id occurs in the texts of all roles of `rows`, cut as they are trained on.
+    """Return int64 (size,): how often each token id occurs in the texts of all roles of `rows`, cut as they are trained on.
 
     size: V, the number of ids; special_ids: those not counted, their count is 0. A row that `rows` holds twice
     counts twice. Kept below `cache`, by default that of training data, under a digest of the tokens, the row numbers and
@@ -128,7 +128,7 @@ def _count(rows: TextRows, numbers: NDArray[np.int64], size: int, special: list[
 
 
 def _read(path: Path, size: int) -> NDArray[np.int64] | None:
-    """What was written, or None: nothing yet, or something else by now."""
+    """Return what was written, or None: nothing yet, or something else by now."""
     try:
         stored = path.read_bytes()
     except OSError:

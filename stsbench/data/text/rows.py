@@ -45,7 +45,7 @@ _RETURN = "new-line character seen in unquoted field"  # begins what Python says
 
 
 def roles_of(header: Sequence[str], columns: Mapping[str, str], where: Mapping[str, str], location: str) -> dict[str, str]:
-    """Role -> column, in the order of ROLES, other roles after them by name.
+    """Return role -> column, in the order of ROLES, other roles after them by name.
 
     header: the file's columns; columns: the user's choice, or empty for a known header; where: columns that must also be
     present; place: `file:line` of the header. Raises DataError, with what to set, for a column that is missing or occurs
@@ -65,12 +65,12 @@ def roles_of(header: Sequence[str], columns: Mapping[str, str], where: Mapping[s
 
 
 def is_known_header(names: Sequence[str]) -> bool:
-    """Whether a table with these columns needs no data.columns; one column alone is no table."""
+    """Return whether a table with these columns needs no data.columns; one column alone is no table."""
     return len(names) > 1 and any(set(must.values()) <= set(names) for must, _ in _KNOWN)
 
 
 def optional_columns(roles: Mapping[str, str]) -> set[str]:
-    """Columns of a known header that were not there, but would have a role if they were."""
+    """Return columns of a known header that were not there, but would have a role if they were."""
     return {
         column for must, may in _KNOWN if must.items() <= roles.items()
         for role, column in may.items() if role not in roles
@@ -89,7 +89,8 @@ def _known(header: Sequence[str], location: str) -> dict[str, str]:
 
 
 def _remedy(header: Sequence[str], columns: Mapping[str, str], where: Mapping[str, str]) -> str:
-    """The --set that names what the file has for the roles of `columns`, known names filled in, "..." for the others."""
+    """Return the --set that names what the file has for the roles of `columns`, known names filled in, "..." for the
+    others."""
     words = []
     if not set(columns.values()) <= set(header):
         chosen = _suggested(header, columns)
@@ -104,7 +105,8 @@ def _remedy(header: Sequence[str], columns: Mapping[str, str], where: Mapping[st
 
 
 def _suggested(header: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
-    """Role -> column of the file, as far as a known header says, for roles that `columns` gives to missing columns."""
+    """Return role -> column of the file, as far as a known header says, for roles that `columns` gives to missing
+    columns."""
     for must, may in _KNOWN:
         if set(must) <= set(columns) and all(header.count(column) == 1 for column in must.values()):
             known = {role: column for role, column in {**must, **may}.items() if role in columns and column in header}
@@ -122,7 +124,7 @@ def _rank(role: str) -> int:
 
 
 def file_format(path: Path, format: str = "auto") -> str:
-    """text, csv, tsv or jsonl; "auto" goes by the extension. Raises DataError for an unknown one."""
+    """Return text, csv, tsv or jsonl; "auto" goes by the extension. Raises DataError for an unknown one."""
     name = _EXTENSIONS.get(path.suffix.lower(), "") if format == "auto" else format
     if format == "auto" and path.suffix.lower() in _PACKED:
         raise DataError(f"{path} is compressed ({path.suffix}): decompress it first")
@@ -214,7 +216,7 @@ def read_rows(
     path: Path, format: str = "auto", columns: Mapping[str, str] | None = None, where: Mapping[str, str] | None = None,
     on_bytes: OnBytes | None = None, lines_per_row: int = 1,
 ) -> RowReader:
-    """The rows of `path`, whose header has been read.
+    """Return the rows of `path`, whose header has been read.
 
     columns: role -> column, empty for a header that is known (see stsbench.data.text.rows); where: column -> the value of
     the rows to keep. Plain text: a row per line, or of `lines_per_row` lines joined by a space, fewer before a line of white
@@ -225,7 +227,8 @@ def read_rows(
 
 
 def _mark(path: Path, kind: str, columns: Mapping[str, str], where: Mapping[str, str]) -> str:
-    """The mark under which a table's header has the columns that are asked for or known, else that which parts its lines."""
+    """Return the mark under which a table's header has the columns that are asked for or known, else that which parts its
+    lines."""
     usual = USUAL[kind]
     line = next((line for _, line in numbered_lines(path)), "")
     needed = {*columns.values(), *where}
@@ -239,7 +242,7 @@ def _mark(path: Path, kind: str, columns: Mapping[str, str], where: Mapping[str,
 
 
 def cells(line: str, mark: str) -> list[str]:
-    """A line's cells by this mark, without white space around them; none where quotes do not close."""
+    """Return a line's cells by this mark, without white space around them; none where quotes do not close."""
     try:
         return [field.strip() for field in next(csv.reader([line], delimiter=mark), [])]
     except csv.Error:
@@ -247,8 +250,8 @@ def cells(line: str, mark: str) -> list[str]:
 
 
 def delimiters(path: Path, usual: str, least: int = 2, lines: int | None = _LOOKED_AT) -> list[str]:
-    """The marks that part each row into as many cells, at least `least`, on the first `lines` of a file, None for all; the
-    usual one first."""
+    """Return the marks that part each row into as many cells, at least `least`, on the first `lines` of a file, None for
+    all; the usual one first."""
     listed, fitting = list(islice(numbered_lines(path), lines)), []
     for mark in dict.fromkeys((usual, *DELIMITERS)):
         counts: set[int] = set()
@@ -270,7 +273,7 @@ def _plain(lines: Lines, path: Path) -> Iterator[tuple[int, str | None]]:
 
 
 def _joined(records: Iterator[tuple[int, str]], count: int) -> Iterator[tuple[int, str | None]]:
-    """`count` lines a record, at the number of the first; lines of white space end one and have none of their own."""
+    """Yield `count` lines a record, at the number of the first; lines of white space end one and have none of their own."""
     start, parts = 0, list[str]()
     for number, text in records:
         if text.strip():
@@ -294,7 +297,7 @@ def _tsv(lines: Lines, path: Path) -> Iterator[tuple[int, list[str] | None]]:
 
 
 def separated(lines: Lines, path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str] | None]]:
-    """(first line, fields) of each record of a CSV; None for an empty line of several columns."""
+    """Yield (first line, fields) of each record of a CSV; None for an empty line of several columns."""
     reader = csv.reader((line for _, line in lines), strict=True, delimiter=delimiter)
     columns = 0
     while True:
@@ -310,7 +313,7 @@ def separated(lines: Lines, path: Path, delimiter: str = ",") -> Iterator[tuple[
 
 
 def _csv_fault(message: str) -> str:
-    """What is wrong with a record, by what Python's reader says of it."""
+    """Return what is wrong with a record, by what Python's reader says of it."""
     if message.startswith(_RETURN):
         advice = "put the field between quotes, or save the file with line feeds alone"
         return f"not valid CSV: a carriage return within a field: {advice}"

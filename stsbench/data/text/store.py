@@ -38,7 +38,8 @@ def open_store(
     drop_blank: bool = False, drop_duplicates: bool = False, contiguous: bool = False, lines_per_row: int = 1,
     min_characters: int = 0, cache: Path | None = None, log: Callable[[str], None] | None = None,
 ) -> TextStore:
-    """The rows of a text, CSV, TSV or JSON-lines file of any size (see stsbench.data.text.rows for what each may hold).
+    """Return the rows of a text, CSV, TSV or JSON-lines file of any size (see stsbench.data.text.rows for what each may
+    hold).
 
     The first time it is read through, in bounded memory; later only its sha256 counts, and that is remembered while the file
     is untouched. drop_blank, drop_duplicates: leave out rows with an empty text, rows equal to an earlier one; both are
@@ -96,7 +97,7 @@ class TextStore:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """What a row holds: "sentence", or "anchor", "positive" ..., "label" and "score" among them."""
+        """Return what a row holds: "sentence", or "anchor", "positive" ..., "label" and "score" among them."""
         return self.meta.roles
 
     @property
@@ -105,11 +106,11 @@ class TextStore:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The classes; a label is a place in this."""
+        """Return the classes; a label is a place in this."""
         return self.meta.labels
 
     def text(self, role: str, row: int) -> str:
-        """One text, exactly as in the file; of role "label" the class's name, of role "score" the number."""
+        """Return one text, exactly as in the file; of role "label" the class's name, of role "score" the number."""
         if role == SCORE and SCORE in self.roles:
             return repr(float(self.scores([row])[0]))
         if role == LABEL and LABEL in self.roles:
@@ -117,22 +118,23 @@ class TextStore:
         return self._role(role)[row].tobytes().decode("utf-8")
 
     def texts(self, role: str, rows: RowNumbers) -> list[str]:
-        """The role's text, one per row."""
+        """Return the role's text, one per row."""
         return [self.text(role, int(row)) for row in rows]
 
     def sizes(self, role: str) -> NDArray[np.int64]:
-        """int64 (n,): bytes of each row's text."""
+        """Return int64 (n,): bytes of each row's text."""
         return self._role(role).lengths()
 
     def labels(self, rows: RowNumbers) -> NDArray[np.int64]:
-        """int64 (n,): class numbers of n rows. Raises DataError where the file has no labels."""
+        """Return int64 (n,): class numbers of n rows. Raises DataError where the file has no labels."""
         if LABEL not in self.roles:
             raise DataError(f"{self.path} has no role 'label' (its roles are {', '.join(self.roles)}); see data.columns")
         return self._labels[self._numbers(rows)].astype(np.int64)
 
     def classes(self) -> dict[str, int]:
-        """The name of each class -> its rows. Raises DataError, one line with the first row, for a mark of rows without a
-        label, and for names that differ only in case, white space or how a number is written: nobody means two classes."""
+        """Return the name of each class -> its rows. Raises DataError, one line with the first row, for a mark of rows
+        without a label, and for names that differ only in case, white space or how a number is written: nobody means two
+        classes."""
         spelled: dict[str, str] = {}
         for number, name in enumerate(self.label_names):
             plain = _plain_label(name)
@@ -151,23 +153,24 @@ class TextStore:
         return dict(zip(self.label_names, counts, strict=True))
 
     def scores(self, rows: RowNumbers) -> NDArray[np.float64]:
-        """float64 (n,): the scores of n rows. Raises DataError where the file has none."""
+        """Return float64 (n,): the scores of n rows. Raises DataError where the file has none."""
         if self._scores is None:
             raise DataError(f"{self.path} has no role 'score' (its roles are {', '.join(self.roles)}); see data.columns")
         return self._scores[self._numbers(rows)].astype(np.float64)
 
     def line(self, row: int) -> int:
-        """The line of the file, from 1, on which a row starts: for messages."""
+        """Return the line of the file, from 1, on which a row starts: for messages."""
         return int(self.lines[self._numbers([row])[0]])
 
     def following(self, rows: RowNumbers, k: int = 1) -> NDArray[np.int64]:
-        """int64 (n,): the k-th row after each of n rows, -1 where the document has ended; dropped rows do not count."""
+        """Return int64 (n,): the k-th row after each of n rows, -1 where the document has ended; dropped rows do not
+        count."""
         documents, at = self._contiguous(), self._numbers(rows)
         after = np.minimum(at + k, len(self) - 1)
         return np.where((at + k < len(self)) & (documents[after] == documents[at]), at + k, -1)
 
     def report(self) -> str:
-        """One line: rows read, blank and duplicate rows and whether they were dropped, and rows kept."""
+        """Return one line: rows read, blank and duplicate rows and whether they were dropped, and rows kept."""
         meta, settings = self.meta, self.settings
         left = f", {meta.left_out:,} left out by data.where" if settings.where else ""
         documents = "" if meta.documents is None else f" in {counted(meta.documents, 'document')}"
@@ -179,8 +182,8 @@ class TextStore:
         return f"{counted(meta.rows, 'row')} read{left}, {blank}, {duplicates}{short}: {kept}"
 
     def doubt(self) -> str:
-        """A line on what looks like a table under the name of a text, whose separators, header and scores would all count as
-        text; else "". Raises DataError where the first line is a header that tables of training text have."""
+        """Return a line on what looks like a table under the name of a text, whose separators, header and scores would
+        all count as text; else "". Raises DataError where the first line is a header that tables of training text have."""
         if self.settings.format != "text" or self.path.suffix.lower() in (".csv", ".tsv", ".jsonl") or not len(self):
             return ""
         first = self.text("sentence", 0)
@@ -220,7 +223,7 @@ class TextStore:
 
 
 def _plain_label(name: str) -> str:
-    """A label without what two spellings of one class differ in."""
+    """Return a label without what two spellings of one class differ in."""
     visible = [c for c in unicodedata.normalize("NFKC", name) if c.isspace() or unicodedata.category(c) not in ("Cf", "Cc")]
     plain = " ".join("".join(visible).translate(_MINUS).split()).casefold()
     plain = _TRUTHS.get(plain, plain)

@@ -37,7 +37,7 @@ class EarlierRows:
         self._runs: list[_Halves] = []  # without repetition, each more than twice as long as the next
 
     def fresh(self, hashes: Sequence[bytes]) -> NDArray[np.bool_]:
-        """bool (n,): which of n hashes are new, neither in an earlier call nor earlier in this one."""
+        """Return bool (n,): which of n hashes are new, neither in an earlier call nor earlier in this one."""
         result = np.zeros(len(hashes), dtype=np.bool_)
         if not len(hashes):
             return result
@@ -60,7 +60,7 @@ class EarlierRows:
 
 
 def _holds(run: _Halves, halves: _Halves) -> NDArray[np.bool_]:
-    """bool (n,): which of n hashes a run holds. Those that share the first half stand side by side in it."""
+    """Return bool (n,): which of n hashes a run holds. Those that share the first half stand side by side in it."""
     known = np.zeros(halves.shape[1], dtype=np.bool_)
     positions = np.searchsorted(run[0], halves[0])
     left = np.arange(halves.shape[1])
@@ -230,7 +230,7 @@ class _Writer:
         self._clear()
 
     def _short(self) -> NDArray[np.bool_]:
-        """(n,) which of the buffered rows have a text of too few characters, white space at its ends not counted."""
+        """Return (n,) which of the buffered rows have a text of too few characters, white space at its ends not counted."""
         fewest = self.settings.min_characters
         if not fewest:
             return np.zeros(len(self._numbers), dtype=np.bool_)
@@ -238,7 +238,7 @@ class _Writer:
         return np.array([any(len(text.decode("utf-8").strip()) < fewest for text in row) for row in rows], dtype=np.bool_)
 
     def _in_documents(self) -> list[int]:
-        """The document of each row, from 0; the digest is of rows and documents."""
+        """Return the document of each row, from 0; the digest is of rows and documents."""
         documents = []
         for part, record in zip(self._parts, self._records, strict=True):
             self.documents += part != self._last_part
@@ -272,7 +272,7 @@ class _Writer:
 
 
 def _sort_labels(folder: Path, classes: Mapping[str, int]) -> None:
-    """Number the classes in the sorted order of their names instead of the order of appearance."""
+    """Give the classes numbers in the sorted order of their names instead of the order of appearance."""
     number = np.zeros(len(classes), np.int32)
     for new, name in enumerate(sorted(classes)):
         number[classes[name]] = new

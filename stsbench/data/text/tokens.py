@@ -33,7 +33,8 @@ def tokenised(
     store: TextStore, tokenizer: Any, tokenizer_digest: str, max_length: int | None, roles: Sequence[str], *,
     log: Callable[[str], None] | None = None, progress: Callable[[int], None] | None = None, cache: Path | None = None,
 ) -> TokenStore:
-    """Token ids of every text of `roles` (but label and score), as the transformers `tokenizer` gives them with truncation.
+    """Return token ids of every text of `roles` (but label and score), as the transformers `tokenizer` gives them with
+    truncation.
 
     tokenizer_digest: of the tokenizer's files, part of the key under which the ids are kept; max_length: tokens, special
     ones included, or None for the word pieces of whole texts, however long, without special tokens (`whole`); log: called
@@ -62,12 +63,12 @@ def tokenised(
 
 
 def text_roles(roles: Sequence[str]) -> tuple[str, ...]:
-    """Those of `roles` that hold texts to tokenise."""
+    """Return those of `roles` that hold texts to tokenise."""
     return tuple(role for role in roles if role not in VALUES)
 
 
 def check_max_length(tokenizer: Any, max_length: int) -> None:
-    """Raises DataError where the special tokens leave no room for a sentence."""
+    """Raise DataError where the special tokens leave no room for a sentence."""
     around = int(tokenizer.num_special_tokens_to_add(pair=False))
     if max_length <= around:
         raise DataError(f"backbone.max_length {max_length} leaves no room for the sentence: {around} tokens are special")
@@ -76,7 +77,7 @@ def check_max_length(tokenizer: Any, max_length: int) -> None:
 def tokens_key(
     store: TextStore, tokenizer: Any, tokenizer_digest: str, max_length: int | None, roles: Sequence[str]
 ) -> str:
-    """sha256 over all that the ids follow from: the texts, the tokenizer and its versions, the length, the roles."""
+    """Return sha256 over all that the ids follow from: the texts, the tokenizer and its versions, the length, the roles."""
     # The class and its special tokens may come from the model's config.json, which is not a file of the tokenizer.
     kind = [type(tokenizer).__name__, tokenizer.all_special_ids, tokenizer.cls_token_id, tokenizer.truncation_side]
     parts = [_VERSION, store.digest, tokenizer_digest, kind, max_length, list(roles), _versions()]
@@ -97,23 +98,23 @@ class TokenStore:
         self._ids = {role: Ragged(folder, f"ids{i}", "<i4") for i, role in enumerate(roles)}
 
     def ids(self, role: str, rows: RowNumbers) -> list[NDArray[np.int32]]:
-        """Token ids of a role's text, one read-only int32 array per row, special tokens included."""
+        """Return token ids of a role's text, one read-only int32 array per row, special tokens included."""
         ids = self._ids[role]
         return [ids[int(row)] for row in rows]
 
     def lengths(self, role: str) -> NDArray[np.int64]:
-        """int64 (n,): tokens of each row's text."""
+        """Return int64 (n,): tokens of each row's text."""
         return self._ids[role].lengths()
 
     def highest(self) -> NDArray[np.int32]:
-        """int32 (roles,): the highest id of each role's texts, of those that have any."""
+        """Return int32 (roles,): the highest id of each role's texts, of those that have any."""
         values = (self._ids[role].values for role in self.roles)
         return np.array([array.max() for array in values if len(array)], dtype=np.int32)
 
 
 def _chunks(store: TextStore, role: str, bounded: bool) -> Iterator[range]:
-    """The store's rows in order, so many at a time. bounded: their bytes are bounded, too, but for one text alone. Of texts
-    that are cut they are not: the digest, which holds the lengths chunk by chunk, would be another than it was."""
+    """Yield the store's rows in order, so many at a time. bounded: their bytes are bounded, too, but for one text alone.
+    Of texts that are cut they are not: the digest, which holds the lengths chunk by chunk, would be another than it was."""
     sizes = store.sizes(role) if bounded else np.zeros(len(store), np.int64)
     start = size = 0
     for row, bytes_ in enumerate(sizes.tolist()):
@@ -144,7 +145,7 @@ def _write(
 
 @contextmanager
 def cutting(tokenizer: Any, max_length: int) -> Iterator[Encode]:
-    """The tokenizer, cut at `max_length` as transformers cuts and without padding, for as long as the block lasts."""
+    """Yield the tokenizer, cut at `max_length` as transformers cuts and without padding, for as long as the block lasts."""
     if not getattr(tokenizer, "is_fast", False):
         yield lambda texts: _slow(tokenizer, texts, max_length)
         return
@@ -163,7 +164,7 @@ def cutting(tokenizer: Any, max_length: int) -> Iterator[Encode]:
 
 @contextmanager
 def whole(tokenizer: Any) -> Iterator[Encode]:
-    """The tokenizer's word pieces of whole documents: neither cut nor padded, and without special tokens.
+    """Yield the tokenizer's word pieces of whole documents: neither cut nor padded, and without special tokens.
 
     White space becomes single spaces, with one in front: the first word is then spelled as it is elsewhere, also by the
     byte-level tokenizers of RoBERTa's kind.
@@ -206,7 +207,7 @@ def _slow(tokenizer: Any, texts: list[str], max_length: int) -> tuple[list[list[
 
 
 def _versions() -> list[str]:
-    """A new release may split a text otherwise."""
+    """Return a new release may split a text otherwise."""
     import tokenizers
     import transformers
 
@@ -235,7 +236,7 @@ class TokensOnDemand:
         )
 
     def ids(self, role: str, rows: RowNumbers) -> list[NDArray[np.int32]]:
-        """Token ids of a role's text, one read-only int32 array per row, special tokens included."""
+        """Return token ids of a role's text, one read-only int32 array per row, special tokens included."""
         if self._all is not None:
             return self._all.ids(role, rows)
         with cutting(self._tokenizer, self.max_length) as encode:
@@ -246,7 +247,7 @@ class TokensOnDemand:
         return arrays
 
     def lengths(self, role: str) -> NDArray[np.int64]:
-        """int64 (n,): tokens of each row's text. Whoever asks waits for the ids of all texts, which are then kept."""
+        """Return int64 (n,): tokens of each row's text. Whoever asks waits for the ids of all texts, which are then kept."""
         if self._all is None:
             self._all = self._build()
         return self._all.lengths(role)

@@ -65,7 +65,7 @@ class ShardRows:
 
 
 def text_digest(text: str) -> bytes:
-    """The 32 bytes that stand for a text."""
+    """Return the 32 bytes that stand for a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -74,12 +74,12 @@ def _check(vector: memoryview) -> bytes:
 
 
 def _start(n: int) -> int:
-    """Where the vectors begin."""
+    """Return where the vectors begin."""
     return -(-(_HEADER.size + n * _PER_TEXT) // 64) * 64
 
 
 def shard_bytes(n: int, d: int) -> int:
-    """Size of the file that holds n vectors of d numbers."""
+    """Return size of the file that holds n vectors of d numbers."""
     return _start(n) + 4 * n * d
 
 
@@ -101,7 +101,7 @@ def write_shard(
 
 
 def shard_shape(path: Path) -> tuple[int, int]:
-    """(n, d) as the header says, checked against the file's size. Raises DamagedShardError, OSError."""
+    """Return (n, d) as the header says, checked against the file's size. Raises DamagedShardError, OSError."""
     with path.open("rb") as stream:
         return _shape(stream.read(_HEADER.size), path.stat().st_size)
 
@@ -116,7 +116,7 @@ def _shape(header: bytes, size: int) -> tuple[int, int]:
 
 
 def read_rows(path: Path, wanted: Mapping[bytes, int]) -> ShardRows:
-    """The rows whose text digest is in `wanted` (digest -> position), in the file's order.
+    """Return the rows whose text digest is in `wanted` (digest -> position), in the file's order.
 
     Raises DamagedShardError when the index or any of those rows is not what was written, OSError when the file cannot
     be read (another process may just have deleted it).
@@ -192,12 +192,12 @@ class EmbeddingCache:
 
     @classmethod
     def of(cls, options: CacheOptions) -> EmbeddingCache | None:
-        """The cache that a user asks for, None where there is to be none."""
+        """Return the cache that a user asks for, None where there is to be none."""
         folder = options.cache_dir or cache_root() / "embeddings"
         return None if options.no_cache else cls(folder, int(options.cache_limit * 1e9))
 
     def get(self, key: str, texts: Sequence[str]) -> CacheHits:
-        """What is stored of n distinct `texts`. A damaged file is deleted and its texts count as not found."""
+        """Return what is stored of n distinct `texts`. A damaged file is deleted and its texts count as not found."""
         wanted = {text_digest(text): position for position, text in enumerate(texts)}
         mask, truncated = np.zeros(len(texts), dtype=bool), np.zeros(len(texts), dtype=bool)
         vectors: NDArray[np.float32] | None = None
@@ -259,11 +259,11 @@ class EmbeddingCache:
                 json.dump(asdict(note), stream, indent=1)
 
     def about(self, key: str) -> CacheNote:
-        """What `note` kept; an empty one where there is none to be read."""
+        """Return what `note` kept; an empty one where there is none to be read."""
         return _note(self._home(key) / _ABOUT)
 
     def size(self) -> int:
-        """Bytes of all embeddings stored."""
+        """Return bytes of all embeddings stored."""
         return sum(size for _, size, _ in self._stats())
 
     def clear(self) -> int:
@@ -280,7 +280,8 @@ class EmbeddingCache:
         return freed
 
     def encoders(self) -> list[CachedEncoder]:
-        """What is stored, encoder by encoder, the most recently used first. Files that cannot be read are left out."""
+        """Return what is stored, encoder by encoder, the most recently used first. Files that cannot be read are left
+        out."""
         entries = []
         for home in self._homes():
             texts, total, used = 0, 0, 0.0
@@ -329,7 +330,7 @@ class EmbeddingCache:
         return total
 
     def _stats(self) -> list[tuple[tuple[int, str], int, Path]]:
-        """((time of last use, name), bytes, path) of every shard that is there."""
+        """Return ((time of last use, name), bytes, path) of every shard that is there."""
         stats = []
         for home in self._homes():
             for path in home.glob(f"*{_SUFFIX}"):
@@ -344,7 +345,7 @@ class EmbeddingCache:
         return self.folder / key
 
     def _newest_first(self, key: str) -> list[Path]:
-        """An encoder's files; none, and a warning, where the folder cannot be read."""
+        """Return an encoder's files; none, and a warning, where the folder cannot be read."""
         home = self._home(key)
         try:
             return sorted(home.glob(f"*{_SUFFIX}"), reverse=True)
@@ -353,7 +354,7 @@ class EmbeddingCache:
             return []
 
     def _homes(self) -> list[Path]:
-        """The folders the cache made; --cache may point at a folder that holds other things as well."""
+        """Return the folders the cache made; --cache may point at a folder that holds other things as well."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return [path for path in self.folder.iterdir() if _KEY.fullmatch(path.name) and path.is_dir()]
         return []

@@ -60,7 +60,7 @@ class HeldVectors:
         self.shape = (before + rows, width)
 
     def __getitem__(self, rows: NDArray[np.intp]) -> Any:
-        """The vectors of these rows, a copy. EncoderError: they could not be written."""
+        """Return the vectors of these rows, a copy. EncoderError: they could not be written."""
         if self._lost:
             raise EncoderError(self._lost)
         if self._file is not None:
@@ -130,12 +130,13 @@ class Embed:
 
     @property
     def spec(self) -> EncoderSpec:
-        """The encoder's."""
+        """Return the encoder's."""
         return self.encoder.spec
 
     @property
     def identity(self) -> EncoderSpec:
-        """The spec by which records know the encoder, the same whatever its texts are read behind (`Encoder.identity`)."""
+        """Return the spec by which records know the encoder, the same whatever its texts are read behind
+        (`Encoder.identity`)."""
         named = self._asked.identity
         if named is self._asked.spec:
             return self.spec
@@ -144,19 +145,19 @@ class Embed:
 
     @property
     def encoded(self) -> int:
-        """How many distinct texts are held."""
+        """Return how many distinct texts are held."""
         return len(self._done.row)
 
     @property
     def dimension(self) -> int:
-        """The width of the vectors; 0 before any text was encoded, in whatever role."""
+        """Return the width of the vectors; 0 before any text was encoded, in whatever role."""
         if self._done.row:
             return self._done.vectors.shape[1]
         return next((width for embed in self._others() if (width := embed.dimension)), 0)
 
     @property
     def equal_lengths(self) -> bool:
-        """Whether some batches held texts of equal length only, as `Encoder.equal_lengths`."""
+        """Return whether some batches held texts of equal length only, as `Encoder.equal_lengths`."""
         return self.encoder.equal_lengths or any(embed.equal_lengths for embed in self._others())
 
     def add(self, texts: Sequence[str]) -> None:
@@ -177,13 +178,14 @@ class Embed:
             done.truncated = np.concatenate([done.truncated, got.truncated])
 
     def __call__(self, texts: Sequence[str]) -> Any:
-        """float32 (n, d) vectors of n texts, dense or CSR, in their order."""
+        """Return float32 (n, d) vectors of n texts, dense or CSR, in their order."""
         texts = checked_texts(texts)
         self.add(texts)
         return self.encoder.of_call(self._done.vectors[self._rows(texts)])
 
     def similarity(self, first: Sequence[str], second: Sequence[str], name: str = "cosine") -> NDArray[np.float64]:
-        """float64 (n,): text i of the first with text i of the second (`paired_similarity`), some vectors at a time."""
+        """Return float64 (n,): text i of the first with text i of the second (`paired_similarity`), some vectors at a
+        time."""
         self.add([*first, *second])
         blocks = zip(self._in_blocks(first), self._in_blocks(second), strict=True)
         return np.concatenate([np.zeros(0), *(paired_similarity(a, b, name) for a, b in blocks)])
@@ -191,7 +193,7 @@ class Embed:
     def for_set(
         self, texts: Sequence[str], source: str, by_role: Mapping[str | None, Sequence[str]] = MappingProxyType({})
     ) -> Embed:
-        """This, or for an encoder that is fitted on each set by itself, the one fitted on `texts`, known as `source`.
+        """Return this, or for an encoder that is fitted on each set by itself, the one fitted on `texts`, known as `source`.
 
         by_role: the same texts by their role. An encoder that was fitted before it came here stays as it is.
         """
@@ -211,14 +213,15 @@ class Embed:
         return embed if self.task is None else embed._read_for(self.task, self.read)
 
     def for_task(self, task: TextTask) -> Embed:
-        """The vectors of texts that are read for a task, behind the prompt that the encoder has for it, if it has one.
+        """Return the vectors of texts that are read for a task, behind the prompt that the encoder has for it, if it has
+        one.
 
         Those of a role (`for_role`) are read behind that role's prompt for the task. `read` says how texts were read.
         """
         return self._root._read_for(task, {} if self.task is None else self.read)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Embed:
-        """The vectors of texts in a role, or behind `prompt` (Encoder.for_role); this where that is all one."""
+        """Return the vectors of texts in a role, or behind `prompt` (Encoder.for_role); this where that is all one."""
         if self.task is None or prompt is not None:
             return self._behind(role, prompt)
         embed = self._behind(*reading(self.encoder.traits, self.task, role))
@@ -226,7 +229,7 @@ class Embed:
         return self.whole if embed is self else embed  # which notes nothing of texts without a role
 
     def _read_for(self, task: TextTask, read: dict[str, EncoderSpec]) -> Embed:
-        """A view of the same vectors: what is encoded for one task is there for all that are read in the same way."""
+        """Return a view of the same vectors: what is encoded for one task is there for all that are read in the same way."""
         of_task = self._of_task(task)
         reader = copy.copy(of_task._behind(*reading(of_task.encoder.traits, task, None), anew=True))
         reader.task, reader.read, reader._root = task, read, self
@@ -256,29 +259,30 @@ class Embed:
         return self._roles[role, prompt]
 
     def _same(self, encoder: Encoder) -> Embed | None:
-        """What holds the vectors of an equal encoder: two roles may have one prompt. A function is known by being run."""
+        """Return what holds the vectors of an equal encoder: two roles may have one prompt. A function is known by being
+        run."""
         if encoder.spec.kind == "callable":
             return None
         return next((embed for embed in (self.whole, *self._others()) if embed.spec == encoder.spec), None)
 
     def _others(self) -> list[Embed]:
-        """Those of roles, prompts and tasks, each with vectors of its own."""
+        """Return those of roles, prompts and tasks, each with vectors of its own."""
         return [embed for embed in (*self._roles.values(), *self._tasks.values()) if embed is not self.whole]
 
     def unusable(self, texts: Sequence[str]) -> str | None:
-        """One line when a text's vector is not finite, else None."""
+        """Return one line when a text's vector is not finite, else None."""
         self.add(texts)
         bad = np.flatnonzero(np.concatenate([np.zeros(0, dtype=bool), *(
             ~np.isfinite(vectors).all(axis=1) for vectors in self._in_blocks(texts) if not issparse(vectors))]))
         return not_finite(self.spec, texts, bad) if len(bad) else None
 
     def zero(self, texts: Sequence[str]) -> NDArray[np.bool_]:
-        """bool (n,): which of n texts have a vector of zeros."""
+        """Return bool (n,): which of n texts have a vector of zeros."""
         return np.concatenate([np.zeros(0, dtype=bool), *map(zero_rows, self._in_blocks(texts))])
 
     def _in_blocks(self, texts: Sequence[str]) -> Iterator[Any]:
-        """The vectors of n texts, some at a time unless it matters which texts one call asks for: those of all take as much
-        memory again as what is kept of them."""
+        """Yield the vectors of n texts, some at a time unless it matters which texts one call asks for: those of all take
+        as much memory again as what is kept of them."""
         step = _BLOCK if type(self.encoder).of_call is Encoder.of_call else max(len(texts), 1)
         for start in range(0, len(texts), step):
             yield self(texts[start : start + step])
@@ -298,7 +302,7 @@ class Embed:
         return some
 
     def truncated(self, texts: Sequence[str]) -> NDArray[np.bool_]:
-        """bool (n,): which of n texts lost tokens to the model's limit."""
+        """Return bool (n,): which of n texts lost tokens to the model's limit."""
         self.add(texts)
         return self._done.truncated[self._rows(texts)]
 

@@ -37,12 +37,13 @@ CHUNK = 1024  # texts between two writes, for each process: what an interrupted 
 
 
 def versions(libraries: Iterable[str]) -> dict[str, str]:
-    """The installed versions of packages, "none" for one that is not installed; and the number of our own way to encode."""
+    """Return the installed versions of packages, "none" for one that is not installed; and the number of our own way to
+    encode."""
     return {_ENCODING: ENCODING, **{name: _version(name) for name in libraries}}
 
 
 def cache_key(encoder: Encoder) -> str:
-    """64 hex digits of the fingerprint, the versions of `Traits.libraries`, ENCODING, what the environment says of
+    """Return 64 hex digits of the fingerprint, the versions of `Traits.libraries`, ENCODING, what the environment says of
     rounding, and a pass that the user asked for: whoever doubts one is not answered with its vectors. Raises nothing."""
     rounding = {name: os.environ[name] for name in _ROUNDING if os.environ.get(name)}
     if encoder.traits.attention != "auto":
@@ -53,7 +54,7 @@ def cache_key(encoder: Encoder) -> str:
 
 
 def changed(stored: Mapping[str, str]) -> list[str]:
-    """What `versions` says otherwise now, as "torch 2.12 -> 2.13"."""
+    """Return what `versions` says otherwise now, as "torch 2.12 -> 2.13"."""
     before = {_ENCODING: "1", **stored}  # the first number was not kept
     return [f"{name} {old} -> {new}" for name, old in before.items() if (new := _version(name)) != old]
 
@@ -84,7 +85,7 @@ def encode_cached(
     encoder: Encoder, texts: Sequence[str], cache: EmbeddingCache | None, progress: Progress | None = None,
     *, tolerant: bool = False,
 ) -> Encoded:
-    """Vectors (n, d) and truncated flags (n,) of any n texts, in their order; each distinct text is computed once.
+    """Return vectors (n, d) and truncated flags (n,) of any n texts, in their order; each distinct text is computed once.
 
     With a cache (and an encoder that may be cached) only missing texts run, longest first. `progress` is called with
     counts that sum to n. Raises EncoderError when the encoder returns anything but n finite vectors of one width;
@@ -107,7 +108,8 @@ def encode_cached(
 
 
 def is_cached(encoder: Encoder, texts: Sequence[str], cache: EmbeddingCache | None) -> bool:
-    """Whether some of n texts, spread over all, are all in the cache: then `encoder` has probably nothing to compute."""
+    """Return whether some of n texts, spread over all, are all in the cache: then `encoder` has probably nothing to
+    compute."""
     if cache is None or not encoder.cacheable:
         return False
     some = list(dict.fromkeys(texts[:: max(1, len(texts) // _ASKED)]))
@@ -117,7 +119,7 @@ def is_cached(encoder: Encoder, texts: Sequence[str], cache: EmbeddingCache | No
 def _through(
     encoder: Encoder, texts: list[str], cache: EmbeddingCache, progress: Progress | None, tolerant: bool
 ) -> Encoded:
-    """The same for distinct texts and a cache."""
+    """Return the same for distinct texts and a cache."""
     key = cache_key(encoder)
     hits = cache.get(key, texts)
     vectors, truncated = hits.vectors, hits.truncated
@@ -176,7 +178,7 @@ def _run(encoder: Encoder, texts: list[str], progress: Progress | None, tolerant
 
 
 def checked(spec: EncoderSpec, texts: Sequence[str], encoded: Encoded, tolerant: bool = False) -> Encoded:
-    """`encoded` as float32 if it is n finite vectors and n flags; else an EncoderError that names a text at fault.
+    """Return `encoded` as float32 if it is n finite vectors and n flags; else an EncoderError that names a text at fault.
 
     `tolerant`: dense rows that are not finite become rows of NaN instead.
     """
@@ -207,13 +209,14 @@ def checked(spec: EncoderSpec, texts: Sequence[str], encoded: Encoded, tolerant:
 
 
 def within_float16(spec: EncoderSpec, texts: Sequence[str], vectors: Any) -> None:
-    """DegenerateError, one line, for a text whose vector (n, d) is beyond float16's numbers, where that computes it."""
+    """Raise DegenerateError, one line, for a text whose vector (n, d) is beyond float16's numbers, where that computes
+    it."""
     if spec.dtype == "float16":
         checked(spec, texts, Encoded(vectors, np.zeros(len(texts), dtype=np.bool_)))
 
 
 def not_finite(spec: EncoderSpec, texts: Sequence[str], bad: NDArray[np.intp]) -> str:
-    """One line about the texts at positions `bad` that have no finite vector."""
+    """Return one line about the texts at positions `bad` that have no finite vector."""
     text = texts[int(bad[0])]
     shown = repr(text if len(text) <= 80 else text[:77] + "...")
     advice = "; float16 holds no number above 65,504: use --dtype bfloat16 or float32" if spec.dtype == "float16" else ""

@@ -25,7 +25,7 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def to_mteb(model: Any) -> MtebEncoder:
-    """`model`, whatever load_encoder takes, as one of mteb's own: `mteb.evaluate(to_mteb(model), tasks)`.
+    """Return `model`, whatever load_encoder takes, as one of mteb's own: `mteb.evaluate(to_mteb(model), tasks)`.
 
     Prompts and similarity are those that the model's author stores, as mteb has them of a SentenceTransformer. Every text is
     encoded once, whatever the tasks; an encoder itself, which mteb takes as well, encodes it anew for each task. mteb's
@@ -59,7 +59,7 @@ class MtebEncoder:
         self, inputs: Iterable[Mapping[str, Any]], *, task_metadata: Any, hf_split: str, hf_subset: str,
         prompt_type: Any = None, **settings: Any,
     ) -> Any:
-        """float32 (n, d) of the n texts in the batches `inputs`, each {"text": list of str, ...}; always dense.
+        """Return float32 (n, d) of the n texts in the batches `inputs`, each {"text": list of str, ...}; always dense.
 
         Raises ScoreError for inputs without text, and for vectors that are not finite.
         """
@@ -81,7 +81,8 @@ class MtebEncoder:
         return vectors.toarray() if issparse(vectors) else vectors
 
     def _embed(self, task_metadata: Any, prompt_type: Any) -> Embed:
-        """The encoder as it reads the texts of the task and the side; `prompted` gets what is not its default prompt."""
+        """Return the encoder as it reads the texts of the task and the side; `prompted` gets what is not its default
+        prompt."""
         role, embed = _role(prompt_type), self.embed.for_task(_about(task_metadata))
         embed = embed if role is None else embed.for_role(role)
         if embed.spec.prefix != self.embed.identity.prefix:
@@ -93,12 +94,13 @@ class MtebEncoder:
 
     @property
     def _model(self) -> Any:
-        """The encoder, where it is one of mteb's own models."""
+        """Return the encoder, where it is one of mteb's own models."""
         encoder = self.embed.encoder
         return encoder if hasattr(encoder, "encode_batches") else None
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """(n, m) similarities of n with m vectors, a float32 tensor, by mteb's function: the author's, else the cosine."""
+        """Return (n, m) similarities of n with m vectors, a float32 tensor, by mteb's function: the author's, else the
+        cosine."""
         from mteb import similarity_functions
 
         if self._model is not None:
@@ -106,7 +108,8 @@ class MtebEncoder:
         return getattr(similarity_functions, _SIMILARITIES[self._similar])(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """(n,) similarities of n pairs, a float64 tensor: as the STS protocol computes them, so that no tie is broken."""
+        """Return (n,) similarities of n pairs, a float64 tensor: as the STS protocol computes them, so that no tie is
+        broken."""
         import torch
 
         if self._model is not None:
@@ -122,12 +125,12 @@ class MtebEncoder:
 
     @property
     def mteb_model_meta(self) -> Any:
-        """mteb's ModelMeta; its name and revision are the key of mteb's result cache."""
+        """Return mteb's ModelMeta; its name and revision are the key of mteb's result cache."""
         return model_meta(self.embed.identity, self.embed.dimension, self._suffix)
 
 
 def model_meta(spec: EncoderSpec, dimension: int, suffix: str = "") -> Any:
-    """mteb's description of an encoder: name `org/model`, revision `stsbench-FINGERPRINT`. Imports mteb."""
+    """Return mteb's description of an encoder: name `org/model`, revision `stsbench-FINGERPRINT`. Imports mteb."""
     from mteb.models.model_meta import ModelMeta, ScoringFunction
 
     return ModelMeta.create_empty(
@@ -140,7 +143,8 @@ def model_meta(spec: EncoderSpec, dimension: int, suffix: str = "") -> Any:
 
 
 def model_name(spec: EncoderSpec) -> str:
-    """A Hub id, or mteb's own name, as it is; for a folder, or another kind of encoder, `stsbench/` and its last name."""
+    """Return a Hub id, or mteb's own name, as it is; for a folder, or another kind of encoder, `stsbench/` and its last
+    name."""
     if "model" in spec.options:
         return str(spec.options["model"])
     if spec.kind.endswith("transformers") and _HUB_ID.fullmatch(spec.name) and not Path(spec.name).exists():

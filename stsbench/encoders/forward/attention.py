@@ -65,12 +65,12 @@ class Row:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest text."""
+        """Return tokens of the longest text."""
         return max(length for _, length in self.groups)
 
     @cached_property
     def bounds(self) -> Tensor:
-        """int32 (texts + 1,): where each text begins, and the row's end."""
+        """Return int32 (texts + 1,): where each text begins, and the row's end."""
         lengths = [length for texts, length in self.groups for _ in range(texts)]
         return to_device(torch.tensor([0, *accumulate(lengths)], dtype=torch.int32), self.device)
 
@@ -82,7 +82,7 @@ _borrowed: dict[int, tuple[int, str]] = {}  # id of a config -> passes that run 
 
 @contextmanager
 def one_row(configs: Sequence[Any], row: Row) -> Iterator[None]:
-    """The models of these configs attend by `row` in this thread; afterwards they have their own attention again."""
+    """Let the models of these configs attend by `row` in this thread; afterwards they have their own attention again."""
     with _lock:
         for config in configs:
             passes, name = _borrowed.get(id(config), (0, config._attn_implementation))
@@ -103,7 +103,7 @@ def one_row(configs: Sequence[Any], row: Row) -> Iterator[None]:
 
 
 def transformers_models(model: Any) -> list[PreTrainedModel]:
-    """`model` and the transformers models within it."""
+    """Return `model` and the transformers models within it."""
     return [part for part in model.modules() if isinstance(part, PreTrainedModel)]
 
 
@@ -111,7 +111,8 @@ def _attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float | None = None,
     dropout: float = 0.0, **more: Any,
 ) -> tuple[Tensor, None]:
-    """(1, tokens, heads, width) of query, key and value (1, heads, tokens, width), as transformers' attention functions."""
+    """Return (1, tokens, heads, width) of query, key and value (1, heads, tokens, width), as transformers' attention
+    functions."""
     row = _row.get()
     if row is None:
         attended: tuple[Tensor, None] = sdpa_attention_forward(
@@ -130,8 +131,8 @@ def _attend(
 
 
 def _window(*, mask_function: Callable[..., Any], **more: Any) -> Any:
-    """The Window of a mask, as transformers' mask functions are called. It is read off some queries of the longest text: a
-    shorter text has the same one, or less."""
+    """Return the Window of a mask, as transformers' mask functions are called. It is read off some queries of the longest
+    text: a shorter text has the same one, or less."""
     row = _row.get()
     if row is None:
         return sdpa_mask(mask_function=mask_function, **more)
@@ -148,7 +149,7 @@ def _window(*, mask_function: Callable[..., Any], **more: Any) -> Any:
 
 
 def _by_groups(packed: Sequence[Tensor], row: Row, window: Window, scale: float | None, dropout: float) -> Tensor:
-    """(tokens, heads, width): a call for each run of texts of equal length."""
+    """Return (tokens, heads, width): a call for each run of texts of equal length."""
     parts, groups, counts = [], row.groups, [texts for texts, _ in row.groups]
     slots = None if row.prefix is None else [
         part.split(counts) if part.ndim == 3 else [part] * len(counts) for part in row.prefix[row.calls]
@@ -171,7 +172,8 @@ def _by_groups(packed: Sequence[Tensor], row: Row, window: Window, scale: float 
 
 
 def _split(states: Tensor, groups: Groups) -> Iterator[Tensor]:
-    """The (texts, length, ...) parts of packed rows. Split, not sliced: a slice's gradient has the size of the whole."""
+    """Return the (texts, length, ...) parts of packed rows. Split, not sliced: a slice's gradient has the size of the
+    whole."""
     parts = states.split([texts * length for texts, length in groups])
     return (part.unflatten(0, group) for part, group in zip(parts, groups, strict=True))
 
@@ -179,7 +181,7 @@ def _split(states: Tensor, groups: Groups) -> Iterator[Tensor]:
 def _attended(
     query: Tensor, key: Tensor, value: Tensor, window: Window, scale: float | None, dropout: float, draw: Draw | None
 ) -> Tensor:
-    """(texts, heads, length, width) for texts of one length, which may attend to more keys than they have tokens."""
+    """Return (texts, heads, length, width) for texts of one length, which may attend to more keys than they have tokens."""
     length = query.shape[2]
     before, behind = (reach if reach < length - 1 else -1 for reach in (window.before, window.behind))
     mask = None if before == behind == -1 else _band(before, behind, length, query.device)
@@ -195,7 +197,7 @@ def _attended(
 def _dropping(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None, rate: float, draw: Draw
 ) -> Tensor:
-    """`_attended` with dropout of the attention's shares as `draw` has it."""
+    """Return `_attended` with dropout of the attention's shares as `draw` has it."""
     if query.shape[1] != key.shape[1]:
         key, value = (states.repeat_interleave(query.shape[1] // states.shape[1], 1) for states in (key, value))
     scores = query @ key.transpose(2, 3) * (query.shape[3] ** -0.5 if scale is None else scale)
@@ -205,21 +207,23 @@ def _dropping(
 
 
 def _band(before: int, behind: int, length: int, device: torch.device) -> Tensor:
-    """(length, length) bool: which keys a query attends to."""
+    """Return (length, length) bool: which keys a query attends to."""
     index = torch.arange(length, device=device)
     far = index[:, None] - index
     return (far <= (length if before == -1 else before)) & (far >= -(length if behind == -1 else behind))
 
 
 def _before(slots: Tensor, states: Tensor) -> Tensor:
-    """(n, heads, P + length, width): the slots, (P, d) or (n, P, d), before the keys or values `states` of n texts."""
+    """Return (n, heads, P + length, width): the slots, (P, d) or (n, P, d), before the keys or values `states` of n
+    texts."""
     slots = slots.to(states).unflatten(-1, (states.shape[1], -1)).transpose(-3, -2)  # (..., heads, P, width)
     return torch.cat([slots.expand(len(states), -1, -1, -1), states], 2)
 
 
 @cache
 def _kernel() -> Callable[..., Any] | None:
-    """torch's attention over texts of any lengths (2.10), where it knows windows and shared heads, which came later."""
+    """Return torch's attention over texts of any lengths (2.10), where it knows windows and shared heads, which came
+    later."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -228,7 +232,7 @@ def _kernel() -> Callable[..., Any] | None:
 
 
 def _has_kernel(packed: Sequence[Tensor], row: Row, dropout: float) -> bool:
-    """Whether one call does for all texts: flash attention knows half precision, widths up to 256, and no dropout."""
+    """Return whether one call does for all texts: flash attention knows half precision, widths up to 256, and no dropout."""
     query, _, value = packed
     plain = not dropout and row.prefix is None and row.heads is None and row.last is None
     fits = query.shape[-1] == value.shape[-1] <= 256 and query.shape[-1] % 8 == 0
@@ -236,7 +240,7 @@ def _has_kernel(packed: Sequence[Tensor], row: Row, dropout: float) -> bool:
 
 
 def _by_kernel(packed: Sequence[Tensor], row: Row, window: Window, scale: float | None, dropout: float) -> Tensor:
-    """(tokens, heads, width): one call for the whole row."""
+    """Return (tokens, heads, width): one call for the whole row."""
     query, key, value = packed
     kernel = _kernel()
     assert kernel is not None
@@ -249,14 +253,15 @@ def _by_kernel(packed: Sequence[Tensor], row: Row, window: Window, scale: float 
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """`values` there; a copy to a GPU is not waited for."""
+    """Return `values` there; a copy to a GPU is not waited for."""
     if device.type != "cuda":
         return values.to(device)
     return values.pin_memory().to(device, non_blocking=True)
 
 
 def from_device(values: Tensor) -> Callable[[], Tensor]:
-    """A call that gives `values` on the CPU. A GPU begins to copy them now: what it is asked for later is not waited for."""
+    """Return a call that gives `values` on the CPU. A GPU begins to copy them now: what it is asked for later is not
+    waited for."""
     if values.device.type != "cuda":
         return values.cpu
     here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)

@@ -44,12 +44,12 @@ _FIRST_LENGTH = "original_max_position_embeddings"
 
 
 def longest_first(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Positions (n,) of the texts in the order they are encoded; equal lengths keep their order."""
+    """Return positions (n,) of the texts in the order they are encoded; equal lengths keep their order."""
     return np.argsort(-lengths, kind="stable")
 
 
 def batch_end(lengths: NDArray[np.int64], start: int, budget: int) -> int:
-    """Where the batch that begins at `start` ends: its padded size (texts x longest) stays within `budget`.
+    """Return where the batch that begins at `start` ends: its padded size (texts x longest) stays within `budget`.
 
     lengths: (n,), descending. One text at least, whatever the budget.
     """
@@ -57,14 +57,14 @@ def batch_end(lengths: NDArray[np.int64], start: int, budget: int) -> int:
 
 
 def groups(lengths: NDArray[np.int64]) -> Groups:
-    """Runs of equal length in a sorted batch: [(texts, tokens of each), ...]."""
+    """Return runs of equal length in a sorted batch: [(texts, tokens of each), ...]."""
     edges = np.flatnonzero(np.diff(lengths)) + 1
     bounds = [0, *edges.tolist(), len(lengths)]
     return [(stop - start, int(lengths[start])) for start, stop in pairwise(bounds) if stop > start]
 
 
 def flatten(ids: Sequence[Sequence[int]], order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """All token ids, text after text in `order`: (tokens,)."""
+    """Return all token ids, text after text in `order`: (tokens,)."""
     total = sum(len(row) for row in ids)
     return np.fromiter(chain.from_iterable(ids[i] for i in order.tolist()), dtype=np.int64, count=total)
 
@@ -83,7 +83,8 @@ class Chunk:
 
 @contextmanager
 def ahead(make: Callable[[_Item], _Made], items: Iterable[_Item], *, threaded: bool) -> Iterator[Iterator[_Made]]:
-    """What `make` makes of each item, in their order; threaded: of the next one in a thread, while the caller uses one.
+    """Yield what `make` makes of each item, in their order; threaded: of the next one in a thread, while the caller uses
+    one.
 
     An error of `make` is raised where its item's turn comes. At the end of the block, whatever ended it, no thread is left.
     """
@@ -115,7 +116,7 @@ class KeyValues:
     values: Tensor
 
     def by_layer(self) -> Slots:
-        """Those of each layer."""
+        """Return those of each layer."""
         return list(zip(self.keys, self.values, strict=True))
 
 
@@ -136,7 +137,7 @@ class Soft:
 
 
 def depends_on_batch(encode: Callable[[list[str]], Any], dtype: str) -> bool:
-    """Whether SHORT has another vector beside LONG than alone.
+    """Return whether SHORT has another vector beside LONG than alone.
 
     encode: texts, all in one batch, to (n, d) vectors.
     """
@@ -146,7 +147,8 @@ def depends_on_batch(encode: Callable[[list[str]], Any], dtype: str) -> bool:
 
 
 def sharing_limit(model: Any) -> int:
-    """The length in tokens up to which texts of any lengths may share a batch of `model`; NO_LIMIT: all may; 0: none may."""
+    """Return the length in tokens up to which texts of any lengths may share a batch of `model`; NO_LIMIT: all may; 0:
+    none may."""
     limits = [
         int(settings.get(_FIRST_LENGTH) or getattr(config, _FIRST_LENGTH, None) or 0)
         for config in _configs(model)
@@ -171,13 +173,13 @@ def _attention(model: Any) -> str | None:
 
 
 def _configs(model: Any) -> Iterable[Any]:
-    """The configuration of every module that has one, each once. A text model within a larger one has its own."""
+    """Return the configuration of every module that has one, each once. A text model within a larger one has its own."""
     return {id(config): config for module in model.modules() if (config := vars(module).get("config"))}.values()
 
 
 def _rotary_settings(config: Any) -> list[Mapping[str, Any]]:
-    """How positions turn, if they do: one set of settings, or one for each kind of layer. A model's own code may keep them
-    under the name that transformers gave them before version 5."""
+    """Return how positions turn, if they do: one set of settings, or one for each kind of layer. A model's own code may
+    keep them under the name that transformers gave them before version 5."""
     settings = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     if not isinstance(settings, Mapping):
         return []

@@ -33,7 +33,7 @@ def load_model(
     folder: Path, name: str, dtype: str, dropout: float | None = None, trust_remote_code: bool = False,
     base: Path | None = None, device_map: Any = None,
 ) -> tuple[Any, set[str]]:
-    """The encoder in eval mode with `dtype` weights, and the names of weights that the checkpoint lacks.
+    """Return the encoder in eval mode with `dtype` weights, and the names of weights that the checkpoint lacks.
 
     An encoder-decoder gives its encoder; a PEFT adapter is loaded with the model in its folder, or with the one that it
     names. EncoderError: an unknown architecture, code that is not trusted, broken files, a missing weight outside the pooler
@@ -54,7 +54,8 @@ def load_model(
 
 
 def _spread(folder: Path, name: str, dtype: str, trust: bool, device_map: Any) -> tuple[Any, set[str]]:
-    """A model on several devices: never whole in float32, for which there may be no room. What finds none is on the disk."""
+    """Return a model on several devices: never whole in float32, for which there may be no room. What finds none is on
+    the disk."""
     import torch
 
     if (folder / "adapter_config.json").is_file():
@@ -68,7 +69,7 @@ def _spread(folder: Path, name: str, dtype: str, trust: bool, device_map: Any) -
 
 
 def load_token_table(folder: Path, name: str, which: str, trust_remote_code: bool = False) -> TokenTable:
-    """The table by which the folder's language model decodes its states ("output") or reads tokens ("input").
+    """Return the table by which the folder's language model decodes its states ("output") or reads tokens ("input").
 
     EncoderError, one line: transformers has no language model of this architecture, it decodes other states than those that
     are encoded, an adapter changes it, or the folder stores no output embedding and its config.json ties it to no other.
@@ -92,7 +93,8 @@ def load_token_table(folder: Path, name: str, which: str, trust_remote_code: boo
 
 
 def _load_language_model(folder: Path, name: str, trust: bool) -> tuple[Any, set[str]]:
-    """The masked or causal language model in the type that is stored, and the names of weights that the folder lacks."""
+    """Return the masked or causal language model in the type that is stored, and the names of weights that the folder
+    lacks."""
     from transformers import (
         MODEL_FOR_CAUSAL_LM_MAPPING,
         MODEL_FOR_MASKED_LM_MAPPING,
@@ -121,7 +123,7 @@ def _load_language_model(folder: Path, name: str, trust: bool) -> tuple[Any, set
 
 
 def check_weights(folder: Path, name: str, trust_remote_code: bool = False) -> set[str]:
-    """The names of weights of the pooler that a transformers folder lacks.
+    """Return the names of weights of the pooler that a transformers folder lacks.
 
     EncoderError unless every other weight stored there has a place in its model, and the reverse. For models that another
     library loads. Nothing is read but the names and shapes.
@@ -201,8 +203,8 @@ def _load_magnitudes(model: Any, folder: Path) -> set[str]:
 
 
 def _check_size(kind: Any, config: Any, source: Path, trust: bool) -> None:
-    """EncoderError for a config.json of a model that its weights' files cannot hold: transformers would fill the memory with
-    random numbers before it says that they are missing."""
+    """Raise EncoderError for a config.json of a model that its weights' files cannot hold: transformers would fill the
+    memory with random numbers before it says that they are missing."""
     import torch
 
     bytes_stored = sum(path.stat().st_size for path in weight_files(source))
@@ -220,7 +222,7 @@ def _check_size(kind: Any, config: Any, source: Path, trust: bool) -> None:
 
 
 def _check_adapter(folder: Path, name: str) -> None:
-    """EncoderError where transformers would leave a PEFT adapter out, or make up weights of the model beside it."""
+    """Raise EncoderError where transformers would leave a PEFT adapter out, or make up weights of the model beside it."""
     try:
         import peft  # noqa: F401
     except ImportError as error:
@@ -237,7 +239,7 @@ def _check_adapter(folder: Path, name: str) -> None:
 
 
 def check_code(folder: Path, name: str, trusted: bool) -> None:
-    """EncoderError for a folder whose model or tokenizer is code of its own, unless that is trusted or not needed.
+    """Raise EncoderError for a folder whose model or tokenizer is code of its own, unless that is trusted or not needed.
 
     transformers runs its own class where it has one for the model_type, as sentence-transformers does.
     """
@@ -305,6 +307,6 @@ def _at_fault(folder: Path) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message that says anything, with the next where it ends in a colon."""
+    """Return the first line of an error's message that says anything, with the next where it ends in a colon."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2]) if lines and lines[0].endswith(":") else next(iter(lines), type(error).__name__)

@@ -55,7 +55,8 @@ _opens: Counter[str] = Counter()  # how often the system told that a file was op
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The weight files that from_pretrained reads; EncoderError if there are none, a shard is missing or an index broken.
+    """Return the weight files that from_pretrained reads; EncoderError if there are none, a shard is missing or an index
+    broken.
 
     `transformers_weights` in config.json names another file than the usual ones, and comes first.
     """
@@ -85,12 +86,12 @@ def _shards(folder: Path, index: Path) -> list[Path]:
 
 
 def tokenizer_digest(folder: Path) -> str:
-    """sha256 over the contents of the tokenizer's files."""
+    """Return sha256 over the contents of the tokenizer's files."""
     return files_digest(_tokenizer_files(folder))
 
 
 def model_digest(folder: Path) -> str:
-    """sha256 over all that a model is read from, but for the tokenizer's files."""
+    """Return sha256 over all that a model is read from, but for the tokenizer's files."""
     tokenizer = set(_tokenizer_files(folder))
     return files_digest([path for path in model_files(folder) if path not in tokenizer])
 
@@ -106,7 +107,7 @@ def _tokenizer_files(folder: Path) -> list[Path]:
 
 
 def files_digest(paths: list[Path]) -> str:
-    """sha256 over the names and contents of `paths`, in their order."""
+    """Return sha256 over the names and contents of `paths`, in their order."""
     sha = hashlib.sha256()
     for path in paths:
         sha.update(f"{path.name} {sha256_file(path)}\n".encode())
@@ -114,7 +115,7 @@ def files_digest(paths: list[Path]) -> str:
 
 
 def model_files(folder: Path) -> list[Path]:
-    """Every regular file below `folder` but README, other Markdown and pictures, sorted; links are followed."""
+    """Return every regular file below `folder` but README, other Markdown and pictures, sorted; links are followed."""
     files = [path for path in walk(folder) if path.is_file()]
     named = [path.read_text("utf-8", "replace") for path in files if path.name.endswith(_SETTINGS)]
     named += [name for path in files if path.suffix == ".onnx" for name in external_data(path)]
@@ -122,7 +123,8 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def external_data(graph: Path) -> list[str]:
-    """The files that a .onnx file names for its tensors, those of nested graphs included, as paths from its folder."""
+    """Return the files that a .onnx file names for its tensors, those of nested graphs included, as paths from its
+    folder."""
     if not graph.stat().st_size:
         return []
     names = set()
@@ -138,7 +140,7 @@ def external_data(graph: Path) -> list[str]:
 
 
 def folder_digest(folder: Path, bases: Iterable[Path] = (), opened: Iterable[Path] = ()) -> str:
-    """sha256 over the paths and contents of model_files(folder), and of the folders that it builds on.
+    """Return sha256 over the paths and contents of model_files(folder), and of the folders that it builds on.
 
     opened: files beside those; one outside of all folders counts by its name and content, wherever it lies.
     """
@@ -155,7 +157,7 @@ def folder_digest(folder: Path, bases: Iterable[Path] = (), opened: Iterable[Pat
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Every file below `folder`, through links too."""
+    """Yield every file below `folder`, through links too."""
     visited: set[str] = set()
     for root, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(root)
@@ -167,7 +169,7 @@ def walk(folder: Path) -> Iterator[Path]:
 
 
 def _besides(path: Path, named: str) -> bool:
-    """Whether a file is on the list above, and neither it nor its folder is named in a settings file or a graph."""
+    """Return whether a file is on the list above, and neither it nor its folder is named in a settings file or a graph."""
     for part in path.parts[:-1]:
         if part in _FOLDERS:
             return part not in named
@@ -181,8 +183,9 @@ class Opened:
     """
 
     def __init__(self, sources: Sequence[Path], files: Iterable[Path] = (), native: bool = False) -> None:
-        """sources: the model's folder, and those that it builds on; files: what it is known to open; native: whether C++ or
-        Rust may open files whose names nobody knows beforehand, for a graph or for code of the folder's own."""
+        """Watch a model's folders. sources: the model's folder, and those that it builds on; files: what it is known to
+        open; native: whether C++ or Rust may open files whose names nobody knows beforehand, for a graph or for code of
+        the folder's own."""
         self.sources = tuple(sources)
         covered = [path for root in self.sources for path in model_files(root)]
         self._roots = tuple(os.path.realpath(root) + os.sep for root in self.sources)
@@ -214,8 +217,8 @@ class Opened:
                 self._add(real)
 
     def digest(self, name: str, weights: str) -> str:
-        """sha256 over all that was opened; `weights`, the digest before, where that covers it. EncoderError: the folder
-        changed meanwhile, so that nobody knows what was loaded."""
+        """Return sha256 over all that was opened; `weights`, the digest before, where that covers it. EncoderError: the
+        folder changed meanwhile, so that nobody knows what was loaded."""
         if folder_digest(self.sources[0], self.sources[1:]) != weights:
             raise EncoderError(f"{name} changed while it was being loaded: start again")
         if self._beyond:
@@ -225,8 +228,8 @@ class Opened:
         return weights
 
     def check(self, name: str) -> None:
-        """EncoderError where what computes is no longer what `digest` named: a further file was opened since, or one of its
-        files has changed and might be read again, or is mapped into the memory."""
+        """Raise EncoderError where what computes is no longer what `digest` named: a further file was opened since, or
+        one of its files has changed and might be read again, or is mapped into the memory."""
         if self._weights is None:
             return
         if more := self._beyond.keys() - self._named.keys():
@@ -246,7 +249,7 @@ class Opened:
             self._beyond[real] = self._left.get(real, Path(real))
 
     def _note(self, path: str, caller: FrameType | None) -> None:
-        """A file that Python opens to read."""
+        """Note a file that Python opens to read."""
         real = os.path.realpath(path)
         if real in self._covered or real in self._beyond or caller is None:
             return
@@ -261,7 +264,7 @@ class Opened:
 
 
 def _runs_code(frame: FrameType | None, roots: tuple[str, ...]) -> bool:
-    """Whether code of a model's folder is at work, itself or in what it called."""
+    """Return whether code of a model's folder is at work, itself or in what it called."""
     while frame is not None:
         if _CODE in frame.f_code.co_filename or frame.f_code.co_filename.startswith(roots):
             return True
@@ -270,7 +273,7 @@ def _runs_code(frame: FrameType | None, roots: tuple[str, ...]) -> bool:
 
 
 def _is_data(real: str) -> bool:
-    """Whether a file may be a model's: no package's, no answer of the system, and of the Hub's cache a blob alone."""
+    """Return whether a file may be a model's: no package's, no answer of the system, and of the Hub's cache a blob alone."""
     if real.startswith(_ELSEWHERE) or any(part in real for part in _PACKAGES):
         return False
     from huggingface_hub import constants
@@ -300,8 +303,9 @@ def _install_hook() -> None:
 
 @cache
 def _watchers() -> tuple[Any, int, int, dict[bytes, str]]:
-    """The C library; a fanotify instance, which says whether this process opened a file (Linux 5.13, where a container
-    allows it), and an inotify instance, which does not (-1: there is none); the files by what stands for them in events."""
+    """Return the C library; a fanotify instance, which says whether this process opened a file (Linux 5.13, where a
+    container allows it), and an inotify instance, which does not (-1: there is none); the files by what stands for them
+    in events."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
         by_process = library.fanotify_init(_FAN_REPORT_FID | _FAN_NONBLOCK | _FAN_CLOEXEC, os.O_RDONLY)
@@ -315,7 +319,7 @@ if hasattr(os, "register_at_fork"):  # a child that read the same queue would ta
 
 
 def _watch(real: str) -> bool:
-    """Whether the openings of a file are told from now on."""
+    """Return whether the openings of a file are told from now on."""
     library, by_process, by_all, files = _watchers()
     path, mount = os.fsencode(real), ctypes.c_int()
     handle = ctypes.create_string_buffer(struct.pack("I", 128), 8 + 128)
@@ -348,7 +352,7 @@ def _drain() -> None:
 
 
 def _read(instance: int) -> bytes:
-    """Events that are there; none: empty."""
+    """Return events that are there; none: empty."""
     try:
         return os.read(instance, 1 << 16)
     except OSError:

@@ -26,7 +26,8 @@ _BY_NUMBER = ("global_attn_every_n_layers", "scale_attn_by_inverse_layer_idx")  
 
 
 def main_device(model: Any) -> Any:
-    """The torch.device that a model's inputs go to: its first weights', or, where it is spread, the first that computes."""
+    """Return the torch.device that a model's inputs go to: its first weights', or, where it is spread, the first that
+    computes."""
     import torch
 
     spread = getattr(model, "hf_device_map", None)
@@ -37,8 +38,8 @@ def main_device(model: Any) -> Any:
 
 
 def cast(model: Any, dtype: Any) -> Any:
-    """The model with weights of `dtype`. Numbers that it makes itself, as the frequencies of rotary positions, stay as
-    from_pretrained leaves them: rounded to 8 bits, they turn a token by a wrong angle, the further on the more."""
+    """Return the model with weights of `dtype`. Numbers that it makes itself, as the frequencies of rotary positions,
+    stay as from_pretrained leaves them: rounded to 8 bits, they turn a token by a wrong angle, the further on the more."""
     made = [(part, {name: part._buffers[name] for name in part._non_persistent_buffers_set}) for part in model.modules()]
     model = model.to(dtype)
     for part, buffers in made:
@@ -47,7 +48,7 @@ def cast(model: Any, dtype: Any) -> Any:
 
 
 def position_limit(model: Any, tokenizer: Any) -> int | None:
-    """Tokens that the model has positions for, special ones included; None if it states no limit.
+    """Return tokens that the model has positions for, special ones included; None if it states no limit.
 
     The model's own number comes first: a stored model_max_length is often a training setting.
     """
@@ -65,7 +66,7 @@ class NoDropoutError(EncoderError):
 
 
 def dropout_rates(config: Any) -> dict[str, float]:
-    """The known dropout settings that a transformers config has, with their rates; {} where it has none of them."""
+    """Return the known dropout settings that a transformers config has, with their rates; {} where it has none of them."""
     rates = {key: getattr(config, key, None) for key in _SETTINGS}
     return {key: float(rate) for key, rate in rates.items() if isinstance(rate, int | float) and not isinstance(rate, bool)}
 
@@ -83,12 +84,12 @@ def set_dropout(config: Any, rate: float, name: str) -> None:
 
 
 def layer_count(model: Any) -> int:
-    """How many layers a model states that it has."""
+    """Return how many layers a model states that it has."""
     return int(model.config.num_hidden_layers)
 
 
 def check_layer(layer: int, model: Any, name: str, option: str = "--layer") -> None:
-    """EncoderError where `layer` is no index of hidden_states, which has the embeddings and one entry a layer."""
+    """Raise EncoderError where `layer` is no index of hidden_states, which has the embeddings and one entry a layer."""
     layers = layer_count(model)
     if not -layers - 1 <= layer <= layers:
         known = f"so 0 (the embeddings) to {layers}, or -1 to -{layers + 1}"

@@ -42,7 +42,7 @@ class PaddedForward:
         self.bidirectional = bidirectional
 
     def __call__(self, ids: Tensor, groups: Groups, wanted: tuple[int, ...], soft: Soft | None = None) -> list[Tensor]:
-        """The hidden states `wanted` (0 embeddings ... -1 last layer), each packed to (tokens, d).
+        """Return the hidden states `wanted` (0 embeddings ... -1 last layer), each packed to (tokens, d).
 
         ids: (tokens,) of a batch, text after text; groups: its runs of equal length. Padding stands right, where no
         model's positions or causal mask can see it. EncoderError: `soft` for a model that is not a BERT or RoBERTa, or that
@@ -85,8 +85,8 @@ class PaddedForward:
 
 
 def _both_directions(model: Any, mask: Tensor) -> dict[str, Tensor]:
-    """What makes a causal model look at all real tokens: a mask (n, 1, L, L) that is taken as it is, and the positions that
-    some models count in a mask. mask: (n, L) bool."""
+    """Return what makes a causal model look at all real tokens: a mask (n, 1, L, L) that is taken as it is, and the
+    positions that some models count in a mask. mask: (n, L) bool."""
     visible = mask[:, None, None].expand(-1, -1, mask.shape[1], -1)
     if model.config._attn_implementation == "eager":
         visible = torch.zeros_like(visible, dtype=model.dtype).masked_fill(~visible, torch.finfo(model.dtype).min)
@@ -106,7 +106,8 @@ class MeanPaddedForward:
         self.model, self.pad, self.length = model, pad, length
 
     def __call__(self, ids: Tensor, groups: Groups) -> Tensor:
-        """float32 (n, d) vectors. ids: (tokens,) of a batch, text after text; groups: its runs of equal length, up to N."""
+        """Return float32 (n, d) vectors. ids: (tokens,) of a batch, text after text; groups: its runs of equal length, up
+        to N."""
         lengths = torch.tensor([length for texts, length in groups for _ in range(texts)])
         mask = (torch.arange(self.length) < lengths[:, None]).to(ids.device)
         padded = ids.new_full(mask.shape, self.pad).masked_scatter(mask, ids)
@@ -116,7 +117,7 @@ class MeanPaddedForward:
 
 
 def padded_to(ids: Tensor, mask: Tensor, length: int, pad: int) -> tuple[Tensor, Tensor]:
-    """ids, mask (n, L) as (n, length), padded right; ValueError where L is greater."""
+    """Return ids, mask (n, L) as (n, length), padded right; ValueError where L is greater."""
     more = length - ids.shape[1]
     if more < 0:
         raise ValueError(f"texts of {ids.shape[1]} tokens for a mean over {length} positions")
@@ -125,7 +126,7 @@ def padded_to(ids: Tensor, mask: Tensor, length: int, pad: int) -> tuple[Tensor,
 
 
 def attention_mask(model: Any, mask: Tensor) -> Tensor:
-    """mask (n, L), 1 on real tokens, as one pass of `model` is to be handed it.
+    """Return mask (n, L), 1 on real tokens, as one pass of `model` is to be handed it.
 
     Handed (n, L), transformers asks in every pass whether all of it is 1, and waits for a GPU to say so. There BERT and
     RoBERTa get what it would make of the mask, (n, 1, L, L) bool.
@@ -139,7 +140,7 @@ def soft_inputs(
     model: Any, ids: Tensor, mask: Tensor, *, positions: Tensor | None, rows: Tensor | None, vectors: Tensor | None,
     slots: Sequence[tuple[Tensor, Tensor]], shift: int,
 ) -> dict[str, Any]:
-    """The arguments of transformers' BertModel and RobertaModel for a padded batch under a soft prompt.
+    """Return the arguments of transformers' BertModel and RobertaModel for a padded batch under a soft prompt.
 
     ids, mask: (n, L), mask true on real tokens; positions: (n, L), None: the model's own, `shift` later; rows: (n, L) row of
     `vectors` (m, d) in the place of the word embedding, -1 for none; slots: of each layer the keys and values (n, P, d) that
@@ -167,7 +168,7 @@ def soft_inputs(
 
 
 def _cache(model: Any, slots: Sequence[tuple[Tensor, Tensor]]) -> Any:
-    """The slots as transformers holds what its layers have read before: (n, heads, P, d / heads) each."""
+    """Return the slots as transformers holds what its layers have read before: (n, heads, P, d / heads) each."""
     from transformers import DynamicCache
 
     cache, heads, kind = DynamicCache(), model.config.num_attention_heads, model.dtype
@@ -181,7 +182,8 @@ def _cache(model: Any, slots: Sequence[tuple[Tensor, Tensor]]) -> Any:
 
 
 def wide_mask(model: Any, real: Tensor, slots: int) -> Tensor:
-    """(n, 1, L, P + L): true or 0 where a token may look, at every slot and at real tokens, as the attention reads it."""
+    """Return (n, 1, L, P + L): true or 0 where a token may look, at every slot and at real tokens, as the attention reads
+    it."""
     visible = torch.cat([real.new_ones(len(real), slots), real], 1)[:, None, None].expand(-1, -1, real.shape[1], -1)
     if model.config._attn_implementation == "sdpa":
         return visible
@@ -190,7 +192,8 @@ def wide_mask(model: Any, real: Tensor, slots: int) -> Tensor:
 
 
 def known_family(model: Any) -> bool:
-    """Whether `model` is an encoder of BERT's or RoBERTa's kind with absolute positions, whatever its linear layers are."""
+    """Return whether `model` is an encoder of BERT's or RoBERTa's kind with absolute positions, whatever its linear
+    layers are."""
     config: Any = getattr(model, "config", None)
     if getattr(config, "model_type", None) not in _ZERO_BASED | _PAD_BASED or config.is_decoder:
         return False
@@ -200,7 +203,7 @@ def known_family(model: Any) -> bool:
 
 
 def check_family(model: Any) -> None:
-    """EncoderError for a model that no soft prompt is known to reach: DistilBERT and MPNet ignore a prefix, say."""
+    """Raise EncoderError for a model that no soft prompt is known to reach: DistilBERT and MPNet ignore a prefix, say."""
     if not known_family(model):
         raise EncoderError(
             f"{type(model).__name__} takes no positions, learned words or prefixes of keys and values from outside here: "
@@ -209,12 +212,12 @@ def check_family(model: Any) -> None:
 
 
 def padding_index(embeddings: Any) -> int | None:
-    """Where the positions of RoBERTa's kin begin: one behind it stands the first token. None: they begin at 0."""
+    """Return where the positions of RoBERTa's kin begin: one behind it stands the first token. None: they begin at 0."""
     return getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
 
 
 def own_positions(embeddings: Any, ids: Tensor, shift: int = 0) -> Tensor:
-    """(n, L) position ids as transformers counts them in `ids` (n, L), real tokens' `shift` later."""
+    """Return (n, L) position ids as transformers counts them in `ids` (n, L), real tokens' `shift` later."""
     pad = padding_index(embeddings)
     if pad is None:
         return torch.arange(shift, shift + ids.shape[1], device=ids.device).expand_as(ids)
@@ -223,13 +226,13 @@ def own_positions(embeddings: Any, ids: Tensor, shift: int = 0) -> Tensor:
 
 
 def room(embeddings: Any) -> int:
-    """How many tokens a model has positions for."""
+    """Return how many tokens a model has positions for."""
     pad, count = padding_index(embeddings), embeddings.position_embeddings.num_embeddings
     return int(count if pad is None else count - pad - 1)
 
 
 def check_positions(embeddings: Any, positions: Tensor) -> None:
-    """EncoderError, one line, for a position that the model's table does not hold."""
+    """Raise EncoderError, one line, for a position that the model's table does not hold."""
     last, count = int(positions.max()), embeddings.position_embeddings.num_embeddings
     if last >= count:
         raise EncoderError(
@@ -239,13 +242,13 @@ def check_positions(embeddings: Any, positions: Tensor) -> None:
 
 
 def check_layers(slots: int, layers: int) -> None:
-    """EncoderError where a prefix is not of a model of so many layers."""
+    """Raise EncoderError where a prefix is not of a model of so many layers."""
     if slots != layers:
         raise EncoderError(f"the prefix has keys and values for {slots} layers, and the model has {layers} layers")
 
 
 def replace_words(words: Tensor, rows: Tensor | None, vectors: Tensor | None) -> Tensor:
-    """Word embeddings (..., d) with row `rows` (...) of `vectors` (m, d) in the place of each whose row is not -1."""
+    """Return word embeddings (..., d) with row `rows` (...) of `vectors` (m, d) in the place of each whose row is not -1."""
     if rows is None or vectors is None:
         return words
     learned = functional.embedding(rows.clamp(min=0), vectors.to(words.dtype))
@@ -266,7 +269,7 @@ class PackedForward:
         self, ids: Tensor, groups: Groups, wanted: tuple[int, ...], soft: Soft | None = None, *, slots: Slots | None = None,
         heads: Sequence[Tensor] | None = None, draw: Draw | None = None, last: tuple[int, Tensor] | None = None,
     ) -> list[Tensor]:
-        """The hidden states `wanted` (0 embeddings ... -1 last layer), each (tokens, d).
+        """Return the hidden states `wanted` (0 embeddings ... -1 last layer), each (tokens, d).
 
         ids: (tokens,) of a batch, text after text; groups: its runs of equal length; slots: what stands before each text, in
         the place of the prefix of `soft`; heads, draw, last: of `Row`. EncoderError: `soft` is for a model of another family
@@ -311,7 +314,7 @@ class PackedForward:
 
 
 def positions(model: Any, ids: Tensor, groups: Groups, shift: int = 0) -> Tensor:
-    """(tokens,) position ids of a packed batch, as the model counts them in each text, real tokens' `shift` later."""
+    """Return (tokens,) position ids of a packed batch, as the model counts them in each text, real tokens' `shift` later."""
     embeddings = getattr(model, "embeddings", None)
     if padding_index(embeddings) is not None:
         return torch.cat([own_positions(embeddings, group, shift).flatten() for group in views(ids, groups)])
@@ -322,7 +325,7 @@ def positions(model: Any, ids: Tensor, groups: Groups, shift: int = 0) -> Tensor
 def why_padded(
     forward: PackedForward, alone: Callable[[Tensor, Groups, tuple[int, ...]], list[Tensor]], rows: Sequence[list[int]]
 ) -> str | None:
-    """None where a model gives texts the same states in a row as alone; else the reason, for the end of a sentence.
+    """Return none where a model gives texts the same states in a row as alone; else the reason, for the end of a sentence.
 
     alone: the model's own pass, a PaddedForward; rows: token ids of some texts; the shortest is read backwards, too.
     """

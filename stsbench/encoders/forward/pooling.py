@@ -69,18 +69,18 @@ FILES = ("config.json", "model.safetensors")
 
 
 def is_type_of(kind: str, name: str) -> bool:
-    """Whether a type in modules.json is this package's class `name`, in whichever module a version kept it."""
+    """Return whether a type in modules.json is this package's class `name`, in whichever module a version kept it."""
     return kind.startswith("stsbench.") and kind.rpartition(".")[2] == name.rpartition(".")[2]
 
 
 def kind_of_module(module: str) -> TokenPoolerKind | None:
-    """The learned pooler whose type in modules.json this is."""
+    """Return the learned pooler whose type in modules.json this is."""
     return next((kind for kind in KINDS.values() if is_type_of(module, kind.module)), None)
 
 
 def token_pooler_folder(folder: Path) -> tuple[TokenPoolerKind, Path] | None:
-    """Which learned pooler a model folder holds, and where, by modules.json; None for none. EncoderError: its files are
-    gone."""
+    """Return which learned pooler a model folder holds, and where, by modules.json; None for none. EncoderError: its
+    files are gone."""
     path = folder / "modules.json"
     if not path.is_file():
         return None
@@ -99,7 +99,7 @@ def token_pooler_folder(folder: Path) -> tuple[TokenPoolerKind, Path] | None:
 
 
 def stored_token_pooler(folder: Path, pooler: str, name: str) -> Path:
-    """Where the model `name` keeps its learned pooler. EncoderError: it has none, and one made up would be random."""
+    """Return where the model `name` keeps its learned pooler. EncoderError: it has none, and one made up would be random."""
     stored, kind = token_pooler_folder(folder), KINDS[pooler]
     if stored is None or stored[0] != kind:
         raise EncoderError(
@@ -110,14 +110,14 @@ def stored_token_pooler(folder: Path, pooler: str, name: str) -> Path:
 
 
 def padded_length(name: str | None) -> int | None:
-    """N of the pooler mean_padded:N, the mean over all N positions of a text that is cut at N tokens and padded to N, the
-    states of the padding counted (Mirror-BERT's `mean`); None for every other pooler."""
+    """Return N of the pooler mean_padded:N, the mean over all N positions of a text that is cut at N tokens and padded to
+    N, the states of the padding counted (Mirror-BERT's `mean`); None for every other pooler."""
     match = _MEAN_PADDED.fullmatch(name or "")
     return int(match[1]) if match else None
 
 
 def check_pooler(name: str | None, model: str) -> str:
-    """`name` if it is a pooler; EncoderError listing the poolers if it is None, suggesting the nearest otherwise."""
+    """Return `name` if it is a pooler; EncoderError listing the poolers if it is None, suggesting the nearest otherwise."""
     every = (*POOLERS, MEAN_PADDED)
     if name is None:
         raise EncoderError(f"{model} stores no pooler: choose one with --pooler ({', '.join(every)})")
@@ -136,7 +136,7 @@ def pool(
     dense: Callable[[Tensor], Tensor] | None = None,
     token_pooler: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """float32 (n, d) vectors of one batch.
+    """Return float32 (n, d) vectors of one batch.
 
     states: the (tokens, d) hidden states named by STATES[name], in that order; groups: runs of equal length;
     marks: (n,) rows of the mask tokens, for `mask`; dense: (n, d) -> (n, d), for `cls+dense`; token_pooler: a learned one,
@@ -172,13 +172,13 @@ def pool(
 
 
 def _weighted(group: Tensor) -> Tensor:
-    """(n, d) means of (n, L, d) states in which the first token counts once, the second twice, and so on."""
+    """Return (n, d) means of (n, L, d) states in which the first token counts once, the second twice, and so on."""
     weights = group.new_ones(group.shape[1]).float().cumsum(0)
     return (group.float() * weights[:, None]).sum(1) / weights.sum()
 
 
 def _map(state: Tensor, groups: Groups, reduce: Callable[[Tensor], Tensor]) -> Tensor:
-    """`reduce` over every (texts, length, d) part of the packed (tokens, d) state, concatenated to (n, d)."""
+    """Return `reduce` over every (texts, length, d) part of the packed (tokens, d) state, concatenated to (n, d)."""
     parts = [reduce(part) for part in views(state, groups)]
     if len(parts) == 1:
         return parts[0]
@@ -188,7 +188,7 @@ def _map(state: Tensor, groups: Groups, reduce: Callable[[Tensor], Tensor]) -> T
 
 
 def views(state: Tensor, groups: Groups) -> Iterator[Tensor]:
-    """The (texts, length, ...) views of packed (tokens, ...) rows, one a group."""
+    """Yield the (texts, length, ...) views of packed (tokens, ...) rows, one a group."""
     start = 0
     for texts, length in groups:
         stop = start + texts * length

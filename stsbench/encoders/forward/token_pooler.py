@@ -33,7 +33,7 @@ class TokenPooler(nn.Module):
     vector_width: int
 
     def settings(self) -> dict[str, Any]:
-        """The constructor's arguments, as JSON has them."""
+        """Return the constructor's arguments, as JSON has them."""
         raise NotImplementedError
 
     def save(self, folder: Path) -> None:
@@ -48,7 +48,7 @@ class TokenPooler(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """What `save` wrote, float32 on the CPU, in train mode. EncoderError for missing, broken or other files."""
+        """Return what `save` wrote, float32 on the CPU, in train mode. EncoderError for missing, broken or other files."""
         from safetensors.torch import load_file
 
         try:
@@ -113,18 +113,19 @@ class TextCNN(TokenPooler):
         self.fusion = nn.Conv2d(1, fusion_channels, (len(self.kernels), fusion_width))
 
     def settings(self) -> dict[str, Any]:
-        """The constructor's arguments, as JSON has them."""
+        """Return the constructor's arguments, as JSON has them."""
         return {
             "width": self.width, "kernels": list(self.kernels), "channels": self.channels,
             "fusion_channels": self.fusion_channels, "fusion_width": self.fusion_width, "activation": self.activation,
         }
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """(n, vector_width) from last hidden states (n, L, d). mask: (n, L), 1 on real tokens, which come first."""
+        """Return (n, vector_width) from last hidden states (n, L, d). mask: (n, L), 1 on real tokens, which come first."""
         return self.features(states, mask).vectors
 
     def features(self, states: Tensor, mask: Tensor) -> Features:
-        """The vectors and all that they were made of. states: (n, L, d); mask: (n, L), 1 on real tokens, padding right."""
+        """Return the vectors and all that they were made of. states: (n, L, d); mask: (n, L), 1 on real tokens, padding
+        right."""
         inner = states[:, 1:-1]  # the last real token of a shorter text is still there: `real` leaves it out
         length = max(inner.shape[1], *self.kernels)
         counts = (mask.sum(1) - 2).clamp(min=0)
@@ -138,7 +139,7 @@ class TextCNN(TokenPooler):
         return Features(tokens, real, pooled, [windows for _, windows in maxima], vectors)
 
     def _maxima(self, conv: Any, tokens: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, c) activated maxima over the windows that hold no padding, and the windows they came from."""
+        """Return (n, c) activated maxima over the windows that hold no padding, and the windows they came from."""
         windows = convolve(tokens.transpose(1, 2), conv.weight, conv.bias)
         last = (counts - conv.kernel_size[0]).clamp(min=0)  # window 0 always counts: of a short text it is the only one
         beyond = torch.arange(windows.shape[2], device=windows.device) > last.unsqueeze(1)
@@ -178,17 +179,18 @@ class MeanCNN(TokenPooler):
         self.convs = nn.ModuleList(nn.Conv1d(width, channels, kernel) for kernel in self.kernels)
 
     def settings(self) -> dict[str, Any]:
-        """The constructor's arguments, as JSON has them."""
+        """Return the constructor's arguments, as JSON has them."""
         return {
             "width": self.width, "kernels": list(self.kernels), "channels": self.channels, "activation": self.activation,
         }
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """(n, vector_width) from last hidden states (n, L, d). mask: (n, L), 1 on real tokens, which stand together."""
+        """Return (n, vector_width) from last hidden states (n, L, d). mask: (n, L), 1 on real tokens, which stand
+        together."""
         return self.features(states, mask).vectors
 
     def features(self, states: Tensor, mask: Tensor, zero_padding: bool = True) -> LocalFeatures:
-        """The vectors and the local ones that they are means of. states: (n, L, d); mask: (n, L), 1 on real tokens.
+        """Return the vectors and the local ones that they are means of. states: (n, L, d); mask: (n, L), 1 on real tokens.
 
         zero_padding: read zeros at padded places. False: read the states there, as the authors' code does, so that the last
         tokens of a text depend on what it is padded with.
@@ -204,7 +206,7 @@ class MeanCNN(TokenPooler):
 
 
 def _as_long(conv: Any, values: Tensor) -> Tensor:
-    """(n, c, L) from values (n, d, L): zeros before and behind them."""
+    """Return (n, c, L) from values (n, d, L): zeros before and behind them."""
     around = conv.kernel_size[0] // 2
     return convolve(nn.functional.pad(values, (around, around)), conv.weight, conv.bias)
 
@@ -213,5 +215,6 @@ CLASSES: dict[str, type[TokenPooler]] = {kind.kind.pooler: kind for kind in (Tex
 
 
 def load_token_pooler(folder: Path, pooler: str, name: str) -> TokenPooler:
-    """The learned pooler that the model `name` keeps in `folder`. EncoderError: it has none, or its files are broken."""
+    """Return the learned pooler that the model `name` keeps in `folder`. EncoderError: it has none, or its files are
+    broken."""
     return CLASSES[pooler].load(stored_token_pooler(folder, pooler, name))

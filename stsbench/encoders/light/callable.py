@@ -34,7 +34,7 @@ Roles = Callable[[str | None, str | None], Function | None]
 
 
 def library_roles(model: Any) -> Roles | None:
-    """How a SentenceTransformer reads queries and documents; None for an object that makes no difference."""
+    """Return how a SentenceTransformer reads queries and documents; None for an object that makes no difference."""
     methods = {None: "encode", "query": "encode_query", "document": "encode_document"}
     if not all(callable(getattr(model, name, None)) for name in methods.values()):
         return None
@@ -49,7 +49,7 @@ def library_roles(model: Any) -> Roles | None:
 
 
 def stored_prompts(model: Any) -> dict[str, str]:
-    """The prompts of a SentenceTransformer by name; none where all of them are empty."""
+    """Return the prompts of a SentenceTransformer by name; none where all of them are empty."""
     prompts = getattr(model, "prompts", None)
     if not isinstance(prompts, Mapping) or not any(prompts.values()):
         return {}
@@ -62,7 +62,7 @@ def _routes(model: Any) -> bool:
 
 
 def is_mteb(model: Any) -> bool:
-    """Whether an object is one of mteb's encoders."""
+    """Return whether an object is one of mteb's encoders."""
     return hasattr(model, "mteb_model_meta") and callable(getattr(model, "encode", None))
 
 
@@ -79,12 +79,12 @@ class MtebTexts:
 
     @property
     def name(self) -> str:
-        """The class, and what mteb calls the model."""
+        """Return the class, and what mteb calls the model."""
         known = getattr(self.model.mteb_model_meta, "name", None)
         return f"python:{self.__module__}:{self.__qualname__}{f' of {known}' if known else ''}"
 
     def __call__(self, texts: list[str]) -> Any:
-        """Its vectors of n texts."""
+        """Return its vectors of n texts."""
         from datasets import Dataset
         from mteb.tasks import STSBenchmarkSTS
         from mteb.types import PromptType
@@ -96,7 +96,7 @@ class MtebTexts:
         )
 
     def reads(self, role: str | None, prompt: str | None) -> Function | None:
-        """`Roles`; a prompt is the model's own affair."""
+        """Return `Roles`; a prompt is the model's own affair."""
         return None if role is None or prompt is not None else MtebTexts(self.model, role)
 
 
@@ -129,7 +129,7 @@ class CallableEncoder(Encoder):
 
     @classmethod
     def of(cls, model: Any, fingerprint: str | None = None) -> CallableEncoder:
-        """A function, or an object with a method `encode`. A model of torch takes tensors: its `encode` is meant."""
+        """Return a function, or an object with a method `encode`. A model of torch takes tensors: its `encode` is meant."""
         if is_mteb(model):
             texts = MtebTexts(model)
             return cls(texts, texts.name, fingerprint, texts.reads)
@@ -149,14 +149,14 @@ class CallableEncoder(Encoder):
 
     @cached_property
     def probe(self) -> Probe | None:
-        """What it is known by, unless its user has said so."""
+        """Return what it is known by, unless its user has said so."""
         if self._stated is not None:
             return None
         return probed(lambda texts: self.run(texts).vectors, self._name, _qualified(self._fn))
 
     @cached_property
     def spec(self) -> EncoderSpec:  # type: ignore[override]
-        """Asked for before anything is scored, when the callable is tried out."""
+        """Return asked for before anything is scored, when the callable is tried out."""
         role = {} if self._role is None else {"role": self._role}
         spec = EncoderSpec(name=self._name, kind="callable", weights="", prefix=self._prompt or None, options=role)
         if self.probe is None:
@@ -166,7 +166,7 @@ class CallableEncoder(Encoder):
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> CallableEncoder:
-        """`python:package.module:callable`; dots after the second colon are allowed."""
+        """Return `python:package.module:callable`; dots after the second colon are allowed."""
         options.refuse_changes()
         return cls(_imported(argument, options.model), options.model)
 
@@ -182,18 +182,18 @@ class CallableEncoder(Encoder):
 
     @property
     def device(self) -> torch.device:
-        """That of the object whose method is called, where it has one."""
+        """Return that of the object whose method is called, where it has one."""
         import torch
 
         return self._device if isinstance(self._device, torch.device) else torch.device("cpu")
 
     def counts(self, texts: Sequence[str]) -> Counts:
-        """The parameters of the module whose method is called, where it is one."""
+        """Return the parameters of the module whose method is called, where it is one."""
         owner = getattr(self._fn, "__self__", self._fn)
         return Counts(parameters_of(owner) if callable(getattr(owner, "parameters", None)) else None)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d), dense or CSR. Raises EncoderError when the callable fails or returns anything else."""
+        """Return float32 (n, d), dense or CSR. Raises EncoderError when the callable fails or returns anything else."""
         try:
             returned = self._fn(list(texts))
         except EncoderError:
@@ -207,7 +207,7 @@ class CallableEncoder(Encoder):
 
 
 def _imported(argument: str, name: str) -> Callable[[list[str]], Any]:
-    """What `package.module:callable` names. EncoderError, which calls it `name`: it cannot be imported."""
+    """Return what `package.module:callable` names. EncoderError, which calls it `name`: it cannot be imported."""
     module_name, _, attribute = argument.partition(":")
     if not module_name or not attribute:
         raise EncoderError(f"{name}: expected python:package.module:callable")
@@ -227,7 +227,7 @@ def _imported(argument: str, name: str) -> Callable[[list[str]], Any]:
 
 
 def as_matrix(returned: Any, n: int, name: str) -> Any:
-    """`returned` as float32 (n, d), CSR if it is sparse; EncoderError says what it is and what it should be."""
+    """Return `returned` as float32 (n, d), CSR if it is sparse; EncoderError says what it is and what it should be."""
     kind = type(returned).__name__
     torch = sys.modules.get("torch")  # a tensor can only come from a torch that is loaded already
     if torch is not None and isinstance(returned, torch.Tensor):
@@ -249,7 +249,7 @@ def as_matrix(returned: Any, n: int, name: str) -> Any:
 
 
 def _qualified(fn: Any) -> str:
-    """module:qualified name of a function, or of the class of an object that can be called."""
+    """Return module:qualified name of a function, or of the class of an object that can be called."""
     while isinstance(fn, partial):
         fn = fn.func
     named = fn if hasattr(fn, "__qualname__") else type(fn)
@@ -257,8 +257,8 @@ def _qualified(fn: Any) -> str:
 
 
 def _of_model(owner: Any) -> str:
-    """" of NAME" of the model whose method is called, where it knows what it was loaded from; two of one class are told
-    apart by it. Of a path the last part only: a record names no folder of this machine."""
+    """Return " of NAME" of the model whose method is called, where it knows what it was loaded from; two of one class are
+    distinguished by it. Of a path the last part only: a record names no folder of this machine."""
     attributes = ("name_or_path", "model_card_data.model_id", "config._name_or_path", "model_card_data.base_model")
     parts = [owner, *([owner[0], getattr(owner[0], "auto_model", None)] if hasattr(owner, "_modules") and
                       hasattr(owner, "__getitem__") and len(owner) else [])]
@@ -275,7 +275,7 @@ def _of_model(owner: Any) -> str:
 
 
 def _source_digest(fn: Any) -> str:
-    """sha256 over the qualified name and the file the callable is written in, where there is one."""
+    """Return sha256 over the qualified name and the file the callable is written in, where there is one."""
     named = inspect.unwrap(fn) if hasattr(fn, "__qualname__") else type(fn)
     try:
         source = Path(inspect.getsourcefile(named) or "").read_bytes()

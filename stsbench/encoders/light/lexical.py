@@ -42,12 +42,12 @@ class Lexical(Encoder):
     cacheable = False
 
     def counts(self, texts: Sequence[str]) -> Counts:
-        """No parameters."""
+        """Return no parameters."""
         return Counts(0)
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
-        """`lexical:ARGUMENT`. EncoderError: none is called so, or options for transformers."""
+        """Return `lexical:ARGUMENT`. EncoderError: none is called so, or options for transformers."""
         options.refuse_changes()
         if argument not in LEXICAL:
             close = difflib.get_close_matches(argument, LEXICAL, n=1)
@@ -69,14 +69,14 @@ class Bag(Lexical):
 
     @abstractmethod
     def tokens(self, text: str) -> list[str]:
-        """The tokens of one text, in order, repeats included."""
+        """Return the tokens of one text, in order, repeats included."""
 
     def as_timed(self, texts: Sequence[str]) -> Self:
-        """A copy with a vocabulary of its own."""
+        """Return a copy with a vocabulary of its own."""
         return type(self)()
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 CSR (n, size of the vocabulary so far), ones at the tokens each text contains."""
+        """Return float32 CSR (n, size of the vocabulary so far), ones at the tokens each text contains."""
         indices, starts = array("q"), array("q", [0])  # lists of numbers take four times the memory
         for text in texts:
             row = {self._columns.setdefault(token, len(self._columns)) for token in self.tokens(text)}
@@ -109,7 +109,7 @@ class TokenSet(Bag):
         self.spec = _spec("lexical:token-set", 1, {"tokens": "bert-pretokenizer", "values": "binary", **settings})
 
     def tokens(self, text: str) -> list[str]:
-        """The tokens of one text, in order, repeats included."""
+        """Return the tokens of one text, in order, repeats included."""
         normal = self._normalizer.normalize_str(text)
         return [token for token, _ in self._splitter.pre_tokenize_str(normal)]
 
@@ -133,7 +133,7 @@ class CharNgrams(Bag):
         self.spec = _spec("lexical:char-ngrams", 1, about)
 
     def tokens(self, text: str) -> list[str]:
-        """The n-grams of one text, the shortest first, repeats included; a space alone is none."""
+        """Return the n-grams of one text, the shortest first, repeats included; a space alone is none."""
         visible = "".join(letter for letter in unified(text) if letter.isascii() or unicodedata.category(letter) != "Cf")
         plain = " ".join(visible.casefold().split())
         grams = (plain[at : at + length] for length in self.lengths for at in range(len(plain) - length + 1))
@@ -154,7 +154,7 @@ class TfIdf(Lexical):
         self.spec = dataclasses.replace(_spec("lexical:tfidf", 1, options), fitted_on=fitted_on)
 
     def fit(self, texts: Sequence[str], source: str) -> TfIdf:
-        """A copy fitted on `texts`, known as `source`. Raises EncoderError when the texts hold no word at all."""
+        """Return a copy fitted on `texts`, known as `source`. Raises EncoderError when the texts hold no word at all."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         try:
@@ -165,11 +165,11 @@ class TfIdf(Lexical):
         return TfIdf(vectorizer, fitted_on=named_source(texts, source))
 
     def as_timed(self, texts: Sequence[str]) -> TfIdf:
-        """One that is fitted."""
+        """Return one that is fitted."""
         return self if self._vectorizer is not None else self.fit(texts, "probe")
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 CSR (n, size of the fitted vocabulary); words not seen in fitting count for nothing."""
+        """Return float32 CSR (n, size of the fitted vocabulary); words not seen in fitting count for nothing."""
         if self._vectorizer is None:
             raise EncoderError("lexical:tfidf has to be fitted first: encoder.fit(texts, source='what they are')")
         if texts:

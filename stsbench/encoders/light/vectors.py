@@ -42,7 +42,7 @@ class StoredVectors(Encoder):
         return _of_folder(Path(argument), options.model) if Path(argument).is_dir() else cls(argument)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d). Raises EncoderError naming the first text that is not in the file, and how many are not."""
+        """Return float32 (n, d). Raises EncoderError naming the first text that is not in the file, and how many are not."""
         missing = [text for text in texts if text not in self._rows]
         if missing:
             raise EncoderError(
@@ -67,7 +67,7 @@ def _of_folder(folder: Path, name: str) -> Encoder:
 
 
 def _read(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float32]]:
-    """texts (n,) and float32 vectors (n, d) of the file, or an EncoderError saying what is wrong with it."""
+    """Return texts (n,) and float32 vectors (n, d) of the file, or an EncoderError saying what is wrong with it."""
     try:
         with path.open("rb") as stream:
             archive_at_all = stream.read(2) == b"PK"
@@ -106,7 +106,7 @@ def _read(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float32]]:
 
 
 def _rows(path: Path, texts: NDArray[np.str_], vectors: NDArray[np.float32]) -> dict[str, int]:
-    """text -> row. A text may stand there twice, but only with the same vector."""
+    """Return text -> row. A text may stand there twice, but only with the same vector."""
     rows: dict[str, int] = {}
     for row, text in enumerate(texts.tolist()):
         first = rows.setdefault(text, row)

@@ -45,7 +45,7 @@ VARIANTS = {"senteval": "none", "sentence-transformers": "sentence-transformers"
 
 
 def stop_words(name: str) -> frozenset[str]:
-    """The list called `name`; EncoderError when there is none of that name."""
+    """Return the list called `name`; EncoderError when there is none of that name."""
     if name == "none":
         return frozenset()
     if name not in STOP_WORD_LISTS:
@@ -57,17 +57,17 @@ def stop_words(name: str) -> frozenset[str]:
 
 
 def words_digest(words: frozenset[str]) -> str:
-    """sha256 over a list of words, whatever their order: a library that edits its list changes the fingerprint."""
+    """Return sha256 over a list of words, whatever their order: a library that edits its list changes the fingerprint."""
     return hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest()
 
 
 def open_words(path: Path) -> IO[bytes]:
-    """The file, unpacked if its name ends in .gz; as bytes, since words hold characters str takes for line ends."""
+    """Return the file, unpacked if its name ends in .gz; as bytes, since words hold characters str takes for line ends."""
     return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
 def read_dimension(path: Path) -> int:
-    """How wide the vectors are: from the word2vec header line or the first line. EncoderError if there are none."""
+    """Return how wide the vectors are: from the word2vec header line or the first line. EncoderError if there are none."""
     try:
         with open_words(path) as stream:
             first = stream.readline(LONGEST).removeprefix(_MARK).rstrip(b" \r\n")
@@ -83,14 +83,14 @@ def read_dimension(path: Path) -> int:
 
 
 def header_dimension(line: bytes) -> int | None:
-    """The d of a word2vec header line `count d`; None for any other line."""
+    """Return the d of a word2vec header line `count d`; None for any other line."""
     fields = line.split(b" ")
     return int(fields[1]) if len(fields) == 2 and all(field.isdigit() and len(field) < 19 for field in fields) else None
 
 
 def read_words(path: Path, wanted: Set[bytes], dimension: int) -> tuple[dict[bytes, Vector], list[bytes]]:
-    """float32 (d,) vectors of those `wanted` words (UTF-8, without spaces) that the file has, and which of them it lists
-    again with other numbers.
+    """Return float32 (d,) vectors of those `wanted` words (UTF-8, without spaces) that the file has, and which of them it
+    lists again with other numbers.
 
     A word listed twice takes its last vector, as SentEval and sentence-transformers do. Raises EncoderError naming file
     and line when a line is too short anywhere, or when a wanted word's numbers are not finite.
@@ -123,7 +123,7 @@ def read_words(path: Path, wanted: Set[bytes], dimension: int) -> tuple[dict[byt
 
 
 def _numbers(path: Path, number: int, rest: bytes, dimension: int) -> Vector | None:
-    """The last d fields as float32 (d,); None if the fields before them show that the word itself holds spaces."""
+    """Return the last d fields as float32 (d,); None if the fields before them show that the word itself holds spaces."""
     fields = rest.split(b" ")
     if len(fields) > dimension:
         if not _is_number(fields[-dimension - 1]):
@@ -177,7 +177,7 @@ class WordAverage(Encoder):
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> WordAverage:
-        """`words:PATH` or `words:PATH?variant=sentence-transformers&stop_words=sklearn`."""
+        """Return `words:PATH` or `words:PATH?variant=sentence-transformers&stop_words=sklearn`."""
         options.refuse_changes()
         path, _, query = argument.rpartition("?")
         if not path or Path(argument).is_file():  # a question mark may be part of a file name
@@ -201,7 +201,8 @@ class WordAverage(Encoder):
         self.notes = (*self.notes, self._coverage(texts), *self._doubles(again))
 
     def _coverage(self, texts: Sequence[str]) -> str:
-        """How many tokens have a vector. Few: the file is of another case, language or tokenisation than the texts."""
+        """Return how many tokens have a vector. Few: the file is of another case, language or tokenisation than the
+        texts."""
         hits = [self._lookup(form) is not None for text in texts for form in self._forms(text) if form]
         return f"{self.path}: {sum(hits):,} of {counted(len(hits), 'token')} of the texts have a vector"
 
@@ -214,7 +215,7 @@ class WordAverage(Encoder):
         return [f"warning: {self.path} lists {words} more than once, with different numbers; the last ones count"]
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d); summed in float64. A text of which no word is found gets the zero vector."""
+        """Return float32 (n, d); summed in float64. A text of which no word is found gets the zero vector."""
         self.prepare(texts)
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for row, text in enumerate(texts):

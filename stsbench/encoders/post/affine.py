@@ -38,19 +38,19 @@ class Moments:
 
     @property
     def width(self) -> int:
-        """d."""
+        """Return d."""
         return len(self.mean)
 
     def covariance(self, divisor: str) -> NDArray[np.float64]:
-        """float64 (d, d). divisor: "n-1" or "n"."""
+        """Return float64 (d, d). divisor: "n-1" or "n"."""
         return self.scatter / (self.n - 1 if divisor == "n-1" else self.n)
 
     def negligible(self) -> float:
-        """The variance (divided by n) up to which a direction may be rounding: of the vectors, and of this sum."""
+        """Return the variance (divided by n) up to which a direction may be rounding: of the vectors, and of this sum."""
         return float(self.rounding.sum()) + self.width * _DOUBLE * float(np.trace(self.scatter)) / self.n
 
     def image(self, mean: NDArray[np.float64], kernel: NDArray[np.float64]) -> Moments:
-        """The moments of (x - mean) @ kernel, without a second pass over x."""
+        """Return the moments of (x - mean) @ kernel, without a second pass over x."""
         return Moments(
             self.n, (self.mean - mean) @ kernel, kernel.T @ self.scatter @ kernel, np.square(kernel).T @ self.rounding
         )
@@ -87,13 +87,13 @@ class Affine(Post):
 
     @abstractmethod
     def solve(self, stats: Moments, name: str) -> Map:
-        """The map for vectors of these moments. StsbenchError, beginning with `name`: they do not determine it."""
+        """Return the map for vectors of these moments. StsbenchError, beginning with `name`: they do not determine it."""
 
     def fit(self, source: VectorSource) -> Self:
         return self.fit_moments(moments(source.blocks(), source.name), source.name.partition("@")[0])
 
     def fit_moments(self, stats: Moments, name: str) -> Self:
-        """This object, fitted on vectors of these moments."""
+        """Return this object, fitted on vectors of these moments."""
         self.dimension(stats.width)
         self.mean, self.kernel = self.solve(stats, name)
         return self
@@ -113,7 +113,7 @@ class Affine(Post):
 
 
 def principal(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Eigenvalues (d,) of a symmetric (d, d) matrix, descending, and its unit eigenvectors, the columns of (d, d).
+    """Return eigenvalues (d,) of a symmetric (d, d) matrix, descending, and its unit eigenvectors, the columns of (d, d).
 
     A vector is known up to its sign: here its largest component is positive.
     """
@@ -124,7 +124,7 @@ def principal(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray
 
 
 def rank(stats: Moments, variances: NDArray[np.float64]) -> int:
-    """How many directions have a variance beyond rounding, at most n - 1."""
+    """Return how many directions have a variance beyond rounding, at most n - 1."""
     return min(int((variances > stats.negligible()).sum()), stats.n - 1)
 
 
@@ -204,7 +204,7 @@ class AllButTheTop(Affine):
     source = "Mu and Viswanath 2018, All-but-the-Top: Simple and Effective Postprocessing for Word Representations"
 
     def components(self, d: int) -> int:
-        """D for vectors of width d. StsbenchError where nothing would be left."""
+        """Return D for vectors of width d. StsbenchError where nothing would be left."""
         asked: int | None = self.options.components
         count = max(1, round(d / 100)) if asked is None else asked
         if count >= d:

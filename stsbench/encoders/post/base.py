@@ -44,24 +44,25 @@ class VectorSource(Protocol):
 
     @property
     def sides(self) -> int:
-        """Vectors of an item: 2 where the texts are pairs, else 1."""
+        """Return vectors of an item: 2 where the texts are pairs, else 1."""
 
     @property
     def name(self) -> str:
-        """id@digest of the texts, for messages."""
+        """Return id@digest of the texts, for messages."""
 
     def __len__(self) -> int:
-        """The number of vectors: items times sides. Duplicates count."""
+        """Return the number of vectors: items times sides. Duplicates count."""
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
-        """float32 (m, d) blocks of all vectors: those of the first sides, then of the second, each in the texts' order."""
+        """Return float32 (m, d) blocks of all vectors: those of the first sides, then of the second, each in the texts'
+        order."""
 
     def shuffled(self, batch_size: int, rng: np.random.Generator) -> Iterator[NDArray[np.float32]]:
-        """One pass over all items in random order: float32 (m, sides, d), m = batch_size but for the last."""
+        """Return one pass over all items in random order: float32 (m, sides, d), m = batch_size but for the last."""
 
     def with_dropout(self, seed: int) -> VectorSource:
-        """The same texts, as the encoder reads them with its dropout on: every pass draws other masks. StsbenchError, one
-        line: the encoder has no dropout, or none that could be switched on."""
+        """Return the same texts, as the encoder reads them with its dropout on: every pass draws other masks.
+        StsbenchError, one line: the encoder has no dropout, or none that could be switched on."""
 
 
 class Post(ABC):
@@ -85,23 +86,24 @@ class Post(ABC):
 
     @abstractmethod
     def fit(self, source: VectorSource) -> Self:
-        """This object, fitted. StsbenchError, one line that names what is fitted on: the vectors do not suffice."""
+        """Return this object, fitted. StsbenchError, one line that names what is fitted on: the vectors do not suffice."""
 
     @abstractmethod
     def transform(self, vectors: Vectors) -> Vectors:
-        """(n, k) of (n, d): float64 if the map is computed in it, else float32. Only after `fit` or `restore`."""
+        """Return (n, k) of (n, d): float64 if the map is computed in it, else float32. Only after `fit` or `restore`."""
 
     @abstractmethod
     def dimension(self, d: int) -> int:
-        """k, the width of what `transform` gives for vectors of width d, fitted or not. StsbenchError: there is none."""
+        """Return k, the width of what `transform` gives for vectors of width d, fitted or not. StsbenchError: there is
+        none."""
 
     @abstractmethod
     def state(self) -> State:
-        """What fitting found, as numpy arrays by name; with the settings it is all that `transform` depends on."""
+        """Return what fitting found, as numpy arrays by name; with the settings it is all that `transform` depends on."""
 
     @abstractmethod
     def restore(self, state: State) -> Self:
-        """This object with such a state, as if it had been fitted."""
+        """Return this object with such a state, as if it had been fitted."""
 
     def affine(self) -> Map | None:
         """Mean and kernel where the fitted map is (x - mean) @ kernel and nothing else; None for any other."""
@@ -109,22 +111,22 @@ class Post(ABC):
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], state: State) -> Self:
-        """The fitted object that has these settings and this state."""
+        """Return the fitted object that has these settings and this state."""
         return cls(settings).restore(state)
 
     def settings(self) -> dict[str, Any]:
-        """Every setting by name, defaults included but for `later` ones, as JSON has them."""
+        """Return every setting by name, defaults included but for `later` ones, as JSON has them."""
         values: dict[str, Any] = self.options.model_dump(mode="json")
         fields = self.Options.model_fields
         return {name: value for name, value in values.items()
                 if name not in self.Options.later or getattr(self.options, name) != fields[name].default}
 
     def unfitted(self) -> Self:
-        """Another one of the same settings."""
+        """Return another one of the same settings."""
         return type(self)(self.settings())
 
     def digest(self) -> str:
-        """sha256 over name, settings and state: two fitted ones of equal digest give equal vectors."""
+        """Return sha256 over name, settings and state: two fitted ones of equal digest give equal vectors."""
         sha = hashlib.sha256(json.dumps([self.name, self.settings()], sort_keys=True).encode())
         for name, array in sorted(self.state().items()):
             little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
@@ -147,18 +149,18 @@ class FromWeights(Post):
 
     @abstractmethod
     def fit_table(self, table: TokenTable) -> Self:
-        """This object, made from a table of token vectors. StsbenchError, one line: it does not suit."""
+        """Return this object, made from a table of token vectors. StsbenchError, one line: it does not suit."""
 
     def fit(self, source: VectorSource) -> Self:
-        """This object: vectors change nothing."""
+        """Return this object: vectors change nothing."""
         return self
 
     def unfitted(self) -> Self:
-        """This object: fitted on other texts it is the same."""
+        """Return this object: fitted on other texts it is the same."""
         return self
 
 
 def unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n, d) rows of length 1; a row of zeros stays as it is."""
+    """Return (n, d) rows of length 1; a row of zeros stays as it is."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.where(lengths > 0, lengths, 1.0)

@@ -32,12 +32,13 @@ TYPE = "stsbench.encoders.post.module.PostProcessing"  # the module of sentence-
 
 
 def post_names() -> list[str]:
-    """What may stand in --post, sorted."""
+    """Return what may stand in --post, sorted."""
     return names(GROUP)
 
 
 def load_post(name: str) -> type[Post]:
-    """The class registered as `name`. StsbenchError, one line, with a suggestion: there is none, or it cannot be used."""
+    """Return the class registered as `name`. StsbenchError, one line, with a suggestion: there is none, or it cannot be
+    used."""
     kind = resolve(GROUP, name)
     if not (isinstance(kind, type) and issubclass(kind, Post)):
         raise StsbenchError(f"entry point {name}: {kind!r} is not a class derived from stsbench.encoders.post.base.Post")
@@ -46,7 +47,7 @@ def load_post(name: str) -> type[Post]:
 
 
 def card(name: str) -> str:
-    """What a post-processing is: the text beside its module, else its class's docstring."""
+    """Return what a post-processing is: the text beside its module, else its class's docstring."""
     kind = load_post(name)
     path = card_beside(Path(inspect.getfile(kind)), name)
     return path.read_text("utf-8").rstrip() if path else inspect.getdoc(kind) or ""
@@ -62,14 +63,14 @@ class Chain:
     """One post-processing or several, applied from left to right."""
 
     def __init__(self, steps: Sequence[Post]) -> None:
-        """StsbenchError: a step that is made from the model's weights has another one before it."""
+        """Raise StsbenchError: a step that is made from the model's weights has another one before it."""
         self.steps = tuple(steps)
         if late := [step.name for step in self.steps[1:] if isinstance(step, FromWeights)]:
             raise StsbenchError(f"--post {self.names}: {late[0]} is made for the model's own vectors: it must come first")
 
     @classmethod
     def parse(cls, text: str) -> Chain:
-        """`standardise+whitening:dimensions=256,divisor=n`. StsbenchError, one line, with a suggestion."""
+        """Return `standardise+whitening:dimensions=256,divisor=n`. StsbenchError, one line, with a suggestion."""
         steps = []
         for part in re.split(rf"\+{_OUTSIDE}", text):
             name, colon, settings = part.strip().partition(":")
@@ -82,37 +83,37 @@ class Chain:
         return cls(steps)
 
     def spelled(self) -> str:
-        """Every step with all its settings, such that `parse` gives the chain back."""
+        """Return every step with all its settings, such that `parse` gives the chain back."""
         return "+".join(_spelled(step) for step in self.steps)
 
     @property
     def names(self) -> str:
-        """The names of the steps alone."""
+        """Return the names of the steps alone."""
         return "+".join(step.name for step in self.steps)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What fitting found."""
+        """Return what fitting found."""
         return tuple(line for step in self.steps for line in step.notes)
 
     def unfitted(self) -> Chain:
-        """Another one of the same settings."""
+        """Return another one of the same settings."""
         return Chain([step.unfitted() for step in self.steps])
 
     @property
     def needs_texts(self) -> bool:
-        """Whether a step is fitted on the vectors of texts; else the model's weights determine all of them."""
+        """Return whether a step is fitted on the vectors of texts; else the model's weights determine all of them."""
         return any(not isinstance(step, FromWeights) for step in self.steps)
 
     @property
     def table(self) -> str:
-        """NAME@DIGEST of the table of the model's that its first step was made from."""
+        """Return NAME@DIGEST of the table of the model's that its first step was made from."""
         first = self.steps[0]
         assert isinstance(first, FromWeights) and first.made_of is not None
         return first.made_of
 
     def made_from(self, encoder: Encoder) -> Self:
-        """This chain with the steps that the weights of `encoder` determine, made once.
+        """Return this chain with the steps that the weights of `encoder` determine, made once.
 
         StsbenchError, one line: the encoder has no such weights, or they are of another width than its vectors.
         """
@@ -128,7 +129,7 @@ class Chain:
         return self
 
     def fit(self, source: VectorSource) -> Self:
-        """This chain, fitted: each step on what the steps before it make of `source`.
+        """Return this chain, fitted: each step on what the steps before it make of `source`.
 
         Affine steps that follow one another are fitted from one pass over the vectors. StsbenchError, one line.
         """
@@ -145,19 +146,19 @@ class Chain:
         return self
 
     def transform(self, vectors: Vectors) -> Vectors:
-        """(n, k) of (n, d)."""
+        """Return (n, k) of (n, d)."""
         for step in self.steps:
             vectors = step.transform(vectors)
         return vectors
 
     def dimension(self, d: int) -> int:
-        """The width of what comes out for vectors of width d. StsbenchError: not possible for d."""
+        """Return the width of what comes out for vectors of width d. StsbenchError: not possible for d."""
         for step in self.steps:
             d = step.dimension(d)
         return d
 
     def affine(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """kernel (d, k) and bias (k,) with transform(x) = x @ kernel + bias; None where a step is not affine."""
+        """Return kernel (d, k) and bias (k,) with transform(x) = x @ kernel + bias; None where a step is not affine."""
         kernel: Any = None
         bias: Any = None
         for step in self.steps:
@@ -168,7 +169,7 @@ class Chain:
         return kernel, bias
 
     def digest(self) -> str:
-        """sha256 over the steps' settings and states."""
+        """Return sha256 over the steps' settings and states."""
         return hashlib.sha256(json.dumps([step.digest() for step in self.steps]).encode()).hexdigest()
 
 
@@ -239,7 +240,8 @@ def write_post(folder: Path, chain: Chain, fitted_on: str) -> None:
 
 
 def read_post(folder: Path) -> tuple[Chain, str]:
-    """The fitted chain and what it was fitted on. EncoderError, one line: a file is missing, broken or another one's."""
+    """Return the fitted chain and what it was fitted on. EncoderError, one line: a file is missing, broken or another
+    one's."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 

@@ -79,8 +79,8 @@ class EmbedFilter(FromWeights):
         return self
 
     def kept(self, d: int) -> list[int]:
-        """The numbers of the directions that are kept for vectors of width d. StsbenchError: there are none, or not so many.
-        """
+        """Return the numbers of the directions that are kept for vectors of width d. StsbenchError: there are none, or
+        not so many."""
         options = self.options
         if options.directions is not None:
             kept = sorted(set(options.directions))
@@ -121,7 +121,7 @@ class EmbedFilter(FromWeights):
 
 
 def singular(table: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Singular values (d,) of a (V, d) table, descending, and its right singular vectors, the columns of (d, d).
+    """Return singular values (d,) of a (V, d) table, descending, and its right singular vectors, the columns of (d, d).
 
     Not centred. They are the eigenvectors of W'W, in float64: no (V, d) array of left ones is needed.
     """
@@ -143,7 +143,8 @@ def _rounded(directions: NDArray[np.float64], to: str | None) -> NDArray[np.floa
 
 
 def _doubts(name: str, values: NDArray[np.float64], kept: list[int]) -> list[str]:
-    """A line where a direction that is kept and one that is not have the same singular value: which is which is chance."""
+    """Return a line where a direction that is kept and one that is not have the same singular value: which is which is
+    chance."""
     inside = np.zeros(len(values), dtype=bool)
     inside[kept] = True
     cuts = np.flatnonzero(inside[1:] != inside[:-1])

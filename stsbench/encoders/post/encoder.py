@@ -47,7 +47,7 @@ class PostProcessed(Wrapper):
 
     @property
     def identity(self) -> EncoderSpec:
-        """The base's, through the map."""
+        """Return the base's, through the map."""
         named = self.base.identity
         if named is self.base.spec:
             return self.spec
@@ -64,26 +64,27 @@ class PostProcessed(Wrapper):
         self._memory.add(texts)
 
     def fit(self, texts: Sequence[str], source: str) -> PostProcessed:
-        """A copy fitted on `texts`, known as `source`; on all sides of them where they are ListedTexts."""
+        """Return a copy fitted on `texts`, known as `source`; on all sides of them where they are ListedTexts."""
         return self.fit_on(texts if isinstance(texts, ListedTexts) else ListedTexts((texts,), named_source(texts, source)))
 
     def fit_on(self, texts: FitTexts, progress: Progress | None = None) -> PostProcessed:
-        """A copy fitted on texts of any number, which are encoded block by block. StsbenchError, one line."""
+        """Return a copy fitted on texts of any number, which are encoded block by block. StsbenchError, one line."""
         return self.fit_vectors(EncodedTexts(texts, lambda block: self._encoded(block, progress), self.base))
 
     def fit_vectors(self, source: VectorSource) -> PostProcessed:
-        """A copy fitted on vectors of `base`, known by the name of their texts. StsbenchError, one line."""
+        """Return a copy fitted on vectors of `base`, known by the name of their texts. StsbenchError, one line."""
         with fresh_torch(gradients=True):  # a flow is trained
             return self._with(self.chain.made_from(self.base).unfitted().fit(source), source.name)
 
     def fit_weights(self) -> PostProcessed:
-        """A copy that the weights of `base` determine, without any text. StsbenchError, one line: `chain` needs texts."""
+        """Return a copy that the weights of `base` determine, without any text. StsbenchError, one line: `chain` needs
+        texts."""
         if self.chain.needs_texts:
             raise StsbenchError(f"{self.chain.names} is fitted on texts")
         return self._with(self.chain.made_from(self.base), self.chain.table)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, k) vectors of n texts. A text whose vector is not finite keeps one of NaN."""
+        """Return float32 (n, k) vectors of n texts. A text whose vector is not finite keeps one of NaN."""
         if self.spec.fitted_on is None:
             raise EncoderError(f"{self.spec.post} has to be fitted first: encoder.fit(texts, source='what they are')")
         encoded = self._encoded(texts, progress)
@@ -92,7 +93,8 @@ class PostProcessed(Wrapper):
         return Encoded(vectors, encoded.truncated)
 
     def as_timed(self, texts: Sequence[str]) -> Encoder:
-        """The base and the map, without what is kept of either; the base alone where the map is fitted on each set."""
+        """Return the base and the map, without what is kept of either; the base alone where the map is fitted on each
+        set."""
         base = self.base.as_timed(texts)
         return base if self.spec.fitted_on is None else PostProcessed(base, self.chain, self.spec.fitted_on)
 
@@ -103,7 +105,7 @@ class PostProcessed(Wrapper):
         return other
 
     def anew(self) -> Encoder:
-        """Fitted on the same texts as the base reads them now, where they are known."""
+        """Return fitted on the same texts as the base reads them now, where they are known."""
         if self.fitting is None:
             return self
         other = self.fitting(self.base)

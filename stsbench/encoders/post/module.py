@@ -23,18 +23,18 @@ class PostProcessing(Module):
         self.chain, self.fitted_on, self.width = chain, fitted_on, width
 
     def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
-        """`features` with another "sentence_embedding", on the same device and of the same type."""
+        """Return `features` with another "sentence_embedding", on the same device and of the same type."""
         before = features["sentence_embedding"]
         vectors = self.chain.transform(before.detach().float().cpu().numpy())
         features["sentence_embedding"] = torch.from_numpy(vectors).to(before)
         return features
 
     def get_embedding_dimension(self) -> int:
-        """The width of a sentence vector."""
+        """Return the width of a sentence vector."""
         return self.chain.dimension(self.width)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """What it is, in words."""
+        """Return what it is, in words."""
         return {"post": self.chain.spelled(), "fitted_on": self.fitted_on, "width": self.width}
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:

@@ -34,7 +34,7 @@ class FitTexts(Protocol):
     items: int  # n
 
     def side(self, side: int, rows: Sequence[int]) -> list[str]:
-        """One text of each of these items."""
+        """Return one text of each of these items."""
 
 
 class ListedTexts(Sequence[str]):
@@ -46,7 +46,7 @@ class ListedTexts(Sequence[str]):
         self._all = [text for column in columns for text in column]
 
     def side(self, side: int, rows: Sequence[int]) -> list[str]:
-        """One text of each of these items."""
+        """Return one text of each of these items."""
         return [self.columns[side][row] for row in rows]
 
     def __len__(self) -> int:
@@ -68,12 +68,12 @@ class StoredTexts:
         self.name, self.sides, self.items = f"{store.path.name}@{store.digest}", len(self._roles), len(store)
 
     def side(self, side: int, rows: Sequence[int]) -> list[str]:
-        """One text of each of these items."""
+        """Return one text of each of these items."""
         return self._store.texts(self._roles[side], rows)
 
 
 def listed_texts(texts: Iterable[str]) -> ListedTexts:
-    """Texts in memory as those of a file, a sentence a line: blank ones are left out. DataError: one is not a str."""
+    """Return texts in memory as those of a file, a sentence a line: blank ones are left out. DataError: one is not a str."""
     kept = [text for text in checked_texts(texts, "text") if text.strip()]
     if not kept:
         raise DataError("there is no text to fit on")
@@ -81,7 +81,7 @@ def listed_texts(texts: Iterable[str]) -> ListedTexts:
 
 
 def read_texts(file: Path, log: Callable[[str], None] | None = None) -> StoredTexts:
-    """A sentence a line (.txt), or every text of each row of a table (.csv, .tsv, .jsonl): of NLI both sentences.
+    """Return a sentence a line (.txt), or every text of each row of a table (.csv, .tsv, .jsonl): of NLI both sentences.
 
     Blank rows are left out, duplicates stay. DataError, one line: not readable, or a table whose columns are not known.
     """

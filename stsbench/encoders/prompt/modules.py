@@ -33,7 +33,7 @@ class LMTransform(nn.Module):
         self.norm = nn.LayerNorm(width, eps=eps)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(..., d) -> (..., d)."""
+        """Return (..., d) -> (..., d)."""
         transformed: Tensor = self.norm(self.act(self.dense(hidden)))
         return transformed
 
@@ -52,7 +52,7 @@ class MLPHead(nn.Module):
         nn.init.zeros_(self.dense.bias)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """(..., d) -> (..., d)."""
+        """Return (..., d) -> (..., d)."""
         return torch.tanh(self.dense(vectors))
 
 
@@ -87,16 +87,16 @@ class Bottlenecks(nn.Module):
 
     @property
     def sets(self) -> int:
-        """How many rows can choose from."""
+        """Return how many rows can choose from."""
         return int(self.down.shape[0])
 
     @property
     def rank(self) -> int:
-        """r, the width of each bottleneck."""
+        """Return r, the width of each bottleneck."""
         return int(self.down.shape[-1])
 
     def forward(self, hidden: Tensor, layer: int, sublayer: int, which: Tensor | Literal["sum"] | int) -> Tensor:
-        """hidden plus the adapter's output, of the same shape: (..., d), with a tensor `which` (n, ..., d).
+        """Return hidden plus the adapter's output, of the same shape: (..., d), with a tensor `which` (n, ..., d).
 
         layer: from 0; sublayer: 0 behind self-attention, 1 behind the feed-forward layer; which: see `attached`.
         """
@@ -111,28 +111,28 @@ class Bottlenecks(nn.Module):
         return hidden + inner @ up.flatten(0, 1)
 
     def summed(self) -> Bottlenecks:
-        """One set of rank sets * r that gives the sum of all sets' outputs: a copy of the weights as they are now."""
+        """Return one set of rank sets * r that gives the sum of all sets' outputs: a copy of the weights as they are now."""
         down, up = self.down.detach(), self.up.detach()
         joined = down.permute(1, 2, 3, 0, 4).flatten(3), up.permute(1, 2, 0, 3, 4).flatten(2, 3)
         return self.load({**self.settings(), "sets": 1, "rank": self.sets * self.rank}, _named(*joined))
 
     def one(self, index: int) -> Bottlenecks:
-        """One set alone: a copy of the weights as they are now."""
+        """Return one set alone: a copy of the weights as they are now."""
         _check_set(index, self.sets)
         return self.load({**self.settings(), "sets": 1}, _named(self.down.detach()[index], self.up.detach()[index]))
 
     def settings(self) -> dict[str, Any]:
-        """Everything but the weights, for a JSON file."""
+        """Return everything but the weights, for a JSON file."""
         sets, layers, _, width, rank = self.down.shape
         return {"sets": sets, "layers": layers, "width": width, "rank": rank, "activation": self.activation}
 
     def tensors(self) -> dict[str, Tensor]:
-        """The weights by name, contiguous and without gradients, for a safetensors file."""
+        """Return the weights by name, contiguous and without gradients, for a safetensors file."""
         return {name: weight.detach().contiguous() for name, weight in self.named_parameters()}
 
     @classmethod
     def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Bottlenecks:
-        """What `settings` and `tensors` describe, its weights copied to the tensors' device and type.
+        """Return what `settings` and `tensors` describe, its weights copied to the tensors' device and type.
 
         StsbenchError, one line, for a setting or tensor that is missing, unknown or of another shape.
         """
@@ -152,7 +152,7 @@ class Bottlenecks(nn.Module):
 
 @contextmanager
 def attached(model: Any, bottlenecks: Bottlenecks, which: Tensor | Literal["sum"] | int) -> Iterator[None]:
-    """The adapters act inside `model` (transformers' BERT or RoBERTa) as long as this lasts: backward passes come later.
+    """Let the adapters act inside `model` (transformers' BERT or RoBERTa) as long as this lasts: backward passes come later.
 
     which: (n,) the set of each row of the padded batch of n rows; "sum": all sets' outputs are added; a number: this set.
     They stand between the dense layer and the dropout before the residual's LayerNorm, so dropout acts on their output, too.

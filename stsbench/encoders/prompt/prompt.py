@@ -62,11 +62,11 @@ class PromptSettings:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> PromptSettings:
-        """A trained prompt, from what Prompt.settings() gave and stsbench.json keeps."""
+        """Return a trained prompt, from what Prompt.settings() gave and stsbench.json keeps."""
         return cls(**{**stored, "prefixes": tuple(stored["prefixes"])}, trained=True)
 
     def stored(self) -> dict[str, Any]:
-        """The trained prompt as stsbench.json keeps it, and Prompt.settings() gives it."""
+        """Return the trained prompt as stsbench.json keeps it, and Prompt.settings() gives it."""
         about = {field.name: getattr(self, field.name) for field in fields(self)}
         del about["text_prompt"], about["trained"], about["word_places"]
         return {**about, "prefixes": list(self.prefixes), **_unusual(self.word_places)}
@@ -123,7 +123,8 @@ class Prompt:
     bottlenecks: Bottlenecks | None = None
 
     def settings(self) -> dict[str, Any]:
-        """Everything but the tensors' values, for a JSON file: of tensors their number, their lengths or their kind."""
+        """Return everything but the tensors' values, for a JSON file: of tensors their number, their lengths or their
+        kind."""
         return {
             "template": self.template, "full_stop": self.full_stop, "text": self.text, "pieces": self.pieces,
             "denoise": self.denoise, "positions": self.positions, "start": self.start, "head": self._kind(),
@@ -134,11 +135,11 @@ class Prompt:
         }
 
     def modules(self) -> tuple[nn.Module, ...]:
-        """The head and the bottlenecks, those that there are."""
+        """Return the head and the bottlenecks, those that there are."""
         return tuple(part for part in (self.head, self.bottlenecks) if part is not None)
 
     def digest(self) -> str | None:
-        """sha256 over the values of all tensors; None without any."""
+        """Return sha256 over the values of all tensors; None without any."""
         tensors = [] if self.words is None else [("words", self.words)]
         for index, prefix in enumerate(self.prefixes):
             tensors += [(f"{index} keys", prefix.keys), (f"{index} values", prefix.values)]
@@ -163,7 +164,8 @@ class Prompt:
 
 
 def _unusual(word_places: str) -> dict[str, str]:
-    """`word_places` as settings hold it: not where it is what it was before it had a name, so that fingerprints stay."""
+    """Return `word_places` as settings hold it: not where it is what it was before it had a name, so that fingerprints
+    stay."""
     return {} if word_places == "own" else {"word_places": word_places}
 
 
@@ -171,8 +173,8 @@ _DESCRIBED = ("prompt", "prompts")  # settings in words; other mappings are an e
 
 
 def described(options: Mapping[str, Any]) -> list[str]:
-    """What an encoder's spec.options say of a prompt and of a final full stop, for people; the template left out, and what
-    `described_reading` says."""
+    """Return what an encoder's spec.options say of a prompt and of a final full stop, for people; the template left out,
+    and what `described_reading` says."""
     prompt = options.get("prompt") or {}
     parts = [_STOPS[rule]] if (rule := options.get("full_stop") or prompt.get("full_stop")) else []
     if prompt.get("text") == "pieces":
@@ -200,7 +202,7 @@ def described(options: Mapping[str, Any]) -> list[str]:
 
 
 def checked_settings(settings: Any) -> dict[str, Any]:
-    """`settings` where they are a prompt's, as Prompt.settings() gives them; else ValueError."""
+    """Return `settings` where they are a prompt's, as Prompt.settings() gives them; else ValueError."""
     if not isinstance(settings, dict) or settings.keys() - _OPTIONAL.keys() != _KINDS.keys():
         raise ValueError(f"prompt is not made of {', '.join(_KINDS)}")
     for key, kind in {**_KINDS, **{name: words for name, words in _OPTIONAL.items() if name in settings}}.items():
@@ -213,12 +215,12 @@ def checked_settings(settings: Any) -> dict[str, Any]:
 
 
 def promised_tensors(settings: Mapping[str, Any]) -> bool:
-    """Whether a prompt of these settings has tensors, and so the file prompt.safetensors."""
+    """Return whether a prompt of these settings has tensors, and so the file prompt.safetensors."""
     return any(settings[key] not in (None, []) for key in ("head", "words", "prefixes", "bottlenecks"))
 
 
 def prompt_file(folder: Path) -> Path:
-    """The tensors that the folder's prompt promises. EncoderError: they are gone."""
+    """Return the tensors that the folder's prompt promises. EncoderError: they are gone."""
     path = folder / PROMPT_FILE
     if not path.is_file():
         raise EncoderError(f"{folder} lacks the {PROMPT_FILE} that its stsbench.json promises")
@@ -248,7 +250,8 @@ def write_prompt(folder: Path, prompt: Prompt) -> None:
 
 
 def read_prompt(folder: Path, settings: Mapping[str, Any]) -> Prompt:
-    """The prompt with these settings and the tensors of `folder`: float32, on the CPU, in eval mode, without gradients.
+    """Return the prompt with these settings and the tensors of `folder`: float32, on the CPU, in eval mode, without
+    gradients.
 
     settings: as Prompt.settings() gave them. EncoderError, one line: prompt.safetensors is missing, broken, or does not fit
     the settings or the model's config.json.
@@ -287,7 +290,7 @@ def _line(error: Exception) -> str:
 
 
 def _below(tensors: dict[str, Tensor], start: str) -> dict[str, Tensor]:
-    """The tensors whose names begin so, without that beginning, taken out of `tensors`."""
+    """Return the tensors whose names begin so, without that beginning, taken out of `tensors`."""
     return {key.removeprefix(start): tensors.pop(key) for key in sorted(tensors) if key.startswith(start)}
 
 
@@ -320,7 +323,7 @@ def _bottlenecks(
 
 
 def _head_settings(head: nn.Module | None) -> dict[str, Any] | None:
-    """What _head needs beside the weights; its kind is among the prompt's settings."""
+    """Return what _head needs beside the weights; its kind is among the prompt's settings."""
     if head is None:
         return None
     from stsbench.encoders.prompt.modules import LMTransform, MLPHead

@@ -44,7 +44,7 @@ class SplicedTokeniser:
         self.limit = min((size for size in (room, prompt.pieces) if size is not None), default=None)
 
     def __call__(self, texts: Sequence[str]) -> tuple[list[list[int]], NDArray[np.bool_]]:
-        """Token ids of n texts, and which of them were cut: bool (n,)."""
+        """Return token ids of n texts, and which of them were cut: bool (n,)."""
         read = [with_full_stop(text, self.prompt.full_stop) for text in texts]
         rows = self.template.pieces(read) if self.prompt.text == "inside" else self.template.alone(read)
         cut = np.array([self.limit is not None and len(row) - 2 > self.limit for row in rows], dtype=np.bool_)
@@ -52,7 +52,7 @@ class SplicedTokeniser:
         return [row.tolist() for row in self.template.wrap(kept)], cut
 
     def mark(self, ids: Sequence[int], text: str) -> int:
-        """Where the template's mask token stands."""
+        """Return where the template's mask token stands."""
         return self.template.mask_index(len(ids))
 
 
@@ -71,7 +71,8 @@ class PromptedVectors:
         self.tables: list[dict[int, Tensor]] = [{} for _ in self.prefixes]
 
     def __call__(self, ids: Tensor, groups: Groups, marks: Tensor) -> Tensor:
-        """float32 (n, d) vectors of a packed batch. ids: (tokens,); groups: runs of equal length; marks: (n,) the masks."""
+        """Return float32 (n, d) vectors of a packed batch. ids: (tokens,); groups: runs of equal length; marks: (n,) the
+        masks."""
         prompt, rows = self.prompt, self._rows(ids, groups)
         soft = rows is not None or bool(prompt.prefixes) or prompt.shift > 0
         by_prefix = []
@@ -89,7 +90,7 @@ class PromptedVectors:
         return head(vectors if alone is None else vectors - alone)
 
     def _alone(self, groups: Groups, prefix: KeyValues | None, table: dict[int, Tensor]) -> Tensor:
-        """(n, d) vector of the template alone for each text of the batch, from its number of tokens."""
+        """Return (n, d) vector of the template alone for each text of the batch, from its number of tokens."""
         length = self.template.length
         # a tokenizer may join the sentence's first token with the template's last
         counts = [max(0, tokens - length) for _, tokens in groups]
@@ -108,7 +109,7 @@ class PromptedVectors:
         return torch.cat([table[count].expand(texts, -1) for count, (texts, _) in zip(counts, groups, strict=True)])
 
     def _rows(self, ids: Tensor, groups: Groups) -> Tensor | None:
-        """(tokens,) row of the learned words, -1 for none, of a packed batch; None without learned words."""
+        """Return (tokens,) row of the learned words, -1 for none, of a packed batch; None without learned words."""
         if self.prompt.words is None:
             return None
         runs = ids.split([texts * tokens for texts, tokens in groups])
@@ -117,7 +118,7 @@ class PromptedVectors:
 
 
 def placed(prompt: Prompt, model: Any, name: str) -> Prompt:
-    """The prompt with its tensors where the model's are; heads stay in float32, as pooled vectors are.
+    """Return the prompt with its tensors where the model's are; heads stay in float32, as pooled vectors are.
 
     EncoderError, one line, for tensors that do not fit the model `name`.
     """
@@ -141,7 +142,8 @@ def placed(prompt: Prompt, model: Any, name: str) -> Prompt:
 def tokeniser(
     tokenizer: Any, template: TokenTemplate, prompt: Prompt, limit: int | None, limit_name: str = "--max-length"
 ) -> Tokeniser | SplicedTokeniser:
-    """How texts become tokens: the filled template is tokenised, or the sentence is and stands between the template's.
+    """Return how texts become tokens: the filled template is tokenised, or the sentence is and stands between the
+    template's.
 
     EncoderError: as many learned words as the template has no tokens for, or a limit that leaves none for the sentence.
     """

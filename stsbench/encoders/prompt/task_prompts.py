@@ -77,8 +77,8 @@ _SIZE = re.compile(r"-\d+(\.\d+)?[mb](?=-|$)")
 
 
 def prompts_of(model: str, choice: str, stored: Mapping[str, str], default: str | None = None) -> Prompts:
-    """What `--prompt` CHOICE (none, card, mteb) means for a model, its Hub id or its folder; stored: the folder's, by name,
-    the one called `default` before every text.
+    """Return what `--prompt` CHOICE (none, card, mteb) means for a model, its Hub id or its folder; stored: the folder's, by
+    name, the one called `default` before every text.
 
     A card is known by the Hub id alone: a folder's name says nothing of what lies in it, so that a copy has what it stores.
     EncoderError: mteb loads this model by code whose prompts cannot be told without loading it.
@@ -96,7 +96,7 @@ def prompts_of(model: str, choice: str, stored: Mapping[str, str], default: str 
 
 
 def served_card(name: str) -> Prompts | None:
-    """The prompts of the card of a model that a server calls `name`; None where none is known.
+    """Return the prompts of the card of a model that a server calls `name`; None where none is known.
 
     It is the Hub's id, or what Ollama, LM Studio and others make of it: without the owner or behind another one, in a
     folder, in lower case, behind `text-embedding-`, with a tag, a size or how its weights are stored.
@@ -115,7 +115,7 @@ def served_card(name: str) -> Prompts | None:
 
 
 def _with_card(model: str, of_folder: Prompts, card: Prompts) -> Prompts:
-    """What the folder stores, and of the card what it does not."""
+    """Return what the folder stores, and of the card what it does not."""
     written = {name: text for name, text in of_folder.by_name.items() if text}
     added = [name for name in card.by_name if name not in written]
     note = f"{model}: its folder does not store the prompts {', '.join(added)}: they are those of its card"
@@ -124,7 +124,7 @@ def _with_card(model: str, of_folder: Prompts, card: Prompts) -> Prompts:
 
 
 def _doubts(model: str, prompts: Prompts) -> tuple[str, ...]:
-    """Where sentence-transformers says nothing, and a user may expect something else."""
+    """Return where sentence-transformers says nothing, and a user may expect something else."""
     doubts, by_name = [], prompts.by_name
     passages = next((name for name in ("passage", "corpus") if by_name.get(name)), None)
     if passages and not any(by_name.get(name) for name in ("document", "Retrieval-document")):
@@ -183,7 +183,7 @@ class Instructions(Mapping[str, str]):
 
 @cache
 def _types() -> dict[str, str]:
-    """mteb's types of task -> the name of one such task, whose class has the instruction of its type."""
+    """Return mteb's types of task -> the name of one such task, whose class has the instruction of its type."""
     from mteb.get_tasks import TASK_LIST
 
     return {task.metadata.type: task.metadata.name for task in reversed(TASK_LIST) if getattr(task, "abstask_prompt", "")}
@@ -191,7 +191,7 @@ def _types() -> dict[str, str]:
 
 @cache
 def _metadata(name: str) -> Any:
-    """mteb's description of a task; of a type of task one without an instruction of its own; None for neither."""
+    """Return mteb's description of a task; of a type of task one without an instruction of its own; None for neither."""
     if name in _types():
         return SimpleNamespace(name=_types()[name], type=name, prompt=None)
     with undisturbed() as mteb:
@@ -202,7 +202,7 @@ def _metadata(name: str) -> Any:
 
 
 def passed_by_mteb(hub_id: str) -> Mapping[str, str] | None:
-    """The prompts that mteb's loader of this model passes; None where mteb leaves them to the model's folder.
+    """Return the prompts that mteb's loader of this model passes; None where mteb leaves them to the model's folder.
 
     EncoderError, one line: mteb loads the model by code of its own.
     """

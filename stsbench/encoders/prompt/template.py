@@ -36,7 +36,7 @@ class Template:
     mask_last: bool = True  # the template's mask stands behind the sentence, so it is the last one of the text
 
     def fill(self, text: str) -> str:
-        """The text that is tokenised."""
+        """Return the text that is tokenised."""
         return self.before + text + self.after
 
 
@@ -69,7 +69,7 @@ def parse_template(
 
 
 def with_full_stop(text: str, rule: FullStop = True) -> str:
-    """`text` with a full stop behind it.
+    """Return `text` with a full stop behind it.
 
     True: unless it is empty or ends in . ? " or ' (PromptBERT's evaluation.py). "punctuation32": a blank and a full stop,
     unless it is blank or its last character but blanks is one of string.punctuation (SNCSE's code). False: as it is.
@@ -116,22 +116,23 @@ class TokenTemplate:
 
     @property
     def length(self) -> int:
-        """Tokens of the template alone, special ones included."""
+        """Return tokens of the template alone, special ones included."""
         return len(self.before) + len(self.after)
 
     @property
     def word_ids(self) -> list[int]:
-        """The template's tokens in order, without special tokens and mask."""
+        """Return the template's tokens in order, without special tokens and mask."""
         return [token for token in [*self.before[1:], *self.after[:-1]] if token != self.mask_id]
 
     def wrap(self, rows: Sequence[Sequence[int] | NDArray[Any]]) -> list[NDArray[np.int64]]:
-        """Texts inside the template. rows: [text] -> its token ids with a special token at either end, which are dropped."""
+        """Return texts inside the template. rows: [text] -> its token ids with a special token at either end, which are
+        dropped."""
         parts = (np.asarray(row, dtype=np.int64)[1:-1] for row in rows)
         return [np.concatenate([self.before, part, self.after]).astype(np.int64) for part in parts]
 
     def pieces(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
-        """[text] -> its tokens as they are inside the template, after the blanks that stand there before the sentence,
-        `limit` of them at most, between two special tokens.
+        """Return [text] -> its tokens as they are inside the template, after the blanks that stand there before the
+        sentence, `limit` of them at most, between two special tokens.
 
         Where the template touches the sentence without a blank, tokens that a tokenizer joins across that seam (byte-level
         BPE: `"` and `.`) come apart.
@@ -140,26 +141,27 @@ class TokenTemplate:
         return [[row[0], *row[1:-1][:limit], row[-1]] for row in rows]
 
     def alone(self, texts: Sequence[str]) -> list[list[int]]:
-        """[text] -> its tokens as they are without a template, between two special tokens."""
+        """Return [text] -> its tokens as they are without a template, between two special tokens."""
         return self._encode(texts)
 
     def counts(self, mask: Tensor) -> Tensor:
-        """(n,) tokens of the sentence alone. mask: (n, L), 1 on real tokens, of texts inside the template."""
+        """Return (n,) tokens of the sentence alone. mask: (n, L), 1 on real tokens, of texts inside the template."""
         return mask.sum(1) - self.length
 
     def mask_index(self, length: int) -> int:
-        """Where the template's own mask token stands in a text of `length` tokens inside the template."""
+        """Return where the template's own mask token stands in a text of `length` tokens inside the template."""
         if self.mask_last:
             return length - len(self.after) + self.after.index(self.mask_id)
         return self.before.index(self.mask_id)
 
     def mask_indices(self, mask: Tensor) -> Tensor:
-        """(n,) where the template's own mask token stands in texts inside the template. mask: (n, L), padded right."""
+        """Return (n,) where the template's own mask token stands in texts inside the template. mask: (n, L), padded
+        right."""
         lengths = mask.sum(1)
         return lengths + self.mask_index(0) if self.mask_last else torch.full_like(lengths, self.mask_index(0))
 
     def words(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """int64 (n, L): the number in `word_ids` of the learned word that stands for a token, -1 for none.
+        """Return int64 (n, L): the number in `word_ids` of the learned word that stands for a token, -1 for none.
 
         ids, mask: (n, L) texts inside the template, padded right.
         """
@@ -202,14 +204,14 @@ class TokenTemplate:
 
 
 def first_position(model: Any) -> int:
-    """The position id of a text's first token: 0, for RoBERTa's kin the padding index + 1."""
+    """Return the position id of a text's first token: 0, for RoBERTa's kin the padding index + 1."""
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
     return 0 if padding is None else int(padding) + 1
 
 
 def template_positions(counts: Any, split: int, length: int, base: int, positions: Positions) -> Any:
-    """int64 (m, length) position ids of a template alone (Jiang et al. 2022, PromptBERT, section 3.3).
+    """Return int64 (m, length) position ids of a template alone (Jiang et al. 2022, PromptBERT, section 3.3).
 
     counts: (m,) int64 tensor, how many tokens the sentence would have that stands before token `split`; positions "matched":
     what follows stands as behind them, "empty": as behind none. base: the first token's position.
@@ -247,7 +249,7 @@ class Tokeniser:
             raise EncoderError(f"{limit_name} {limit} leaves no token for the sentence: the {least} around it fill it")
 
     def __call__(self, texts: Sequence[str]) -> tuple[list[list[int]], NDArray[np.bool_]]:
-        """Token ids of n texts, and which of them were cut: bool (n,)."""
+        """Return token ids of n texts, and which of them were cut: bool (n,)."""
         filled = [self.template.fill(with_full_stop(text, self.full_stop)) for text in texts]
         if self.backend is not None:
             fast = getattr(self.backend, "encode_batch_fast", self.backend.encode_batch)  # fast: without offsets
@@ -261,7 +263,7 @@ class Tokeniser:
         return ids, cut
 
     def mark(self, ids: Sequence[int], text: str) -> int:
-        """Where the template's mask token stands; EncoderError where a text has lost it.
+        """Return where the template's mask token stands; EncoderError where a text has lost it.
 
         A text may hold mask tokens of its own, so it is counted to: from the end where it stands behind the sentence, else
         from the start. A tokenizer splits a text at mask tokens first, so what is beyond one is the same for every text.
@@ -280,15 +282,15 @@ class Tokeniser:
         return list(self.tokenizer(filled)["input_ids"])
 
     def _ends(self) -> tuple[list[int], list[int]]:
-        """The tokens before and behind every sentence, special ones included, each part of the template by itself."""
+        """Return the tokens before and behind every sentence, special ones included, each part of the template by itself."""
         special, probe = self._one(""), self._one(known_text(self.tokenizer))
         first = next((i for i, pair in enumerate(zip(special, probe, strict=False)) if pair[0] != pair[1]), len(special))
         before, after = self._one(self.template.before.rstrip()), self._one(self.template.after)
         return before[: len(before) - (len(special) - first)], after[first:]
 
     def _shorten(self, filled: str, ids: list[int]) -> list[int]:
-        """`ids` without the sentence's last tokens (its first ones where the tokenizer's truncation_side is left), so that
-        special tokens and template stay whole."""
+        """Return `ids` without the sentence's last tokens (its first ones where the tokenizer's truncation_side is left),
+        so that special tokens and template stay whole."""
         excess = len(ids) - (self.limit or 0)
         start, stop = len(self.head), len(ids) - len(self.tail)
         if start <= stop and ids[:start] == self.head and ids[stop:] == self.tail:
@@ -301,7 +303,7 @@ class Tokeniser:
         return [token for i, token in enumerate(ids) if i not in dropped]
 
     def _inside(self, filled: str) -> list[int]:
-        """Which tokens are the sentence's alone, by the characters that they stand for."""
+        """Return which tokens are the sentence's alone, by the characters that they stand for."""
         assert self.backend is not None
         encoding, before = self.backend.encode(filled), self.template.before
         start, stop = len(before.rstrip()), len(filled) - len(self.template.after)
@@ -312,7 +314,7 @@ class Tokeniser:
 
 
 def _backend(tokenizer: Any) -> Any:
-    """The tokenizer that transformers' own fast classes pass texts on to. None for slow ones, and for a class of a folder's
-    or a program's own, which may change texts or ids on the way."""
+    """Return the tokenizer that transformers' own fast classes pass texts on to. None for slow ones, and for a class of a
+    folder's or a program's own, which may change texts or ids on the way."""
     fast = getattr(tokenizer, "is_fast", False) and type(tokenizer).__module__.partition(".")[0] == "transformers"
     return getattr(tokenizer, "backend_tokenizer", None) if fast else None

@@ -29,9 +29,8 @@ _WITHOUT_FILES = {"canine", "perceiver"}
 
 
 def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, base: Path | None = None) -> Any:
-    """The tokenizer that the folder declares: its tokenizer.json where there is one; that of its base where an adapter's
-    folder has none. EncoderError if there is none, or if transformers makes another one of the files.
-    """
+    """Return the tokenizer that the folder declares: its tokenizer.json where there is one; that of its base where an
+    adapter's folder has none. EncoderError if there is none, or if transformers makes another one of the files."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     adapter = read_settings(folder / "adapter_config.json").get("base_model_name_or_path")
@@ -64,8 +63,8 @@ def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, bas
 
 
 def known_text(tokenizer: Any) -> str:
-    """A text that the tokenizer has a token of its own for: "a" where it does, as nearly all do, else the first of its
-    vocabulary. What it puts around a text is found with it. EncoderError: it reads none of its tokens."""
+    """Return a text that the tokenizer has a token of its own for: "a" where it does, as nearly all do, else the first of
+    its vocabulary. What it puts around a text is found with it. EncoderError: it reads none of its tokens."""
     special = set(tokenizer.all_special_ids)
     others = (str(tokenizer.decode([token])) for token in range(len(tokenizer)) if token not in special)
     for text in chain(["a"], others):
@@ -78,8 +77,8 @@ def known_text(tokenizer: Any) -> str:
 
 @contextmanager
 def panics_are_errors(name: str) -> Iterator[None]:
-    """A panic of tokenizers, at a pattern that takes too long above all, as an EncoderError. Rust's panics are no Exceptions
-    to Python: they would end the program."""
+    """Raise a panic of tokenizers, at a pattern that takes too long above all, as an EncoderError. Rust's panics are no
+    Exceptions to Python: they would end the program."""
     try:
         yield
     except BaseException as error:
@@ -99,8 +98,8 @@ def _is_whole(file: Path) -> bool:
 
 
 def _has_tokenizer(folder: Path) -> bool:
-    """Whether there is a vocabulary, or a tokenizer that needs none: of bytes or characters. From the name of a class alone
-    transformers would make an empty one."""
+    """Return whether there is a vocabulary, or a tokenizer that needs none: of bytes or characters. From the name of a
+    class alone transformers would make an empty one."""
     declared = read_settings(folder / "tokenizer_config.json")
     if any(word in str(declared.get("tokenizer_class", "")) for word in _WITHOUT_VOCABULARY) or declared.get("auto_map"):
         return True
@@ -114,9 +113,9 @@ def _is_folders_code(tokenizer: Any) -> bool:
 
 
 def reads_as(tokenizer: Any, file: Path) -> bool:
-    """Whether a tokenizer gives the ids that tokenizer.json says, at added tokens in which the two differ as well. Special
-    tokens may differ at either end where tokenizer_config.json asks for them (add_bos_token, add_eos_token), which
-    tokenizer.json cannot say."""
+    """Return whether a tokenizer gives the ids that tokenizer.json says, at added tokens in which the two differ as well.
+    Special tokens may differ at either end where tokenizer_config.json asks for them (add_bos_token, add_eos_token),
+    which tokenizer.json cannot say."""
     from tokenizers import Tokenizer
 
     declared = Tokenizer.from_file(str(file))
@@ -133,7 +132,7 @@ def reads_as(tokenizer: Any, file: Path) -> bool:
 
 
 def _added_otherwise(tokenizer: Any, declared: Any) -> list[str]:
-    """Added tokens that stand in one of the two alone, or with other settings; not the mask token and its like."""
+    """Return added tokens that stand in one of the two alone, or with other settings; not the mask token and its like."""
     backend = getattr(tokenizer, "backend_tokenizer", declared)
     here, there = (
         {str(token): (key, token.lstrip, token.rstrip, token.single_word, token.normalized)
@@ -144,7 +143,7 @@ def _added_otherwise(tokenizer: Any, declared: Any) -> list[str]:
 
 
 def table_size(model: Any) -> int | None:
-    """How many token ids a model has embeddings for; None where it has no table of them (CANINE)."""
+    """Return how many token ids a model has embeddings for; None where it has no table of them (CANINE)."""
     try:
         table = model.get_input_embeddings()
     except NotImplementedError:
@@ -157,7 +156,7 @@ def table_size(model: Any) -> int | None:
 
 
 def check_ids(ids: Any, model: Any, tokenizer: Any, name: str) -> None:
-    """EncoderError for a token id, of an integer array, that the model has no embedding for."""
+    """Raise EncoderError for a token id, of an integer array, that the model has no embedding for."""
     table = table_size(model)
     if table is None or not len(ids) or int(ids.max()) < table:
         return

@@ -75,7 +75,7 @@ class EncoderConfig:
 
     @property
     def traits(self) -> Traits:
-        """What is known of this encoder beside its spec."""
+        """Return what is known of this encoder beside its spec."""
         return Traits(
             similarity=self.similarity or "cosine", prompts=self.prompts, adapters=self.adapters,
             default_route=self.default_route, trained_on=self.trained_on, training_overlap=self.training_overlap,
@@ -83,7 +83,8 @@ class EncoderConfig:
         )
 
     def spec(self, positions: int | None) -> EncoderSpec:
-        """The record of this encoder. positions: of the model, None if it states none. EncoderError: max_length is above."""
+        """Return the record of this encoder. positions: of the model, None if it states none. EncoderError: max_length is
+        above."""
         asked = {
             "truncate_dim": self.truncate_dim, "role": self.role, "revision": self.revision,
             "trust_remote_code": self.trust_remote_code or None,
@@ -102,18 +103,18 @@ class EncoderConfig:
 
     @property
     def runs_code(self) -> bool:
-        """Whether code of the folders' own runs, which may open any file."""
+        """Return whether code of the folders' own runs, which may open any file."""
         folders = [root for root in (self.folder, *self.sources) if root]
         return self.trust_remote_code and any(code_not_run(root, trusted=False) for root in folders)
 
     @property
     def last(self) -> bool:
-        """Whether the last hidden state is read, behind the model's final norm."""
+        """Return whether the last hidden state is read, behind the model's final norm."""
         return (self.layer if self.reading is None else self.reading.layer) in (None, LAST)
 
     @property
     def limit_name(self) -> str:
-        """What sets the limit on tokens, for messages."""
+        """Return what sets the limit on tokens, for messages."""
         if self.max_length is not None:
             return "--max-length"
         if self.stored_length is None or self.folder is None:
@@ -123,7 +124,7 @@ class EncoderConfig:
         return f"{exported}: max_length" if stated else length_source(self.folder)
 
     def for_role(self, role: str | None, prompt: str | None) -> EncoderConfig:
-        """The description for texts of a role, as sentence-transformers' encode_query and encode_document read them.
+        """Return the description for texts of a role, as sentence-transformers' encode_query and encode_document read them.
 
         prompt: before those texts; None: the one stored under the role's name, and no other.
         """
@@ -136,13 +137,13 @@ class EncoderConfig:
         return replace(kept, role=role) if self.routes or role in self.adapters else kept
 
     def behind(self, prompt: str) -> EncoderConfig:
-        """The description with this prompt, "" for none, before every text, whatever its role and task."""
+        """Return the description with this prompt, "" for none, before every text, whatever its role and task."""
         if self.prompt.trained or self.prompt.template is not None or self.reading is not None:
             return self
         return replace(self, prompt=replace(self.prompt, text_prompt=prompt or None), prompts={})
 
     def _limit(self, positions: int | None) -> int | None:
-        """Tokens that a text is cut at; a trained prefix takes positions away."""
+        """Return tokens that a text is cut at; a trained prefix takes positions away."""
         shift = self.prompt.shift
         left = None if positions is None or self.beyond_positions else positions - shift
         if self.max_length is not None and left is not None and self.max_length > left:
@@ -159,7 +160,8 @@ class EncoderConfig:
 
 
 def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
-    """The encoder called `name`: `minilm`, a transformers or sentence-transformers folder, a training run or a Hub id.
+    """Return the encoder called `name`: `minilm`, a transformers or sentence-transformers folder, a training run or a Hub
+    id.
 
     What a folder declares holds, and options take its place; a folder that declares no pooler and no option for one is an
     EncoderError that lists the poolers. A template takes the place of a stored prompt, and a pooler that of a trained one,
@@ -216,7 +218,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
 
 
 def check_cut(name: str, options: EncoderOptions, width: int | None) -> None:
-    """EncoderError where --truncate-dim leaves vectors of `width` numbers whole: another encoder in name only."""
+    """Raise EncoderError where --truncate-dim leaves vectors of `width` numbers whole: another encoder in name only."""
     if options.truncate_dim is not None and width is not None and options.truncate_dim >= width:
         raise EncoderError(
             f"--truncate-dim {options.truncate_dim} cuts nothing: the vectors of {name} have {width} numbers; leave it out"
@@ -225,7 +227,7 @@ def check_cut(name: str, options: EncoderOptions, width: int | None) -> None:
 
 
 def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exported | None, Declared]:
-    """What stsbench wrote of a model that it trained, or None, and what the folder's files declare."""
+    """Return what stsbench wrote of a model that it trained, or None, and what the folder's files declare."""
     exported = read_exported(folder)
     if exported is not None:  # its poolers and its lengths, and never two descriptions of one model
         if exported.post:
@@ -242,7 +244,7 @@ def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exporte
 
 
 def _check_post(name: str, options: EncoderOptions) -> None:
-    """EncoderError for an option that changes the vectors on which a stored post-processing was fitted."""
+    """Raise EncoderError for an option that changes the vectors on which a stored post-processing was fitted."""
     for option in CHANGING:
         if option not in ("dtype", *_WHERE) and getattr(options, option) != getattr(EncoderOptions, option):
             raise EncoderError(
@@ -254,7 +256,7 @@ def _check_post(name: str, options: EncoderOptions) -> None:
 def _prompt(
     name: str, options: EncoderOptions, exported: Exported | None, declared: Declared
 ) -> tuple[PromptSettings, Mapping[str, str], tuple[str, ...]]:
-    """What stands around a text, the prompts that a text's role and task may still choose, and notes."""
+    """Return what stands around a text, the prompts that a text's role and task may still choose, and notes."""
     known = prompts_of(name, options.prompt_source or "card", declared.prompts, declared.default_prompt)
     prompt, prompts = PromptSettings(text_prompt=known.default or None), known.by_name
     asked = options.prompt_text
@@ -280,7 +282,7 @@ def _prompt(
 
 
 def _as_library(config: EncoderConfig, declared: Declared, options: EncoderOptions) -> EncoderConfig:
-    """A folder that sentence-transformers has to run itself: its modules know no template and no full stop."""
+    """Return a folder that sentence-transformers has to run itself: its modules know no template and no full stop."""
     if stray := "--template" if options.template is not None else "--full-stop" if options.full_stop else None:
         raise EncoderError(f"{stray}: {config.name} runs its own modules; choose a --pooler with it")
     if not declared.pools:
@@ -356,7 +358,7 @@ def _identified(config: EncoderConfig, folder: Path, options: EncoderOptions) ->
 
 
 def _doubts(config: EncoderConfig, sources: Sequence[Path], options: EncoderOptions) -> Iterator[str]:
-    """A warning for each folder that may lack a part, in whose place a default stands."""
+    """Yield a warning for each folder that may lack a part, in whose place a default stands."""
     for root in sources if config.name != "minilm" else ():
         absent = lacking(root)
         if doubtful := in_doubt(root, absent, options.offline):
@@ -369,7 +371,7 @@ def _doubts(config: EncoderConfig, sources: Sequence[Path], options: EncoderOpti
 
 
 def state_width(setting: Callable[[str, None], Any], last: bool) -> Any:
-    """The width of a hidden state, of the last one if `last`: OPT-350m's last one alone is projected.
+    """Return the width of a hidden state, of the last one if `last`: OPT-350m's last one alone is projected.
 
     setting: from a name in config.json and None to the value, or to None.
     """
@@ -377,7 +379,7 @@ def state_width(setting: Callable[[str, None], Any], last: bool) -> Any:
 
 
 def stated_positions(folder: Path) -> int | None:
-    """Tokens that a checkpoint has positions for, read off config.json; None where loading the model must tell."""
+    """Return tokens that a checkpoint has positions for, read off config.json; None where loading the model must tell."""
     config = read_settings(folder / "config.json")
     positions, kind = config.get("max_position_embeddings"), config.get("model_type")
     if not isinstance(positions, int) or kind not in (*_PLAIN, *_OFFSET):

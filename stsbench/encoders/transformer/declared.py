@@ -85,12 +85,12 @@ class Declared:
 
     @property
     def library_only(self) -> tuple[str, ...]:
-        """Those of `unusual` that sentence-transformers alone reads, so that transformers would ignore them."""
+        """Return those of `unusual` that sentence-transformers alone reads, so that transformers would ignore them."""
         return tuple(name for name in self.unusual if name not in ("truncation_side", "quantization_config", "is_decoder"))
 
 
 def read_declared(folder: Path) -> Declared:
-    """What a folder with or without modules.json declares.
+    """Return what a folder with or without modules.json declares.
 
     EncoderError, one line: broken files, and a sparse encoder, a cross-encoder or a late-interaction model.
     """
@@ -126,7 +126,7 @@ def read_declared(folder: Path) -> Declared:
 
 
 def is_static(folder: Path) -> bool:
-    """Whether a folder without modules.json is one of model2vec: a table of tokens' vectors, and no transformer."""
+    """Return whether a folder without modules.json is one of model2vec: a table of tokens' vectors, and no transformer."""
     config = read_settings(folder / "config.json")
     architectures = config.get("architectures")
     if config.get("model_type") == "model2vec" or (isinstance(architectures, list) and "StaticModel" in architectures):
@@ -135,7 +135,7 @@ def is_static(folder: Path) -> bool:
 
 
 def _tensors(file: Path) -> list[str]:
-    """The names in a .safetensors file; none where there is no such file."""
+    """Return the names in a .safetensors file; none where there is no such file."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -160,7 +160,7 @@ def _with_routes(modules: list[tuple[str, Path]], declared: Declared) -> Declare
 
 
 def _tasks_of(mappings: Any) -> list[str]:
-    """The tasks in a Router's route_mappings, whose keys are a task and a modality."""
+    """Return the tasks in a Router's route_mappings, whose keys are a task and a modality."""
     keys = [read for key in mappings or {} if isinstance(read := _literal(key), tuple) and read]
     return [key[0] for key in keys if isinstance(key[0], str)]
 
@@ -173,7 +173,8 @@ def _literal(text: str) -> Any:
 
 
 def _adapters(folder: Path) -> tuple[str, ...]:
-    """The names in `lora_adaptations` of config.json (jina-embeddings-v3) where a module is given the name of a task."""
+    """Return the names in `lora_adaptations` of config.json (jina-embeddings-v3) where a module is given the name of a
+    task."""
     entries = read_json(folder / "modules.json", EncoderError)
     named = read_settings(folder / "config.json").get("lora_adaptations")
     takes = any("task" in (entry.get("kwargs") or ()) for entry in entries)
@@ -181,12 +182,13 @@ def _adapters(folder: Path) -> tuple[str, ...]:
 
 
 def _is_librarys(kind: str) -> bool:
-    """Whether a module is sentence-transformers' or ours, and no code of the folder's own, which may pool under any name."""
+    """Return whether a module is sentence-transformers' or ours, and no code of the folder's own, which may pool under
+    any name."""
     return kind.startswith(("sentence_transformers.", "stsbench."))
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:
-    """(type, folder) of each entry of modules.json; none without one."""
+    """Return (type, folder) of each entry of modules.json; none without one."""
     path = folder / "modules.json"
     if not path.is_file():
         return []
@@ -207,7 +209,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _stored(module: Path) -> bool:
-    """Whether a module's folder holds what every kind but Normalize stores; a part of a repository may lack it."""
+    """Return whether a module's folder holds what every kind but Normalize stores; a part of a repository may lack it."""
     return any(path.name.endswith("config.json") or path.name == "tokenizer.json" for path in module.glob("*.json"))
 
 
@@ -263,21 +265,21 @@ def _native(folder: Path, modules: list[tuple[str, Path]], declared: Declared) -
 
 
 def _beyond(transformer: Path, config: Mapping[str, Any]) -> bool:
-    """Whether max_seq_length is more than the positions of a model that has no table of them, and so can go on."""
+    """Return whether max_seq_length is more than the positions of a model that has no table of them, and so can go on."""
     limit, positions = library_settings(transformer).get("max_seq_length"), config.get("max_position_embeddings")
     longer = isinstance(limit, int) and isinstance(positions, int) and limit > positions
     return longer and config.get("model_type") in ROTARY
 
 
 def _turns_by_length(config: Mapping[str, Any]) -> bool:
-    """Whether a longer text in a batch turns the positions of all."""
+    """Return whether a longer text in a batch turns the positions of all."""
     stated = [config.get(name) for name in ("rope_parameters", "rope_scaling")]
     settings = [part for rope in stated if isinstance(rope, dict) for part in (rope, *rope.values())]
     return any({part.get("rope_type"), part.get("type")} & _BY_LENGTH for part in settings if isinstance(part, dict))
 
 
 def _unusual(transformer: Path) -> Iterator[str]:
-    """The names of settings that make the transformer more than a plain text model."""
+    """Yield the names of settings that make the transformer more than a plain text model."""
     settings, config = library_settings(transformer), read_settings(transformer / "config.json")
     yield from sorted(name for name in settings.keys() - _USUAL if settings[name])
     usual = {"transformer_task": "feature-extraction", "modality_config": _TEXT_ONLY, "module_output_name": _TOKENS,
@@ -289,12 +291,12 @@ def _unusual(transformer: Path) -> Iterator[str]:
 
 
 def library_settings(transformer: Path) -> dict[str, Any]:
-    """What sentence-transformers keeps beside a transformers model."""
+    """Return what sentence-transformers keeps beside a transformers model."""
     return next((stored for name in _LIMITS if (stored := read_settings(transformer / name))), {})
 
 
 def _length(transformer: Path) -> int | None:
-    """The token limit stored with a model: max_seq_length, else what the tokenizer states; None for none."""
+    """Return the token limit stored with a model: max_seq_length, else what the tokenizer states; None for none."""
     stored = library_settings(transformer).get("max_seq_length")
     if stored is None:
         tokenizer = read_settings(transformer / "tokenizer_config.json")
@@ -307,7 +309,8 @@ def _length(transformer: Path) -> int | None:
 
 
 def lacking(folder: Path) -> list[str]:
-    """The files, as paths from `folder`, that a model may go without, and whose absence changes what a text is read as."""
+    """Return the files, as paths from `folder`, that a model may go without, and whose absence changes what a text is
+    read as."""
     modules = _modules(folder)
     read = [path for kind, path in modules if kind.startswith("sentence_transformers.") and kind.endswith(".Transformer")]
     # Of the library's modules, that one alone reads a tokenizer's settings; a model's own modules may read them in the root.
@@ -322,7 +325,7 @@ def lacking(folder: Path) -> list[str]:
 
 
 def length_source(transformer: Path) -> str:
-    """The file, and the key in it, that `_length` reads."""
+    """Return the file, and the key in it, that `_length` reads."""
     for name in _LIMITS:
         if "max_seq_length" in read_settings(transformer / name):
             return f"{transformer / name}: max_seq_length"

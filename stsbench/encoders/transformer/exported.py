@@ -49,7 +49,7 @@ class Exported:
 
 
 def layout_digest(folder: Path, prompt: dict[str, Any] | None = None) -> str:
-    """sha256 over the sentence-transformers files of a folder, modules included, the transformers model not.
+    """Return sha256 over the sentence-transformers files of a folder, modules included, the transformers model not.
 
     prompt: a prompted encoder's settings; they and prompt.safetensors are then part of it.
     """
@@ -62,7 +62,7 @@ def layout_digest(folder: Path, prompt: dict[str, Any] | None = None) -> str:
 
 
 def _layout_of(folder: Path, exported: Exported) -> str:
-    """`layout_digest`, and with it the files of a post-processing."""
+    """Return `layout_digest`, and with it the files of a post-processing."""
     digest = layout_digest(folder, exported.prompt)
     if not exported.post:
         return digest
@@ -91,8 +91,9 @@ def write_exported(folder: Path, exported: Exported) -> None:
 
 
 def read_exported(folder: Path) -> Exported | None:
-    """What stsbench.json says; None without one, and where the sentence-transformers files are no longer those written
-    with it: whoever changed them (a prompt, another training) described the model anew. EncoderError for a broken file.
+    """Return what stsbench.json says; None without one, and where the sentence-transformers files are no longer those
+    written with it: whoever changed them (a prompt, another training) described the model anew. EncoderError for a broken
+    file.
 
     A prompted encoder that sentence-transformers saved anew, or whose prompt was changed, is still described by its own
     module's settings, the same in both readers; EncoderError where modules.json puts more around it.
@@ -110,7 +111,7 @@ def read_exported(folder: Path) -> Exported | None:
 
 
 def read_with_layout(folder: Path) -> tuple[Exported, str]:
-    """What stsbench.json says, and the layout that it was written with. EncoderError for a broken file."""
+    """Return what stsbench.json says, and the layout that it was written with. EncoderError for a broken file."""
     path = folder / FILE
     try:
         stored = read_json_object(path, EncoderError)
@@ -147,7 +148,8 @@ def read_with_layout(folder: Path) -> tuple[Exported, str]:
 
 
 def _checked_overlap(text: Any) -> Mapping[str, Any]:
-    """What a training text shares with test sets, as it was stored. ValueError, KeyError or TypeError: it is not that."""
+    """Return what a training text shares with test sets, as it was stored. ValueError, KeyError or TypeError: it is not
+    that."""
     counted = all(counts.keys() == _COUNTS and {*map(type, counts.values())} == {int} for counts in text["shared"].values())
     named = isinstance(text["none"], list) and all(isinstance(name, str) for name in [text["text"], *text["none"]])
     if not counted or not named:
@@ -156,18 +158,18 @@ def _checked_overlap(text: Any) -> Mapping[str, Any]:
 
 
 def trained_on_of(folder: Path) -> tuple[str, ...]:
-    """The test data whose sentences a folder's weights were trained on, whoever changed the files around them since.
+    """Return the test data whose sentences a folder's weights were trained on, whoever changed the files around them since.
     EncoderError for a broken stsbench.json."""
     return read_with_layout(folder)[0].trained_on if (folder / FILE).is_file() else ()
 
 
 def training_overlap_of(folder: Path) -> tuple[Mapping[str, Any], ...]:
-    """The same of what their training texts share with test sets; () where no training wrote it."""
+    """Return the same of what their training texts share with test sets; () where no training wrote it."""
     return read_with_layout(folder)[0].training_overlap if (folder / FILE).is_file() else ()
 
 
 def template_notes(folder: Path, name: str, options: EncoderOptions, prompt: PromptSettings) -> tuple[str, ...]:
-    """A warning, one line, where a folder was trained with a template and is read otherwise: that is another model.
+    """Return a warning, one line, where a folder was trained with a template and is read otherwise: that is another model.
 
     name, options: what the user asked for; prompt: what the encoder is read with. EncoderError for a broken stsbench.json.
     """
@@ -189,7 +191,8 @@ def template_notes(folder: Path, name: str, options: EncoderOptions, prompt: Pro
 
 
 def _prompted_modules(folder: Path) -> bool:
-    """Whether modules.json still names the prompted encoder. EncoderError, one line: other modules or a prompt beside it."""
+    """Return whether modules.json still names the prompted encoder. EncoderError, one line: other modules or a prompt
+    beside it."""
     path = folder / "modules.json"
     if not path.is_file():
         return False
@@ -208,7 +211,7 @@ def _prompted_modules(folder: Path) -> bool:
 
 
 def stored_head(folder: Path) -> Any:
-    """The Linear(d, d) kept by training, for models that have no pooler layer of their own to load it; else None."""
+    """Return the Linear(d, d) kept by training, for models that have no pooler layer of their own to load it; else None."""
     exported = read_exported(folder)
     if exported is None or exported.pooler != "cls+dense":
         return None

@@ -36,7 +36,7 @@ _NEEDED = ("config.json", "tokenizer.json", "model.safetensors")
 
 
 def resolve(name: str, offline: bool = False, revision: str | None = None, code: bool = False) -> Path:
-    """The folder that `name` stands for; Hub ids are downloaded, or found in the Hub cache when `offline`.
+    """Return the folder that `name` stands for; Hub ids are downloaded, or found in the Hub cache when `offline`.
 
     revision: branch, tag or commit of a Hub id; code: whether its Python files are fetched, too. A training run stands
     for the model that it kept. EncoderError, one line: no such folder, no model in it, a training that kept none yet, not a
@@ -58,7 +58,7 @@ def resolve(name: str, offline: bool = False, revision: str | None = None, code:
 
 
 def resolve_base(folder: Path, offline: bool) -> Path | None:
-    """The folder of the model that a PEFT adapter without one builds on; None where `folder` is no such adapter's.
+    """Return the folder of the model that a PEFT adapter without one builds on; None where `folder` is no such adapter's.
 
     EncoderError, one line: the adapter names no model, or one that is not there.
     """
@@ -80,7 +80,8 @@ def resolve_base(folder: Path, offline: bool) -> Path | None:
 
 
 def check_unpinned(adapter: Path, offline: bool) -> None:
-    """EncoderError where an adapter pins a revision of its base and sentence-transformers is to run it: that takes main."""
+    """Raise EncoderError where an adapter pins a revision of its base and sentence-transformers is to run it: that takes
+    main."""
     settings = read_settings(adapter)
     base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
     if revision is None or not isinstance(base, str) or (adapter.parent / "config.json").is_file():
@@ -93,12 +94,12 @@ def check_unpinned(adapter: Path, offline: bool) -> None:
 
 
 def _base(name: str, revision: Any, offline: bool) -> Path:
-    """The folder of an adapter's base; revisions are of Hub ids, and a folder has none."""
+    """Return the folder of an adapter's base; revisions are of Hub ids, and a folder has none."""
     return resolve(name, offline, None if Path(name).expanduser().is_dir() else revision)
 
 
 def _check_same(folder: Path, base: Any, revision: Any) -> None:
-    """EncoderError where an adapter lies beside a model and names another: transformers builds on the one, and
+    """Raise EncoderError where an adapter lies beside a model and names another: transformers builds on the one, and
     sentence-transformers on the settings of the other. A Hub id that is not on this machine is not asked for."""
     try:
         other = _base(base, revision, offline=True) if isinstance(base, str) and base else folder
@@ -113,7 +114,7 @@ def _check_same(folder: Path, base: Any, revision: Any) -> None:
 
 
 def _that_matter(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a config.json that can move a vector, in eval mode; null is the same as absent."""
+    """Return the settings of a config.json that can move a vector, in eval mode; null is the same as absent."""
     return {
         key: value for key, value in config.items()
         if value is not None and key not in _UNREAD and not key.startswith("output_") and "dropout" not in key
@@ -121,7 +122,7 @@ def _that_matter(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def resolve_code(folder: Path, offline: bool) -> list[Path]:
-    """The folders of other Hub repositories whose code `auto_map` names, as REPOSITORY--module.Class."""
+    """Return the folders of other Hub repositories whose code `auto_map` names, as REPOSITORY--module.Class."""
     repositories: set[str] = set()
     for file in ("config.json", "tokenizer_config.json"):
         stored = read_settings(folder / file).get("auto_map") or {}
@@ -133,7 +134,8 @@ def resolve_code(folder: Path, offline: bool) -> list[Path]:
 
 
 def in_doubt(folder: Path, names: Sequence[str], offline: bool) -> tuple[str, ...]:
-    """Those of `names`, which a folder lacks, that it may have on the Hub: of a snapshot in the Hub's cache; () of others.
+    """Return those of `names`, which a folder lacks, that it may have on the Hub: of a snapshot in the Hub's cache; () of
+    others.
 
     What a repository holds is known by its listing, and of single files by a marker in `.no_exist`: transformers fetches
     what it reads, and no other file. EncoderError: the repository has one of them.
@@ -159,7 +161,8 @@ def _is_model(folder: Path) -> bool:
 
 
 def trained_model(folder: Path) -> Path:
-    """RUN/best for the folder RUN of a training, any other folder as it is. EncoderError: no best yet, several seeds."""
+    """Return RUN/best for the folder RUN of a training, any other folder as it is. EncoderError: no best yet, several
+    seeds."""
     if _is_model(folder):
         return folder
     if seeds := sorted(path.parent for path in folder.glob("seed-*/recipe.yaml")):
@@ -194,7 +197,7 @@ def _download(name: str, offline: bool, revision: str | None, patterns: list[str
 
 
 def find_minilm() -> Path:
-    """The folder with the official weights: the Hub cache's, else the installed package's.
+    """Return the folder with the official weights: the Hub cache's, else the installed package's.
 
     NotOnThisMachineError, with the command that installs it, if there is none or if the weights are other ones.
     """
@@ -220,7 +223,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def backbone_folder(name: str, offline: bool = False, option: str = "--backbone") -> Path:
-    """The transformers folder that a recipe's backbone.model stands for: also `minilm`, a training run, and a
+    """Return the transformers folder that a recipe's backbone.model stands for: also `minilm`, a training run, and a
     sentence-transformers folder, whose transformer is meant. option: what an EncoderError calls the setting."""
     from stsbench.encoders.transformer.declared import read_declared
 

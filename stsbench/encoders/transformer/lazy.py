@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def saved(pair: Sequence[Any]) -> Iterator[tuple[Path, str]]:
-    """The folder that `(model, tokenizer)` are saved to for the time of the block, and what the model is called.
+    """Yield the folder that `(model, tokenizer)` are saved to for the time of the block, and what the model is called.
 
     The files depend on weights, settings and tokenizer alone: the same model is the same encoder in every process.
     EncoderError, one line: no such pair, or one that cannot be saved.
@@ -57,7 +57,7 @@ def _without_version(file: Path) -> None:
 
 
 def _untouched(tokenizer: Any) -> Any:
-    """The tokenizer without what a call with truncation=True or padding=True has left switched on in it."""
+    """Return the tokenizer without what a call with truncation=True or padding=True has left switched on in it."""
     if not getattr(tokenizer, "is_fast", False):
         return tokenizer
     tokenizer = copy.deepcopy(tokenizer)
@@ -67,7 +67,7 @@ def _untouched(tokenizer: Any) -> Any:
 
 
 def _name(model: Any) -> str:
-    """"BertModel of NAME"; of a path the last part only: a record names no folder of this machine."""
+    """Return "BertModel of NAME"; of a path the last part only: a record names no folder of this machine."""
     source = getattr(getattr(model, "config", None), "_name_or_path", "") or ""
     path = Path(source)
     source = path.name if path.is_absolute() or source.startswith((".", "~")) else source
@@ -118,7 +118,8 @@ class LazyEncoder(Encoder):
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
-        """`minilm`, a folder, a training run or a Hub id; a folder of modules that we do not run goes to their library."""
+        """Return `minilm`, a folder, a training run or a Hub id; a folder of modules that we do not run goes to their
+        library."""
         config = resolve_config(argument, options)
         if config.pooler is None:
             from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
@@ -139,7 +140,7 @@ class LazyEncoder(Encoder):
 
     @classmethod
     def of(cls, pair: Sequence[Any], options: EncoderOptions) -> LazyEncoder:
-        """A model in memory with its tokenizer, as they are now: what is trained later changes nothing here."""
+        """Return a model in memory with its tokenizer, as they are now: what is trained later changes nothing here."""
         with quiet(), saved(pair) as (folder, name):
             asked = replace(options, device=options.device or str(next(pair[0].parameters()).device))
             try:
@@ -153,12 +154,12 @@ class LazyEncoder(Encoder):
 
     @property
     def parts(self) -> Parts:
-        """Model, tokenizer and heads, loaded when they are first asked for."""
+        """Return model, tokenizer and heads, loaded when they are first asked for."""
         return self._loader.parts
 
     @property
     def device(self) -> torch.device:
-        """Where the model is, or will be once it is loaded."""
+        """Return where the model is, or will be once it is loaded."""
         from stsbench.encoders.transformer.parts import choose_device
 
         device: torch.device = choose_device(self.options.device) if self._built is None else self._built.device
@@ -166,12 +167,12 @@ class LazyEncoder(Encoder):
 
     @property
     def stride(self) -> int:  # type: ignore[override]
-        """More texts a call where a device computes while the next ones are tokenised."""
+        """Return more texts a call where a device computes while the next ones are tokenised."""
         return 1 if self.device.type == "cpu" else 16
 
     @property
     def engine(self) -> str:  # type: ignore[override]
-        """What runs the model, and, once it is loaded, by which pass."""
+        """Return what runs the model, and, once it is loaded, by which pass."""
         return "our own forward pass" if self._built is None else self._built.engine
 
     def ready(self) -> None:
@@ -183,7 +184,7 @@ class LazyEncoder(Encoder):
 
     @property
     def built(self) -> TransformerEncoder:
-        """The encoder itself. EncoderError where its vectors would be cached under another encoder's fingerprint."""
+        """Return the encoder itself. EncoderError where its vectors would be cached under another encoder's fingerprint."""
         if self._built is None:
             encoder = self._build()
             if encoder.spec != self.spec:
@@ -195,7 +196,7 @@ class LazyEncoder(Encoder):
         return self._built
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Vectors of n distinct texts."""
+        """Return vectors of n distinct texts."""
         self.ready()
         with self._loader.opened:
             encoded = self.built.run(texts, progress)
@@ -203,20 +204,20 @@ class LazyEncoder(Encoder):
         return encoded
 
     def counts(self, texts: Sequence[str]) -> Counts:
-        """Those of the model, which is loaded for this."""
+        """Return those of the model, which is loaded for this."""
         return self.built.counts(texts)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """The same model behind the prompt that its folder stores for a role, or behind `prompt`."""
+        """Return the same model behind the prompt that its folder stores for a role, or behind `prompt`."""
         config = self.config.for_role(role, prompt)
         return self if config == self.config else LazyEncoder(config, self.options, self._loader)
 
     def behind(self, prompt: str) -> Encoder:
-        """The same model behind one prompt."""
+        """Return the same model behind one prompt."""
         return LazyEncoder(self.config.behind(prompt), self.options, self._loader)
 
     def with_dropout(self, seed: int) -> Encoder:
-        """The same model in transformers' own training mode; a text's vector is another one at every call."""
+        """Return the same model in transformers' own training mode; a text's vector is another one at every call."""
         from stsbench.encoders.transformer.live import WithDropout
 
         return WithDropout(self.config, self._loader.parts, self.options.batch_tokens, seed)
@@ -229,7 +230,7 @@ class LazyEncoder(Encoder):
         return load_token_table(folder, self.spec.name, which, self.config.trust_remote_code)
 
     def _identified_by_use(self) -> LazyEncoder:
-        """The same model, loaded: what code of the folder's own opens is known once it has run."""
+        """Return the same model, loaded: what code of the folder's own opens is known once it has run."""
         with self._loader.opened as opened:
             self.ready()
         weights = opened.digest(self.config.name, self.config.weights)

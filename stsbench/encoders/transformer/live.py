@@ -57,7 +57,7 @@ class LiveEncoder(TransformerEncoder):
         self._guard = partial(borrowed, parts.model, *heads, *(parts.prompt.modules() if parts.prompt else ()))
 
     def identified(self) -> Encoder:
-        """The same model under the identity of its present weights."""
+        """Return the same model under the identity of its present weights."""
         return identified_now(self, self.name)
 
 
@@ -68,7 +68,7 @@ class WithDropout(Encoder):
     engine = ENGINE
 
     def __init__(self, config: EncoderConfig, parts: Parts, batch_tokens: int | None, seed: int) -> None:
-        """EncoderError, one line: every rate of the model's config is 0, or none is known."""
+        """Raise EncoderError, one line: every rate of the model's config is 0, or none is known."""
         if not any(dropout_rates(parts.model.config).values()):
             raise EncoderError(f"{config.name} has no dropout: its config.json sets no rate above 0")
         self._encoder = TransformerEncoder(config, parts, batch_tokens=batch_tokens, attention="padded")
@@ -78,7 +78,7 @@ class WithDropout(Encoder):
         self._generators = Generators(seed)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Vectors of n texts, which need not be distinct: each has masks of its own."""
+        """Return vectors of n texts, which need not be distinct: each has masks of its own."""
         model = self._encoder.model
         with drawing(self._generators):
             model.train()
@@ -89,7 +89,7 @@ class WithDropout(Encoder):
 
     @property
     def device(self) -> torch.device:
-        """The model's."""
+        """Return the model's."""
         device: torch.device = self._encoder.device
         return device
 
@@ -99,7 +99,8 @@ class WithDropout(Encoder):
 
 
 def with_prompt(name: str, prompt: Prompt, options: EncoderOptions | None = None) -> TransformerEncoder:
-    """The BERT or RoBERTa `name` as if `prompt` were stored with it; the fingerprint covers the values of its tensors.
+    """Return the BERT or RoBERTa `name` as if `prompt` were stored with it; the fingerprint covers the values of its
+    tensors.
 
     EncoderError, one line: no such model, or a prompt that does not fit it.
     """

@@ -33,7 +33,7 @@ class Parts:
 
 
 def load_parts(config: EncoderConfig, device: str | None = None, attention: str = "auto") -> Parts:
-    """What `config` describes; attention: as in EncoderOptions.
+    """Return what `config` describes; attention: as in EncoderOptions.
 
     EncoderError, one line: a file is missing or broken, or there is no such device.
     """
@@ -62,14 +62,14 @@ def load_parts(config: EncoderConfig, device: str | None = None, attention: str 
 
 
 def check_bases(config: EncoderConfig) -> None:
-    """EncoderError for a model that an adapter builds on, and whose weights are not those of its architecture."""
+    """Raise EncoderError for a model that an adapter builds on, and whose weights are not those of its architecture."""
     for base in config.sources[1:]:
         if (base / "config.json").is_file():
             check_weights(base, f"{config.name} (its base {base})", config.trust_remote_code)
 
 
 def choose_device(name: str | None) -> Any:
-    """The torch.device called `name`; by default, and for a model that is spread, the GPU where there is one.
+    """Return the torch.device called `name`; by default, and for a model that is spread, the GPU where there is one.
 
     EncoderError: this machine has no such.
     """
@@ -86,7 +86,7 @@ def choose_device(name: str | None) -> Any:
 
 
 def choose_dense(model: Any, missing: set[str], folder: Path, name: str) -> Callable[[Tensor], Tensor]:
-    """(n, d) first vectors -> (n, d) through the checkpoint's own pooler; never through a random one.
+    """Return (n, d) first vectors -> (n, d) through the checkpoint's own pooler; never through a random one.
 
     SimCSE issues #25, #100, #208: an unconverted checkpoint with a made-up pooler is the commonest failed reproduction.
     """
@@ -104,7 +104,7 @@ def choose_dense(model: Any, missing: set[str], folder: Path, name: str) -> Call
 
 
 def choose_token_pooler(model: Any, tokenizer: Any, config: EncoderConfig) -> Any:
-    """The folder's own learned pooler in the model's dtype and on its device; never a random one."""
+    """Return the folder's own learned pooler in the model's dtype and on its device; never a random one."""
     from stsbench.encoders.forward.token_pooler import load_token_pooler
 
     assert config.folder is not None and config.pooler is not None
@@ -119,7 +119,8 @@ def choose_token_pooler(model: Any, tokenizer: Any, config: EncoderConfig) -> An
 
 
 def check_token_types(tokenizer: Any, name: str) -> None:
-    """EncoderError for a tokenizer that tells kinds of tokens apart: our padded pass gives every token the first kind."""
+    """Raise EncoderError for a tokenizer that tells kinds of tokens apart: our padded pass gives every token the first
+    kind."""
     if any(tokenizer("a b").get("token_type_ids", ())):
         raise EncoderError(
             f"the tokenizer of {name} gives its tokens different token_type_ids, which our forward pass does not read: "
@@ -128,7 +129,8 @@ def check_token_types(tokenizer: Any, name: str) -> None:
 
 
 def end_notes(tokenizer: Any, ids: Sequence[int], name: str) -> tuple[str, ...]:
-    """A note where a text's last token is a piece of its last word, and its vector is that token's. ids: of some text."""
+    """Return a note where a text's last token is a piece of its last word, and its vector is that token's. ids: of some
+    text."""
     if tokenizer.eos_token_id is None or not ids or ids[-1] in tokenizer.all_special_ids:
         return ()
     return (f"warning: {name} pools the last token, and its tokenizer puts no {tokenizer.eos_token} behind a text: the "
@@ -136,7 +138,8 @@ def end_notes(tokenizer: Any, ids: Sequence[int], name: str) -> tuple[str, ...]:
 
 
 def check_ends(tokenizer: Any, pooler: str, name: str) -> None:
-    """EncoderError, where `pooler` drops the first and last token, unless the tokenizer puts a special one at either end."""
+    """Raise EncoderError, where `pooler` drops the first and last token, unless the tokenizer puts a special one at
+    either end."""
     if not KINDS[pooler].drops_ends:
         return
     ids = tokenizer("a", padding=False, truncation=False)["input_ids"]

@@ -46,7 +46,8 @@ class PromptEncoding(InputModule):
 
     @property
     def max_seq_length(self) -> int | None:
-        """Tokens that a text is cut at: the sentence loses its last ones. May be set, up to the positions that there are."""
+        """Return tokens that a text is cut at: the sentence loses its last ones. May be set, up to the positions that
+        there are."""
         return self._limit
 
     @max_seq_length.setter
@@ -60,7 +61,8 @@ class PromptEncoding(InputModule):
         self._tokeniser = tokeniser(self.tokenizer, self.template, self.prompt, self._limit)
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor | Any]:
-        """input_ids and attention_mask (n, L) of n strings inside the template, padded right. ValueError: not strings."""
+        """Return input_ids and attention_mask (n, L) of n strings inside the template, padded right. ValueError: not
+        strings."""
         if not all(isinstance(text, str) for text in inputs):
             raise ValueError("a prompted encoder reads single texts: no pairs, messages, images or sounds")
         rows, _ = self._tokeniser([(prompt or "") + text for text in inputs])
@@ -72,7 +74,7 @@ class PromptEncoding(InputModule):
         return {"input_ids": ids, "attention_mask": mask}
 
     def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
-        """`features` with "sentence_embedding", float32 (n, d), from what `preprocess` made.
+        """Return `features` with "sentence_embedding", float32 (n, d), from what `preprocess` made.
 
         EncoderError: train mode, or input_ids without the template.
         """
@@ -92,7 +94,7 @@ class PromptEncoding(InputModule):
         return features
 
     def _mark(self, row: list[int]) -> int:
-        """Where the template's mask stands. EncoderError: not in this template."""
+        """Return where the template's mask stands. EncoderError: not in this template."""
         before, after = self.template.before, self.template.after
         spliced = isinstance(self._tokeniser, SplicedTokeniser)
         # tokenised inside, a text's end and the template may share a token; the mask is never shared
@@ -102,7 +104,7 @@ class PromptEncoding(InputModule):
 
     @contextmanager
     def _vectors(self) -> Iterator[PromptedVectors]:
-        """What turns packed batches into vectors, with the weights and on the device of now."""
+        """Yield what turns packed batches into vectors, with the weights and on the device of now."""
         model, prompt = self.model, placed(self.prompt, self.model, "the prompt")
         if prompt.bottlenecks is None and known_family(model):
             yield PromptedVectors(prompt, self.template, PackedForward(model), model)
@@ -112,11 +114,11 @@ class PromptEncoding(InputModule):
             yield PromptedVectors(prompt, self.template, padded, model)
 
     def get_embedding_dimension(self) -> int:
-        """The width of a sentence vector."""
+        """Return the width of a sentence vector."""
         return int(self.model.config.hidden_size)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The prompt's settings and the length limit, where one was set."""
+        """Return the prompt's settings and the length limit, where one was set."""
         return {"prompt": self.prompt.settings(), "max_length": self._max_length}
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:

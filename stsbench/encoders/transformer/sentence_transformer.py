@@ -40,7 +40,7 @@ class SentenceTransformerEncoder(Encoder):
     engine = "sentence-transformers"
 
     def __init__(self, config: EncoderConfig, device: str | None = None) -> None:
-        """EncoderError when the library is not installed or cannot load the folder as its files declare it."""
+        """Raise EncoderError when the library is not installed or cannot load the folder as its files declare it."""
         assert config.folder is not None
         name = config.name
         for path in walk(config.folder):
@@ -79,13 +79,13 @@ class SentenceTransformerEncoder(Encoder):
 
     @property
     def device(self) -> torch.device:
-        """The library's model's."""
+        """Return the library's model's."""
         device: torch.device = self.model.device
         return device
 
     def _check_tokenizer(self, name: str) -> None:
-        """EncoderError where transformers made another tokenizer than a module's tokenizer.json says: the library's own
-        modules would read other tokens than its author's."""
+        """Raise EncoderError where transformers made another tokenizer than a module's tokenizer.json says: the library's
+        own modules would read other tokens than its author's."""
         for part in self.model.modules():
             tokenizer = getattr(part, "tokenizer", None) if part is not self.model else None
             file = Path(str(getattr(tokenizer, "name_or_path", ""))) / "tokenizer.json"
@@ -121,7 +121,7 @@ class SentenceTransformerEncoder(Encoder):
             self.notes = (*self.notes, *end_notes(tokenizer, self._ids(batching.SHORT, True), self.config.name))
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """The same model as encode_query and encode_document run it, or behind `prompt`."""
+        """Return the same model as encode_query and encode_document run it, or behind `prompt`."""
         config = self.config.for_role(role, prompt)
         if config == self.config:
             return self
@@ -130,7 +130,7 @@ class SentenceTransformerEncoder(Encoder):
         return other
 
     def behind(self, prompt: str) -> Encoder:
-        """The same model behind one prompt."""
+        """Return the same model behind one prompt."""
         other = copy.copy(self)
         other._set(self.config.behind(prompt))
         other.traits = other.config.traits
@@ -142,7 +142,7 @@ class SentenceTransformerEncoder(Encoder):
         return Counts(parameters_of(self.model), tokens)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d) vectors from the stored modules."""
+        """Return float32 (n, d) vectors from the stored modules."""
         vectors: Any = None
         for rows in self._batches(texts):
             batch = [texts[row] for row in rows]
@@ -159,7 +159,7 @@ class SentenceTransformerEncoder(Encoder):
         return Encoded(vectors, np.array([self._cut(text) for text in texts], dtype=np.bool_))
 
     def _encode(self, texts: list[str], batch: int) -> Any:
-        """float32 (n, d) vectors. An error of the library is an EncoderError, one line."""
+        """Return float32 (n, d) vectors. An error of the library is an EncoderError, one line."""
         config = self.config
         for part in self._models:
             restore(part)
@@ -179,7 +179,7 @@ class SentenceTransformerEncoder(Encoder):
         return np.asarray(vectors, dtype=np.float32)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        """Positions of texts that are encoded by one call: any, or those of one length where the batch matters."""
+        """Yield positions of texts that are encoded by one call: any, or those of one length where the batch matters."""
         limit = 0 if self.equal_lengths else min(map(sharing_limit, self._models), default=NO_LIMIT)
         if limit == NO_LIMIT:
             for start in range(0, len(texts), _CHUNK):
@@ -210,7 +210,8 @@ class SentenceTransformerEncoder(Encoder):
 
 
 def _check_classes(folder: Path, name: str) -> None:
-    """EncoderError where a file names anything of sentence-transformers as a module that is none: it would be called."""
+    """Raise EncoderError where a file names anything of sentence-transformers as a module that is none: it would be
+    called."""
     from sentence_transformers.util import import_from_string
     from torch import nn
 
@@ -229,12 +230,12 @@ def _check_classes(folder: Path, name: str) -> None:
 
 
 def _is_fast(tokenizer: Any) -> bool:
-    """Whether it is one of transformers' tokenizers."""
+    """Return whether it is one of transformers' tokenizers."""
     return bool(getattr(tokenizer, "is_fast", False))
 
 
 def _transformers(folder: Path) -> list[Path]:
-    """The folders of transformers models at and below `folder`."""
+    """Return the folders of transformers models at and below `folder`."""
     settings = [path for path in walk(folder) if path.name in ("config.json", "adapter_config.json")]
     return sorted({path.parent for path in settings if path.name != "config.json" or "model_type" in read_settings(path)})
 
@@ -268,7 +269,7 @@ def _loaded(config: EncoderConfig, device: str | None) -> Any:
 
 
 def _rows(folder: Path) -> torch.Tensor:
-    """float32 (V, d): the row of each token in a table of model2vec, of whatever type. KeyError: it has none."""
+    """Return float32 (V, d): the row of each token in a table of model2vec, of whatever type. KeyError: it has none."""
     from safetensors.torch import load_file
 
     stored = load_file(folder / "model.safetensors")

@@ -26,7 +26,8 @@ class TokenPooling(Module):
         self.head = head
 
     def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
-        """`features` with "sentence_embedding", from "token_embeddings" and "attention_mask"; padding at either side."""
+        """Return `features` with "sentence_embedding", from "token_embeddings" and "attention_mask"; padding at either
+        side."""
         states, mask = features["token_embeddings"], features["attention_mask"]
         positions = mask.argmax(1, keepdim=True) + torch.arange(mask.shape[1], device=mask.device)
         positions = positions.clamp(max=mask.shape[1] - 1)  # a tokenizer that pads left: each text moved to the front
@@ -36,11 +37,11 @@ class TokenPooling(Module):
         return features
 
     def get_embedding_dimension(self) -> int:
-        """The width of a sentence vector."""
+        """Return the width of a sentence vector."""
         return self.head.vector_width
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The pooler's settings."""
+        """Return the pooler's settings."""
         return self.head.settings()
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
@@ -75,7 +76,8 @@ class MeanPaddedPooling(Module):
         self.length, self.width = length, width
 
     def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
-        """`features` with "sentence_embedding", from "token_embeddings". EncoderError: they are not of N positions."""
+        """Return `features` with "sentence_embedding", from "token_embeddings". EncoderError: they are not of N
+        positions."""
         states = features["token_embeddings"]
         if states.shape[1] != self.length:
             raise EncoderError(
@@ -86,7 +88,7 @@ class MeanPaddedPooling(Module):
         return features
 
     def get_embedding_dimension(self) -> int:
-        """The width of a sentence vector."""
+        """Return the width of a sentence vector."""
         return self.width
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:

@@ -50,7 +50,7 @@ class TransformerEncoder(Encoder):
     def __init__(
         self, config: EncoderConfig, parts: Parts, *, batch_tokens: int | None = None, attention: str = "auto"
     ) -> None:
-        """What `config` describes, computed with `parts`.
+        """Compute what `config` describes with `parts`.
 
         batch_tokens: tokens a batch (default 1,024 on a CPU, 32,768 on a GPU); attention: as in EncoderOptions.
         EncoderError, one line: the parts do not go together, or cannot do what the config asks for.
@@ -107,7 +107,7 @@ class TransformerEncoder(Encoder):
 
     @property
     def engine(self) -> str:  # type: ignore[override]
-        """What runs the model, and, once that is known, by which pass."""
+        """Return what runs the model, and, once that is known, by which pass."""
         if not self._probed:
             return ENGINE
         return f"{ENGINE}, padded, because {self.padded_because}" if self.padded_because else f"{ENGINE} without padding"
@@ -125,7 +125,7 @@ class TransformerEncoder(Encoder):
         return Counts(parameters_of(self.model, self.token_pooler, *self._prompt_parts()), sum(map(len, ids)))
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d) vectors of n texts and which were cut. A batch moves a vector by less than 1e-5."""
+        """Return float32 (n, d) vectors of n texts and which were cut. A batch moves a vector by less than 1e-5."""
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         truncated = np.zeros(len(texts), dtype=np.bool_)
         if len(texts):
@@ -165,7 +165,7 @@ class TransformerEncoder(Encoder):
     def _read(
         self, reader: Reader, forward: Any, texts: Sequence[str], progress: Progress | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """(n, d) vectors of some texts as a reading has them, and which were cut."""
+        """Return (n, d) vectors of some texts as a reading has them, and which were cut."""
         counted = _in_passes(progress, reader.passes)
 
         def compute(ids: list[list[int]], run: Pass) -> NDArray[np.float32]:
@@ -176,7 +176,7 @@ class TransformerEncoder(Encoder):
         return finished, cut
 
     def _foreseen(self, prompt: Prompt | None) -> str | None:
-        """Why texts are padded, where no try-out is needed to know."""
+        """Return why texts are padded, where no try-out is needed to know."""
         if self.padded_length is not None:
             return f"the pooler {self.pooler} reads the states of padding"
         if prompt is not None and prompt.bottlenecks is not None:
@@ -224,8 +224,8 @@ class TransformerEncoder(Encoder):
         return attached(self.model, self.prompt.bottlenecks, 0)
 
     def _forward(self) -> Any:
-        """One run's pass: ids, groups and indices of states to states; with a prompt ids, groups and marks to vectors, with
-        mean_padded ids and groups to vectors."""
+        """Return one run's pass: ids, groups and indices of states to states; with a prompt ids, groups and marks to
+        vectors, with mean_padded ids and groups to vectors."""
         if self.padded_length is not None:
             return MeanPaddedForward(self.model, self.pad, self.padded_length)
         padded = PaddedForward(self.model, self.pad, self.bidirectional)
@@ -235,7 +235,7 @@ class TransformerEncoder(Encoder):
         return PromptedVectors(self.prompt, self.template, forward, self.model)
 
     def _chunk(self, texts: Sequence[str]) -> batching.Chunk:
-        """Some texts' tokens, as the device is to have them. EncoderError for tokens that the model lacks."""
+        """Return some texts' tokens, as the device is to have them. EncoderError for tokens that the model lacks."""
         ids, truncated = self.tokeniser(texts)
         chunk = self._ordered(ids, truncated)
         if self.pooler != "mask" or not len(chunk.order):
@@ -254,9 +254,9 @@ class TransformerEncoder(Encoder):
     def _vectors(
         self, forward: Any, chunk: batching.Chunk, progress: Progress | None = None
     ) -> Callable[[], NDArray[np.float32]]:
-        """A call that gives the (texts, d) vectors of a chunk, and waits for a GPU that has not computed them yet: one copy
-        there, one back, no wait between batches. forward: also the Pass of a reading, which may give rows of another
-        width."""
+        """Return a call that gives the (texts, d) vectors of a chunk, and waits for a GPU that has not computed them yet:
+        one copy there, one back, no wait between batches. forward: also the Pass of a reading, which may give rows of
+        another width."""
         lengths, starts = chunk.lengths, np.concatenate([[0], np.cumsum(chunk.lengths)])
         if progress and chunk.texts > len(lengths):
             progress(chunk.texts - len(lengths))
@@ -298,7 +298,7 @@ class TransformerEncoder(Encoder):
         return vectors_of_all
 
     def _attempt(self, forward: Any, ids: Tensor, groups: batching.Groups, marks: Any) -> Tensor | None:
-        """(n, d) vectors of one batch, or None after the token budget has been halved for want of memory."""
+        """Return (n, d) vectors of one batch, or None after the token budget has been halved for want of memory."""
         try:
             if isinstance(forward, Pass):
                 return forward(ids, groups, marks)
@@ -325,14 +325,15 @@ class TransformerEncoder(Encoder):
         return None
 
     def _finished(self, vectors: Tensor) -> Tensor:
-        """The last steps as sentence-transformers has them: its module Normalize, the cut, and normalize_embeddings."""
+        """Return the last steps as sentence-transformers has them: its module Normalize, the cut, and
+        normalize_embeddings."""
         vectors = normalize(vectors, dim=1) if self.normalize else vectors
         vectors = vectors if self.truncate_dim is None else vectors[:, :self.truncate_dim]
         return normalize(vectors, dim=1) if self.rescale else vectors
 
 
 def _in_passes(progress: Progress | None, passes: int) -> Progress | None:
-    """`progress` for texts that are read `passes` times: the shares of a text count when they are a whole one."""
+    """Return `progress` for texts that are read `passes` times: the shares of a text count when they are a whole one."""
     if progress is None or passes == 1:
         return progress
     read = told = 0

@@ -183,14 +183,14 @@ def first_vector(encoder: Encoder, began: float) -> float | None:
 
 
 def _clocked(encoder: Encoder, texts: Sequence[str]) -> tuple[float, float]:
-    """Seconds by the clock, and of processors."""
+    """Return seconds by the clock, and of processors."""
     wall, cpu = time.perf_counter(), time.process_time()
     encoder.run(texts)
     return max(time.perf_counter() - wall, 1e-9), time.process_time() - cpu
 
 
 def _enough(encoder: Encoder) -> list[str]:
-    """Texts that take about a round's time, whole blocks; they have been encoded once, so that all is warm."""
+    """Return texts that take about a round's time, whole blocks; they have been encoded once, so that all is warm."""
     count = BLOCK
     while True:
         texts = cost_texts(count)
@@ -202,7 +202,7 @@ def _enough(encoder: Encoder) -> list[str]:
 
 
 def _device(encoder: Encoder) -> tuple[str, int | None]:
-    """The device's name and torch's threads; "cpu" and None for an encoder that computes without torch."""
+    """Return the device's name and torch's threads; "cpu" and None for an encoder that computes without torch."""
     torch: Any = sys.modules.get("torch")
     if encoder.computes_in == "server" or torch is None or not encoder.uses_torch:
         return ("server" if encoder.computes_in == "server" else "cpu"), None
@@ -226,7 +226,7 @@ def _cuda_peak(encoder: Encoder) -> int | None:
 
 
 def _cpu() -> str:
-    """The processor's model, else its architecture."""
+    """Return the processor's model, else its architecture."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
             if line.startswith("model name"):
@@ -235,5 +235,5 @@ def _cpu() -> str:
 
 
 def _rounded(value: float) -> str:
-    """Three digits, plainly."""
+    """Return three digits, plainly."""
     return f"{float(f'{value:.3g}'):,.10g}"

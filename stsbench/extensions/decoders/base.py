@@ -83,7 +83,7 @@ class PresetReading(Reading):
 
     @property
     def template(self) -> str | None:
-        """The only template; None for the text alone and for several."""
+        """Return the only template; None for the text alone and for several."""
         return self.templates[0] if len(self.templates) == 1 and self.templates != ("{}",) else None
 
     def spec_options(self) -> dict[str, Any]:
@@ -151,7 +151,8 @@ class Preset(ABC):
     options: Any  # an instance of Options
 
     def __init__(self, form: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
-        """settings: by name, others as the form has them. EncoderError, one line: unknown or wrong."""
+        """Take the settings of a form. settings: by name, others as the form has them. EncoderError, one line: unknown or
+        wrong."""
         self.form = form or next(iter(self.forms))
         if self.form not in self.forms:
             raise EncoderError(f"--preset {self.name}: unknown form '{self.form}'{did_you_mean(self.form, self.forms)}")
@@ -165,7 +166,8 @@ class Preset(ABC):
 
     @property
     def spelled(self) -> str:
-        """NAME:FORM, and the settings that differ from the form's; a spec holds the layer and a file's content otherwise."""
+        """Return NAME:FORM, and the settings that differ from the form's; a spec holds the layer and a file's content
+        otherwise."""
         as_form = self.Options(**self.forms[self.form])
         values = ((key, getattr(self.options, key), getattr(as_form, key)) for key in self.Options.model_fields)
         changed = [f"{key}={value}" for key, value, known in values if value != known and key not in _ELSEWHERE]
@@ -173,4 +175,4 @@ class Preset(ABC):
 
     @abstractmethod
     def reading(self) -> PresetReading:
-        """How a text is read. EncoderError: a file that a setting names cannot be read."""
+        """Return how a text is read. EncoderError: a file that a setting names cannot be read."""

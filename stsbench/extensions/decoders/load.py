@@ -39,7 +39,7 @@ PRESETS: dict[str, type[Preset]] = {
 
 
 def load_preset(text: str) -> Preset:
-    """The preset that `text` spells. EncoderError, one line: an unknown name, form or setting, or a wrong value."""
+    """Return the preset that `text` spells. EncoderError, one line: an unknown name, form or setting, or a wrong value."""
     name, colon, rest = text.partition(":")
     words = [word.strip() for word in rest.split(",")] if colon else []
     if name not in PRESETS:
@@ -52,7 +52,7 @@ def load_preset(text: str) -> Preset:
 
 
 def _value(kind: type[Preset], key: str, value: str) -> Any:
-    """A number where the setting is one; else text as it stands, which YAML would take apart at a colon."""
+    """Return a number where the setting is one; else text as it stands, which YAML would take apart at a colon."""
     field = kind.Options.model_fields.get(key)
     if field is None or field.annotation not in (int, float):
         return value

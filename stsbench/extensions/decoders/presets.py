@@ -105,7 +105,7 @@ class PromptEOL(Preset):
 
 
 def read_demonstrations(path: Path) -> list[tuple[str, str]]:
-    """(sentence, word) of each line. EncoderError, one line naming file and row: not a sentence, a tab and a word."""
+    """Return (sentence, word) of each line. EncoderError, one line naming file and row: not a sentence, a tab and a word."""
     shots = []
     for number, line in enumerate(read_text(path, _MOST_BYTES, EncoderError).splitlines(), 1):
         sentence, tab, word = line.partition("\t")
@@ -118,7 +118,7 @@ def read_demonstrations(path: Path) -> list[tuple[str, str]]:
 
 
 def _located(file: str) -> Path:
-    """The file of that name, else the one in train/ of $STSBENCH_DATA or the user's data."""
+    """Return the file of that name, else the one in train/ of $STSBENCH_DATA or the user's data."""
     path = Path(file)
     return path if path.is_file() else training_text(file, offline=True)[0] or path
 

@@ -21,7 +21,8 @@ _Placed = tuple[list[int], list[int], list[int]]  # ids, and where in them the t
 
 
 def _prompteol(text: str) -> str:
-    """A full stop behind a text that ends in none of . ? " ', then every " becomes ', then a final ? becomes a full stop."""
+    """Return a full stop behind a text that ends in none of . ? " ', then every " becomes ', then a final ? becomes a
+    full stop."""
     text = with_full_stop(text).replace('"', "'")
     return f"{text[:-1]}." if text.endswith("?") else text
 
@@ -56,14 +57,14 @@ class _Tokeniser:
         self._plain = Tokeniser(tokenizer, None, Template())
 
     def __call__(self, texts: Sequence[str]) -> Rows:
-        """n texts as they are read. EncoderError: the limit leaves no token of a text."""
+        """Return n texts as they are read. EncoderError: the limit leaves no token of a text."""
         return self._rows([self.clean(text) for text in texts])
 
     def _rows(self, texts: list[str]) -> Rows:
         raise NotImplementedError
 
     def _alone(self, texts: list[str]) -> list[list[int]]:
-        """Ids without special tokens."""
+        """Return ids without special tokens."""
         if not texts:
             return []
         rows = self.tokenizer(texts, add_special_tokens=False, padding=False, truncation=False, verbose=False)["input_ids"]
@@ -123,7 +124,8 @@ class TwoCopies(_Tokeniser):
         return Rows([ids for ids, _, _ in read], cut, tails)
 
     def _placed(self, text: str) -> _Placed:
-        """Token ids, and where in them the two copies stand. A blank that is a token of its own belongs to neither."""
+        """Return token ids, and where in them the two copies stand. A blank that is a token of its own belongs to
+        neither."""
         first, between, after = self._parts
         filled = first + text + between + text + after
         encoding = self._plain.backend.encode(filled)
@@ -169,13 +171,13 @@ class Segments(_Tokeniser):
 
 
 def tokeniser(tokenizer: Any, reading: PresetReading, template: str, limit: int | None, limit_name: str) -> _Tokeniser:
-    """How a text is put into one template of a reading."""
+    """Return how a text is put into one template of a reading."""
     kind = Segments if reading.segments else TwoCopies if template.count("{}") == 2 else OneCopy
     return kind(tokenizer, reading, template, limit, limit_name)
 
 
 def trailing_tokens(tokenizer: Any) -> int:
-    """How many special tokens a tokenizer puts behind a text of its own accord."""
+    """Return how many special tokens a tokenizer puts behind a text of its own accord."""
     texts = ("", known_text(tokenizer))
     special, probe = (list(tokenizer(text, padding=False, truncation=False)["input_ids"]) for text in texts)
     first = next((i for i, pair in enumerate(zip(special, probe, strict=False)) if pair[0] != pair[1]), len(special))

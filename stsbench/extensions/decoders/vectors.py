@@ -47,7 +47,7 @@ class Decoder(Reader):
     def __init__(
         self, reading: PresetReading, model: Any, tokenizer: Any, name: str, limit: int | None, limit_name: str
     ) -> None:
-        """EncoderError, one line: the model has no such layer, or the limit leaves no token for a text."""
+        """Raise EncoderError, one line: the model has no such layer, or the limit leaves no token for a text."""
         self.reading, self.model, self.name = reading, model, name
         option = f"--preset {reading.preset}:"
         check_layer(reading.layer, model, name, f"{option} layer")
@@ -89,7 +89,7 @@ class Decoder(Reader):
         return np.asarray(total / np.float32(len(self.tokenisers)), dtype=np.float32), cut
 
     def check(self, forward: Forward, ids: Sequence[list[int]]) -> None:
-        """EncoderError for a model that is not causal, or that the switch to both directions does not reach.
+        """Raise EncoderError for a model that is not causal, or that the switch to both directions does not reach.
 
         ids: of two texts that begin alike; the last state before they part tells. The very first may be a sink of attention,
         which no text moves much.
@@ -115,7 +115,7 @@ class Decoder(Reader):
             raise fixed
 
     def _vectors(self, forward: Forward, ids: Tensor, groups: Groups, marks: Marks) -> Tensor:
-        """float32 (n, d) vectors of a batch."""
+        """Return float32 (n, d) vectors of a batch."""
         batch = _Batch(groups, ids.device)
         with self._changed(batch, marks):
             state = forward(ids, groups, (self.reading.layer,))[0]
@@ -124,7 +124,7 @@ class Decoder(Reader):
         return _pooled_tails(state, groups, marks.tails, weighted=self.reading.pooler == "weighted_mean")
 
     def _attended(self, forward: Forward, ids: Tensor, groups: Groups, marks: Marks) -> Tensor:
-        """float32 (n, k): what the projection reads at the last positions; the layers behind it are not computed."""
+        """Return float32 (n, k): what the projection reads at the last positions; the layers behind it are not computed."""
         batch, attended = _Batch(groups, ids.device), []
 
         def keep(module: Any, inputs: tuple[Tensor, ...]) -> None:
@@ -143,7 +143,7 @@ class Decoder(Reader):
 
     @contextmanager
     def _changed(self, batch: _Batch, marks: Marks) -> Iterator[None]:
-        """The model with what the preset changes in it, for one batch."""
+        """Change the model as the preset says, for one batch."""
         handles: list[Any] = []
         try:
             if (prepend := self.reading.prepend) is not None and marks.prepended is not None:
@@ -160,7 +160,7 @@ class Decoder(Reader):
                 handle.remove()
 
     def _embed(self, batch: _Batch, offsets: Tensor) -> Any:
-        """The placeholder's embedding in the place of the token that stands for it."""
+        """Return the placeholder's embedding in the place of the token that stands for it."""
         prepend = self.reading.prepend
         assert prepend is not None
         table = self.model.get_input_embeddings()
@@ -223,7 +223,7 @@ class _Batch:
         self.starts, self.last = torch.tensor(starts, device=device), (lengths - 1).to(device)
 
     def rows(self, states: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, d) the states at one offset in each text, and (n,) where they stand among all."""
+        """Return (n, d) the states at one offset in each text, and (n,) where they stand among all."""
         flat = states.reshape(-1, states.shape[-1])
         width = len(flat) // len(self.starts)
         starts = self.starts if len(flat) == self.tokens else torch.arange(len(self.starts), device=offsets.device) * width
@@ -231,13 +231,13 @@ class _Batch:
         return flat.index_select(0, index), index
 
     def replaced(self, states: Tensor, offsets: Tensor, values: Tensor) -> Tensor:
-        """`states` with `values` (n, d) at one offset in each text."""
+        """Return `states` with `values` (n, d) at one offset in each text."""
         _, index = self.rows(states, offsets)
         return states.reshape(-1, states.shape[-1]).index_copy(0, index, values.to(states)).view(states.shape)
 
 
 def _moving(batch: _Batch, offsets: Tensor) -> Callable[..., Any]:
-    """A hook before a layer: the last position's state also stands at the placeholder."""
+    """Return a hook before a layer: the last position's state also stands at the placeholder."""
 
     def move(module: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         states = inputs[0] if inputs else named["hidden_states"]
@@ -248,8 +248,8 @@ def _moving(batch: _Batch, offsets: Tensor) -> Callable[..., Any]:
 
 
 def _pooled_tails(state: Tensor, groups: Groups, tails: Tensor, weighted: bool) -> Tensor:
-    """float32 (n, d) means over the last `tails` (n,) tokens of each text; weighted: the first of them counts once, the
-    second twice, and so on."""
+    """Return float32 (n, d) means over the last `tails` (n,) tokens of each text; weighted: the first of them counts
+    once, the second twice, and so on."""
     parts, done = [], 0
     for group in views(state, groups):
         texts, length = group.shape[:2]
@@ -262,7 +262,7 @@ def _pooled_tails(state: Tensor, groups: Groups, tails: Tensor, weighted: bool) 
 
 
 def output_projection(layer: nn.Module, name: str) -> nn.Module:
-    """The projection of all heads' outputs in a layer's attention. EncoderError: none is found."""
+    """Return the projection of all heads' outputs in a layer's attention. EncoderError: none is found."""
     part: nn.Module
     for path, part in layer.named_modules():
         parent, _, leaf = path.rpartition(".")

@@ -49,7 +49,7 @@ class Workers:
         self._workers: list[_Worker] = []
 
     def run(self, task: Task[Work, Result], jobs: Iterable[Work], progress: Progress | None = None) -> Iterator[Result]:
-        """The results as they are ready; the next job is read while the workers are busy.
+        """Yield the results as they are ready; the next job is read while the workers are busy.
 
         EncoderError, one line: a task failed, or a worker was killed. All workers are ended then.
         """
@@ -206,7 +206,7 @@ class ParallelEncoder(Wrapper):
     computes_in = "processes"
 
     def __init__(self, base: Encoder, workers: Workers, reads: tuple[Call, ...] = ()) -> None:
-        """EncoderError: the encoder is fitted on each set, so that no other process could know it."""
+        """Raise EncoderError: the encoder is fitted on each set, so that no other process could know it."""
         check_shareable(base)
         super().__init__(base)
         self._workers, self._reads = workers, reads
@@ -220,7 +220,7 @@ class ParallelEncoder(Wrapper):
         return ParallelEncoder(base, self._workers, (*self._reads, call))
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Vectors of n distinct texts, dense. EncoderError: they are sparse, a text has none, or a process ended."""
+        """Return vectors of n distinct texts, dense. EncoderError: they are sparse, a text has none, or a process ended."""
         order = np.array(sorted(range(len(texts)), key=lambda row: -len(texts[row])), dtype=np.int64)
         parts = max(1, min(len(texts), max(self.processes, -(-len(texts) // _PART))))
         rows = [order[start::parts] for start in range(parts)]  # of every length, so that each takes as long
@@ -248,7 +248,7 @@ class ParallelEncoder(Wrapper):
 
 
 def encode_part(encoder: Encoder, part: _Part, progress: Progress) -> tuple[Any, Encoded, bool]:
-    """What a worker does: the rows it was given, their vectors, and whether its batches hold texts of one length."""
+    """Return what a worker does: the rows it was given, their vectors, and whether its batches hold texts of one length."""
     for method, arguments in part.reads:
         encoder = getattr(encoder, method)(*arguments)
     encoded = encoder.run(part.texts, progress)
@@ -261,7 +261,7 @@ def _counted(encoder: Encoder, texts: list[str], progress: Progress) -> Counts:
 
 
 def check_shareable(encoder: Encoder) -> None:
-    """EncoderError for an encoder that only one process can hold."""
+    """Raise EncoderError for an encoder that only one process can hold."""
     if encoder.fitted_per_set:
         raise EncoderError(f"{encoder.spec.name} is fitted on each set of texts, by one process: leave --processes and "
                            "--devices out")

@@ -52,12 +52,12 @@ class BertAdam:
 
 
 def objective(glow: Glow, batch: Tensor) -> Tensor:
-    """Bits per dimension of a batch (m, sides, d): the mean over each side, added up over the sides."""
+    """Return bits per dimension of a batch (m, sides, d): the mean over each side, added up over the sides."""
     return torch.stack([glow.bits_per_dimension(side).mean() for side in batch.unbind(1)]).sum()
 
 
 def steps_of(items: int, batch_size: int, epochs: float) -> int:
-    """How many updates `epochs` passes over so many items are: whole batches, at least one."""
+    """Return how many updates `epochs` passes over so many items are: whole batches, at least one."""
     return max(1, int(items / batch_size * epochs))
 
 
@@ -84,7 +84,7 @@ def fit_glow(glow: Glow, batches: Iterable[NDArray[np.float32]], *, rate: float,
 def batches_of(
     source: VectorSource, batch_size: int, steps: int, rng: np.random.Generator
 ) -> Iterator[NDArray[np.float32]]:
-    """`steps` batches (m, sides, d), pass after pass, without the smaller one at the end of a pass that has others.
+    """Yield `steps` batches (m, sides, d), pass after pass, without the smaller one at the end of a pass that has others.
     StsbenchError, one line: fewer than two texts."""
     done = 0
     while done < steps:
@@ -141,7 +141,8 @@ class Flow(Post):
     _glow: Glow | None = None
 
     def fit(self, source: VectorSource) -> Self:
-        """This object, fitted on `source`. StsbenchError: too few vectors, of a width that cannot be halved so often."""
+        """Return this object, fitted on `source`. StsbenchError: too few vectors, of a width that cannot be halved so
+        often."""
         chosen = self.options
         steps = steps_of(len(source) // source.sides, chosen.batch_size, chosen.epochs)
         read = source.with_dropout(chosen.seed) if chosen.dropout else source
@@ -156,7 +157,7 @@ class Flow(Post):
 
     @torch.no_grad()
     def transform(self, vectors: Vectors) -> Vectors:
-        """z, float32 (n, d) of (n, d)."""
+        """Return z, float32 (n, d) of (n, d)."""
         glow = self._fitted()
         result = np.empty(vectors.shape, np.float32)
         for start in range(0, len(vectors), _CHUNK):
@@ -165,7 +166,7 @@ class Flow(Post):
         return result
 
     def dimension(self, d: int) -> int:
-        """d. StsbenchError: it cannot be halved `levels` times."""
+        """Return d. StsbenchError: it cannot be halved `levels` times."""
         if d % 2**self.options.levels:
             raise StsbenchError(
                 f"flow: {self.options.levels} levels need vectors whose width is a multiple of "
@@ -174,11 +175,11 @@ class Flow(Post):
         return d
 
     def state(self) -> State:
-        """Every parameter and permutation, by its name in the network."""
+        """Return every parameter and permutation, by its name in the network."""
         return {name: tensor.numpy().copy() for name, tensor in self._fitted().state_dict().items()}
 
     def restore(self, state: State) -> Self:
-        """This object with such a state. StsbenchError: it is another network's."""
+        """Return this object with such a state. StsbenchError: it is another network's."""
         glow = self._new(len(state["levels.0.0.norm.shift"]) if "levels.0.0.norm.shift" in state else 0)
         try:
             glow.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})

@@ -26,7 +26,7 @@ class ActNorm(nn.Module):
         self.log_scale = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, c) -> (n, c)."""
+        """Return (n, c) -> (n, c)."""
         return (x + self.shift) * (_RATE * self.log_scale).exp()
 
     @torch.no_grad()
@@ -38,7 +38,7 @@ class ActNorm(nn.Module):
         return self.forward(x)
 
     def log_determinant(self) -> Tensor:
-        """log |dy/dx|, a scalar."""
+        """Return log |dy/dx|, a scalar."""
         return _RATE * self.log_scale.sum()
 
 
@@ -62,13 +62,13 @@ class Mixing(nn.Module):
         self.log_scale = nn.Parameter(upper.diagonal().abs().log().float())
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, c) -> (n, c)."""
+        """Return (n, c) -> (n, c)."""
         lower = self.lower.tril(-1) + torch.eye(len(self.lower), dtype=x.dtype)
         upper = self.upper.triu(1) + (self.sign * self.log_scale.exp()).diag()
         return x @ (lower @ upper)[self.order]
 
     def log_determinant(self) -> Tensor:
-        """log |det W|, a scalar."""
+        """Return log |det W|, a scalar."""
         return self.log_scale.sum()
 
 
@@ -99,7 +99,7 @@ class CouplingNetwork(nn.Module):
         nn.init.zeros_(self.last.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, c) -> (n, out)."""
+        """Return (n, c) -> (n, out)."""
         hidden = functional.relu(self.first_norm(self.first(x)))
         deeper = self.second_norm(self.second(hidden))
         if self.gate is None or self.gate_norm is None:
@@ -145,7 +145,7 @@ class Step(nn.Module):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, c) -> (n, c), and log |dy/dx|, a scalar or, of affine couplings, (n,)."""
+        """Return (n, c) -> (n, c), and log |dy/dx|, a scalar or, of affine couplings, (n,)."""
         return self._couple(self._rearranged(self.norm(x)))
 
     @torch.no_grad()
@@ -195,7 +195,7 @@ class Glow(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """z (n, d) of x (n, d): what the first level gives away, then the second, ..., then what is left."""
+        """Return z (n, d) of x (n, d): what the first level gives away, then the second, ..., then what is left."""
         return self._mapped(x, False)[0]
 
     @torch.no_grad()
@@ -204,18 +204,18 @@ class Glow(nn.Module):
         return self._mapped(x, True)[0]
 
     def log_determinant(self, x: Tensor) -> Tensor:
-        """log |dz/dx| at each x (n, d): (n,), or a scalar where it is one number for all."""
+        """Return log |dz/dx| at each x (n, d): (n,), or a scalar where it is one number for all."""
         return self._mapped(x, False)[1]
 
     def bits_per_dimension(self, x: Tensor) -> Tensor:
-        """(n,) -log2 p(x) / d, with log p(x) = log N(z; 0, I) + log |dz/dx| (Li et al. 2020, section 3.2)."""
+        """Return (n,) -log2 p(x) / d, with log p(x) = log N(z; 0, I) + log |dz/dx| (Li et al. 2020, section 3.2)."""
         z, determinant = self._mapped(x, False)
         log_prob = -z.square().sum(1) / 2 - self.channels * math.log(2 * math.pi) / 2 + determinant
         bits: Tensor = -log_prob / (self.channels * math.log(2))
         return bits
 
     def _mapped(self, x: Tensor, initialise: bool) -> tuple[Tensor, Tensor]:
-        """z, and what `log_determinant` says."""
+        """Return z, and what `log_determinant` says."""
         split_off, determinants = [], []
         for level in range(len(self.levels)):
             for step in cast(list[Step], self.levels[level]):

@@ -40,7 +40,7 @@ _ALONE = "its vectors depend on the texts beside them, so that each text is comp
 
 
 def chosen(kind: str, argument: str) -> tuple[Path, Path]:
-    """The model folder and the graph in it that `KIND:argument` names: a file, or a folder that holds one.
+    """Return the model folder and the graph in it that `KIND:argument` names: a file, or a folder that holds one.
 
     EncoderError, one line: no such file or folder, none or several graphs in it, or no settings around the file.
     """
@@ -61,7 +61,7 @@ def chosen(kind: str, argument: str) -> tuple[Path, Path]:
 
 
 def _folder(file: Path, top: Path | None = None) -> Path:
-    """The nearest folder above a graph that has modules.json, else config.json."""
+    """Return the nearest folder above a graph that has modules.json, else config.json."""
     above = [folder for folder in file.parents[:3] if top is None or folder == top or top in folder.parents]
     for mark in _MARKS:
         if folder := next((folder for folder in above if (folder / mark).is_file()), None):
@@ -80,7 +80,7 @@ class Runtime:
 
 
 def onnx_runtime(file: Path, device: str) -> Runtime:
-    """A .onnx file in onnxruntime. EncoderError: it is not installed, has no such device, or cannot load the file."""
+    """Return a .onnx file in onnxruntime. EncoderError: it is not installed, has no such device, or cannot load the file."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -104,7 +104,8 @@ def onnx_runtime(file: Path, device: str) -> Runtime:
 
 
 def openvino_runtime(file: Path, device: str) -> Runtime:
-    """A .xml file in OpenVINO, in float32 where the graph is: by itself it computes in bfloat16 on processors that can.
+    """Return a .xml file in OpenVINO, in float32 where the graph is: by itself it computes in bfloat16 on processors that
+    can.
 
     EncoderError: it is not installed, has no such device, or cannot load the file.
     """
@@ -131,7 +132,7 @@ RUNTIMES = {"onnx": onnx_runtime, "openvino": openvino_runtime}
 
 
 def _states(file: Path, outputs: Sequence[tuple[str, int]]) -> str:
-    """The name of the output that holds the tokens' states. outputs: name and number of axes."""
+    """Return the name of the output that holds the tokens' states. outputs: name and number of axes."""
     named = [name for name, _ in outputs if name in STATES] or [name for name, axes in outputs if axes == 3]
     if len(named) != 1:
         listed = ", ".join(name for name, _ in outputs)
@@ -149,7 +150,7 @@ class Graph(torch.nn.Module):
     """An exported transformer, called as transformers' own: ids and mask in, `last_hidden_state` out."""
 
     def __init__(self, runtime: Runtime, settings: dict[str, Any], file: Path) -> None:
-        """settings: of its config.json. EncoderError: it asks for an input that is not known here."""
+        """Open a graph. settings: of its config.json. EncoderError: it asks for an input that is not known here."""
         super().__init__()
         self.runtime, self.file = runtime, file
         self.config = SimpleNamespace(**settings)
@@ -166,7 +167,7 @@ class Graph(torch.nn.Module):
         return SimpleNamespace(num_embeddings=getattr(self.config, "vocab_size", None))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
-        """(n, L) both; `last_hidden_state` float32 (n, L, d)."""
+        """Return (n, L) both; `last_hidden_state` float32 (n, L, d)."""
         ids = input_ids.numpy()
         known: dict[str, NDArray[np.int64]] = {
             "input_ids": ids, "attention_mask": attention_mask.numpy(), "token_type_ids": np.zeros_like(ids),
@@ -194,7 +195,8 @@ class GraphEncoder(TransformerEncoder):
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
-        """`onnx:FOLDER`, `onnx:FOLDER/onnx/model_qint8.onnx`, `openvino:FOLDER`, `openvino:FOLDER/openvino/model.xml`.
+        """Return `onnx:FOLDER`, `onnx:FOLDER/onnx/model_qint8.onnx`, `openvino:FOLDER`,
+        `openvino:FOLDER/openvino/model.xml`.
 
         EncoderError, one line: no such file, one of several, or settings that a graph does not have.
         """
@@ -220,29 +222,29 @@ class GraphEncoder(TransformerEncoder):
 
     @property
     def engine(self) -> str:  # type: ignore[override]
-        """The library, and by which pass."""
+        """Return the library, and by which pass."""
         return f"{self._more['library']}, {self._more['provider']}, padded"
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """The same model behind the prompt that its folder stores for a role, or behind `prompt`."""
+        """Return the same model behind the prompt that its folder stores for a role, or behind `prompt`."""
         config = self.config.for_role(role, prompt)
         return self if config == self.config else type(self)(config, self._parts, self._options, self._more, self._opened)
 
     def behind(self, prompt: str) -> Encoder:
-        """The same model behind one prompt."""
+        """Return the same model behind one prompt."""
         return type(self)(self.config.behind(prompt), self._parts, self._options, self._more, self._opened)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d) vectors of n texts. EncoderError: files of the graph have changed, which may be mapped into memory.
-        """
+        """Return float32 (n, d) vectors of n texts. EncoderError: files of the graph have changed, which may be mapped
+        into memory."""
         with self._opened:
             encoded = super().run(texts, progress)
         self._opened.check(self.config.name)
         return encoded
 
     def keep_lengths_apart(self) -> None:
-        """A graph whose vectors depend on their batch may do so whatever the lengths: layers that are quantised while they
-        run have one scale for all numbers of a batch."""
+        """Encode each text alone. A graph whose vectors depend on their batch may do so whatever the lengths: layers that
+        are quantised while they run have one scale for all numbers of a batch."""
         if not self.equal_lengths:
             self.equal_lengths = True
             self.notes = (*self.notes, f"{self.spec.name}: {_ALONE}")
@@ -270,7 +272,7 @@ class OpenvinoEncoder(GraphEncoder):
 
 
 def _check(config: EncoderConfig) -> None:
-    """EncoderError for a folder that is more than a transformer, a pooler over its last states, and the length 1."""
+    """Raise EncoderError for a folder that is more than a transformer, a pooler over its last states, and the length 1."""
     if config.pooler is None:
         raise EncoderError(f"{config.name}: its modules are more than a transformer, a pooling and a normalisation that are "
                            "known here: choose a --pooler, which sets them aside")

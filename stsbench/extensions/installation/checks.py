@@ -42,7 +42,7 @@ class Package:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with it, in one line. A package of an extra may be absent."""
+        """Return what is wrong with it, in one line. A package of an extra may be absent."""
         needed = f"{self.name}{self.required}"
         if self.version is None:
             return None if self.extra else f"{needed} is not installed: pip install '{needed}'"
@@ -52,12 +52,12 @@ class Package:
 
 
 def system() -> str:
-    """Python and the operating system in one line."""
+    """Return Python and the operating system in one line."""
     return f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
 
 
 def packages(distribution: str = "stsbench") -> list[Package]:
-    """What the distribution declares to need, in its order, and then what its extras bring."""
+    """Return what the distribution declares to need, in its order, and then what its extras bring."""
     about = metadata.metadata(distribution)
     extras = [name for name in about.get_all("Provides-Extra") or () if name != _DEVELOPERS]
     needed, optional = [], {}
@@ -80,7 +80,7 @@ def _package(requirement: Requirement, extra: str | None) -> Package:
 
 
 def devices() -> list[str]:
-    """What torch computes on, a line each; the first is what a command takes unless --device says otherwise.
+    """Return what torch computes on, a line each; the first is what a command takes unless --device says otherwise.
 
     Raises whatever `import torch` does.
     """
@@ -121,14 +121,14 @@ class Cache:
 
 
 def embedding_cache() -> Cache:
-    """The cache that commands use unless --cache says otherwise."""
+    """Return the cache that commands use unless --cache says otherwise."""
     folder = cache_root() / "embeddings"
     store = EmbeddingCache(folder)
     return Cache(folder, store.size(), len(store.encoders()), _not_writable(folder))
 
 
 def _not_writable(folder: Path) -> str | None:
-    """Why no file can be made in the folder, or in the nearest one above that exists; None where one can."""
+    """Return why no file can be made in the folder, or in the nearest one above that exists; None where one can."""
     nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     try:
         with tempfile.TemporaryFile(dir=nearest):
@@ -169,7 +169,8 @@ class SetLocation:
 
 
 def sets(data_dir: Path | None = None) -> list[SetLocation]:
-    """Every set of the catalog, in its order. Files are looked for, and not read: `stsbench data verify` does that."""
+    """Return every set of the catalog, in its order. Files are looked for, and not read: `stsbench data verify` does
+    that."""
     return [_set_location(item, data_dir) for item in entries()]
 
 
@@ -209,7 +210,7 @@ def measurable(located: list[SetLocation]) -> Measurable:
 
 
 def _loads_outside_catalog(planned: Planned, set_id: str) -> bool:
-    """Whether a set outside the catalog, a plug-in's, can be loaded."""
+    """Return whether a set outside the catalog, a plug-in's, can be loaded."""
     if set_id in {item.id for item in entries()}:
         return False
     try:
@@ -219,7 +220,7 @@ def _loads_outside_catalog(planned: Planned, set_id: str) -> bool:
 
 
 def missing_lines(located: list[SetLocation]) -> Iterator[str]:
-    """A line for each text version: how many of its sets are there, and which are not."""
+    """Yield a line for each text version: how many of its sets are there, and which are not."""
     for version in dict.fromkeys(item.text_version for item in located):
         of_version = [item for item in located if item.text_version == version]
         absent = [item.id for item in of_version if item.folder is None]

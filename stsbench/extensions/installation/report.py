@@ -32,7 +32,7 @@ class Report:
     problems: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, in the form of `stsbench doctor --json`."""
+        """Return all of it, in the form of `stsbench doctor --json`."""
         can = self.measurable
         return {
             "stsbench": self.version, "system": self.system,
@@ -62,7 +62,7 @@ class Report:
         return f"<pre>{escape(str(self))}</pre>"
 
     def lines(self) -> Iterator[str]:
-        """What the command prints, but for the problems."""
+        """Yield what the command prints, but for the problems."""
         yield f"stsbench {self.version}, {self.system}"
         yield f"packages: {', '.join(_package(package) for package in self.packages if not package.extra)}"
         for package in self.packages:
@@ -81,7 +81,7 @@ class Report:
 
 
 def doctor(*, data_dir: str | Path | None = None, offline: bool = False) -> Report:
-    """What is installed, on which devices it runs, which data are there, and what can be measured with them.
+    """Return what is installed, on which devices it runs, which data are there, and what can be measured with them.
 
     data_dir: a folder in SentEval's layout, as `evaluate` takes it; offline: do not ask the Hub whether it can be reached.
     `problems` holds a line for each thing that is broken: a package that is missing or too old, a folder that cannot be

@@ -57,7 +57,7 @@ def check_jobs(jobs: Sequence[Job], output: Path, defaults: Defaults) -> None:
 
 
 def _tested(job: Job) -> Iterator[str]:
-    """Files and folders that an evaluation names: its model, its pairs, its corpora."""
+    """Yield files and folders that an evaluation names: its model, its pairs, its corpora."""
     if job.kind == "eval":
         model = job.words[job.words.index("--model") + 1]
         of_kind = [model.partition(":")[2].partition("?")[0]] if model.partition(":")[0] in kinds() else []
@@ -75,7 +75,7 @@ def digests(
 
 
 def dev_digests(by: str, defaults: Defaults) -> dict[str, str]:
-    """The same of the development data of selection.by. Raises StsbenchError where they cannot be read."""
+    """Return the same of the development data of selection.by. Raises StsbenchError where they cannot be read."""
     if by in ("held-out", "none"):
         return {}
     if by.startswith((OWN_PAIRS, LABELLED_PAIRS)):

@@ -57,25 +57,25 @@ class Job:
 
     @property
     def id(self) -> str:
-        """The name of its run folder."""
+        """Return the name of its run folder."""
         return f"{self.name}-{self.digest[:DIGITS]}"
 
     def folder(self, output: Path) -> Path:
-        """Its run folder."""
+        """Return its run folder."""
         return output / self.id
 
     def command(self, output: Path, *more: str) -> list[str]:
-        """The command's words after `stsbench`."""
+        """Return the command's words after `stsbench`."""
         words = [_with(word, {id: str(output / id) for id in self.needs}) for word in self.words]
         return [*words, "--output", str(self.folder(output)), *more]
 
     def line(self, output: Path) -> str:
-        """The command as one types it."""
+        """Return the command as one types it."""
         return shlex.join(["stsbench", *self.command(output)])
 
 
 def job_digest(words: Sequence[str], recipe: Mapping[str, Any] | None, needs: Mapping[str, str]) -> str:
-    """sha256 over a job's words, all values of its recipe, and the digests of the jobs it depends on (id -> digest).
+    """Return sha256 over a job's words, all values of its recipe, and the digests of the jobs it depends on (id -> digest).
 
     Where run folders lie does not enter: a plan's output may be moved. Nor does --offline, which changes no result.
     """
@@ -85,7 +85,8 @@ def job_digest(words: Sequence[str], recipe: Mapping[str, Any] | None, needs: Ma
 
 
 def _with(word: str, known: Mapping[str, str]) -> str:
-    """A word that is job:ID, or a setting whose value names some, with what `known` has for each id in their places."""
+    """Return a word that is job:ID, or a setting whose value names some, with what `known` has for each id in their
+    places."""
     if word.startswith(JOB):
         return known.get(word.removeprefix(JOB), word)
     for id, text in known.items():
@@ -94,7 +95,7 @@ def _with(word: str, known: Mapping[str, str]) -> str:
 
 
 def expand(plan: Plan, where: str, allowed: Iterable[str] = ()) -> list[Job]:
-    """The jobs of a plan: trainings, then evaluations, each behind those that it needs.
+    """Return the jobs of a plan: trainings, then evaluations, each behind those that it needs.
 
     where: the plan file, for messages; allowed: code that the plan may name, as it stands there (FILE.py:CLASS,
     python:MODULE:CALLABLE): a plan may be somebody else's. Recipes are read, no torch. Raises StsbenchError, one line that
@@ -113,7 +114,7 @@ def expand(plan: Plan, where: str, allowed: Iterable[str] = ()) -> list[Job]:
 
 
 def _refuse_code(plan: Plan, where: str, allowed: Iterable[str]) -> None:
-    """Raises StsbenchError for a Python file or callable that the plan names and the caller does not."""
+    """Raise StsbenchError for a Python file or callable that the plan names and the caller does not."""
     from stsbench.training.recipes.methods import canonical
 
     methods = [(f"train.{name}", method) for name, group in plan.train.items() for method in group.method]
@@ -129,11 +130,11 @@ def _refuse_code(plan: Plan, where: str, allowed: Iterable[str]) -> None:
 
 
 def job_count(plan: Plan, where: str) -> int:
-    """How many jobs a plan has, by arithmetic: none is made. Raises StsbenchError for too long a chain of groups."""
+    """Return how many jobs a plan has, by arithmetic: none is made. Raises StsbenchError for too long a chain of groups."""
     known: dict[str, int] = {}
 
     def variants(text: str | None, above: tuple[str, ...] = ()) -> int:
-        """How many trainings, whatever their seeds, a model or an earlier run stands for."""
+        """Return how many trainings, whatever their seeds, a model or an earlier run stands for."""
         name = text.removeprefix(JOB) if text is not None and text.startswith(JOB) else ""
         if name not in plan.train or name in above:  # a model, one job, or a circle, which is refused later
             return 1
@@ -154,7 +155,7 @@ def job_count(plan: Plan, where: str) -> int:
 
 
 def words_of(options: Mapping[str, Any]) -> list[str]:
-    """Options of a command as words: None is left out, False is --no-NAME, a mapping is --set KEY=VALUE each."""
+    """Return options of a command as words: None is left out, False is --no-NAME, a mapping is --set KEY=VALUE each."""
     words: list[str] = []
     for key, value in options.items():
         option = f"--{key.replace('_', '-')}"
@@ -173,7 +174,7 @@ def words_of(options: Mapping[str, Any]) -> list[str]:
 
 
 def as_text(value: Any) -> str:
-    """A value such that --set reads it back: numbers and plain words as they are, anything else as JSON."""
+    """Return a value such that --set reads it back: numbers and plain words as they are, anything else as JSON."""
     if isinstance(value, str) and value:
         try:
             plain = parse_yaml(value, "") == value
@@ -184,7 +185,7 @@ def as_text(value: Any) -> str:
 
 
 def plain(name: str) -> str:
-    """A name as a part of a file name."""
+    """Return a name as a part of a file name."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "x"
 
 
@@ -268,7 +269,7 @@ class _Expansion:
         )
 
     def _settings(self, name: str, sets: Mapping[str, Any], seed: int) -> tuple[dict[str, Any], list[Job]]:
-        """Settings with job:ID in the place of each job:NAME, teachers say; and these jobs."""
+        """Return settings with job:ID in the place of each job:NAME, teachers say; and these jobs."""
         jobs: list[Job] = []
 
         def known(value: Any) -> Any:
@@ -305,8 +306,8 @@ class _Expansion:
                 )
 
     def _measured_settings(self, name: str, group: EvalGroup) -> dict[str, dict[str, Any]]:
-        """The group's settings of protocols. StsbenchError for a protocol, task or setting that there is not: `eval` would
-        find out after the training it waits for."""
+        """Return the group's settings of protocols. StsbenchError for a protocol, task or setting that there is not:
+        `eval` would find out after the training it waits for."""
         from stsbench.evaluation.plan import named_settings, plan
 
         try:
@@ -324,7 +325,7 @@ class _Expansion:
         return {"data_dir": shared.data_dir, **flags}
 
     def _path(self, text: str | None) -> str | None:
-        """A path with the data's folder put in."""
+        """Return a path with the data's folder put in."""
         if text is None or DATA_DIR not in text:
             return text
         if self.plan.defaults.data_dir is None:
@@ -332,7 +333,8 @@ class _Expansion:
         return text.replace(DATA_DIR, self.plan.defaults.data_dir, 1)
 
     def _variants(self, name: str, key: str, text: str | None) -> list[tuple[str | None, list[Job]]]:
-        """What a model or an earlier run stands for: itself and no job, or each training of a group and its jobs by seed."""
+        """Return what a model or an earlier run stands for: itself and no job, or each training of a group and its jobs
+        by seed."""
         if text is None or not text.startswith(JOB):
             return [(text, [])]
         variants: dict[str, list[Job]] = {}
@@ -341,7 +343,7 @@ class _Expansion:
         return list(variants.items())
 
     def _referred(self, key: str, text: str) -> list[Job]:
-        """The trainings that job:NAME stands for: those of a group, or one by its name."""
+        """Return the trainings that job:NAME stands for: those of a group, or one by its name."""
         name = text.removeprefix(JOB)
         if name in self.plan.train:
             return self._trainings(name)
@@ -353,7 +355,7 @@ class _Expansion:
         return jobs
 
     def _label(self, name: str, parts: Sequence[tuple[Any, Sequence[Any]]]) -> str:
-        """The group's name, and what varies in it."""
+        """Return the group's name, and what varies in it."""
         varying = [Path(str(value)).name.removesuffix(".yaml") for value, among in parts if len(among) > 1]
         return ".".join([name, *map(plain, varying)])
 
@@ -369,7 +371,7 @@ def _of_seed(jobs: Sequence[Job], seed: int, where: str) -> Job:
 
 
 def _without_later(values: dict[str, Any]) -> dict[str, Any]:
-    """A recipe's values without those that _LATER leaves out."""
+    """Return a recipe's values without those that _LATER leaves out."""
     for (*sections, key), value in _LATER.items():
         holder: Any = values
         for section in sections:
@@ -380,7 +382,7 @@ def _without_later(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_digest(values: Any, jobs: Sequence[Job]) -> Any:
-    """A recipe's values with a job's digest in the place of its id."""
+    """Return a recipe's values with a job's digest in the place of its id."""
     text = json.dumps(values)
     for job in jobs:
         text = text.replace(f"{JOB}{job.id}", f"{JOB}{job.digest}")
@@ -388,5 +390,5 @@ def _by_digest(values: Any, jobs: Sequence[Job]) -> Any:
 
 
 def _split(text: str) -> tuple[str, ...]:
-    """Parts between commas; a comma inside brackets is part of a name."""
+    """Return parts between commas; a comma inside brackets is part of a name."""
     return tuple(part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip())

@@ -30,7 +30,7 @@ class Jobs(RowsInFolder):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row a job: job, group, kind, seed, state, result, its run folder, and the command that it is."""
+        """Return a row a job: job, group, kind, seed, state, result, its run folder, and the command that it is."""
         return [
             {"job": job.name, "group": job.group, "kind": job.kind, "seed": job.seed, "state": standing.where,
              "result": standing.detail, "folder": str(job.folder(self.folder)), "command": job.line(self.folder)}
@@ -39,7 +39,7 @@ class Jobs(RowsInFolder):
 
     @property
     def failures(self) -> dict[str, str]:
-        """Job -> why it failed."""
+        """Return job -> why it failed."""
         return {row["job"]: row["result"] for row in self.rows if row["state"] == "failed"}
 
     def __repr__(self) -> str:

@@ -24,7 +24,7 @@ Dtype = Literal["float32", "bf16", "fp16"]
 
 
 def _several(value: Any) -> Any:
-    """One value is a list of one."""
+    """Return one value is a list of one."""
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
@@ -91,7 +91,7 @@ class EvalGroup(Settings):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the group says of all other options, in the order of the command's words; None: nothing."""
+        """Return what the group says of all other options, in the order of the command's words; None: nothing."""
         return {key: getattr(self, key) for key in sorted(_OPTIONS, key=_position)}
 
     @model_validator(mode="after")
@@ -172,7 +172,7 @@ class Plan(Settings):
 
 
 def read_plan(path: Path, overrides: dict[str, Any] | None = None, output: str | None = None) -> Plan:
-    """The plan in a YAML file. Raises StsbenchError, one line that names the file and the key.
+    """Return the plan in a YAML file. Raises StsbenchError, one line that names the file and the key.
 
     overrides: data_dir, device, dtype, offline of the command line (None: not said); they count before groups and
     defaults. output: where run folders go, before the file's.
@@ -181,7 +181,7 @@ def read_plan(path: Path, overrides: dict[str, Any] | None = None, output: str |
 
 
 def made_plan(raw: dict[str, Any], where: str, overrides: dict[str, Any] | None = None, output: str | None = None) -> Plan:
-    """The same of what a plan file holds. where: what errors begin with."""
+    """Return the same of what a plan file holds. where: what errors begin with."""
     _refuse_old_keys(raw.get("eval"), where)
     plan = validate(Plan, raw if output is None else {**raw, "output": output}, where)
     if not plan.train and not plan.eval:
@@ -214,7 +214,7 @@ def _refuse_old_keys(groups: Any, where: str) -> None:
 
 
 def _overridden(plan: Plan, chosen: dict[str, Any]) -> Plan:
-    """The plan with the command line's values in the place of those of defaults and groups."""
+    """Return the plan with the command line's values in the place of those of defaults and groups."""
     defaults = plan.defaults.model_copy(update={**chosen, **({"sample": False} if "data_dir" in chosen else {})})
     options = {key: value for key, value in chosen.items() if key in ("device", "dtype")}
     train = {name: group.model_copy(update=options) for name, group in plan.train.items()}

@@ -32,7 +32,8 @@ class EntryRuns:
 
 
 def entry_runs(plan: Plan, jobs: Sequence[Job]) -> list[EntryRuns]:
-    """The entries of a plan: a group of evaluations has its own, or each has that of the training whose model it tests."""
+    """Return the entries of a plan: a group of evaluations has its own, or each has that of the training whose model it
+    tests."""
     trained = {job.id: job for job in jobs if job.kind == "train"}
     members: dict[str, tuple[BoardEntry, list[Job]]] = {}
     for job in jobs:
@@ -83,19 +84,19 @@ class PlanJobs:
 
     @property
     def folder(self) -> Path:
-        """Where the run folders are."""
+        """Return where the run folders are."""
         return Path(self.plan.output)
 
     def undone(self) -> list[Job]:
-        """Those that are not done yet."""
+        """Return those that are not done yet."""
         return [job for job in self.jobs if not is_done(job, self.folder)]
 
     def standings(self) -> dict[str, Standing]:
-        """Job id -> what has become of it so far."""
+        """Return job id -> what has become of it so far."""
         return dict(standings(self.jobs, self.folder))
 
     def check(self, undone: Sequence[Job]) -> None:
-        """Raises StsbenchError, before anything is run, for what is not there and for what is not as it was."""
+        """Raise StsbenchError, before anything is run, for what is not there and for what is not as it was."""
         refuse_missing(undone, self.where, self.plan.files, self.plan.defaults)
         check_jobs(self.jobs, self.folder, self.plan.defaults)
 
@@ -117,7 +118,8 @@ def plan_jobs(
     plan: Path | Mapping[str, Any], *, overrides: dict[str, Any], output: str | None, only: Sequence[str],
     allow: Sequence[str],
 ) -> PlanJobs:
-    """The jobs of a plan file, or of what one holds, as the options of `stsbench run` have it. Raises StsbenchError."""
+    """Return the jobs of a plan file, or of what one holds, as the options of `stsbench run` have it. Raises
+    StsbenchError."""
     if isinstance(plan, Path):
         read, where = read_plan(plan, overrides, output), str(plan)
     else:
@@ -127,7 +129,7 @@ def plan_jobs(
 
 
 def _chosen(jobs: Sequence[Job], only: Sequence[str]) -> list[Job]:
-    """The jobs of these names or groups, and all that they need, in their order; without names all of them."""
+    """Return the jobs of these names or groups, and all that they need, in their order; without names all of them."""
     if not only:
         return list(jobs)
     known = [*dict.fromkeys(job.group for job in jobs), *(job.name for job in jobs)]
@@ -142,7 +144,7 @@ def _chosen(jobs: Sequence[Job], only: Sequence[str]) -> list[Job]:
 
 
 def refuse_missing(jobs: Sequence[Job], where: str, files: Mapping[str, str], defaults: Defaults) -> None:
-    """Raises StsbenchError, before anything is run, for a file or a backbone that a job reads and that is not there.
+    """Raise StsbenchError, before anything is run, for a file or a backbone that a job reads and that is not there.
 
     files: one that somebody has to make first -> by which command. A backbone that may be on the Hub is not asked for,
     unless downloads are off.
@@ -166,7 +168,8 @@ def refuse_missing(jobs: Sequence[Job], where: str, files: Mapping[str, str], de
 
 
 def _lacks_file(name: str, where: SetPlace) -> bool:
-    """Whether training text of this name is nowhere: no file, no set's name, in no data folder, and not to be fetched."""
+    """Return whether training text of this name is nowhere: no file, no set's name, in no data folder, and not to be
+    fetched."""
     if Path(name).expanduser().is_file() or name in NAMED or is_set(name):
         return False
     here, _ = training_text(name, data_dir=where.data_dir, offline=True)
@@ -176,7 +179,8 @@ def _lacks_file(name: str, where: SetPlace) -> bool:
 def make_pool(
     folder: Path, workers: int | None, ray: str | None, devices: Sequence[str | None], log: Log
 ) -> Pool:
-    """The pool that the options ask for, on run folders in `folder`. devices: of the jobs, None: whatever there is."""
+    """Return the pool that the options ask for, on run folders in `folder`. devices: of the jobs, None: whatever there
+    is."""
     if not locks_work(folder):
         log(f"warning: files cannot be locked in {folder}: run one `stsbench run` on it at a time")
     where = Place(folder, Path.cwd(), threads_of(workers or 1), clock(folder))

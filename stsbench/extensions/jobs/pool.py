@@ -69,7 +69,7 @@ class Place:
 
     @property
     def there(self) -> Path:
-        """The output, from wherever this process was started: Ray's have another working folder."""
+        """Return the output, from wherever this process was started: Ray's have another working folder."""
         return self.folder / self.output
 
 
@@ -77,7 +77,7 @@ Start = Callable[[list[str], Path, int, Place], Process]  # words, log file, the
 
 
 def start(words: list[str], log: Path, lock: int, workspace: Place) -> Process:
-    """The command as a process of its own, which keeps the lock; what it prints goes to the log."""
+    """Return the command as a process of its own, which keeps the lock; what it prints goes to the log."""
     threads = {name: str(workspace.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     fixed = {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as stream:
@@ -134,7 +134,8 @@ def _run(job: Job, workspace: Place, lock: int, start: Start, started: Callable[
 
 
 def _going_on(job: Job, folder: Path) -> list[str]:
-    """What a try adds to the command: a training that has begun goes on. What else is left of an earlier try is removed."""
+    """Return what a try adds to the command: a training that has begun goes on. What else is left of an earlier try is
+    removed."""
     if job.kind == "train" and (folder / "recipe.yaml").is_file():
         return ["--resume"]
     if folder.exists():
@@ -143,7 +144,7 @@ def _going_on(job: Job, folder: Path) -> list[str]:
 
 
 def _last_line(log: Path, start: int) -> str:
-    """The last line that a command printed, without the words before an error."""
+    """Return the last line that a command printed, without the words before an error."""
     with log.open("rb") as stream:
         stream.seek(start)
         lines = [line.strip() for line in stream.read().decode("utf-8", "replace").splitlines() if line.strip()]
@@ -159,7 +160,7 @@ class Pool(Protocol):
     def submit(self, job: Job) -> None: ...
 
     def wait(self, seconds: float) -> list[tuple[Job, Outcome]]:
-        """The tries that have ended, after `seconds` at the latest."""
+        """Return the tries that have ended, after `seconds` at the latest."""
         ...
 
     def cancel(self, job: Job) -> None:
@@ -225,13 +226,13 @@ class LocalPool:
 
 
 def devices(listed: str) -> list[str]:
-    """Several devices of a list such as 0,1; [] of one or none, which all workers share."""
+    """Return several devices of a list such as 0,1; [] of one or none, which all workers share."""
     names = [name.strip() for name in listed.split(",") if name.strip()]
     return names if len(names) > 1 else []
 
 
 def threads_of(workers: int) -> int:
-    """Threads of each of so many processes: $OMP_NUM_THREADS, else an equal share of the processors."""
+    """Return threads of each of so many processes: $OMP_NUM_THREADS, else an equal share of the processors."""
     configured = os.environ.get("OMP_NUM_THREADS", "")
     return int(configured) if configured.isdecimal() and int(configured) else max(1, cores() // workers)
 
@@ -313,7 +314,7 @@ class RayPool:
 
 
 def shares(nodes: Sequence[tuple[float, float]], threads: int, gpu: bool) -> tuple[int, int]:
-    """(threads of a job, places for jobs) of nodes with so many (processors, GPUs).
+    """Return (threads of a job, places for jobs) of nodes with so many (processors, GPUs).
 
     A job has `threads`, unless no node has as many, or a node with GPUs has fewer for each: tasks would wait there forever.
     """

@@ -24,26 +24,26 @@ class Feed(Protocol):
     """Who decides while jobs run which others there are: a sweep."""
 
     def more(self) -> list[Job]:
-        """Further jobs, for a worker that has nothing to do; [] when there are none left."""
+        """Return further jobs, for a worker that has nothing to do; [] when there are none left."""
         ...
 
     def name(self, job: Job) -> str:
-        """What the lines about a job call it."""
+        """Return what the lines about a job call it."""
         ...
 
     def ended(self, job: Job, standing: Standing) -> None:
-        """A job has ended, in whatever way."""
+        """Note that a job has ended, in whatever way."""
         ...
 
     def given_up(self) -> list[Job]:
-        """Running jobs to stop: those that were pruned (`state.prune`)."""
+        """Return running jobs to stop: those that were pruned (`state.prune`)."""
         ...
 
 
 def run_jobs(
     jobs: Sequence[Job], pool: Pool, output: Path, log: Log, feed: Feed | None = None
 ) -> dict[str, Standing]:
-    """Job id -> done, failed (with its error), stopped or pruned, when there is nothing left to do.
+    """Return job id -> done, failed (with its error), stopped or pruned, when there is nothing left to do.
 
     jobs: each behind those that it needs; what a job needs and is not among them has to be done already.
     """
@@ -111,7 +111,7 @@ class _Schedule:
         return self.ended
 
     def _next(self, free: int) -> list[Job]:
-        """What the free workers start now."""
+        """Return what the free workers start now."""
         ready = self._ready()
         while len(ready) < free and self.feed is not None and not self.exhausted:
             new = [job for job in self.feed.more() if job.id not in self.jobs]

@@ -71,23 +71,24 @@ class Space(Settings):
 
     @property
     def finite(self) -> bool:
-        """Whether it is a grid."""
+        """Return whether it is a grid."""
         return all(isinstance(among, list) for among in self.space.values())
 
     @property
     def points(self) -> int:
-        """How many combinations a finite space has."""
+        """Return how many combinations a finite space has."""
         return prod(len(among) for among in self.space.values() if isinstance(among, list))
 
     def grid(self) -> Iterator[dict[str, Value]]:
-        """Every combination of a finite space, the last key fastest."""
+        """Yield every combination of a finite space, the last key fastest."""
         among = [values if isinstance(values, list) else [] for values in self.space.values()]
         for values in product(*among):
             yield dict(zip(self.space, values, strict=True))
 
 
 def read_space(method: str, name: str) -> Space:
-    """A space file, or one that the method brings in spaces/. Raises StsbenchError, one line that names file and key."""
+    """Return a space file, or one that the method brings in spaces/. Raises StsbenchError, one line that names file and
+    key."""
     folder = find_method(method).folder / "spaces"
     shipped, path = folder / f"{name}.yaml", Path(name).expanduser()
     if shipped.is_file():
@@ -100,7 +101,7 @@ def read_space(method: str, name: str) -> Space:
 
 
 def space_of_grid(words: Sequence[str]) -> Space:
-    """The space of --grid KEY=VALUE,VALUE words. Raises StsbenchError for a word that is not one."""
+    """Return the space of --grid KEY=VALUE,VALUE words. Raises StsbenchError for a word that is not one."""
     space: dict[str, Any] = {}
     for word in words:
         key, equals, listed = word.partition("=")
@@ -191,11 +192,12 @@ class Study:
         return self.falls_behind(trial)
 
     def falls_behind(self, trial: Trial) -> bool:
-        """Whether a trial is to be given up by what was last reported: others may have come to that step since."""
+        """Return whether a trial is to be given up by what was last reported: others may have come to that step since."""
         return self._prune and bool(self._live(trial).should_prune())
 
     def tell(self, trial: Trial, score: float | None, pruned: bool = False, facts: Mapping[str, Any] | None = None) -> None:
-        """A trial has ended: with its score; given up; or without any, as a training failed. facts: to keep with it."""
+        """Note that a trial has ended: with its score; given up; or without any, as a training failed. facts: to keep
+        with it."""
         states = self._optuna.trial.TrialState
         state = states.PRUNED if pruned else states.FAIL if score is None else states.COMPLETE
         live = self._live(trial)
@@ -206,7 +208,7 @@ class Study:
         self._locks.pop(trial.number).close()
 
     def trials(self) -> list[Trial]:
-        """Every trial that was begun, in order."""
+        """Return every trial that was begun, in order."""
         frozen = self._study.get_trials(deepcopy=False)
         return [
             Trial(trial.number, dict(trial.params), trial.state.name.lower(),
@@ -219,7 +221,7 @@ class Study:
         return self._optuna.trial.Trial(self._study, frozen._trial_id)
 
     def _another(self) -> bool:
-        """Whether another trial is to be started; of a grid optuna is told its point. One that failed was started."""
+        """Return whether another trial is to be started; of a grid optuna is told its point. One that failed was started."""
         states = self._optuna.trial.TrialState
         everything = self._study.get_trials(deepcopy=False)
         if self._trials is not None:

@@ -33,17 +33,17 @@ class Standing:
 
 
 def short(id: str) -> str:
-    """A job's name, from its id."""
+    """Return a job's name, from its id."""
     return id.rpartition("-")[0]
 
 
 def note_of(output: Path, job: Job, suffix: str) -> Path:
-    """A file about a job that is no part of its result."""
+    """Return a file about a job that is no part of its result."""
     return output / BESIDE / f"{job.id}.{suffix}"
 
 
 def is_done(job: Job, output: Path) -> bool:
-    """Whether the run folder holds the whole result: a training's train.json, or every record of an evaluation."""
+    """Return whether the run folder holds the whole result: a training's train.json, or every record of an evaluation."""
     folder = job.folder(output)
     if job.kind == "train":
         return (folder / "train.json").is_file()
@@ -51,18 +51,18 @@ def is_done(job: Job, output: Path) -> bool:
 
 
 def checkpoints(job: Job, output: Path) -> frozenset[str]:
-    """Names of the checkpoints that a training goes on from; they change with each one that is written."""
+    """Return names of the checkpoints that a training goes on from; they change with each one that is written."""
     return frozenset(path.name for path in (job.folder(output) / "checkpoints").glob("[0-9]*"))
 
 
 def tries(job: Job, output: Path) -> int:
-    """How many processes of this job were ever started, by its log."""
+    """Return how many processes of this job were ever started, by its log."""
     log = note_of(output, job, "log")
     return log.read_bytes().count(TRY) if log.is_file() else 0
 
 
 def missing_records(job: Job, folder: Path) -> list[str]:
-    """Protocol and task of each record that an evaluation should have and the folder lacks.
+    """Return protocol and task of each record that an evaluation should have and the folder lacks.
 
     A record of a user's file or folder is one of what that holds now.
     """
@@ -88,7 +88,8 @@ def missing_records(job: Job, folder: Path) -> list[str]:
 
 
 def _content_id(protocol: Protocol, id: str) -> str | None:
-    """The id of a task's data in a record: of a user's by what they hold now, None where they are gone or on the Hub."""
+    """Return the id of a task's data in a record: of a user's by what they hold now, None where they are gone or on the
+    Hub."""
     path = protocol.user_path
     if path is None:
         return id
@@ -102,7 +103,7 @@ def _content_id(protocol: Protocol, id: str) -> str | None:
 
 @cache
 def _read_id(name: str, settings: str, stamps: tuple[tuple[str, int, int], ...]) -> str:
-    """The id of a user's data, as they were read when their files had these stamps; "" where they cannot be read."""
+    """Return the id of a user's data, as they were read when their files had these stamps; "" where they cannot be read."""
     from stsbench.evaluation.protocol import load_protocol
 
     protocol = load_protocol(name)(json.loads(settings))
@@ -114,7 +115,7 @@ def _read_id(name: str, settings: str, stamps: tuple[tuple[str, int, int], ...])
 
 
 def _measured(folder: Path) -> list[tuple[str, str, str]]:
-    """Protocol, data and task of each record; none where there is no run, or a damaged one."""
+    """Return protocol, data and task of each record; none where there is no run, or a damaged one."""
     from stsbench.evaluation.run_file import load_records
 
     try:
@@ -152,7 +153,7 @@ def job_lock(output: Path, job: Job) -> Iterator[int | None]:
 
 
 def locks_work(output: Path) -> bool:
-    """Whether files can be locked here (not on Windows, nor on some network drives)."""
+    """Return whether files can be locked here (not on Windows, nor on some network drives)."""
     folder = output / BESIDE
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "locks").open("a") as stream:
@@ -160,7 +161,7 @@ def locks_work(output: Path) -> bool:
 
 
 def clock(output: Path) -> float:
-    """The present moment by the file system's clock, which all machines share."""
+    """Return the present moment by the file system's clock, which all machines share."""
     (output / BESIDE).mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=output / BESIDE, prefix="clock.") as stream:
         stream.write(b".")
@@ -175,7 +176,7 @@ def write_failure(output: Path, job: Job, line: str) -> None:
 
 
 def failure(output: Path, job: Job, since: float | None = None) -> str | None:
-    """Why the job failed at its last try, made after `since`; None where it did not."""
+    """Return why the job failed at its last try, made after `since`; None where it did not."""
     path = note_of(output, job, "failed")
     try:
         if since is not None and path.stat().st_mtime < since:
@@ -192,12 +193,12 @@ def prune(output: Path, job: Job) -> None:
 
 
 def is_pruned(job: Job, output: Path) -> bool:
-    """Whether a sweep has given the job up."""
+    """Return whether a sweep has given the job up."""
     return note_of(output, job, "pruned").exists()
 
 
 def standings(jobs: Sequence[Job], output: Path) -> dict[str, Standing]:
-    """Job id -> where it stands now, seen from the file system alone."""
+    """Return job id -> where it stands now, seen from the file system alone."""
     known: dict[str, Standing] = {}
     for job in jobs:
         known[job.id] = _standing(job, output, known)
@@ -224,7 +225,7 @@ def _standing(job: Job, output: Path, before: dict[str, Standing]) -> Standing:
 
 
 def _result(job: Job, folder: Path) -> str:
-    """A finished job in a few words."""
+    """Return a finished job in a few words."""
     if job.kind == "eval":
         return f"{len(_measured(folder))} records"
     from stsbench.training.runs.report import read_summary

@@ -58,13 +58,14 @@ class Sweep:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """That of the trainings, without what is searched and what has options of its own."""
+        """Return that of the trainings, without what is searched and what has options of its own."""
         group = self.group
         overrides = [f"{key}={value}" for key, value in zip(group.set, map(as_text, group.set.values()), strict=True)]
         return load_recipe(group.method[0], group.recipe[0] if group.recipe else None, overrides)
 
     def read(self) -> dict[str, str]:
-        """What the trainings read on this machine: name -> digest (content.py). Raises StsbenchError without dev data."""
+        """Return what the trainings read on this machine: name -> digest (content.py). Raises StsbenchError without dev
+        data."""
         group, recipe, by = self.group, self.recipe, self.recipe.selection.by
         stages = [recipe.stage_data(name).file for name in recipe.stages]
         labelled = recipe.labelled.file if recipe.labelled else None
@@ -76,8 +77,8 @@ class Sweep:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Whatever makes scores that cannot be compared, by what a user calls it: options, the recipe's values, the content
-        of files. How many trials there are, and how they are run, is no part of it."""
+        """Return whatever makes scores that cannot be compared, by what a user calls it: options, the recipe's values,
+        the content of files. How many trials there are, and how they are run, is no part of it."""
         group, recipe = self.group, self.recipe
         listed = [name for key in FILES for name in _listed(self.space, key)]
         files = {name: sha256_file(path) for name in (group.data, group.labelled, *map(group.set.get, FILES), *listed)
@@ -95,18 +96,18 @@ class Sweep:
 
     @property
     def name(self) -> str:
-        """The study's name: another one for another identity."""
+        """Return the study's name: another one for another identity."""
         digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
         return f"{short_name(self.group.method[0])}-{digest[:10]}"
 
     def samples(self) -> list[Job]:
-        """Trainings that between them name every file and every backbone that trials name."""
+        """Return trainings that between them name every file and every backbone that trials name."""
         first = {key: among[0] if isinstance(among, list) else among.low for key, among in self.space.space.items()}
         named = [(key, value) for key in (*FILES, "backbone.model") for value in _listed(self.space, key)]
         return [self.jobs(Trial(0, {**first, **dict([pair])}, ""))[0] for pair in named or [*first.items()][:1]]
 
     def jobs(self, trial: Trial) -> list[Job]:
-        """The trainings of a trial, a seed each. Trials of equal values have the same."""
+        """Return the trainings of a trial, a seed each. Trials of equal values have the same."""
         group = self.group.model_copy(update={"set": {**self.group.set, **trial.values}})
         plan = Plan(output=str(self.output), defaults=self.defaults, train={"trial": group})
         return expand(plan, f"trial {trial.number}", group.method)
@@ -123,7 +124,7 @@ class TrialResult:
 
     @property
     def reason(self) -> str:
-        """Why it failed; "" for one that did not."""
+        """Return why it failed; "" for one that did not."""
         return str(self.trial.facts.get("reason", ""))
 
 
@@ -165,7 +166,7 @@ def _listed(space: Space, key: str) -> list[Any]:
 
 
 def _claim(search: Sweep) -> None:
-    """The output folder belongs to one search. Raises StsbenchError, naming the first difference, for another."""
+    """Claim the output folder for one search. Raises StsbenchError, naming the first difference, for another."""
     path, trials = search.output / BESIDE / STUDY, search.output / TRIALS
     with alone(search.output):
         if path.is_file():
@@ -184,7 +185,7 @@ def _claim(search: Sweep) -> None:
 
 
 def check_selection(search: Sweep) -> None:
-    """Raises StsbenchError where trials will have no development score, by which alone they can be compared: where a recipe
+    """Raise StsbenchError where trials will have no development score, by which alone they can be compared: where a recipe
     keeps the last weights, or its steps end before the first score."""
     group = search.group
     named = [f"{key}={value}" for key, value in group.set.items() if key.startswith("selection.")]
@@ -240,7 +241,7 @@ class _Feed:
         self._tell()
 
     def given_up(self) -> list[Job]:
-        """Asked every few seconds: also the moment to say how far the trials are."""
+        """Return asked every few seconds: also the moment to say how far the trials are."""
         if self.working and (now := "; ".join(self._steps())) != self.shown:
             self.shown = now
             self.working(now)
@@ -263,7 +264,8 @@ class _Feed:
         return stopped
 
     def _steps(self) -> Iterator[str]:
-        """'trial 0, seed 42, step 20' of every training without an end that has a log, 'trial 1' of a trial without one."""
+        """Yield 'trial 0, seed 42, step 20' of every training without an end that has a log, 'trial 1' of a trial without
+        one."""
         for number, (_, jobs) in self.jobs.items():
             steps = []
             for job in (job for job in jobs if self.standing[job.id] is None):
@@ -278,7 +280,7 @@ class _Feed:
         return self.study.report(trial, step, score)
 
     def _curve(self, trial: Trial, job: Job) -> Iterator[tuple[int, float]]:
-        """Development scores of the trial's first seed that the study was not told of; steps count on over stages."""
+        """Yield development scores of the trial's first seed that the study was not told of; steps count on over stages."""
         path = job.folder(self.search.output) / "log.jsonl"
         before, last = 0, 0
         for line in read_log(path) if path.is_file() else []:
@@ -318,7 +320,7 @@ class _Feed:
 
 
 def _scores(search: Sweep, jobs: Sequence[Job]) -> tuple[dict[int, float], str]:
-    """Seed -> best development score of finished trainings, and what score it is."""
+    """Return seed -> best development score of finished trainings, and what score it is."""
     best = {job.seed or 0: summary(job.folder(search.output))["best"] for job in jobs}
     if missing := [seed for seed, record in best.items() if record is None]:
         raise StsbenchError(
@@ -330,7 +332,7 @@ def _scores(search: Sweep, jobs: Sequence[Job]) -> tuple[dict[int, float], str]:
 
 
 def _results(search: Sweep, study: Study) -> Iterator[TrialResult]:
-    """Every trial; of a point of a grid that was tried again the last try alone, as it is one of so many points."""
+    """Yield every trial; of a point of a grid that was tried again the last try alone, as it is one of so many points."""
     trials = study.trials()
     if search.sampler == "grid":
         last = {json.dumps(trial.values, sort_keys=True): trial.number for trial in trials}
@@ -350,7 +352,7 @@ def _results(search: Sweep, study: Study) -> Iterator[TrialResult]:
 
 
 def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]) -> None:
-    """The table of trials, the best's recipe, and in run folders what they were chosen among."""
+    """Write the table of trials, the best's recipe, and in run folders what they were chosen among."""
     rows = [
         {"number": result.trial.number, "state": result.trial.state, "values": result.trial.values,
          "score": result.trial.score, "seeds": result.scores, "runs": [job.id for job in result.jobs],
@@ -378,7 +380,7 @@ def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]
 
 
 def _recipe(search: Sweep, best: TrialResult, facts: SearchSettings) -> Recipe:
-    """The recipe of the best trial, which says what it was chosen among."""
+    """Return the recipe of the best trial, which says what it was chosen among."""
     path, method = best.jobs[0].folder(search.output) / "recipe.yaml", search.group.method[0]
     if "recipe" in best.trial.facts:
         recipe = checked({**parse_yaml(best.trial.facts["recipe"], str(path)), "method": canonical(method)}, str(path))

@@ -50,7 +50,7 @@ def search_of(
     method: str, space: str | Mapping[str, Any] | None, grid: Grid, sampler: str | None, trials: int | None, seeds: int,
     seed: int, prune: bool, options: Mapping[str, Any],
 ) -> Sweep:
-    """What the options ask for, in no folder yet.
+    """Return what the options ask for, in no folder yet.
 
     space: a file, a name, or key -> values or a range; grid: KEY=VALUE,VALUE words, or key -> values; options: those of the
     trainings. Raises UsageError for options that do not go together, StsbenchError for a value that cannot be.
@@ -113,12 +113,13 @@ class Trials(RowsInFolder):
 
     @cached_property
     def best(self) -> Recipe:
-        """The recipe of the best trial, which says what it was chosen among. (In the folder as best.yaml.)"""
+        """Return the recipe of the best trial, which says what it was chosen among. (In the folder as best.yaml.)"""
         return load_recipe(self.method, str(self.folder / BEST))
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row a trial, the best first: trial, its values, the development score (mean over seeds), sd, seeds, state."""
+        """Return a row a trial, the best first: trial, its values, the development score (mean over seeds), sd, seeds,
+        state."""
         rows = []
         for result in self.results:
             over = spread(result.scores) if result.scores else {"mean": None, "sd": None, "n": 0}
@@ -127,7 +128,7 @@ class Trials(RowsInFolder):
         return rows
 
     def plot(self) -> Sequence[Any]:
-        """The development scores over the values, as `stsbench plot sweep` draws them: matplotlib's axes."""
+        """Return the development scores over the values, as `stsbench plot sweep` draws them: matplotlib's axes."""
         from stsbench.display.style import shown_in_notebook, style
 
         with style():
@@ -212,7 +213,7 @@ def sweep(
 
 
 def _recipe_file(recipe: Recipe) -> str:
-    """A file with this recipe, in the cache, for processes that are told a path."""
+    """Return a file with this recipe, in the cache, for processes that are told a path."""
     text = resolved_yaml(recipe)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     name = f"{recipe.name.replace('/', '-')}.yaml"
@@ -245,8 +246,8 @@ class _Trials(BaseModel):
 
 
 def figure(folders: Sequence[Path]) -> Any:
-    """A matplotlib figure of one sweep's folder: a heat map of a grid of two keys, the best framed; else each trial as a
-    point over each key. Trials of equal values are averaged in the map.
+    """Return a matplotlib figure of one sweep's folder: a heat map of a grid of two keys, the best framed; else each trial
+    as a point over each key. Trials of equal values are averaged in the map.
 
     Raises StsbenchError where a folder holds no sweep, or none of its trials has a score.
     """
@@ -277,7 +278,7 @@ def _stored(folder: Path) -> dict[str, Any]:
 
 
 def _ordered(values: set[Any]) -> list[Any]:
-    """Numbers by size, then words."""
+    """Return numbers by size, then words."""
     numbers = [value for value in values if not isinstance(value, str | None)]
     return sorted(numbers) + sorted(values - set(numbers), key=str)
 

@@ -25,8 +25,8 @@ _METHODS = {"encode": None, "encode_query": "query", "encode_document": "documen
 
 @contextmanager
 def guarded(name: str, trusted: bool, offline: bool) -> Iterator[set[str]]:
-    """A block in which transformers, sentence-transformers and torch run code of a repository only if `trusted`, and nothing
-    is fetched if `offline`. What they ran is in the set that is given back: the sha256 of each file.
+    """Let transformers, sentence-transformers and torch run code of a repository in the block only if `trusted`, and fetch
+    nothing if `offline`. What they ran is in the set that is given back: the sha256 of each file.
 
     EncoderError from within: they were about to run code. Every class from a repository goes through one function of
     transformers, whatever asked for it; kernels from the Hub through another one; and a pickle through torch.load.
@@ -84,13 +84,14 @@ class _Called(BaseException):
 
 
 def library_model(wrapped: Any) -> Any:
-    """The SentenceTransformer in it, or None."""
+    """Return the SentenceTransformer in it, or None."""
     model = getattr(wrapped, "model", None)
     return model if hasattr(model, "transformers_model") and hasattr(model, "max_seq_length") else None
 
 
 def decides_by_prompt(wrapped: Any) -> bool:
-    """Whether it is one of mteb's two general classes: a vector then depends on the text, the role and the prompt alone."""
+    """Return whether it is one of mteb's two general classes: a vector then depends on the text, the role and the prompt
+    alone."""
     from mteb.models import SentenceTransformerEncoderWrapper
     from mteb.models.instruct_wrapper import InstructSentenceTransformerModel
 
@@ -98,7 +99,7 @@ def decides_by_prompt(wrapped: Any) -> bool:
 
 
 def inputs_of(texts: Sequence[str], batch: int) -> Any:
-    """n texts as mteb gives them to its models: a DataLoader of batches {"text": list of str}."""
+    """Return n texts as mteb gives them to its models: a DataLoader of batches {"text": list of str}."""
     from datasets import Dataset
     from torch.utils.data import DataLoader
 
@@ -106,7 +107,8 @@ def inputs_of(texts: Sequence[str], batch: int) -> Any:
 
 
 def call_of(wrapped: Any, metadata: Any, prompt_type: Any) -> Call | None:
-    """What the SentenceTransformer in it is asked for texts of a task; None without such a model. Nothing is computed."""
+    """Return what the SentenceTransformer in it is asked for texts of a task; None without such a model. Nothing is
+    computed."""
     model = library_model(wrapped)
     if model is None:
         return None
@@ -130,7 +132,7 @@ def call_of(wrapped: Any, metadata: Any, prompt_type: Any) -> Call | None:
 
 
 def _resolved(model: Any, name: str, settings: dict[str, Any]) -> Call:
-    """The prompt that sentence-transformers takes: given, named, the first stored one of the role, or the default."""
+    """Return the prompt that sentence-transformers takes: given, named, the first stored one of the role, or the default."""
     stored, role = model.prompts or {}, _METHODS[name]
     if settings.get("prompt") is not None:
         return Call(role, settings["prompt"])
@@ -141,15 +143,15 @@ def _resolved(model: Any, name: str, settings: dict[str, Any]) -> Call:
 
 
 def tells_roles_apart(model: Any) -> bool:
-    """Whether a SentenceTransformer reads queries otherwise than documents, whatever stands before them."""
+    """Return whether a SentenceTransformer reads queries otherwise than documents, whatever stands before them."""
     parts = list(model.modules())
     return any(type(part).__name__ in ("Router", "Asym") for part in parts) or any(
         getattr(part, name, None) for part in parts for name in ("query_length", "document_length", "query_expansion"))
 
 
 def load_registered(registered: Registered, options: EncoderOptions) -> tuple[Any, set[str]]:
-    """mteb's model, and the sha256 of each file of code that was run for it. EncoderError, one line: it cannot be loaded, is
-    no encoder, or does not honour an option."""
+    """Return mteb's model, and the sha256 of each file of code that was run for it. EncoderError, one line: it cannot be
+    loaded, is no encoder, or does not honour an option."""
     meta, name = registered.meta, registered.name
     arguments = {} if options.dtype == EncoderOptions.dtype else {"model_kwargs": _in_dtype(meta, options.dtype)}
     width, widths = options.truncate_dim, meta.embed_dim
@@ -173,7 +175,8 @@ def load_registered(registered: Registered, options: EncoderOptions) -> tuple[An
 
 
 def dtype_of(model: Any) -> str | None:
-    """The type of the first floating-point weight of what mteb has loaded, such as "float32"; None without weights."""
+    """Return the type of the first floating-point weight of what mteb has loaded, such as "float32"; None without
+    weights."""
     parameters = getattr(getattr(model, "model", None), "parameters", None)
     weights = parameters() if callable(parameters) else iter(())
     return next((str(weight.dtype).removeprefix("torch.") for weight in weights if weight.is_floating_point()), None)
@@ -202,7 +205,7 @@ def _cut_at(model: Any, name: str, length: int) -> None:
 
 
 def _refused(error: Exception, registered: Registered, options: EncoderOptions) -> EncoderError:
-    """A loader's error as one line: a missing package with its command, the Hub's, or the error itself."""
+    """Return a loader's error as one line: a missing package with its command, the Hub's, or the error itself."""
     meta, name = registered.meta, registered.name
     for cause in _causes(error):
         if isinstance(cause, StsbenchError):  # of the guard, in a library's own words

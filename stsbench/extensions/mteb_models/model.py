@@ -45,8 +45,8 @@ _PLAIN = "STS", "", None
 
 
 def task_metadata(kind: str, name: str) -> Any:
-    """mteb's TaskMetadata of the task `name`, where it is of the type `kind` ("STS", "Classification", "Retrieval", ...);
-    else that of a task of ours, by which a model takes what it has for the type. Imports mteb."""
+    """Return mteb's TaskMetadata of the task `name`, where it is of the type `kind` ("STS", "Classification",
+    "Retrieval", ...); else that of a task of ours, by which a model takes what it has for the type. Imports mteb."""
     from mteb.get_tasks import TASK_LIST
 
     registered = (task.metadata for task in TASK_LIST if task.metadata.name == name and task.metadata.type == kind)
@@ -55,8 +55,8 @@ def task_metadata(kind: str, name: str) -> Any:
 
 @cache
 def _generic(kind: str) -> Any:
-    """A task of a type and of no further name or prompt. It is a class, and kept: mteb looks up the instruction for a type
-    among the classes of tasks that are there."""
+    """Return a task of a type and of no further name or prompt. It is a class, and kept: mteb looks up the instruction
+    for a type among the classes of tasks that are there."""
     from mteb.get_tasks import TASK_LIST
 
     kin = [task for task in TASK_LIST if task.metadata.type == kind]
@@ -74,7 +74,7 @@ class MtebModel(Encoder):
     usage = "mteb:NAME: a model that mteb registers, by mteb's own code"
 
     def __init__(self, registered: Registered, options: EncoderOptions) -> None:
-        """EncoderError, one line: it cannot be loaded, or does not honour an option."""
+        """Raise EncoderError, one line: it cannot be loaded, or does not honour an option."""
         self.registered, self.options, self.notes = registered, options, registered.notes
         self._opened = Opened(registered.sources, native=True) if registered.sources else None
         with self._opened or nullcontext():
@@ -96,13 +96,13 @@ class MtebModel(Encoder):
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
-        """`mteb:NAME`, NAME as in mteb's registry."""
+        """Return `mteb:NAME`, NAME as in mteb's registry."""
         with undisturbed() as mteb, quiet():
             return cls(find_registered(argument, options, mteb), options)
 
     @property
     def device(self) -> torch.device:
-        """That of the model in it."""
+        """Return that of the model in it."""
         import torch
 
         device = getattr(getattr(self.model, "model", None), "device", None)
@@ -110,15 +110,16 @@ class MtebModel(Encoder):
 
     @property
     def identity(self) -> EncoderSpec:
-        """Whatever the task: how it reads any text. What it puts before those of a task follows from mteb's loader."""
+        """Return whatever the task: how it reads any text. What it puts before those of a task follows from mteb's
+        loader."""
         return replace(self._plain)
 
     def for_task(self, task: TextTask) -> Encoder:
-        """The same model as it reads texts of a task; of no known type as it reads any text."""
+        """Return the same model as it reads texts of a task; of no known type as it reads any text."""
         return self._other((task.type or _PLAIN[0], task.name, None), task.metadata)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """The same model as it reads queries or documents of its task; what it puts before them is its own affair."""
+        """Return the same model as it reads queries or documents of its task; what it puts before them is its own affair."""
         if prompt is not None or role == self._task[2]:
             return self
         if self._task == _PLAIN:
@@ -126,12 +127,12 @@ class MtebModel(Encoder):
         return self._other((*self._task[:2], role), self.metadata)
 
     def counts(self, texts: Sequence[str]) -> Counts:
-        """The parameters of what mteb loaded."""
+        """Return the parameters of what mteb loaded."""
         loaded = self.library if self.library is not None else getattr(self.model, "model", None)
         return Counts(parameters_of(loaded) if hasattr(loaded, "parameters") else None)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d) vectors. EncoderError: whatever the model's own code raises, or what are no n vectors."""
+        """Return float32 (n, d) vectors. EncoderError: whatever the model's own code raises, or what are no n vectors."""
         vectors: Any = None
         for rows in self._batches(texts):
             part = self._encode([texts[row] for row in rows], _BATCH)
@@ -147,13 +148,13 @@ class MtebModel(Encoder):
         return Encoded(vectors, np.array([self._cut(text) for text in texts], dtype=np.bool_))
 
     def encode_batches(self, inputs: Any, **task: Any) -> Any:
-        """float32 (n, d) of what mteb gives to its models, with all of its columns."""
+        """Return float32 (n, d) of what mteb gives to its models, with all of its columns."""
         with self._calling(), self._opened or nullcontext():
             returned = self.model.encode(inputs, **task)
         return as_matrix(returned, len(inputs.dataset), self.spec.name)
 
     def _encode(self, texts: list[str], batch: int) -> Any:
-        """float32 (n, d)."""
+        """Return float32 (n, d)."""
         for part in self._parts:
             restore(part)
         return self.encode_batches(
@@ -162,7 +163,8 @@ class MtebModel(Encoder):
         )
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        """Positions of texts that are encoded by one call: any, unless longer ones beside them would move their vectors."""
+        """Yield positions of texts that are encoded by one call: any, unless longer ones beside them would move their
+        vectors."""
         limit = 0 if self.equal_lengths else min(map(sharing_limit, self._parts[:1]), default=NO_LIMIT)
         sizes = [len((self._prompt + text).encode("utf-8", "replace")) for text in texts]  # tokens hold a byte or more
         short = [row for row, size in enumerate(sizes) if size + 2 <= limit]
@@ -224,13 +226,13 @@ class MtebModel(Encoder):
         )
 
     def _commits(self) -> list[str]:
-        """The Hub's commits of what else was loaded, such as an adapter's base: mteb pins that of the model alone."""
+        """Return the Hub's commits of what else was loaded, such as an adapter's base: mteb pins that of the model alone."""
         configs = (vars(part).get("config") for part in self._parts)
         commits = {str(commit) for config in configs if (commit := getattr(config, "_commit_hash", None))}
         return sorted(commits - {self.registered.meta.revision})
 
     def _limit(self) -> int | None:
-        """Tokens that a text is cut at, where sentence-transformers cuts it."""
+        """Return tokens that a text is cut at, where sentence-transformers cuts it."""
         if self.library is None or not getattr(self.library.tokenizer, "is_fast", False):
             return None
         length = self.library.max_seq_length

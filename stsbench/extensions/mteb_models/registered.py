@@ -33,7 +33,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def refusal(meta: Any) -> str | None:
-    """Why a model that mteb registers is no encoder of texts, as the end of a sentence; None: it is one."""
+    """Return why a model that mteb registers is no encoder of texts, as the end of a sentence; None: it is one."""
     if meta.loader is None:
         return "is registered by mteb for its results alone: mteb has nothing that runs it"
     if "dense" not in meta.model_type and (others := [_OTHERS[kind] for kind in meta.model_type if kind in _OTHERS]):
@@ -44,7 +44,8 @@ def refusal(meta: Any) -> str | None:
 
 
 def needs_code(meta: Any) -> bool:
-    """Whether mteb's loader asks for the code of a model's repository: in its arguments, its defaults or its own lines."""
+    """Return whether mteb's loader asks for the code of a model's repository: in its arguments, its defaults or its own
+    lines."""
     loader = getattr(meta.loader, "func", meta.loader)
     if loader is None:
         return False
@@ -57,7 +58,7 @@ def needs_code(meta: Any) -> bool:
 
 @cache
 def _written_with_code(loader: Any) -> bool:
-    """Whether a loader's defaults or lines ask for a repository's code."""
+    """Return whether a loader's defaults or lines ask for a repository's code."""
     default = inspect.signature(loader).parameters.get("trust_remote_code")
     if default is not None and default.default is True:
         return True
@@ -90,7 +91,7 @@ class Registered:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What mteb loads: its name, revision and loader, and a digest of all that the loader is given."""
+        """Return what mteb loads: its name, revision and loader, and a digest of all that the loader is given."""
         meta, loader = self.meta, self.meta.loader
         arguments = {**getattr(loader, "keywords", {}), **meta.loader_kwargs}
         text = json.dumps(plain(arguments), sort_keys=True)
@@ -101,8 +102,8 @@ class Registered:
 
 
 def find_registered(argument: str, options: EncoderOptions, mteb: Any) -> Registered:
-    """The registered model called `argument`. EncoderError, one line: there is none, it is no encoder of texts, it needs
-    code that nobody has allowed, or an option does not apply."""
+    """Return the registered model called `argument`. EncoderError, one line: there is none, it is no encoder of texts, it
+    needs code that nobody has allowed, or an option does not apply."""
     meta = _meta(argument, mteb)
     for name in CHANGING:
         if name not in _HONOURED and getattr(options, name) != getattr(EncoderOptions, name):
@@ -134,7 +135,7 @@ def find_registered(argument: str, options: EncoderOptions, mteb: Any) -> Regist
 
 
 def _meta(name: str, mteb: Any) -> Any:
-    """mteb's ModelMeta. EncoderError: it registers no such model, with the closest names."""
+    """Return mteb's ModelMeta. EncoderError: it registers no such model, with the closest names."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a model that was renamed
         try:
@@ -156,7 +157,8 @@ def _sources(folder: Path, offline: bool) -> tuple[Path, ...]:
 
 
 def _commit(name: str, revision: str, offline: bool) -> str:
-    """The commit that a branch, tag or commit stands for now. EncoderError: there is none, or the Hub cannot be asked."""
+    """Return the commit that a branch, tag or commit stands for now. EncoderError: there is none, or the Hub cannot be
+    asked."""
     if _COMMIT.fullmatch(revision):
         return revision
     from huggingface_hub import snapshot_download
@@ -166,7 +168,7 @@ def _commit(name: str, revision: str, offline: bool) -> str:
 
 
 def hub_messages(name: str, revision: str | None, offline: bool) -> dict[str, Any]:
-    """What `hub_errors` says of a model of mteb."""
+    """Return what `hub_errors` says of a model of mteb."""
     why = "and --offline forbids fetching it" if offline else "and the Hub cannot be reached"
     return {
         "absent": f"mteb:{name}: there is no such model on the Hub any more",
@@ -176,7 +178,7 @@ def hub_messages(name: str, revision: str | None, offline: bool) -> dict[str, An
 
 
 def plain(value: Any) -> Any:
-    """A loader's argument as JSON holds it: functions by their name and the digest of their lines."""
+    """Return a loader's argument as JSON holds it: functions by their name and the digest of their lines."""
     if isinstance(value, enum.Enum):
         return plain(value.value)
     if isinstance(value, Mapping):

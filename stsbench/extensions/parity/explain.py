@@ -74,7 +74,8 @@ class _State:
 def explain(
     shop: Workshop | Sealed, texts: tuple[str, ...], a: Floats, b: Floats, tolerance: float, rough: float
 ) -> Explanation:
-    """What gives the vectors b (n, k) of n texts, of which A has a (n, d). rough: what may pass for rounding of 8 bits."""
+    """Return what gives the vectors b (n, k) of n texts, of which A has a (n, d). rough: what may pass for rounding of 8
+    bits."""
     return Search(shop, texts, tolerance, rough).run(_State(Variant(), a, b, _fit(a, b)))
 
 
@@ -89,8 +90,8 @@ def lengths_cause(
     shop: Workshop | Sealed, texts: tuple[str, ...], variant: Variant, a: Floats, vectors: Floats, b: Floats,
     tolerance: float,
 ) -> Cause | None:
-    """Why vectors of the same directions have other lengths; None where they have not. a: A's own, of which is said what
-    A does; vectors: the variant's."""
+    """Return why vectors of the same directions have other lengths; None where they have not. a: A's own, of which is
+    said what A does; vectors: the variant's."""
     if same_lengths(vectors, b, tolerance) or (unit(a) and unit(b)):
         return None
     steps = shop.parts.steps if isinstance(shop, Workshop) else ()
@@ -129,7 +130,7 @@ class Search:
         return Explanation(causes, float(end.fit.distance.max()), tuple(self.tried))
 
     def _one(self, state: _State, shares: dict[Hypothesis, float]) -> _State | None:
-        """The state after one change more, which explains B; with `shares` filled by what each one takes away."""
+        """Return the state after one change more, which explains B; with `shares` filled by what each one takes away."""
         known = hypotheses(self.shop, state.b.shape[1])
         near = state.fit.distance <= self.tolerance
         level = self.tolerance if near.any() else self.rough
@@ -178,7 +179,7 @@ class Search:
         return _State(variant, vectors, state.b, _fit(vectors, state.b), (*state.causes, cause))
 
     def _screen(self, state: _State) -> list[int]:
-        """Some of the texts that differ, of all lengths."""
+        """Return some of the texts that differ, of all lengths."""
         off = np.flatnonzero(state.fit.distance > self.tolerance)
         order = off[np.argsort([len(self.texts[i]) for i in off], kind="stable")]
         chosen = np.linspace(0, len(order) - 1, min(_SCREENED, len(order))).round().astype(int)
@@ -240,7 +241,7 @@ def _fit(vectors: Floats, b: Floats) -> Fit:
 
 
 def _moved_words(shop: Workshop | Sealed) -> str:
-    """How the weights of two known models differ."""
+    """Return how the weights of two known models differ."""
     try:
         assert isinstance(shop, Workshop) and shop.other is not None
         differing, every, most = moved(shop.parts.model, shop.other.model)

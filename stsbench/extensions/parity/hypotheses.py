@@ -37,7 +37,7 @@ class Hypothesis:
 
 
 def hypotheses(shop: Workshop | Sealed, width: int) -> list[Hypothesis]:
-    """All that needs no look at B's vectors, but for their width."""
+    """Return all that needs no look at B's vectors, but for their width."""
     if isinstance(shop, Sealed):
         return [*_text("", shop.encoder.traits.prompts), *_finished(width)]
     parts = shop.parts
@@ -113,8 +113,8 @@ def _of(kind: str, words: str, rough: bool = False, **change: object) -> Hypothe
 
 
 def _left_out(names: list[str]) -> Iterator[tuple[str, frozenset[int]]]:
-    """Which steps behind the pooling may be missing, in words and by number: each set of up to four, or each and all. A
-    Normalize at the end is of lengths alone: `explain.lengths_cause`."""
+    """Yield which steps behind the pooling may be missing, in words and by number: each set of up to four, or each and
+    all. A Normalize at the end is of lengths alone: `explain.lengths_cause`."""
     last = len(names) - 1 if names and names[-1] == NORMALIZE else len(names)
     shown = [name if names.count(name) == 1 else f"{name} {names[: at + 1].count(name)}" for at, name in enumerate(names)]
     sizes = range(1, last + 1) if last <= _TOGETHER else (1, last)
@@ -132,7 +132,8 @@ def _without(numbers: frozenset[int]) -> Callable[[Variant], Variant]:
 def limits(
     shop: Workshop | Sealed, texts: tuple[str, ...], variant: Variant, b: Floats, distance: Floats, tolerance: float
 ) -> list[Hypothesis]:
-    """Other limits than the variant's. distance: (n,) of b's vectors from the variant's; up to `tolerance` they agree.
+    """Return other limits than the variant's. distance: (n,) of b's vectors from the variant's; up to `tolerance` they
+    agree.
 
     Texts that are not cut agree: the limit lies between the longest of them and the shortest other one, whose vectors are
     computed at each limit there. Where none agrees, as other faults hide it, the usual limits are tried.
@@ -166,7 +167,7 @@ def limits(
 def _distances(
     shop: Workshop, texts: tuple[str, ...], rows: Sequence[int] | NDArray[np.intp], variant: Variant, b: Floats
 ) -> Floats:
-    """(m,) of some texts' vectors from b's; as far as can be where the variant has none of b's width."""
+    """Return (m,) of some texts' vectors from b's; as far as can be where the variant has none of b's width."""
     vectors, some = shop.vectors([texts[i] for i in rows], variant), b[list(rows)]
     return turned(vectors, some) if vectors is not None and vectors.shape == some.shape else np.full(len(rows), 2.0)
 

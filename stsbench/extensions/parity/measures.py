@@ -27,20 +27,20 @@ EQUIVALENT, UNEQUAL, OPEN = "equivalent", "not equivalent", "undecided"
 
 
 def lengths(vectors: Floats) -> Floats:
-    """(n,) Euclidean lengths."""
+    """Return (n,) Euclidean lengths."""
     return np.asarray(np.linalg.norm(vectors, axis=1))
 
 
 def directions(vectors: Floats) -> Floats:
-    """(n, d) vectors of length 1; zero vectors stay, and a text without a finite vector keeps none."""
+    """Return (n, d) vectors of length 1; zero vectors stay, and a text without a finite vector keeps none."""
     size = lengths(vectors)[:, None]
     with np.errstate(invalid="ignore"):
         return np.asarray(vectors / np.where(size == 0, 1, size))
 
 
 def turned(a: Floats, b: Floats) -> Floats:
-    """(n,) distances of the directions of a and b, (n, d): 0 for two zero vectors, infinite where one alone is finite, and 0
-    where neither is."""
+    """Return (n,) distances of the directions of a and b, (n, d): 0 for two zero vectors, infinite where one alone is
+    finite, and 0 where neither is."""
     finite_a, finite_b = np.isfinite(a).all(1), np.isfinite(b).all(1)
     with np.errstate(invalid="ignore"):
         distance = lengths(directions(a) - directions(b))
@@ -48,22 +48,22 @@ def turned(a: Floats, b: Floats) -> Floats:
 
 
 def cosines(a: Floats, b: Floats) -> Floats:
-    """(n,) cosines in float64, computed of the distance, so that those close to 1 keep their digits; of a zero vector 0, of
-    two 1; NaN where one is not finite."""
+    """Return (n,) cosines in float64, computed of the distance, so that those close to 1 keep their digits; of a zero
+    vector 0, of two 1; NaN where one is not finite."""
     finite, zero = np.isfinite(a).all(1) & np.isfinite(b).all(1), (lengths(a) == 0) != (lengths(b) == 0)
     cosine = 1 - np.where(finite, turned(a, b), np.nan) ** 2 / 2
     return np.asarray(np.where(zero & finite, 0.0, cosine))
 
 
 def stretched(a: Floats, b: Floats) -> Floats:
-    """(n,) lengths of b as a share of a's: 1 for two zero vectors, NaN where one is not finite."""
+    """Return (n,) lengths of b as a share of a's: 1 for two zero vectors, NaN where one is not finite."""
     size_a, size_b = lengths(a), lengths(b)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where((size_a == 0) & (size_b == 0), 1.0, size_b / size_a))
 
 
 def same_lengths(a: Floats, b: Floats, tolerance: float) -> bool:
-    """Whether no length differs by more than the share `tolerance`, of texts that have a finite vector in both."""
+    """Return whether no length differs by more than the share `tolerance`, of texts that have a finite vector in both."""
     ratio = stretched(a, b)
     return bool((np.abs(ratio[np.isfinite(ratio)] - 1) <= tolerance).all())
 
@@ -82,7 +82,7 @@ class Fit:
     distance: Floats  # (n,)
 
     def explains(self, tolerance: float) -> bool:
-        """Whether no text is farther away."""
+        """Return whether no text is farther away."""
         return bool((self.distance <= tolerance).all())
 
     def share(self, before: Fit) -> float:
@@ -92,7 +92,7 @@ class Fit:
 
 
 def likeness(start: Floats, moved: Floats, b: Floats) -> tuple[float, float]:
-    """(correlation, size): whether b lies off `start` in the way that `moved` does, all (n, d).
+    """Return (correlation, size): whether b lies off `start` in the way that `moved` does, all (n, d).
 
     Of the differences of directions, from which the mean over the texts is taken: a shift that all texts share is alike in
     much that has nothing in common. size: b's difference as a share of moved's. 0, 0 where one of them is none.
@@ -132,8 +132,8 @@ class Scores:
 
 
 def scores_of(encoders: Sequence[Encoder], options: ParityOptions) -> tuple[tuple[Scores, ...], tuple[str, ...]]:
-    """A row for each task of each protocol, the average last; and what a user must know of the two runs. StsbenchError:
-    nothing can be compared."""
+    """Return a row for each task of each protocol, the average last; and what a user must know of the two runs.
+    StsbenchError: nothing can be compared."""
     assert options.protocols is not None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", StsbenchWarning)

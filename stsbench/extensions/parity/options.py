@@ -32,7 +32,8 @@ class ParityOptions(SetOptions):
 
 
 def encoder_options(model: str, settings: Mapping[str, Any]) -> EncoderOptions:
-    """The options of one side: by their names in `load_encoder`; values may be text, yes and no included. UsageError."""
+    """Return the options of one side: by their names in `load_encoder`; values may be text, yes and no included.
+    UsageError."""
     kinds = {entry.name: get_type_hints(EncoderOptions)[entry.name] for entry in fields(EncoderOptions)}
     kinds.pop("model")
     made = {}

@@ -38,7 +38,7 @@ def parity(
     protocols: str | Sequence[str] | None = None, tasks: str | Sequence[str] | None = None, margin: float = 0.1,
     resamples: int = 5000, data_dir: str | Path | None = None, sample: bool = False,
 ) -> Parity:
-    """Whether B gives the vectors of A, on the same texts, and what it does otherwise, as `stsbench parity` does.
+    """Return whether B gives the vectors of A, on the same texts, and what it does otherwise, as `stsbench parity` does.
 
     a: the reference, best one whose parts are known (a transformer, a folder of sentence-transformers); b: any encoder. Both
     are what `load_encoder` takes; a_options, b_options: its options, for a name. texts: a file, one text a line, or a
@@ -78,7 +78,7 @@ def parity(
 
 
 def encoded(encoder: Encoder, texts: Sequence[str]) -> tuple[Floats, str | None]:
-    """float64 (n, d) vectors of n distinct texts, and why some have none: these are NaN."""
+    """Return float64 (n, d) vectors of n distinct texts, and why some have none: these are NaN."""
     try:
         vectors = dense(encoder.run(texts).vectors)
     except DegenerateError as error:
@@ -99,7 +99,7 @@ def _one_by_one(encoder: Encoder, texts: Sequence[str]) -> Floats:
 
 
 def _asked(side: Any, settings: Mapping[str, Any]) -> EncoderOptions | None:
-    """The options of a name; None of what is loaded. StsbenchError: options for that."""
+    """Return the options of a name; None of what is loaded. StsbenchError: options for that."""
     if isinstance(side, str | Path):
         return encoder_options(str(side), settings)
     if settings:
@@ -126,7 +126,8 @@ def _verdict(a: Floats, b: Floats, tolerance: float) -> str:
 def _explained(
     encoders: Sequence[Encoder], texts: tuple[str, ...], a: Floats, b: Floats, tolerance: float
 ) -> tuple[Explanation | None, tuple[str, ...]]:
-    """What explains B, None where it is equal, and remarks: of what cannot be relied on, or less could be tried than usual.
+    """Return what explains B, None where it is equal, and remarks: of what cannot be relied on, or less could be tried than
+    usual.
 
     First whether the same texts have the same vectors once more, and each alone: those are what is explained then."""
     equal = _verdict(a, b, tolerance) == EQUAL
@@ -160,8 +161,8 @@ def _explained(
 def _steady(
     letter: str, encoder: Encoder, texts: tuple[str, ...], vectors: Floats, off: NDArray[np.intp], tolerance: float
 ) -> tuple[Floats, Cause | None]:
-    """The vectors that a side has whatever stands beside a text, and what is to be said where it is asked for other ones:
-    two calls differ, or a text alone has another vector than among others. off: the texts that matter."""
+    """Return the vectors that a side has whatever stands beside a text, and what is to be said where it is asked for
+    other ones: two calls differ, or a text alone has another vector than among others. off: the texts that matter."""
     try:
         second, _ = encoded(encoder, texts)
         if (by := _moved(vectors, second)) > tolerance:
@@ -181,7 +182,7 @@ def _steady(
 
 
 def _moved(vectors: Floats, other: Floats) -> float:
-    """How far two sets of vectors of the same texts are apart at most, in direction or in length."""
+    """Return how far two sets of vectors of the same texts are apart at most, in direction or in length."""
     if vectors.shape != other.shape:
         return np.inf
     ratio = stretched(vectors, other)
@@ -192,8 +193,8 @@ def _moved(vectors: Floats, other: Floats) -> float:
 def workshop(
     a: Encoder, b: Encoder, texts: tuple[str, ...], vectors: Floats
 ) -> tuple[Workshop | Sealed, str]:
-    """Where variants of `a` are made, which has these vectors itself; and a remark where its parts are not known, or do not
-    give them."""
+    """Return where variants of `a` are made, which has these vectors itself; and a remark where its parts are not known,
+    or do not give them."""
     parts = parts_of(a)
     if parts is None:
         return Sealed(a), f"the parts of A ({a.spec.name}) are not known: little could be tried"

@@ -47,7 +47,7 @@ class Parts:
 
 
 def parts_of(encoder: Encoder) -> Parts | None:
-    """The parts of an encoder; None for a kind, or for modules, that cannot be taken apart here."""
+    """Return the parts of an encoder; None for a kind, or for modules, that cannot be taken apart here."""
     if isinstance(encoder, PostProcessed):
         inner = parts_of(encoder.base)
         return None if inner is None or encoder.spec.fitted_on is None else replace(inner, post=encoder.chain)
@@ -70,7 +70,7 @@ def _native(encoder: LazyEncoder) -> Parts | None:
 
 
 def _librarys(encoder: SentenceTransformerEncoder) -> Parts | None:
-    """[Transformer, Pooling, others that read the pooled vector]."""
+    """Return [Transformer, Pooling, others that read the pooled vector]."""
     modules, config = list(encoder.model), encoder.config
     kinds = [type(module).__name__ for module in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or config.role is not None or encoder.traits.default_route is not None:
@@ -101,7 +101,7 @@ def _normalize(vectors: Tensor) -> Tensor:
 
 
 def _through(module: Any) -> Step:
-    """A module of sentence-transformers as a function of the pooled vectors."""
+    """Return a module of sentence-transformers as a function of the pooled vectors."""
 
     def step(vectors: Tensor) -> Tensor:
         weight = next(module.parameters(), None)
@@ -113,7 +113,7 @@ def _through(module: Any) -> Step:
 
 
 def states_of(poolers: tuple[str, ...], layer: int | None) -> list[tuple[int, ...]]:
-    """The hidden states that each pooler reads."""
+    """Return the hidden states that each pooler reads."""
     return [(layer,) if layer is not None else STATES.get(name, (-1,)) for name in poolers]
 
 
@@ -140,7 +140,7 @@ INT8 = {scheme.words: scheme for scheme in (
 
 
 def changed(model: Any, how: str) -> Any:
-    """A copy of a transformers model with other weights: how is one of ROUNDED, INT8 or NO_ADAPTER."""
+    """Return a copy of a transformers model with other weights: how is one of ROUNDED, INT8 or NO_ADAPTER."""
     import torch
 
     other = copy.deepcopy(model)
@@ -170,7 +170,8 @@ def _in_int8(model: Any, scheme: Int8) -> Any:
 
 
 def _steps(values: Any, count: int) -> Any:
-    """What goes into a layer, (n, ...), in steps between the least and the largest number of each text, 0 being one."""
+    """Return what goes into a layer, (n, ...), in steps between the least and the largest number of each text, 0 being
+    one."""
     flat = values.flatten(1)
     low, high = flat.amin(1).clamp(max=0), flat.amax(1).clamp(min=0)
     size = ((high - low) / count).clamp_min(1e-12).view(-1, *[1] * (values.dim() - 1))
@@ -178,19 +179,20 @@ def _steps(values: Any, count: int) -> Any:
 
 
 def rounded(weight: Any, *, by_row: bool) -> Any:
-    """Weights (out, in) as 255 steps between minus and plus the largest of them, of all or of a row: symmetric int8."""
+    """Return weights (out, in) as 255 steps between minus and plus the largest of them, of all or of a row: symmetric
+    int8."""
     largest = weight.abs().amax(dim=1, keepdim=True) if by_row else weight.abs().amax()
     step = largest.clamp_min(1e-12) / 127
     return (weight / step).round() * step
 
 
 def has_adapter(model: Any) -> bool:
-    """Whether transformers has loaded an adapter of PEFT into it."""
+    """Return whether transformers has loaded an adapter of PEFT into it."""
     return bool(getattr(model, "_hf_peft_config_loaded", False))
 
 
 def moved(model: Any, other: Any) -> tuple[int, int, float]:
-    """(tensors that differ, tensors, the largest difference) of two models of one shape; ValueError: of others."""
+    """Return (tensors that differ, tensors, the largest difference) of two models of one shape; ValueError: of others."""
     one, two = model.state_dict(), other.state_dict()
     if one.keys() != two.keys() or any(one[key].shape != two[key].shape for key in one):
         raise ValueError("the two models have other weights in number or shape")

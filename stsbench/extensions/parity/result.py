@@ -50,7 +50,7 @@ class Side:
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {"name": self.name, "fingerprint": self.spec.fingerprint(), "dimension": self.dimension,
                 "engine": self.engine, "spec": asdict(self.spec), "libraries": self.libraries, "notes": list(self.notes)}
 
@@ -73,19 +73,20 @@ class Parity(Tabular):
 
     @property
     def equal(self) -> bool:
-        """Whether B may stand for A: with scores, where all of these are equivalent; else where the vectors are equal."""
+        """Return whether B may stand for A: with scores, where all of these are equivalent; else where the vectors are
+        equal."""
         if self.verdict == EQUAL:
             return True
         return bool(self.scores) and all(row.verdict == EQUIVALENT for row in self.scores)
 
     @property
     def cosines(self) -> Floats:
-        """(n,) of each text; NaN where one side has no finite vector; none at all where the dimensions differ."""
+        """Return (n,) of each text; NaN where one side has no finite vector; none at all where the dimensions differ."""
         return cosines(self.a, self.b) if self.a.shape == self.b.shape else np.zeros(0)
 
     @property
     def largest(self) -> float | None:
-        """The largest difference of a single number, of finite vectors; None where the dimensions differ."""
+        """Return the largest difference of a single number, of finite vectors; None where the dimensions differ."""
         if self.a.shape != self.b.shape:
             return None
         gaps = np.abs(self.a - self.b)
@@ -93,7 +94,7 @@ class Parity(Tabular):
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """What B does otherwise, in words; none where nothing that was tried explains it."""
+        """Return what B does otherwise, in words; none where nothing that was tried explains it."""
         return () if self.explanation is None else tuple(map(str, self.explanation.causes))
 
     def __repr__(self) -> str:
@@ -104,11 +105,11 @@ class Parity(Tabular):
         return Document([*self.distance_tables(), *([self.score_table()] if self.scores else [])], self.lines())
 
     def to_arrow(self) -> pa.Table:
-        """A row for each text: its kind, cosine, and the two lengths."""
+        """Return a row for each text: its kind, cosine, and the two lengths."""
         return arrow_table(self._rows(range(len(self.probe.texts))))
 
     def lines(self) -> list[str]:
-        """What is to be said, a line each."""
+        """Return what is to be said, a line each."""
         listed = [f"A: {self.sides[0].words}", f"B: {self.sides[1].words}", f"{self.verdict}: {self._measured()}"]
         if self.explanation is not None:
             listed += [f"why: {cause}" for cause in self.causes] or [self._unexplained(self.explanation)]
@@ -156,7 +157,7 @@ class Parity(Tabular):
         ]
 
     def worst(self, count: int = WORST) -> list[int]:
-        """The numbers of the texts that are farthest apart, the farthest first."""
+        """Return the numbers of the texts that are farthest apart, the farthest first."""
         if not len(self.cosines):
             return []
         distance = turned(self.a, self.b)
@@ -174,7 +175,7 @@ class Parity(Tabular):
         ])
 
     def as_json(self) -> dict[str, Any]:
-        """What --json writes, as plain data."""
+        """Return what --json writes, as plain data."""
         finite = self.cosines[np.isfinite(self.cosines)]
         quantiles = {f"{q:g}": float(np.quantile(finite, q)) for q in QUANTILES} if len(finite) else {}
         why = self.explanation
@@ -228,7 +229,7 @@ def write_page(result: Parity, path: Path) -> None:
 
 
 def page(result: Parity) -> str:
-    """The page as HTML: verdict, causes, distances, worst texts, and what both sides are."""
+    """Return the page as HTML: verdict, causes, distances, worst texts, and what both sides are."""
     names = " and ".join(escape(side.name) for side in result.sides)
     colour = "equal" if result.equal else "different"
     parts = [f"<h1>{names}: {escape(result.verdict)}</h1>",
@@ -249,7 +250,7 @@ def page(result: Parity) -> str:
 
 
 def _histogram(result: Parity) -> str:
-    """How many texts lie how far apart, as bars; the line is the tolerance."""
+    """Return how many texts lie how far apart, as bars; the line is the tolerance."""
     distance = turned(result.a, result.b)
     names = [f"up to {_EDGES[0]:g}", *(f"{low:g} to {high:g}" for low, high in pairwise(_EDGES)),
              f"over {_EDGES[-1]:g}", "not finite"]
@@ -270,7 +271,7 @@ def _histogram(result: Parity) -> str:
 
 
 def _sides(a: Side, b: Side) -> Table:
-    """Every field of the two specs, and the libraries."""
+    """Return every field of the two specs, and the libraries."""
     fields = [asdict(side.spec) for side in (a, b)]
     specs = [{**spec, **spec["options"], "fingerprint": fingerprint_of(spec)} for spec in fields]
     for spec, side in zip(specs, (a, b), strict=True):

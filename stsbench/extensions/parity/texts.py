@@ -116,7 +116,7 @@ class ProbeTexts:
 
     @property
     def digest(self) -> str:
-        """sha256 over the texts in their order."""
+        """Return sha256 over the texts in their order."""
         return hashlib.sha256("\0".join(self.texts).encode()).hexdigest()
 
     @classmethod

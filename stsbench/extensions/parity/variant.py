@@ -48,7 +48,7 @@ class Variant:
     stored: str = ""  # the type that the finished numbers were rounded to
 
     def cut_from(self, parts: Parts) -> int | None:
-        """The limit that holds."""
+        """Return the limit that holds."""
         return parts.limit if self.limit is None else self.limit
 
 
@@ -65,8 +65,8 @@ class Workshop:
             self._tokenizers[OTHER] = copy.deepcopy(other.tokenizer)
 
     def vectors(self, texts: Sequence[str], variant: Variant) -> Floats | None:
-        """float64 (n, d) of n texts; None where there is no such variant: the model lacks a token id, a layer or positions,
-        or no token is left."""
+        """Return float64 (n, d) of n texts; None where there is no such variant: the model lacks a token id, a layer or
+        positions, or no token is left."""
         import torch
 
         try:
@@ -79,7 +79,7 @@ class Workshop:
             return None
 
     def rows(self, texts: Sequence[str], variant: Variant) -> list[list[int]]:
-        """Token ids of each text."""
+        """Return token ids of each text."""
         limit, tokenizer = variant.cut_from(self.parts), self._tokenizer(variant.tokens)
         around = self.parts.template
         prompt = self.parts.prompt if variant.prompt is None else variant.prompt
@@ -90,12 +90,12 @@ class Workshop:
         return rows if variant.keeps_end else [row[:limit] for row in rows]
 
     def special(self, which: str = "") -> tuple[int, int]:
-        """How many special tokens the tokenizer puts before and behind a text."""
+        """Return how many special tokens the tokenizer puts before and behind a text."""
         tokeniser = Tokeniser(self._tokenizer(which), None, Template())
         return len(tokeniser.head), len(tokeniser.tail)
 
     def lengths(self, texts: Sequence[str], variant: Variant) -> list[int]:
-        """Tokens of each text before any is cut."""
+        """Return tokens of each text before any is cut."""
         return [len(row) for row in self.rows(texts, replace(variant, limit=1 << 30, keeps_end=True))]
 
     def _ended(self, row: list[int], tokenizer: Any, variant: Variant) -> list[int]:
@@ -112,14 +112,14 @@ class Workshop:
         return self._tokenizers[which]
 
     def has_tokenizer(self, which: str) -> bool:
-        """Whether the tokenizer can be changed so, and then reads differently at all."""
+        """Return whether the tokenizer can be changed so, and then reads differently at all."""
         try:
             return self._tokenizer(which) is not None
         except Exception:  # tokenizers has no kind of its own for a setting that it refuses
             return False
 
     def model(self, which: str) -> Any:
-        """The model with other weights; one such is kept."""
+        """Return the model with other weights; one such is kept."""
         if which == "":
             return self.parts.model
         if which == OTHER:
@@ -129,7 +129,7 @@ class Workshop:
         return self._model[1]
 
     def _all_states(self, rows: list[list[int]], weights: str) -> dict[tuple[int, ...], dict[int, Any]]:
-        """The wanted hidden states (L, d) of every distinct row, by their numbers."""
+        """Return the wanted hidden states (L, d) of every distinct row, by their numbers."""
         if self._kept > _KEPT:
             self._states, self._kept = {}, 0
         distinct = {tuple(row) for row in rows if row}
@@ -144,7 +144,7 @@ class Workshop:
         return {row: self._states[weights, row] for row in distinct} | {(): {}}
 
     def _forward(self, batch: list[tuple[int, ...]], weights: str) -> list[dict[int, Any]]:
-        """Rows of one length: nothing is padded."""
+        """Return rows of one length: nothing is padded."""
         import torch
 
         from stsbench.encoders.forward.passes import PaddedForward
@@ -160,7 +160,7 @@ class Workshop:
         return [{number: state[i] for number, state in zip(wanted, states, strict=True)} for i in range(len(batch))]
 
     def _pooled(self, row: list[int], states: dict[int, Any], variant: Variant) -> Any:
-        """(d,) float32 of one text; of one without a token, zeros."""
+        """Return (d,) float32 of one text; of one without a token, zeros."""
         import torch
 
         poolers = variant.poolers or self.parts.poolers
@@ -209,7 +209,7 @@ class Sealed:
 
 
 def dense(vectors: Any) -> Floats:
-    """float64 (n, d) of an encoder's vectors, dense or sparse."""
+    """Return float64 (n, d) of an encoder's vectors, dense or sparse."""
     return np.asarray(vectors.toarray() if issparse(vectors) else vectors, dtype=np.float64)
 
 
@@ -228,14 +228,14 @@ def _ids(tokenizer: Any, names: tuple[str, ...], count: int) -> list[int]:
 
 
 def _pooler_output(model: Any) -> Callable[[Any], Any] | None:
-    """BERT's dense layer over the first token, where the model has one."""
+    """Return BERT's dense layer over the first token, where the model has one."""
     if not hasattr(getattr(model, "pooler", None), "dense"):
         return None
     return lambda first: model.pooler(first.unsqueeze(1))
 
 
 def _edited(tokenizer: Any, edit: Callable[[dict[str, Any]], bool]) -> Any:
-    """The tokenizer after `edit` has changed its tokenizer.json in place; None where that found nothing to change."""
+    """Return the tokenizer after `edit` has changed its tokenizer.json in place; None where that found nothing to change."""
     from tokenizers import Tokenizer
 
     stored = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -246,14 +246,14 @@ def _edited(tokenizer: Any, edit: Callable[[dict[str, Any]], bool]) -> Any:
 
 
 def _settings(stored: Any, key: str) -> list[dict[str, Any]]:
-    """Every object at any depth that has this key."""
+    """Return every object at any depth that has this key."""
     nested = list(stored.values()) if isinstance(stored, dict) else stored if isinstance(stored, list) else []
     deeper = [one for value in nested for one in _settings(value, key)]
     return [stored, *deeper] if isinstance(stored, dict) and key in stored else deeper
 
 
 def _set(part: str, key: str, old: tuple[Any, ...], new: Any) -> Callable[[dict[str, Any]], bool]:
-    """An edit that sets `key` wherever it is one of `old` in a part of tokenizer.json."""
+    """Return an edit that sets `key` wherever it is one of `old` in a part of tokenizer.json."""
 
     def edit(stored: dict[str, Any]) -> bool:
         settings = [one for one in _settings(stored.get(part), key) if one[key] in old]

@@ -23,7 +23,8 @@ _PANELS = {
 
 
 def figure(folders: Sequence[Path]) -> Any:
-    """A matplotlib figure. Raises StsbenchError where a folder holds no training run, or one without these numbers."""
+    """Return a matplotlib figure. Raises StsbenchError where a folder holds no training run, or one without these
+    numbers."""
     from matplotlib.lines import Line2D
 
     runs = [trained(folder) for folder in folders]
@@ -55,7 +56,7 @@ def figure(folders: Sequence[Path]) -> Any:
 
 
 def _stage(run: Trained) -> str:
-    """The first stage whose dev lines hold the divergence of the views."""
+    """Return the first stage whose dev lines hold the divergence of the views."""
     stage_of_run = next((stage for stage in run.stages() if run.curves(stage, _DELTA)), None)
     if stage_of_run is None:
         raise StsbenchError(
@@ -65,7 +66,7 @@ def _stage(run: Trained) -> str:
 
 
 def _draw(panel: Any, run: Trained, stage: str, key: str, colour: str) -> None:
-    """A run's curve and its reference, over seeds the mean and a band."""
+    """Draw a run's curve and its reference, over seeds the mean and a band."""
     reference = _PANELS[key][2] if key in _PANELS else None
     for drawn_key, look in ((reference, {"linestyle": "--", "linewidth": 0.9}), (key, {"marker": "o", "markersize": 2})):
         curves: list[Curve] = run.curves(stage, drawn_key) if drawn_key else []
@@ -103,7 +104,7 @@ def _dress(panel: Any, key: str, peak: str) -> None:
 
 
 def _peak(run: Trained, stage: str, key: str) -> str:
-    """Where a run's divergence, or its dev score, is highest; over seeds that of the mean."""
+    """Return where a run's divergence, or its dev score, is highest; over seeds that of the mean."""
     if key == "kappa" or not (curves := run.curves(stage, key)):
         return ""
     mean = np.mean([values for _, values in curves], axis=0)
@@ -111,7 +112,7 @@ def _peak(run: Trained, stage: str, key: str) -> str:
 
 
 def _note(measured: Sequence[tuple[Trained, str]]) -> str:
-    """How the picture is to be read."""
+    """Return how the picture is to be read."""
     referenced = any(run.curves(stage, panel[2]) for run, stage in measured for panel in _PANELS.values() if panel[2])
     kept = any(best["stage"] == stage for run, stage in measured for log in run.logs for best in run.bests(_dev(log)))
     parts = [

@@ -55,7 +55,7 @@ def plot(
 
 
 def drawn(picture: str, runs: Sequence[Path], texts: Sequence[str], method: str | None, output: Path | None) -> Figure:
-    """The figure, in the style that is set. UsageError: runs and texts are not what the picture is of; StsbenchError:
+    """Return the figure, in the style that is set. UsageError: runs and texts are not what the picture is of; StsbenchError:
     `output` has a wrong suffix, which is found before anything is drawn, and as the picture's own `figure` raises it."""
     from stsbench.display.style import targets
 

@@ -38,12 +38,12 @@ class Drawn:
     observations: Observations
 
     def value(self, metric: str) -> float:
-        """The record's score of this name, over all pairs or sentences."""
+        """Return the record's score of this name, over all pairs or sentences."""
         return next(row.value for row in self.record.scores if row.metric == metric and row.subset is None)
 
 
 def drawn(folders: Sequence[Path], arrays: Sequence[str]) -> list[Drawn]:
-    """Each folder's STS-B record by a protocol that observes the first of `arrays` that it has, with observations.
+    """Return each folder's STS-B record by a protocol that observes the first of `arrays` that it has, with observations.
 
     Raises StsbenchError when a folder has none, when a file is missing or damaged, or when runs were measured on
     different data or with different settings: they cannot share one picture.
@@ -58,14 +58,14 @@ def drawn(folders: Sequence[Path], arrays: Sequence[str]) -> list[Drawn]:
 
 
 def mark_sample(drawing: Any, runs: Sequence[Drawn]) -> None:
-    """A small note in a picture of the packaged sample, so that it is not taken for a result."""
+    """Put a small note into a picture of the packaged sample, so that it is not taken for a result."""
     if any(run.record.data.text_version == "sample" for run in runs):
         # A title above all panels: the layout keeps its place free.
         drawing.suptitle("sample data", x=0.99, ha="right", fontsize=6, color=GREY)
 
 
 def sts_average(folder: Path) -> float | None:
-    """The run's STS average (all, Spearman, x 100, as papers print it), or None where not all seven tasks were scored
+    """Return the run's STS average (all, Spearman, x 100, as papers print it), or None where not all seven tasks were scored
     by cosine on all of their pairs."""
     records = [record for _, record in load_records(folder) if record.protocol.name == DEFAULT_PROTOCOL]
     for record in records:
@@ -116,7 +116,8 @@ def _comparable(records: Sequence[tuple[Path, Record]]) -> None:
 
 
 def _labels(records: Sequence[tuple[Path, Record]]) -> list[str]:
-    """The shortest labels that differ between the runs: the model's name, then its pooler too, then the run folder."""
+    """Return the shortest labels that differ between the runs: the model's name, then its pooler too, then the run
+    folder."""
     specs = [record.encoder.spec for _, record in records]
     names = [_short(str(spec.get("name") or "?")) for spec in specs]
     poolers = [spec.get("pooler") for spec in specs]
@@ -129,13 +130,13 @@ def _labels(records: Sequence[tuple[Path, Record]]) -> list[str]:
 
 
 def _short(name: str) -> str:
-    """A model's name without its folder or owner, at most 28 characters: models differ more at the beginning."""
+    """Return a model's name without its folder or owner, at most 28 characters: models differ more at the beginning."""
     last = name.rstrip("/").rpartition("/")[2] or name
     return last if len(last) <= 28 else last[:27] + "…"
 
 
 def plane_figure(folders: Sequence[Path]) -> Any:
-    """A matplotlib figure. Raises StsbenchError where a run has no geometry record."""
+    """Return a matplotlib figure. Raises StsbenchError where a run has no geometry record."""
     runs = drawn(folders, ("uniformity",))
     points = [(run.value("uniformity"), run.value("alignment")) for run in runs]
     averages = [sts_average(run.folder) for run in runs]
@@ -166,7 +167,7 @@ def plane_figure(folders: Sequence[Path]) -> Any:
 
 
 def spectrum_figure(folders: Sequence[Path]) -> Any:
-    """A matplotlib figure. Raises StsbenchError where a run has no geometry record."""
+    """Return a matplotlib figure. Raises StsbenchError where a run has no geometry record."""
     runs = drawn(folders, ("spectrum",))
     drawing = new_figure(COLUMN, 2.4)
     axes = drawing.subplots()
@@ -189,7 +190,7 @@ def spectrum_figure(folders: Sequence[Path]) -> Any:
 
 
 def similarity_figure(folders: Sequence[Path]) -> Any:
-    """A matplotlib figure. Raises StsbenchError where a run has no cosines of STS-B."""
+    """Return a matplotlib figure. Raises StsbenchError where a run has no cosines of STS-B."""
     runs = drawn(folders, _COSINES)
     groups = [by_rating(_cosine(run), run.observations.arrays["gold"]) for run in runs]
     columns = {1: 1, 2: 2, 4: 2}.get(len(runs), 3)
@@ -213,7 +214,8 @@ def similarity_figure(folders: Sequence[Path]) -> Any:
 
 
 def left_edge(groups: Sequence[Floats]) -> float:
-    """Where the axis begins, a multiple of 0.1: left of every cosine, and of every density from _TAIL of its peak on."""
+    """Return where the axis begins, a multiple of 0.1: left of every cosine, and of every density from _TAIL of its peak
+    on."""
     grid = np.linspace(-1.0, 1.0, 2001)
     lowest = min(float(cosine.min()) for cosine in groups)
     for cosine in groups:
@@ -224,7 +226,7 @@ def left_edge(groups: Sequence[Floats]) -> float:
 
 
 def density(values: Floats, grid: Floats) -> Floats:
-    """Gaussian kernel density (Scott's bandwidth) of (n,) cosines at (g,) points; mass outside [-1, 1] is reflected.
+    """Return Gaussian kernel density (Scott's bandwidth) of (n,) cosines at (g,) points; mass outside [-1, 1] is reflected.
 
     Zero throughout when fewer than two values differ: one value has no density.
     """

@@ -16,7 +16,7 @@ _LONGEST = 70  # characters of a text above its panel
 
 
 def figure(run: Path, texts: Sequence[str], method: str | None = None) -> Any:
-    """A matplotlib figure of the losses that the method trained in `run` gives to the tokens of `texts`.
+    """Return a matplotlib figure of the losses that the method trained in `run` gives to the tokens of `texts`.
 
     method: FILE.py:CLASS, for a run of such a method.
 
@@ -31,7 +31,7 @@ def figure(run: Path, texts: Sequence[str], method: str | None = None) -> Any:
 
 
 def draw(texts: Sequence[str], losses: Sequence[TokenLosses]) -> Any:
-    """The figure, on one scale: for every token its loss, and before that loss x weight."""
+    """Return the figure, on one scale: for every token its loss, and before that loss x weight."""
     for text, tokens in zip(texts, losses, strict=True):
         if not tokens:
             raise StsbenchError(f"the text '{text}' has no token with a loss")

@@ -32,7 +32,8 @@ UNITS = {
 
 
 def figure(folders: Sequence[Path]) -> Any:
-    """A matplotlib figure. Raises StsbenchError where a folder holds no training run, or one without a logged step."""
+    """Return a matplotlib figure. Raises StsbenchError where a folder holds no training run, or one without a logged
+    step."""
     from matplotlib.lines import Line2D
 
     runs = [trained(folder) for folder in folders]
@@ -68,7 +69,7 @@ def _smooth(key: str) -> bool:
 
 
 def _draw(panel: Any, run: Trained, key: str, look: Mapping[str, Any]) -> None:
-    """A run's curve, one line per stage: nothing joins two stages."""
+    """Draw a run's curve, one line per stage: nothing joins two stages."""
     for stage, (begin, _) in run.stages().items():
         curves = run.curves(stage, key)
         if not curves:
@@ -124,7 +125,7 @@ def _dress(panel: Any, key: str, best: str) -> None:
 def _mark_stages(
     panels: Sequence[Any], runs: Sequence[Trained], names: Sequence[str], looks: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """Dividers between stages, named above where all runs have the same stages and the names fit.
+    """Return dividers between stages, named above where all runs have the same stages and the names fit.
 
     Returns lines that say what the stages are where the panels do not: a divider then has its run's colour.
     """
@@ -153,7 +154,7 @@ def _mark_stages(
 
 
 def _note(runs: Sequence[Trained], keys: Sequence[str]) -> str:
-    """How the picture is to be read, in one line."""
+    """Return how the picture is to be read, in one line."""
     smooth = any(
         _smooth(key) and any(len(curves[0][0]) >= FEW for stage in run.stages() if (curves := run.curves(stage, key)))
         for run in runs for key in keys
@@ -175,7 +176,7 @@ class Trained:
     logs: list[list[dict[str, Any]]]  # one per seed
 
     def stages(self) -> dict[str, tuple[int, int]]:
-        """Stage -> the steps before it and those until its end, in the order of training."""
+        """Return stage -> the steps before it and those until its end, in the order of training."""
         lengths: dict[str, int] = {}
         for line in (line for log in self.logs for line in log if line["kind"] == "start"):
             lengths[line["stage"]] = max(lengths.get(line["stage"], 0), line["steps"])
@@ -183,7 +184,7 @@ class Trained:
         return {stage: (end - length, end) for (stage, length), end in zip(lengths.items(), ends, strict=True)}
 
     def curves(self, stage: str, key: str) -> list[Curve]:
-        """A key's curve in a stage, one per seed, at the steps that all seeds have; empty where no seed has it.
+        """Return a key's curve in a stage, one per seed, at the steps that all seeds have; empty where no seed has it.
 
         key: as in `curve`, or "dev:NAME" for a dev score. Raises StsbenchError where the seeds have no step in common.
         """
@@ -202,13 +203,14 @@ class Trained:
         return [(at, np.array([dict(zip(*points, strict=True))[step] for step in at.tolist()])) for points in curves]
 
     def bests(self, name: str) -> list[dict[str, Any]]:
-        """Each seed's dev line whose weights were kept, where it is of this name and of a stage that this run trained."""
+        """Return each seed's dev line whose weights were kept, where it is of this name and of a stage that this run
+        trained."""
         bests = [best for log in self.logs if (best := best_dev(log)) and best["name"] == name]
         return [best for best in bests if best["stage"] in self.stages()]
 
 
 def trained(folder: Path) -> Trained:
-    """The run in a folder, or the seeds below it. Raises StsbenchError where there is none, or one without a step."""
+    """Return the run in a folder, or the seeds below it. Raises StsbenchError where there is none, or one without a step."""
     seeds = sorted(folder.glob(f"seed-*/{LOG}"), key=lambda path: (len(path.parent.name), path))
     if not folder.is_dir():
         raise StsbenchError(f"{folder} does not exist: expected a run folder")
@@ -224,7 +226,7 @@ def trained(folder: Path) -> Trained:
 
 
 def panel_keys(runs: Sequence[Trained]) -> list[str]:
-    """What there is to draw: the loss where it has several terms, its terms, metrics, dev scores, rate and norm."""
+    """Return what there is to draw: the loss where it has several terms, its terms, metrics, dev scores, rate and norm."""
     lines = [line for run in runs for log in run.logs for line in log]
     train = [line for line in lines if line["kind"] == "train"]
     terms = list(dict.fromkeys(f"terms.{name}" for line in train for name in line["terms"]))
@@ -236,7 +238,7 @@ def panel_keys(runs: Sequence[Trained]) -> list[str]:
 
 
 def names(runs: Sequence[Trained]) -> list[str]:
-    """The runs' folder names, or paths where those are alike; with the number of seeds."""
+    """Return the runs' folder names, or paths where those are alike; with the number of seeds."""
     shown = [run.folder.resolve().name for run in runs]
     if len(set(shown)) < len(shown):
         shown = [str(run.folder) for run in runs]
@@ -247,13 +249,14 @@ def names(runs: Sequence[Trained]) -> list[str]:
 
 
 def labels(runs: Sequence[Trained]) -> list[str]:
-    """`names`, with each run's best dev score."""
+    """Return `names`, with each run's best dev score."""
     bests = [best_score(run) for run in runs]
     return [f"{name}: best {dev} {text}" if dev else name for name, (dev, text) in zip(names(runs), bests, strict=True)]
 
 
 def best_score(run: Trained) -> tuple[str, str]:
-    """('sts-b dev', '84.62 at step 750'), or the seeds' mean ± standard deviation; '' twice where one has no dev score."""
+    """Return ('sts-b dev', '84.62 at step 750'), or the seeds' mean ± standard deviation; '' twice where one has no dev
+    score."""
     bests = [best for log in run.logs if (best := best_dev(log))]
     if len(bests) < len(run.logs) or len({best["name"] for best in bests}) != 1:
         return "", ""
@@ -266,7 +269,7 @@ def best_score(run: Trained) -> tuple[str, str]:
 
 
 def smoothed(values: Floats, share: float) -> Floats:
-    """Centred running mean of (n,) values over about this share of them; the window shrinks towards both ends."""
+    """Return centred running mean of (n,) values over about this share of them; the window shrinks towards both ends."""
     half = max(1, int(share * len(values) / 2))
     reach = [min(half, i, len(values) - 1 - i) for i in range(len(values))]
     return np.array([values[i - r : i + r + 1].mean() for i, r in enumerate(reach)])

@@ -61,7 +61,7 @@ class Strip:
 
 
 def figure(strips: Sequence[Strip], title: str, label: str, neutral: str) -> Any:
-    """A matplotlib figure, the first task at the top. label: of the axis; neutral: the prompt that says nothing."""
+    """Return a matplotlib figure, the first task at the top. label: of the axis; neutral: the prompt that says nothing."""
     with style():
         drawing = new_figure(PAGE, 1.1 + _ROW * len(strips))
         axes = drawing.subplots()
@@ -126,20 +126,20 @@ class PromptScores(Tabular):
 
     @property
     def prompts(self) -> int:
-        """How many prompts there are, controls left out."""
+        """Return how many prompts there are, controls left out."""
         return len({score.prompt for score in self.scores if score.kind == PROMPT})
 
     @cached_property
     def tasks(self) -> tuple[tuple[str, str], ...]:
-        """(protocol, task), averages among them, in their order."""
+        """Return (protocol, task), averages among them, in their order."""
         return tuple(dict.fromkeys((score.protocol, score.task) for score in self.scores))
 
     def of(self, task: tuple[str, str], kind: str) -> list[PromptScore]:
-        """The scores of one kind on one task."""
+        """Return the scores of one kind on one task."""
         return [score for score in self.scores if (score.protocol, score.task) == task and score.kind == kind]
 
     def spread(self, task: tuple[str, str]) -> Spread:
-        """The distribution over prompts; headroom and percentile count what is better, also where that is lower."""
+        """Return the distribution over prompts; headroom and percentile count what is better, also where that is lower."""
         scores, default = self._values(task)
         made = spread(scores, default)
         if not self._lower(task):
@@ -148,7 +148,7 @@ class PromptScores(Tabular):
         return Spread(**{**asdict(made), "percentile": turned.percentile, "headroom": turned.headroom})
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A row for each task."""
+        """Yield a row for each task."""
         for task in self.tasks:
             scores, _ = self._values(task)
             over = mean_over_prompts(scores)
@@ -177,7 +177,7 @@ class PromptScores(Tabular):
         save(self.plot(), folder / "prompts.png")
 
     def plot(self) -> Figure:
-        """Each task's scores over prompts as points, with the default, its interval over items, and the controls."""
+        """Return each task's scores over prompts as points, with the default, its interval over items, and the controls."""
 
         strips = [
             Strip(task[1], tuple(score.value for score in self.of(task, PROMPT)), default.value, (default.low, default.high),
@@ -301,7 +301,8 @@ its training decides what stands around a text
 
 
 def behind(encoder: Encoder, prompt: str) -> Encoder:
-    """The same encoder with `prompt` before every text; "": with none. EncoderError: it reads no prompts, or none here."""
+    """Return the same encoder with `prompt` before every text; "": with none. EncoderError: it reads no prompts, or none
+    here."""
     other = encoder.behind(prompt).anew()
     if (other.spec.prefix or "") != prompt:
         raise EncoderError(f"{encoder.spec.name} cannot be read behind {prompt!r}: it knows no prompts, or a template or "
@@ -310,7 +311,7 @@ def behind(encoder: Encoder, prompt: str) -> Encoder:
 
 
 def read_prompts(path: Path) -> list[str] | dict[str, list[str]]:
-    """A prompt a line (.txt; blanks at its end are kept, empty lines are not), or lists by task (.yaml, .yml, .json).
+    """Return a prompt a line (.txt; blanks at its end are kept, empty lines are not), or lists by task (.yaml, .yml, .json).
 
     StsbenchError, one line naming the file: it cannot be read, or holds something else.
     """
@@ -330,7 +331,8 @@ def read_prompts(path: Path) -> list[str] | dict[str, list[str]]:
 
 
 def _by_prompt(prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Prompt -> the tasks that it is for; [] for all. StsbenchError: there is none, one is empty or stands there twice."""
+    """Return prompt -> the tasks that it is for; [] for all. StsbenchError: there is none, one is empty or stands there
+    twice."""
     if isinstance(prompts, str | Set):  # a set's order changes with each process
         raise StsbenchError("prompts must be a list of texts, or lists by task")
     by_task: dict[str | None, list[str]] = {None: list(prompts)}
@@ -350,7 +352,7 @@ def _by_prompt(prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> dict[str
 
 
 def _scores(result: Result, kind: str, prompt: str, fingerprint: str) -> Iterator[PromptScore]:
-    """The score of each task that its protocol reports first, and one average."""
+    """Yield the score of each task that its protocol reports first, and one average."""
     for label in dict.fromkeys(row.protocol for row in result.rows):
         rows = [row for row in firsts(main_rows(result, label)).values() if row.task != "Avg-full" and row.subset is None]
         for row in rows:

@@ -56,14 +56,14 @@ def export_card(run: Path, output: Path, target: str) -> tuple[list[Path], dict[
 
 
 def card(result: Scores) -> str:
-    """The whole card: metadata between two lines of ---, then Markdown."""
+    """Return the whole card: metadata between two lines of ---, then Markdown."""
     from huggingface_hub import ModelCard
 
     return str(ModelCard(f"---\n{card_data(result).to_yaml()}\n---\n\n{body(result)}"))
 
 
 def body(result: Scores) -> str:
-    """The card's Markdown. Whatever a user named is escaped: it shows as text."""
+    """Return the card's Markdown. Whatever a user named is escaped: it shows as text."""
     groups = groups_of(result)
     versions = {str(record.provenance.get("versions", {}).get("stsbench", "")) for record in result.records}
     day = max(record.created for record in result.records).date()
@@ -84,7 +84,7 @@ def body(result: Scores) -> str:
 
 
 def _encoder(result: Scores) -> str:
-    """What decides a vector, as a table of two columns."""
+    """Return what decides a vector, as a table of two columns."""
     first = result.records[0].encoder
     spec = {**first.spec, "name": encoder_name(result)}
     fitted = _one((record.encoder.spec.get("fitted_on") for record in result.records), "each test set's own texts")
@@ -121,7 +121,7 @@ def _quoted(text: object) -> str | None:
 
 
 def _section(group: Group) -> str:
-    """A protocol's table and what it is of."""
+    """Return a protocol's table and what it is of."""
     about = (sys.modules[type(group.protocol).__module__].__doc__ or "").partition("\n")[0]
     lines = [card_text(about), f"Protocol {card_text(group.identity.name)}, version {group.identity.version}."]
     if group.changed:
@@ -143,7 +143,8 @@ def _section(group: Group) -> str:
 
 
 def _scores(rows: Sequence[ScoreRow]) -> str:
-    """Tasks across, the averages last; for one task metrics down. Subsets only of what is not also given as a whole."""
+    """Return tasks across, the averages last; for one task metrics down. Subsets only of what is not also given as a
+    whole."""
     whole = {(row.task, row.metric) for row in rows if row.subset is None}
     kept = [row for row in rows if row.task != "Avg-full" and (row.subset is None or (row.task, row.metric) not in whole)]
     tasks = list(dict.fromkeys(row.task for row in kept))
@@ -170,7 +171,7 @@ def _named(row: ScoreRow) -> str:
 
 
 def _limits(result: Scores, groups: Sequence[Group]) -> Iterable[str]:
-    """A line for each way in which these numbers could be taken for others."""
+    """Yield a line for each way in which these numbers could be taken for others."""
     records = result.records
     text_versions = {record.data.text_version for record in records}
     tasks = {row.task for record in records for row in record.scores}
@@ -230,7 +231,7 @@ def _repeat(result: Scores) -> str:
 
 
 def _command(words: Sequence[str]) -> str:
-    """A command to paste. A template may hold anything that looks like a path, and is left as it is."""
+    """Return a command to paste. A template may hold anything that looks like a path, and is left as it is."""
     kept = [
         word if before == "--template" or word.startswith("--template=") else without_paths(word)
         for before, word in zip(["", *words], words, strict=False)
@@ -239,7 +240,7 @@ def _command(words: Sequence[str]) -> str:
 
 
 def _table(lines: Sequence[Sequence[object]], texts: int = 1) -> str:
-    """A Markdown table, its first line the header; numbers stand to the right of `texts` columns of text."""
+    """Return a Markdown table, its first line the header; numbers stand to the right of `texts` columns of text."""
     rule = ["---"] * texts + ["---:"] * (len(lines[0]) - texts)
     head, *rest = [[card_text(cell) for cell in line] for line in lines]
     return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *rest))

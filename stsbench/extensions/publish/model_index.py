@@ -47,12 +47,12 @@ class Group:
 
     @cached_property
     def summaries(self) -> list[ScoreRow]:
-        """The averages, where the protocol has any."""
+        """Return the averages, where the protocol has any."""
         return averages_of(self.folder, self.protocol, self.records)
 
     @property
     def changed(self) -> dict[str, Any]:
-        """Settings that change a score and are not those of the protocol, or of its form that the label names."""
+        """Return settings that change a score and are not those of the protocol, or of its form that the label names."""
         kind, word = type(self.protocol), self.identity.label.partition(":")[2]
         usual = kind(kind.variants.get(word, {})).settings
         unsaid = {*kind.cosmetic, "tasks", "resamples", "bootstrap_seed"}
@@ -61,7 +61,8 @@ class Group:
 
 
 def groups_of(result: Scores) -> list[Group]:
-    """The records of a result by protocol, settings and text version, so that no table or average mixes two measurements."""
+    """Return the records of a result by protocol, settings and text version, so that no table or average mixes two
+    measurements."""
     groups: dict[tuple[str, str, int], Group] = {}
     for record in result.records:
         number = 0
@@ -78,7 +79,7 @@ def groups_of(result: Scores) -> list[Group]:
 
 
 def card_data(result: Scores) -> Any:
-    """huggingface_hub's ModelCardData of a result; its `eval_results` hold every score row, and every average."""
+    """Return huggingface_hub's ModelCardData of a result; its `eval_results` hold every score row, and every average."""
     from huggingface_hub import ModelCardData
 
     kind = result.records[0].encoder.spec["kind"]
@@ -91,8 +92,8 @@ def card_data(result: Scores) -> Any:
 
 
 def _eval_results(result: Scores) -> Iterable[Any]:
-    """One EvalResult a score. The Hub's format merges what shares task, dataset type, config, split and revision: where two
-    measurements would agree in all of these, the later one's config gets a digest."""
+    """Yield one EvalResult a score. The Hub's format merges what shares task, dataset type, config, split and revision:
+    where two measurements would agree in all of these, the later one's config gets a digest."""
     from huggingface_hub import EvalResult
 
     taken: set[tuple[Any, ...]] = set()
@@ -112,7 +113,7 @@ def _eval_results(result: Scores) -> Iterable[Any]:
 
 
 def _measured(result: Scores, group: Group, record: Record) -> tuple[list[ScoreRow], str, dict[str, Any]]:
-    """A record's rows, a digest of all that identifies it, and what its EvalResults say of task and data."""
+    """Return a record's rows, a digest of all that identifies it, and what its EvalResults say of task and data."""
     data, name = record.data, record_name(record)
     fitted = record.encoder.spec.get("fitted_on")
     items = record.counts.get("items", data.n)
@@ -138,7 +139,7 @@ def _measured(result: Scores, group: Group, record: Record) -> tuple[list[ScoreR
 
 
 def _averaged(group: Group) -> tuple[list[ScoreRow], str, dict[str, Any]]:
-    """The same of a group's averages: they are on several sets, so no data set of the Hub."""
+    """Return the same of a group's averages: they are on several sets, so no data set of the Hub."""
     digest = hashlib.sha256(group.identity.model_dump_json().encode()).hexdigest()
     names = ", ".join(group.protocol.averaged or group.protocol.tasks())
     on = "; ".join(dict.fromkeys(part for record in group.records for part in parts_of(record)))
@@ -151,7 +152,7 @@ def _averaged(group: Group) -> tuple[list[ScoreRow], str, dict[str, Any]]:
 
 
 def _metric(group: Group, row: ScoreRow) -> dict[str, Any]:
-    """Type, name and config of a score's metric: the aggregation is in each, so that no two look alike."""
+    """Return type, name and config of a score's metric: the aggregation is in each, so that no two look alike."""
     (base, name), how = group.protocol.hub_metric(row.metric), row.aggregation
     parts = [f"subset {row.subset}"] if row.subset else []
     if row.task in AVERAGES:
@@ -163,7 +164,7 @@ def _metric(group: Group, row: ScoreRow) -> dict[str, Any]:
 
 
 def _of_mteb(names: dict[str, list[str]]) -> dict[str, Any]:
-    """The Hub's data set that mteb loaded, if the installed mteb still describes that very revision."""
+    """Return the Hub's data set that mteb loaded, if the installed mteb still describes that very revision."""
     from stsbench.data.fetch.mteb import undisturbed
 
     task_result = json.loads(names["task_result"][0])
@@ -181,20 +182,20 @@ def _of_mteb(names: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def _split(protocol: Protocol, record: Record) -> str | None:
-    """The split that is scored; "all" where the splits are one set, or every item is tested in some fold."""
+    """Return the split that is scored; "all" where the splits are one set, or every item is tested in some fold."""
     if protocol.trained and "test" in record.data.subsets:
         return "test"
     return next((item.split for item in entries() if item.id == record.data.id), None)
 
 
 def _is_part(record: Record) -> bool:
-    """Whether pairs of the set were left out."""
+    """Return whether pairs of the set were left out."""
     totals = {(item.id, item.text_version): item.total for item in entries()}
     return totals.get((record.data.id, record.data.text_version), record.data.n) != record.data.n
 
 
 def parts_of(record: Record) -> list[str]:
-    """What a record was measured on, with all that makes its scores incomparable."""
+    """Return what a record was measured on, with all that makes its scores incomparable."""
     data, fitted = record.data, record.encoder.spec.get("fitted_on")
     parts = ["as mteb defines it"] if data.id in BY_ID else [TEXT[data.text_version]]
     if data.id.startswith(FROM_MTEB):
@@ -213,17 +214,18 @@ def parts_of(record: Record) -> list[str]:
 
 
 def shown(row: ScoreRow) -> str:
-    """A score with the decimals of its metric."""
+    """Return a score with the decimals of its metric."""
     return f"{row.value:.{metric_of(row).digits}f}"
 
 
 def encoder_name(result: Scores) -> str:
-    """The encoder's name on one line, a path reduced to its last part."""
+    """Return the encoder's name on one line, a path reduced to its last part."""
     return visible(without_paths(str(result.records[0].encoder.spec["name"]))).strip() or "encoder"
 
 
 def without_paths(argument: str) -> str:
-    """An argument of a command with the folders of this machine left out: `words:/home/me/glove.txt` -> words:glove.txt."""
+    """Return an argument of a command with the folders of this machine left out: `words:/home/me/glove.txt` ->
+    words:glove.txt."""
 
     def last(match: re.Match[str]) -> str:
         if match[1] == ":" and match[2].startswith("//"):
@@ -234,5 +236,5 @@ def without_paths(argument: str) -> str:
 
 
 def _slug(text: str, joint: str = "-") -> str:
-    """`text` in the characters that the Hub takes in a dataset's or metric's type."""
+    """Return `text` in the characters that the Hub takes in a dataset's or metric's type."""
     return re.sub(r"[^A-Za-z0-9._-]+", joint, text).strip(joint) or "unnamed"

@@ -20,7 +20,7 @@ from stsbench.files import new_folder
 
 
 def why_not_mteb(record: Record, result: dict[str, Any]) -> str | None:
-    """Why this record's mteb `result` is no score on MTEB, in one line; None where it is one.
+    """Return why this record's mteb `result` is no score on MTEB, in one line; None where it is one.
 
     MTEB fixes the data and the measure: text, split, number of pairs, revision. The encoder is whatever a user measures:
     pooler, template, length and number format are its own, and its fingerprint is the revision the result is filed under.
@@ -76,7 +76,7 @@ def export_mteb(run: Path, output: Path) -> tuple[list[Path], dict[str, str]]:
 
 
 def _written(results: list[tuple[Record, str]], output: Path) -> list[Path]:
-    """The files of all results, which appear together or not at all."""
+    """Return the files of all results, which appear together or not at all."""
     files = []
     with new_folder(output) as building, undisturbed() as mteb:
         cache = mteb.ResultCache(building)

@@ -79,7 +79,7 @@ def negation(text: str, rng: Rng) -> str | None:
 
 
 def _takes_not(text: str, words: Sequence[Word], lower: Sequence[str], i: int) -> bool:
-    """Whether the word is an auxiliary: no capital, no noun (a can, the will), words on both sides."""
+    """Return whether the word is an auxiliary: no capital, no noun (a can, the will), words on both sides."""
     if words[i].text != lower[i] or lower[i - 1] in DETERMINERS or not joined(text, words, i - 1, i + 1):
         return False
     participle = lower[i + 1].endswith("ed") or lower[i + 1] in PARTICIPLES
@@ -119,12 +119,12 @@ def name(text: str, rng: Rng) -> str | None:
 
 
 def _names_of(text: str) -> Groups:
-    """The names as a text writes them: one without any capital has them in lower case."""
+    """Return the names as a text writes them: one without any capital has them in lower case."""
     return _LOWER_NAMES if text == text.lower() else NAMES
 
 
 def _names(words: Sequence[Word], table: Groups) -> Iterator[int]:
-    """Positions of the names that are no part of a longer one ("South China Sea")."""
+    """Yield positions of the names that are no part of a longer one ("South China Sea")."""
     for i, word in enumerate(words):
         if word.stem in table and not (i and words[i - 1].lower in NAME_BEFORE):
             yield i
@@ -197,7 +197,7 @@ def word_order(text: str, rng: Rng) -> str | None:
 
 
 def _swappable(words: Sequence[Word], i: int, j: int, groups: Groups | None) -> bool:
-    """Whether two words differ, are of one group where there are groups, and are not members of one list."""
+    """Return whether two words differ, are of one group where there are groups, and are not members of one list."""
     one, other = words[i].stem, words[j].stem
     if one.lower() == other.lower() or (groups is not None and other not in groups[one]):
         return False
@@ -205,7 +205,7 @@ def _swappable(words: Sequence[Word], i: int, j: int, groups: Groups | None) -> 
 
 
 def _roles(text: str, words: Sequence[Word]) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """First and last word of subject and object of "a X is Y-ing a Z"; None of any other sentence."""
+    """Return first and last word of subject and object of "a X is Y-ing a Z"; None of any other sentence."""
     lower = [word.lower for word in words]
     verb = next((i for i, word in enumerate(lower[:5]) if word in ("is", "was")), 0)
     if verb < 2 or lower[0] not in DETERMINERS or any(word in LINKS for word in lower[:verb]):

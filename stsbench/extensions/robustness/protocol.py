@@ -58,7 +58,7 @@ DECIMALS = 6  # of cosines that are compared: float32 vectors of equal tokens di
 
 
 def read_paraphrases(path: Path, columns: str = "") -> TripletSet:
-    """The texts of a file or folder as `table_rows` reads them, as anchor, kept as positive, changed as negative.
+    """Return the texts of a file or folder as `table_rows` reads them, as anchor, kept as positive, changed as negative.
 
     columns: as `read_columns` takes them. Its text version is "own", its task the file's name, never a path, its id a digest
     of the texts. Raises DataError naming file and line.
@@ -180,13 +180,13 @@ class RobustnessProtocol(Protocol):
         return [text for edits in self._edits(data).values() for text in edits if text is not None]
 
     def _edits(self, data: PairSet) -> dict[str, tuple[str | None, ...]]:
-        """Rule -> the first sentences after it, None where it does not apply."""
+        """Return rule -> the first sentences after it, None where it does not apply."""
         settings = self.settings
         seed, share = settings["edit_seed"], settings["share"]
         return {rule: edits_of(data.first, rule, seed, share) for rule in settings["rules"]}
 
     def observe(self, embed: Embed, data: PairSet | TripletSet) -> Observations:
-        """r rules, n pairs: edited bool (r, n), whether a rule edits a pair's first sentence; near float64 (k,), the
+        """Return r rules, n pairs: edited bool (r, n), whether a rule edits a pair's first sentence; near float64 (k,), the
         similarity of that sentence to its edited form, rule by rule where `edited`; similarity, gold float64 (n,) of the
         pairs; moved float64 (m,), the pair's similarity with the edited sentence, of rules that keep the meaning. Of a
         user's paraphrases: the rules `kept` and `changed`, edited and near, subset int64 (n,) of the
@@ -234,7 +234,7 @@ class RobustnessProtocol(Protocol):
         return ""
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
-        """The scores of the set, then those of each rule or of each of a user's own subsets."""
+        """Return the scores of the set, then those of each rule or of each of a user's own subsets."""
         parts = _Parts(observations, self.settings["similarity"] == "cosine")
         draws = self.drawn(observations, data_id, self.settings["resamples"], self.settings["seed"])
         try:
@@ -250,7 +250,7 @@ class RobustnessProtocol(Protocol):
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Pairs are redrawn, each with all edits of its first sentence: plain and perturbed scores are paired."""
+        """Return pairs are redrawn, each with all edits of its first sentence: plain and perturbed scores are paired."""
         if not resamples:
             return {}
         parts = _Parts(observations, self.settings["similarity"] == "cosine")
@@ -284,7 +284,7 @@ class _Parts:
         self.scores = {rule: scores for rule in self.moved if (scores := self._scores(rule)) is not None}
 
     def _auc_parts(self, observations: Observations) -> dict[tuple[str | None, str], tuple[list[str], NDArray[np.bool_]]]:
-        """Key of a score -> the rules whose edits it compares, bool (n,) of the items that count."""
+        """Return key of a score -> the rules whose edits it compares, bool (n,) of the items that count."""
         every = np.ones(self.n, dtype=bool)
         parts: dict[tuple[str | None, str], tuple[list[str], NDArray[np.bool_]]] = {(None, "auc"): ([*self.items], every)}
         if "subset" in observations.arrays:
@@ -298,7 +298,7 @@ class _Parts:
         return parts
 
     def _cuts(self, rules: Sequence[str], counted: NDArray[np.bool_]) -> tuple[Cuts, NDArray[np.intp]] | None:
-        """The edits of these rules by similarity, and the item that each is of; None where all are of one kind."""
+        """Return the edits of these rules by similarity, and the item that each is of; None where all are of one kind."""
         chosen = {rule: counted[self.items[rule]] for rule in rules}
         near = np.concatenate([self.near[rule][chosen[rule]] for rule in rules])
         label = np.concatenate([np.full(chosen[rule].sum(), float(self.keeps[rule])) for rule in rules])
@@ -308,8 +308,8 @@ class _Parts:
                 np.concatenate([self.items[rule][chosen[rule]] for rule in rules]))
 
     def values(self) -> dict[tuple[str | None, str], tuple[float, int]]:
-        """(subset, metric) -> score and the number of pairs that it is of, in the order of the rows: a table shows the
-        interval of the first score of each subset."""
+        """Return (subset, metric) -> score and the number of pairs that it is of, in the order of the rows: a table shows
+        the interval of the first score of each subset."""
         values: dict[tuple[str | None, str], tuple[float, int]] = {}
         auc = {key: 100 * float(roc_auc(*cuts.counts())) for key, (cuts, _) in self.aucs.items()}
         if (None, "auc") in auc:
@@ -331,8 +331,8 @@ class _Parts:
         return values | {key: (value, distinct(self.item[self.aucs[key][1]])) for key, value in auc.items()}
 
     def _scores(self, rule: str) -> tuple[float, float] | None:
-        """Spearman of the pairs that a rule edits, before and after; None where there is none, and of two pairs, whose
-        correlation is 1 or -1 whatever they are."""
+        """Return Spearman of the pairs that a rule edits, before and after; None where there is none, and of two pairs,
+        whose correlation is 1 or -1 whatever they are."""
         items = self.items[rule]
         if self.similarity is None or self.gold is None or distinct(self.item[items]) < 3:
             return None
@@ -344,7 +344,7 @@ class _Parts:
         return before, after
 
     def draws(self, counts: Floats) -> dict[tuple[str | None, str], Floats]:
-        """(subset, metric) -> (b,) scores under (b, n) counts of how often each pair was drawn."""
+        """Return (subset, metric) -> (b,) scores under (b, n) counts of how often each pair was drawn."""
         drawn: dict[tuple[str | None, str], Floats] = {}
         if self.similarity is not None and self.gold is not None:
             drawn[None, "spearman"] = 100 * BootstrapCorrelation(self.similarity[None], self.gold, "spearman")(counts)[0]

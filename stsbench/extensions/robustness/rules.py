@@ -177,7 +177,7 @@ RULES: dict[str, Rule] = {name: Rule(name, name in _KEEPING, edit) for name, edi
 
 
 def edited(text: str, rule: str, seed: int) -> str | None:
-    """The text after a rule of `RULES`; None where the rule does not apply to it.
+    """Return the text after a rule of `RULES`; None where the rule does not apply to it.
 
     The draw hangs on the seed, the rule and the text alone: a text becomes the same one wherever it stands.
 
@@ -190,7 +190,7 @@ def edited(text: str, rule: str, seed: int) -> str | None:
 
 @lru_cache(maxsize=8)  # a protocol asks for the texts to encode, and again when it observes their vectors
 def edits_of(texts: tuple[str, ...], rule: str, seed: int, share: float) -> tuple[str | None, ...]:
-    """Each text after a rule, None for those that it does not apply to, and for all but `share` of the others.
+    """Return each text after a rule, None for those that it does not apply to, and for all but `share` of the others.
 
     The share, at least one text, is drawn by the seed.
 

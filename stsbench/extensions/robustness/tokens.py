@@ -40,7 +40,7 @@ class Word:
 
 
 def words_of(text: str) -> list[Word]:
-    """The words of a text, in order.
+    """Return the words of a text, in order.
 
     >>> [word.text for word in words_of("A man's 1,200 well-known dogs.")]
     ['A', "man's", '1,200', 'well-known', 'dogs']
@@ -49,12 +49,12 @@ def words_of(text: str) -> list[Word]:
 
 
 def joined(text: str, words: Sequence[Word], first: int, last: int) -> bool:
-    """Whether nothing but white space stands between the words from `first` to `last`."""
+    """Return whether nothing but white space stands between the words from `first` to `last`."""
     return all(text[words[i].end : words[i + 1].start].isspace() for i in range(first, last))
 
 
 def cased_like(new: str, old: str) -> str:
-    """`new` with the capitals of `old`: all, the first one, or as it is.
+    """Return `new` with the capitals of `old`: all, the first one, or as it is.
 
     >>> cased_like("two", "Three"), cased_like("two", "THREE"), cased_like("two", "three")
     ('Two', 'TWO', 'two')
@@ -65,7 +65,7 @@ def cased_like(new: str, old: str) -> str:
 
 
 def article_for(word: str) -> str:
-    """"a" or "an", by the letters that a word begins with.
+    """Return "a" or "an", by the letters that a word begins with.
 
     >>> article_for("orange"), article_for("European"), article_for("hour")
     ('an', 'a', 'an')
@@ -74,14 +74,15 @@ def article_for(word: str) -> str:
 
 
 def with_spans(text: str, spans: Mapping[tuple[int, int], str]) -> str:
-    """The text with each (start, end) replaced; they do not overlap."""
+    """Return the text with each (start, end) replaced; they do not overlap."""
     for (start, end), new in sorted(spans.items(), reverse=True):
         text = text[:start] + new + text[end:]
     return text
 
 
 def with_words(text: str, words: Sequence[Word], changes: Mapping[tuple[int, int], str]) -> str:
-    """The text with words replaced, from the first to the last position of each key, in the case of the first one of them.
+    """Return the text with words replaced, from the first to the last position of each key, in the case of the first one of
+    them.
 
     An article "a" or "an" before them becomes the one that fits.
 
@@ -98,14 +99,14 @@ def with_words(text: str, words: Sequence[Word], changes: Mapping[tuple[int, int
 
 
 def pick(options: Sequence[T], rng: np.random.Generator) -> T:
-    """One of several, uniformly drawn."""
+    """Return one of several, uniformly drawn."""
     return options[int(rng.integers(len(options)))]
 
 
 def listed_phrases(
     text: str, words: Sequence[Word], table: Phrases, exact: bool = False
 ) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """(first word, last word, what may stand there) of the table's phrases, of several at one position the longest.
+    """Yield (first word, last word, what may stand there) of the table's phrases, of several at one position the longest.
 
     exact: whether their letters' case counts, too.
     """
@@ -123,7 +124,7 @@ def listed_phrases(
 
 
 def change_phrase(text: str, table: Phrases, rng: np.random.Generator) -> str | None:
-    """The text with one of its listed phrases replaced, both drawn; None where it has none."""
+    """Return the text with one of its listed phrases replaced, both drawn; None where it has none."""
     words = words_of(text)
     options = [(first, last, new) for first, last, others in listed_phrases(text, words, table)
                if (new := absent(others, words))]
@@ -134,13 +135,14 @@ def change_phrase(text: str, table: Phrases, rng: np.random.Generator) -> str | 
 
 
 def absent(others: Sequence[str], words: Sequence[Word]) -> list[str]:
-    """Those that the text does not hold: a white cow that is black, too, becomes no white and white one."""
+    """Return those that the text does not hold: a white cow that is black, too, becomes no white and white one."""
     present = {word.lower for word in words}
     return [other for other in others if other.lower() not in present]
 
 
 def numbers(text: str, words: Sequence[Word]) -> Iterator[int]:
-    """Positions of the numbers that stand alone: figures without a sign or letter at them, no time of day; two to ninety."""
+    """Yield positions of the numbers that stand alone: figures without a sign or letter at them, no time of day; two to
+    ninety."""
     for at, word in enumerate(words):
         before, after = text[max(word.start - 1, 0) : word.start], text[word.end : word.end + 1]
         if NUMBER.fullmatch(word.text):

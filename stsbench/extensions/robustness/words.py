@@ -18,7 +18,7 @@ def _groups(lines: str) -> Groups:
 
 
 def _both_ways(lines: str) -> Phrases:
-    """"a / b" on a line: a becomes b, b becomes a."""
+    """Return "a / b" on a line: a becomes b, b becomes a."""
     table: Phrases = {}
     for line in lines.strip().splitlines():
         for pair in line.split(","):
@@ -28,7 +28,7 @@ def _both_ways(lines: str) -> Phrases:
 
 
 def _one_way(lines: str) -> Phrases:
-    """"a > b / c": a becomes b or c."""
+    """Return "a > b / c": a becomes b or c."""
     table: Phrases = {}
     for line in lines.strip().splitlines():
         one, _, others = line.partition(">")

@@ -27,7 +27,7 @@ _QUANTISED = ("bitsandbytes", "torch.ao", "torchao")
 
 
 def backbone_of(model: Any, log: Callable[[str], None]) -> Backbone:
-    """The backbone that shares the weights of a SentenceTransformer of the modules Transformer and a pooling.
+    """Return the backbone that shares the weights of a SentenceTransformer of the modules Transformer and a pooling.
 
     A Normalize behind them is left out, and `log` is told. Raises StsbenchError, one line, for other modules, a pooler that
     methods do not train, and weights that are not float32.
@@ -53,7 +53,7 @@ def backbone_of(model: Any, log: Callable[[str], None]) -> Backbone:
 
 
 def check_precision(transformer: nn.Module) -> None:
-    """Raises StsbenchError for weights of other numbers than float32, or float64."""
+    """Raise StsbenchError for weights of other numbers than float32, or float64."""
     if dtypes := {str(weight.dtype) for weight in transformer.parameters()} - {"torch.float32", "torch.float64"}:
         raise StsbenchError(
             f"the model's weights are {min(dtypes)}: load it with model_kwargs={{'dtype': 'float32'}} (bf16=True of the "
@@ -62,7 +62,8 @@ def check_precision(transformer: nn.Module) -> None:
 
 
 def surroundings(model: Any) -> str | None:
-    """What else acts in a SentenceTransformer's forward than the modules that it is made of, by name; None for nothing.
+    """Return what else acts in a SentenceTransformer's forward than the modules that it is made of, by name; None for
+    nothing.
 
     That is a forward of somebody else's (loss modifiers put one there while they run, a subclass has one), a hook, and an
     adapter that acts in peft's own forward. What accelerate and torch put around it only chooses precision and devices.
@@ -87,7 +88,8 @@ def surroundings(model: Any) -> str | None:
 
 
 def _wrappers(model: Any) -> Iterator[Any]:
-    """What torch.compile or DataParallel makes of a SentenceTransformer, from the outside, and that itself as the last."""
+    """Yield what torch.compile or DataParallel makes of a SentenceTransformer, from the outside, and that itself as the
+    last."""
     from sentence_transformers import SentenceTransformer
 
     yield model
@@ -97,7 +99,7 @@ def _wrappers(model: Any) -> Iterator[Any]:
 
 
 def _foreign(function: Any, libraries: tuple[str, ...]) -> Any:
-    """A forward that is not of the libraries, whatever accelerate and torch put around it; None otherwise."""
+    """Return a forward that is not of the libraries, whatever accelerate and torch put around it; None otherwise."""
     while function is not None:
         function = getattr(function, "__func__", function)
         name = function.__globals__["__name__"] if isinstance(function, FunctionType) else type(function).__module__
@@ -167,8 +169,8 @@ class SurroundedBatch:
 
 
 def _transformer(model: Any) -> Any:
-    """The transformers model that is trained, with its adapters in it. Raises StsbenchError, one line, for what wraps or
-    replaces one otherwise."""
+    """Return the transformers model that is trained, with its adapters in it. Raises StsbenchError, one line, for what
+    wraps or replaces one otherwise."""
     from peft import PeftMixedModel, PeftModel
     from transformers import PreTrainedModel
 
@@ -189,7 +191,7 @@ def _transformer(model: Any) -> Any:
 
 
 def _pooling(module: Any) -> tuple[str, TokenPooler | None]:
-    """The name of a pooling module's pooler, and its learned one."""
+    """Return the name of a pooling module's pooler, and its learned one."""
     from sentence_transformers.sentence_transformer.modules import Pooling
 
     from stsbench.encoders.transformer.token_pooling_module import MeanPaddedPooling, TokenPooling
@@ -209,7 +211,7 @@ def _pooling(module: Any) -> tuple[str, TokenPooler | None]:
 
 
 def _folder(name: str) -> Path:
-    """Where the model was read, for methods that read more there (a masked-LM head): nothing is downloaded."""
+    """Return where the model was read, for methods that read more there (a masked-LM head): nothing is downloaded."""
     try:
         return resolve(name, offline=True)
     except EncoderError:  # a model made in memory: who needs the folder says so

@@ -24,21 +24,21 @@ class Columns:
         self._tokenizer, self._labels = tokenizer, labels
 
     def ids(self, role: str) -> list[np.ndarray]:
-        """Token ids of a role's texts as the model's tokenizer made them."""
+        """Return token ids of a role's texts as the model's tokenizer made them."""
         return self._columns[role]
 
     def texts(self, role: str) -> list[str]:
-        """The texts of a role, as far as the tokens tell."""
+        """Return the texts of a role, as far as the tokens tell."""
         around = self._tokenizer("", padding=False, truncation=False)["input_ids"]
         inner = [_inside(ids.tolist(), around) for ids in self.ids(role)]
         return [self._tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in inner]
 
     def labels(self) -> list[int]:
-        """The label of each row."""
+        """Return the label of each row."""
         return [] if self._labels is None else [int(label) for label in self._labels[: len(self.rows)].tolist()]
 
     def scores(self) -> list[float]:
-        """The score of each row."""
+        """Return the score of each row."""
         return [] if self._labels is None else [float(score) for score in self._labels[: len(self.rows)].tolist()]
 
 
@@ -62,7 +62,8 @@ def whole_groups(rows: int, size: int, name: str) -> int:
 
 
 def _inside(ids: list[int], around: list[int]) -> list[int]:
-    """The ids without the special tokens that the tokenizer puts before and behind a text: `around`, of an empty one."""
+    """Return the ids without the special tokens that the tokenizer puts before and behind a text: `around`, of an empty
+    one."""
     for before in range(len(around) + 1):
         end = len(ids) - (len(around) - before)
         if ids[:before] == around[:before] and ids[end:] == around[before:]:

@@ -47,7 +47,8 @@ SCORED = ("sentence1", "sentence2", "score")
 def as_sentence_transformers_loss(
     method: str | Options, model: SentenceTransformer, *, classes: int = 3, seed: int = 42
 ) -> MethodLoss:
-    """A method's loss for `SentenceTransformerTrainer(model, args, train_dataset, loss=...)`, or any loop that calls it.
+    """Return a method's loss for `SentenceTransformerTrainer(model, args, train_dataset, loss=...)`, or any loop that calls
+    it.
 
     method: its options, as methods.SimCSE(temperature=0.07), or its name, for the defaults of the paper; model: the
     SentenceTransformer that is trained, of Transformer and Pooling. classes: how many labels there are, where the method
@@ -106,7 +107,7 @@ class MethodLoss(nn.Module):
         self._kept: dict[str, Any] = {}  # what the trainer's optimiser keeps of this loss, with its checkpoints
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
-        """The sum of the method's terms, each by its weight, for one batch: what the collator made of each column.
+        """Return the sum of the method's terms, each by its weight, for one batch: what the collator made of each column.
 
         Raises StsbenchError, one line, for columns or labels that are not the method's.
         """
@@ -143,7 +144,7 @@ class MethodLoss(nn.Module):
         self._surrounded = None
 
     def _additions(self) -> dict[str, Tensor]:
-        """What the loss adds to the model: weights, a queue, copies of the model, how many steps were drawn."""
+        """Return what the loss adds to the model: weights, a queue, copies of the model, how many steps were drawn."""
         shared = {id(part) for part in (*self.model.parameters(), *self.model.buffers())}
         state = self.state_dict(keep_vars=True)
         return {name: part.detach() for name, part in state.items() if id(part) not in shared}
@@ -210,7 +211,7 @@ class MethodLoss(nn.Module):
         return batch
 
     def _names(self, columns: int, labels: Tensor | None) -> tuple[str, ...]:
-        """The role of each column, "" for one that the method does not use."""
+        """Return the role of each column, "" for one that the method does not use."""
         what = f"{columns} column{'s' * (columns != 1)}{' and a label' if labels is not None else ''}"
         if columns > len(PAIRS) or (labels is not None and columns != 2):
             raise StsbenchError(f"a data set of {what}: give two columns and a label, or one to {len(PAIRS)} columns")
@@ -238,7 +239,7 @@ class MethodLoss(nn.Module):
             )
 
     def _check_model(self) -> None:
-        """Raises StsbenchError where the trainer trains other weights than the method's, in 16 bits, or in more processes
+        """Raise StsbenchError where the trainer trains other weights than the method's, in 16 bits, or in more processes
         than one."""
         if not any(part is self.method.backbone.model for part in self.model.modules()):
             raise StsbenchError(
@@ -255,7 +256,7 @@ class MethodLoss(nn.Module):
 
 
 def _trainer() -> tuple[Any, str | None]:
-    """The trainer that is calling, and the checkpoint that it resumed from; None, None where there is none.
+    """Return the trainer that is calling, and the checkpoint that it resumed from; None, None where there is none.
 
     A loss is not told of either, so that they are looked for among the callers.
     """
@@ -274,7 +275,7 @@ def _trainer() -> tuple[Any, str | None]:
 
 
 def _check_plan(plan: MethodPlan) -> None:
-    """Raises StsbenchError, one line, for a method whose views need more than the texts of a batch."""
+    """Raise StsbenchError, one line, for a method whose views need more than the texts of a batch."""
     needs, stages = plan.needs, plan.stages
     reason = None
     if needs.whole_texts:
@@ -290,7 +291,7 @@ def _check_plan(plan: MethodPlan) -> None:
 
 
 def _made(plan: MethodPlan, backbone: Backbone, classes: int) -> Method:
-    """The method on the backbone, ready for its stage."""
+    """Return the method on the backbone, ready for its stage."""
     if plan.needs.dropout and not any(dropout_rates(backbone.model.config).values()):
         raise _refused(plan, "its two views differ by dropout alone, and the model has none (config_kwargs)")
     kind, (stage,) = plan.kind, plan.stages
@@ -312,7 +313,7 @@ def _made(plan: MethodPlan, backbone: Backbone, classes: int) -> Method:
 
 
 def _otherwise(method: Method) -> list[str]:
-    """What the trainer, which knows the model and a loss alone, does otherwise than our loop."""
+    """Return what the trainer, which knows the model and a loss alone, does otherwise than our loop."""
     lines, tested, backbone = [], method.inference(), method.backbone
     if tested.pooler != backbone.pooler or tested.dense is not None:
         lines.append(f"{method.name} is tested with the pooler {tested.pooler}, and the trained model has {backbone.pooler}")
@@ -348,8 +349,8 @@ class _NoText:
 
 
 def _precision(model: nn.Module, device: torch.device) -> AbstractContextManager[Any]:
-    """The autocast (bf16, fp16 of the training arguments) that accelerate puts around the forward of the model it prepared,
-    which is not called here."""
+    """Return the autocast (bf16, fp16 of the training arguments) that accelerate puts around the forward of the model it
+    prepared, which is not called here."""
     from accelerate.state import AcceleratorState
 
     if not any("_original_forward" in vars(part) for part in model.modules()):

@@ -35,7 +35,7 @@ class Address:
 
     @property
     def local(self) -> bool:
-        """Whether this machine is meant, by whatever spelling: 127.1 is 127.0.0.1, and 0.0.0.0 answers here, too."""
+        """Return whether this machine is meant, by whatever spelling: 127.1 is 127.0.0.1, and 0.0.0.0 answers here, too."""
         host = self.host.rstrip(".").lower()
         try:
             ip = ipaddress.ip_address(host)
@@ -60,7 +60,7 @@ class Proxy:
 
 
 def address_of(asked: str | None, key: str) -> Address:
-    """What --base-url says, else the variable OPENAI_BASE_URL, else OpenAI's own.
+    """Return what --base-url says, else the variable OPENAI_BASE_URL, else OpenAI's own.
 
     EncoderError, one line, which never repeats what may hold a key: a user name, a password, a query or the key stands in
     it, or it is no address.
@@ -83,7 +83,7 @@ def address_of(asked: str | None, key: str) -> Address:
 
 
 def key_of_environment() -> str:
-    """The key in the variable, "" without one. EncoderError, which does not repeat it: no header could hold it."""
+    """Return the key in the variable, "" without one. EncoderError, which does not repeat it: no header could hold it."""
     key = os.environ.get(KEY, "")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise EncoderError(f"the variable {KEY} holds a blank, a line's end or a letter beyond ASCII: no key does")
@@ -91,7 +91,7 @@ def key_of_environment() -> str:
 
 
 def proxy_of(address: Address) -> Proxy | None:
-    """The proxy that the environment names for an address; None for this machine, and where NO_PROXY names the host.
+    """Return the proxy that the environment names for an address; None for this machine, and where NO_PROXY names the host.
 
     EncoderError, one line, which does not repeat it: it is no address of a proxy.
     """
@@ -116,7 +116,7 @@ def proxy_of(address: Address) -> Proxy | None:
 
 
 def _spared(address: Address, hosts: str) -> bool:
-    """Whether NO_PROXY, `hosts`, names a host: by its name, the end of it, its address or a network that holds it."""
+    """Return whether NO_PROXY, `hosts`, names a host: by its name, the end of it, its address or a network that holds it."""
     entries = [entry.strip() for entry in hosts.split(",")]
     if "*" in entries or proxy_bypass(urlsplit(address.url).netloc):
         return True
@@ -132,8 +132,8 @@ def _spared(address: Address, hosts: str) -> bool:
 
 
 def without_secrets(text: str, *secrets: str) -> str:
-    """`text` with *** where it repeats a secret or eight characters of it: as it is, quoted for a URL, in base64 or in hex,
-    and broken by blanks."""
+    """Return `text` with *** where it repeats a secret or eight characters of it: as it is, quoted for a URL, in base64
+    or in hex, and broken by blanks."""
     positions = [position for position, letter in enumerate(text) if letter.isprintable() and letter != " "]
     letters = "".join(text[position] for position in positions)
     hidden: set[int] = set()
@@ -147,7 +147,7 @@ def without_secrets(text: str, *secrets: str) -> str:
 
 
 def _forms(secret: str) -> Iterator[tuple[str, int]]:
-    """A secret as it may be written, each with the length of a part that tells too much."""
+    """Yield a secret as it may be written, each with the length of a part that tells too much."""
     size, raw = min(len(secret), _PART), secret.encode()
     for form in {secret, quote(secret, safe="")}:
         yield form, min(len(form), size)
@@ -168,7 +168,7 @@ class Deadline(threading.local):
 
 
 def client_of(name: str, library: Any, address: Address, proxy: Proxy | None, deadline: Deadline, **hooks: Any) -> Any:
-    """The HTTP client (httpx or httpx2) in which `library`, openai, sends requests. hooks: its event hooks.
+    """Return the HTTP client (httpx or httpx2) in which `library`, openai, sends requests. hooks: its event hooks.
 
     EncoderError: the proxy is of a kind that needs another package.
     """

@@ -58,12 +58,12 @@ class Answer:
 
 
 def most_bytes(count: int, width: int | None) -> int:
-    """What an answer of so many vectors may take."""
+    """Return what an answer of so many vectors may take."""
     return count * ((width or MOST_NUMBERS) * _DIGITS + 4096) + 65_536
 
 
 def read_answer(body: bytes, count: int) -> Answer:
-    """The vectors of `count` texts. BadAnswerError: they are not there, or are of different widths."""
+    """Return the vectors of `count` texts. BadAnswerError: they are not there, or are of different widths."""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
@@ -85,7 +85,7 @@ def read_answer(body: bytes, count: int) -> Answer:
 
 
 def stated(body: bytes) -> str:
-    """The reason in the body of an error, where it has one of the usual forms; else its text."""
+    """Return the reason in the body of an error, where it has one of the usual forms; else its text."""
     text = body.decode("utf-8", "replace")
     try:
         reason = json.loads(text)
@@ -97,7 +97,7 @@ def stated(body: bytes) -> str:
 
 
 def _numbers(written: Any) -> NDArray[np.float32]:
-    """A vector as base64 of little-endian float32, or as a list of numbers, in which null is NaN."""
+    """Return a vector as base64 of little-endian float32, or as a list of numbers, in which null is NaN."""
     try:
         if isinstance(written, str):
             return np.frombuffer(base64.b64decode(written, validate=True), "<f4").astype(np.float32)
@@ -113,7 +113,7 @@ def _numbers(written: Any) -> NDArray[np.float32]:
 
 
 def _tokens(usage: Any) -> int | None:
-    """What the server counts: of the texts, or in all."""
+    """Return what the server counts: of the texts, or in all."""
     counts = [usage.get(name) for name in ("prompt_tokens", "total_tokens")] if isinstance(usage, dict) else []
     return next((count for count in counts if type(count) is int and 0 <= count < 2**53), None)
 
@@ -182,8 +182,8 @@ class Client:
         self, texts: Sequence[str], width: int | None, stopped: threading.Event | None = None, *,
         fields: Mapping[str, Any] = MappingProxyType({}), tries: int = TRIES, again: bool = False,
     ) -> Answer:
-        """The vectors of n texts. width: of them, where it is known; fields: further ones of the request; tries: where the
-        texts may be why it fails; again: some of them were asked for before.
+        """Return the vectors of n texts. width: of them, where it is known; fields: further ones of the request; tries:
+        where the texts may be why it fails; again: some of them were asked for before.
 
         EncoderError, one line: the server does not answer, or with something else; TextsError: the texts may be why.
         """
@@ -280,7 +280,8 @@ class Client:
         return _Fault(line, again, wait, status not in _WHATEVER and wait is None, encoding)
 
     def shown(self, text: str, most: int = _SHOWN) -> str:
-        """What a server or a library says, or a text, in one line that a terminal may show, without a part of the key."""
+        """Return what a server or a library says, or a text, in one line that a terminal may show, without a part of the
+        key."""
         secrets = () if self.proxy is None else self.proxy.secrets
         line = printable(without_secrets(" ".join(text.split())[:_READ], self._key, *secrets))
         return line if len(line) <= most else line[:most] + "..."
@@ -301,7 +302,8 @@ class Client:
 
 
 def retry_after(header: str | None) -> float | None:
-    """Seconds until the time that Retry-After names: a number of them, or a date of HTTP; None where it names none."""
+    """Return seconds until the time that Retry-After names: a number of them, or a date of HTTP; None where it names
+    none."""
     if not header:
         return None
     try:

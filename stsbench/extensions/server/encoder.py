@@ -42,13 +42,13 @@ _REFUSED = tuple(name for name in (*CHANGING, "device", "attention") if name not
 
 
 def estimated_tokens(text: str) -> int:
-    """About how many tokens a text has."""
+    """Return about how many tokens a text has."""
     return -(-len(text.encode()) // _BYTES) + _AROUND
 
 
 def batches(texts: Sequence[str], tokens: int | None = None) -> list[list[int]]:
-    """The positions of texts in batches of at most MOST texts and `tokens` tokens by estimate, the longest texts first; a
-    longer text is alone in its batch."""
+    """Return the positions of texts in batches of at most MOST texts and `tokens` tokens by estimate, the longest texts
+    first; a longer text is alone in its batch."""
     sizes, most = [estimated_tokens(text) for text in texts], tokens or TOKENS
     parts: list[list[int]] = []
     room = 0
@@ -64,7 +64,7 @@ def batches(texts: Sequence[str], tokens: int | None = None) -> list[list[int]]:
 def at_once(
     jobs: Sequence[Any], work: Callable[[Any, threading.Event], T], count: int
 ) -> Iterator[tuple[Any, T]]:
-    """(job, what `work` made of it) for every job, `count` of them at a time, in the order in which they end.
+    """Yield (job, what `work` made of it) for every job, `count` of them at a time, in the order in which they end.
 
     The first error ends all; so does whoever stops asking. `work` gets an event that is set then. The threads do not keep
     the process alive: Ctrl-C does not wait for a slow server.
@@ -129,17 +129,18 @@ class ServerEncoder(Encoder):
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
-        """`openai:NAME`, NAME as the server calls its model."""
+        """Return `openai:NAME`, NAME as the server calls its model."""
         return cls(argument, cast("Asked", options))
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """The same model as it reads texts of a role: behind the role's prompt or `prompt`, with the role's fields."""
+        """Return the same model as it reads texts of a role: behind the role's prompt or `prompt`, with the role's
+        fields."""
         if prompt is None and self.prompts:
             prompt = self.prompts.get(role or "", "" if role in ROLES else None)
         return self._reading(self._prompt if prompt is None else prompt, fields_of(self._extra, role))
 
     def behind(self, prompt: str) -> Encoder:
-        """The same model behind one prompt for all texts; fields still go by role."""
+        """Return the same model behind one prompt for all texts; fields still go by role."""
         other = copy.copy(self._reading(prompt, self._fields))
         other.traits = Traits()
         return other
@@ -156,7 +157,7 @@ class ServerEncoder(Encoder):
 
     @property
     def identity(self) -> EncoderSpec:
-        """The spec by which records know it: with its prompts, and its fields by role."""
+        """Return the spec by which records know it: with its prompts, and its fields by role."""
         named = super().identity
         if not any(map(by_role, self._extra.values())):
             return named
@@ -164,8 +165,8 @@ class ServerEncoder(Encoder):
 
     @property
     def spent(self) -> Mapping[str, Any]:
-        """Requests, tokens, money, what the server says of itself, and how near the probe has been to its vectors; since it
-        was loaded."""
+        """Return requests, tokens, money, what the server says of itself, and how near the probe has been to its vectors;
+        since it was loaded."""
         counts, price = self._client.counts, self.options.price
         named = (("model", self._client.answering), ("system_fingerprint", ", ".join(sorted(self._client.builds))))
         probe = {name: max(getattr(identity, name) for identity in self._identities.values())
@@ -187,7 +188,7 @@ class ServerEncoder(Encoder):
                 f"{probe['farthest']:.1e} (allowed {probe['tolerance']:.1e})")
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d), rows of NaN among them where the server gives such.
+        """Return float32 (n, d), rows of NaN among them where the server gives such.
 
         EncoderError, one line: it gives anything but n vectors, refuses a text, or is another model than when it was loaded.
         """
@@ -205,7 +206,7 @@ class ServerEncoder(Encoder):
         return Encoded(self._finished(vectors), np.zeros(len(texts), dtype=np.bool_))
 
     def _checked(self, texts: list[str], stopped: threading.Event, tries: int) -> NDArray[np.float32]:
-        """The vectors of a batch, which one text of the probe goes with."""
+        """Return the vectors of a batch, which one text of the probe goes with."""
         number = self._identity.next_text()
         batch, vectors = [*texts, TEXTS[number]], None
         try:
@@ -230,8 +231,8 @@ class ServerEncoder(Encoder):
         self, texts: list[str], stopped: threading.Event,
         ask: Callable[[list[str], threading.Event, int], NDArray[np.float32]], tries: int = QUICK,
     ) -> NDArray[np.float32]:
-        """The vectors of texts, in halves where the server fails at them: which text it is, or that they are too many, shows
-        there. A harmless text tells whether it fails at any: then patience helps, or nothing does."""
+        """Return the vectors of texts, in halves where the server fails at them: which text it is, or that they are too
+        many, shows there. A harmless text tells whether it fails at any: then patience helps, or nothing does."""
         failed = None
         if len(texts) <= max(1, self._client.most_texts):
             try:
@@ -263,7 +264,7 @@ class ServerEncoder(Encoder):
         return np.concatenate(parts)
 
     def _answers(self, stopped: threading.Event) -> bool:
-        """Whether the server gives a vector of a text that none can refuse."""
+        """Return whether the server gives a vector of a text that none can refuse."""
         try:
             made = self._asked(TEXTS[:1], stopped, 1)
         except EncoderError:
@@ -278,7 +279,7 @@ class ServerEncoder(Encoder):
             return np.asarray(cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), 1e-12), np.float32)
 
     def _identified(self) -> Identity:
-        """Who the model is as it computes with these fields: asked once for each."""
+        """Return who the model is as it computes with these fields: asked once for each."""
         key = json.dumps(self._fields, sort_keys=True)
         if key not in self._identities:
             made = self._probed()
@@ -290,7 +291,7 @@ class ServerEncoder(Encoder):
         return self._identities[key]
 
     def _probed(self) -> Identity:
-        """Asked for its vectors of the texts of the probe, and once more in other batches."""
+        """Return asked for its vectors of the texts of the probe, and once more in other batches."""
         stopped = threading.Event()
         whole = self._halved([*TEXTS], stopped, self._asked)
         width, asked = whole.shape[1], self._width
@@ -320,7 +321,7 @@ class ServerEncoder(Encoder):
         return served_card(self.model) or served_card(self._client.answering)
 
     def _chosen_prompts(self) -> Prompts:
-        """Those that the options ask for. EncoderError: no card of the model's is known."""
+        """Return those that the options ask for. EncoderError: no card of the model's is known."""
         options = self.options
         if options.prompt == "card":
             if (card := self._card()) is None:
@@ -333,7 +334,7 @@ class ServerEncoder(Encoder):
         return Prompts(by_name if set(by_name.values()) != {every} else {}, every)
 
     def _noted(self, key: str) -> Iterator[str]:
-        """What a user should know before a run."""
+        """Yield what a user should know before a run."""
         name, address, answering = self.name, self.address, self._client.answering
         yield f"{name}: what {address.host} cuts of a long text it does not say, so that no text counts as truncated"
         if key and not address.encrypted and not address.local:
@@ -351,7 +352,7 @@ class ServerEncoder(Encoder):
         yield from self._doubts()
 
     def _doubts(self) -> Iterator[str]:
-        """What is doubtful of its identity."""
+        """Yield what is doubtful of its identity."""
         name, identity = self.name, self._identity
         if not identity.known:
             yield (f"warning: {name} has no identity: its vectors of the same texts differ by {identity.noise:.1e} of their "

@@ -58,15 +58,15 @@ class Identity:
 
     @property
     def known(self) -> bool:
-        """Whether it can be told from other models at all."""
+        """Return whether it can be told from other models at all."""
         return self.noise <= TOO_NOISY
 
     def next_text(self) -> int:
-        """The position in TEXTS of the one that goes with the next request, in turn."""
+        """Return the position in TEXTS of the one that goes with the next request, in turn."""
         return next(self._turn) % _SHORT
 
     def check(self, text: int, vector: NDArray[np.float32]) -> str | None:
-        """What is wrong where the vector (d,) of a text of the probe is not what it was; None where it is."""
+        """Return what is wrong where the vector (d,) of a text of the probe is not what it was; None where it is."""
         if vector.shape != self.vectors[text].shape:
             return f"vectors of {len(vector)} numbers, and of {self.vectors.shape[1]} when it was loaded"
         distance = difference(vector[None], self.vectors[text][None])
@@ -98,14 +98,14 @@ def identity_of(name: str, model: str, first: NDArray[np.float32], again: Sequen
 
 
 def tolerance_of(noise: float) -> float:
-    """How far vectors may be from the first ones of a server with this noise."""
+    """Return how far vectors may be from the first ones of a server with this noise."""
     tolerance = max(FLOOR, TIMES * noise)
     return tolerance if noise > TOO_NOISY else min(tolerance, CEILING)
 
 
 def difference(vectors: NDArray[np.float32], reference: NDArray[np.float32]) -> float:
-    """The largest distance of n vectors (n, d) from others, each relative to the other one's length; infinite for other
-    shapes and for what is not finite."""
+    """Return the largest distance of n vectors (n, d) from others, each relative to the other one's length; infinite for
+    other shapes and for what is not finite."""
     if vectors.shape != reference.shape or not np.isfinite(vectors).all():
         return float("inf")
     lengths = np.maximum(np.linalg.norm(reference.astype(np.float64), axis=1), 1e-12)
@@ -113,7 +113,8 @@ def difference(vectors: NDArray[np.float32], reference: NDArray[np.float32]) -> 
 
 
 def sketched(vectors: NDArray[np.float32]) -> str:
-    """sha256 of what rounding leaves of vectors (n, d): their lengths to 5 %, and three projections of each direction."""
+    """Return sha256 of what rounding leaves of vectors (n, d): their lengths to 5 %, and three projections of each
+    direction."""
     lengths = np.maximum(np.linalg.norm(vectors.astype(np.float64), axis=1), 1e-12)
     projected = np.einsum("nd,nkd->nk", vectors / lengths[:, None], _directions(*vectors.shape))
     about = [BY_SERVER_PROBE, list(vectors.shape), np.round(projected / _STEP).astype(int).tolist(),
@@ -122,14 +123,14 @@ def sketched(vectors: NDArray[np.float32]) -> str:
 
 
 def _directions(count: int, width: int) -> NDArray[np.float64]:
-    """(count, 3, width) of 1 and -1, the same everywhere and always."""
+    """Return (count, 3, width) of 1 and -1, the same everywhere and always."""
     drawn = hashlib.shake_256(f"{BY_SERVER_PROBE} {width}".encode()).digest(-(-count * _DIRECTIONS * width // 8))
     signs = np.unpackbits(np.frombuffer(drawn, np.uint8))[:count * _DIRECTIONS * width]
     return (2 * signs.astype(np.float64) - 1).reshape(count, _DIRECTIONS, width)
 
 
 def _adopted(folder: Path, made: Identity) -> str:
-    """The identity of the nearest probe that is kept and near enough; else that of `made`, which is kept then."""
+    """Return the identity of the nearest probe that is kept and near enough; else that of `made`, which is kept then."""
     if weights := _nearest(folder, made):
         return weights
     content = BytesIO()
@@ -149,7 +150,8 @@ def _nearest(folder: Path, made: Identity) -> str:
 
 
 def _distance(path: Path, made: Identity) -> float:
-    """How far a probe that is kept is from this one; infinite where they are not of one model, or where it is damaged."""
+    """Return how far a probe that is kept is from this one; infinite where they are not of one model, or where it is
+    damaged."""
     try:
         with np.load(path, allow_pickle=False) as kept:
             distance, noise = difference(made.vectors, np.asarray(kept["vectors"], np.float32)), float(kept["noise"])

@@ -70,7 +70,7 @@ class ServerArguments(TypedDict, total=False):
 
 
 def read_fields(asked: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
-    """The fields that --extra-body asks for: a JSON object, a file that holds one, or a mapping; {} for None.
+    """Return the fields that --extra-body asks for: a JSON object, a file that holds one, or a mapping; {} for None.
 
     EncoderError, one line: it is none of these, a field that is set otherwise, or a value by role without one of the roles.
     """
@@ -99,17 +99,17 @@ def read_fields(asked: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def by_role(value: Any) -> bool:
-    """Whether a field's value is chosen by the text's role."""
+    """Return whether a field's value is chosen by the text's role."""
     return isinstance(value, Mapping) and bool(_CHOICE & value.keys())
 
 
 def fields_of(fields: Mapping[str, Any], role: str | None) -> dict[str, Any]:
-    """The fields of a request with texts of a role, "query", "document" or None; without those that this role has null for.
-    """
+    """Return the fields of a request with texts of a role, "query", "document" or None; without those that this role has
+    null for."""
     chosen = {name: value[role if role in ROLES else _OTHER] if by_role(value) else value for name, value in fields.items()}
     return {name: value for name, value in chosen.items() if value is not None or not by_role(fields[name])}
 
 
 def fields_in_words(fields: Mapping[str, Any]) -> str:
-    """What is sent with which texts, for people."""
+    """Return what is sent with which texts, for people."""
     return ", ".join(f"{role} {json.dumps(fields_of(fields, role), ensure_ascii=False)}" for role in (*ROLES, _OTHER))

@@ -39,23 +39,23 @@ class Ranges:
 
     @classmethod
     def of(cls, vectors: Floats, clip: tuple[float, float] | None = None) -> Ranges:
-        """Those of (n, d) vectors; clip: the shares of them, of each dimension, that lie below low and below high."""
+        """Return those of (n, d) vectors; clip: the shares of them, of each dimension, that lie below low and below high."""
         if clip is None:
             return cls(vectors.min(axis=0), vectors.max(axis=0))
         return cls(*_quantiles(vectors, clip))
 
     def digest(self) -> str:
-        """sha256 over both."""
+        """Return sha256 over both."""
         return hashlib.sha256(np.stack([self.low, self.high]).astype("<f4").tobytes()).hexdigest()
 
     @property
     def constant(self) -> NDArray[np.intp]:
-        """The dimensions that do not vary: their one code says nothing."""
+        """Return the dimensions that do not vary: their one code says nothing."""
         return np.flatnonzero(self.low == self.high)
 
 
 def codes(vectors: Floats, precision: str, ranges: Ranges | None = None) -> NDArray[Any]:
-    """(n, d) vectors as they are stored: int8 or uint8 (n, d), or a byte for eight numbers (n, ceil(d / 8)).
+    """Return (n, d) vectors as they are stored: int8 or uint8 (n, d), or a byte for eight numbers (n, ceil(d / 8)).
 
     ranges: of int8 and uint8; a number outside of them gets the nearest code.
     """
@@ -72,7 +72,7 @@ def codes(vectors: Floats, precision: str, ranges: Ranges | None = None) -> NDAr
 
 
 def compared(rows: NDArray[Any], precision: str, dimension: int) -> Floats:
-    """float32 (n, d) of stored codes: what a similarity is computed of."""
+    """Return float32 (n, d) of stored codes: what a similarity is computed of."""
     if precision == "ubinary":
         return unpacked(rows, dimension)
     if precision == "binary":
@@ -81,7 +81,7 @@ def compared(rows: NDArray[Any], precision: str, dimension: int) -> Floats:
 
 
 def size(precision: str, dimension: int) -> int:
-    """Bytes of a stored vector of so many numbers."""
+    """Return bytes of a stored vector of so many numbers."""
     if precision in BITS:
         return -(-dimension // 8)
     return dimension if precision in BYTES else 4 * dimension

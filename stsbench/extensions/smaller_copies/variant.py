@@ -34,7 +34,7 @@ class Vectors:
         self._of: dict[str, Embed] = {}
 
     def of(self, encoder: Encoder) -> Embed:
-        """What holds the vectors of an encoder as it reads its texts."""
+        """Return what holds the vectors of an encoder as it reads its texts."""
         key = encoder.spec.fingerprint()
         if key not in self._of:
             self._of[key] = Embed(encoder, self._cache)
@@ -62,7 +62,8 @@ class Held(Wrapper):
         self._vectors = vectors
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d) vectors of the base, computed once each; a text whose vector is not finite keeps one of NaN."""
+        """Return float32 (n, d) vectors of the base, computed once each; a text whose vector is not finite keeps one of
+        NaN."""
         embed = self._vectors.of(self.base)
         embed.progress = progress
         try:
@@ -91,7 +92,7 @@ class Form:
     clip: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        """EncoderError: there is no such form."""
+        """Raise EncoderError: there is no such form."""
         if self.precision not in (WHOLE, *PRECISIONS):
             raise EncoderError(f"--quantise {self.precision} is unknown{did_you_mean(self.precision, PRECISIONS)}")
         if self.dims is not None and self.dims < 1:
@@ -101,7 +102,7 @@ class Form:
 
     @property
     def calibrated(self) -> bool:
-        """Whether its codes depend on the range of each dimension."""
+        """Return whether its codes depend on the range of each dimension."""
         return self.precision in BYTES
 
     def __str__(self) -> str:
@@ -112,7 +113,8 @@ class Form:
         return size(self.precision, min(width, self.dims or width))
 
     def described(self, spec: EncoderSpec, rescaled: bool) -> EncoderSpec:
-        """An encoder's spec as that of its copy. A cut is described as by the option --truncate-dim: that is all it is.
+        """Return an encoder's spec as that of its copy. A cut is described as by the option --truncate-dim: that is all it
+        is.
 
         rescaled: whether cut vectors get length 1 again."""
         options: dict[str, Any] = dict(spec.options)
@@ -133,12 +135,12 @@ class Form:
 
 
 def _digest(parts: Sequence[str]) -> str:
-    """The only part, or the sha256 of several."""
+    """Return the only part, or the sha256 of several."""
     return parts[0] if len(parts) == 1 else hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _both(base: str | None, source: str) -> str:
-    """ID@DIGEST of what a copy is calibrated on, and of what its base was fitted on, if it was."""
+    """Return ID@DIGEST of what a copy is calibrated on, and of what its base was fitted on, if it was."""
     named = [one for one in (base, source) if one is not None]
     ids = "+".join(id for one in named for id in fitted_sets(one))
     return f"{ids}@{_digest([one.partition('@')[2] for one in named])}"
@@ -165,7 +167,7 @@ class Variant(Held):
 
     @property
     def identity(self) -> EncoderSpec:
-        """The base's, in this form."""
+        """Return the base's, in this form."""
         named = self.base.identity
         return self.spec if named is self.base.spec else self._described(named)
 
@@ -181,11 +183,12 @@ class Variant(Held):
 
     @property
     def _waits(self) -> bool:
-        """Whether it has to be calibrated first."""
+        """Return whether it has to be calibrated first."""
         return self.form.calibrated and self.form.calibration != CALL and self.ranges is None
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d) of the numbers that are compared; before a call's own calibration the vectors that it is of."""
+        """Return float32 (n, d) of the numbers that are compared; before a call's own calibration the vectors that it is
+        of."""
         if self._waits:
             raise EncoderError(f"{self.spec.name} has to be calibrated first: encoder.fit(texts, source='what they are')")
         encoded = super().run(texts, progress)
@@ -195,7 +198,7 @@ class Variant(Held):
         return Encoded(vectors, encoded.truncated)
 
     def of_call(self, vectors: Any) -> Any:
-        """What mteb's CompressionWrapper makes of the vectors of one call, where that is the calibration."""
+        """Return what mteb's CompressionWrapper makes of the vectors of one call, where that is the calibration."""
         form = self.form
         if not (form.calibrated and form.calibration == CALL) or not len(vectors) or not np.isfinite(vectors).all():
             return vectors
@@ -208,13 +211,14 @@ class Variant(Held):
         return self._coded(np.clip(vectors, ranges.low, ranges.high), ranges)
 
     def fit(self, texts: Sequence[str], source: str) -> Variant:
-        """A copy that is calibrated on `texts`, known as `source`, as those without a role are read."""
+        """Return a copy that is calibrated on `texts`, known as `source`, as those without a role are read."""
         return self.fit_readings([(self, texts)], texts, source)
 
     def fit_readings(
         self, readings: Sequence[tuple[Encoder, Sequence[str]]], texts: Sequence[str], source: str
     ) -> Variant:
-        """A copy that is calibrated on the texts of all roles. EncoderError: there are none, or not all are finite."""
+        """Return a copy that is calibrated on the texts of all roles. EncoderError: there are none, or not all are
+        finite."""
         if not self._waits:
             return self
         if not any(len(of_role) for _, of_role in readings):
@@ -235,7 +239,7 @@ class Variant(Held):
         return Variant(base, self.form, self._vectors, self.ranges, self._fitted_on, self.rescaled)
 
     def _cut(self, vectors: Any) -> Floats:
-        """(n, dims) of the base's vectors, of length 1 where these are."""
+        """Return (n, dims) of the base's vectors, of length 1 where these are."""
         if issparse(vectors):
             raise EncoderError(f"{self.base.spec.name} gives sparse vectors, of which there is no smaller copy")
         dims = self.form.dims

@@ -63,12 +63,12 @@ class VariantScore:
 
     @property
     def name(self) -> str:
-        """"256 int8"."""
+        """Return "256 int8"."""
         return f"{self.dims} {self.precision}"
 
     @property
     def point(self) -> Point:
-        """Its point in the picture: the points that it gains over the full vectors, against its bytes."""
+        """Return its point in the picture: the points that it gains over the full vectors, against its bytes."""
         from stsbench.display.pareto import Point
 
         low, high = (None if end is None else -end for end in (self.loss_high, self.loss_low))
@@ -93,22 +93,22 @@ class VariantScores(Tabular):
 
     @cached_property
     def tasks(self) -> tuple[tuple[str, str], ...]:
-        """(protocol, task), averages among them, in their order."""
+        """Return (protocol, task), averages among them, in their order."""
         return tuple(dict.fromkeys((score.protocol, score.task) for score in self.scores))
 
     @property
     def shown(self) -> tuple[tuple[str, str], ...]:
-        """Those that are printed and drawn: of a protocol with an average that alone."""
+        """Return those that are printed and drawn: of a protocol with an average that alone."""
         averaged = {protocol for protocol, task in self.tasks if task == AVERAGE}
         return tuple(key for key in self.tasks if key[0] not in averaged or key[1] == AVERAGE)
 
     def of(self, task: tuple[str, str]) -> list[VariantScore]:
-        """The scores of one task, the full vectors' first."""
+        """Return the scores of one task, the full vectors' first."""
         return [score for score in self.scores if (score.protocol, score.task) == task]
 
     def front(self, task: tuple[str, str]) -> list[VariantScore]:
-        """Those copies than which no other is as small and as good, and better in one of both; none where neither a high nor
-        a low score is better."""
+        """Return those copies than which no other is as small and as good, and better in one of both; none where neither
+        a high nor a low score is better."""
         from stsbench.display.pareto import front
 
         scores = self.of(task) if self._metric(task).better != "neither" else []
@@ -130,7 +130,7 @@ class VariantScores(Tabular):
             save(self.plot(number), folder / f"{name}.png")
 
     def plot(self, table: int = 0) -> Figure:
-        """Points against the full vectors, with their paired intervals, over bytes a vector.
+        """Return points against the full vectors, with their paired intervals, over bytes a vector.
 
         table: its number among those that are printed. Raises StsbenchError where there is no such table.
         """

@@ -110,7 +110,7 @@ def measure_variants(
 
 
 def _base(model: Any) -> Encoder:
-    """The encoder, loaded. EncoderError: it is fitted on each set, or reads more than texts."""
+    """Return the encoder, loaded. EncoderError: it is fitted on each set, or reads more than texts."""
     base = loaded_encoder(model, EncoderOptions())
     if base.fitted_per_set:
         raise EncoderError(f"{base.spec.name} is fitted on each set itself: there is no smaller copy of it")
@@ -123,7 +123,7 @@ def _forms(
     quantise: str | Sequence[str], truncate_dims: str | Sequence[int | str], calibration: str | Path,
     clip: str | Sequence[float] | None,
 ) -> list[Form]:
-    """The full vectors, then every copy. EncoderError, one line: a wrong value, or nothing smaller."""
+    """Return the full vectors, then every copy. EncoderError, one line: a wrong value, or nothing smaller."""
     widths = [_whole(width) for width in words_of(truncate_dims)]
     kinds = list(dict.fromkeys(words_of(quantise)))
     if not widths and not kinds:
@@ -159,7 +159,7 @@ def _shares(clip: str | Sequence[float] | None) -> tuple[float, float] | None:
 
 
 def _comparing(protocols: str | Sequence[str]) -> tuple[list[str], list[str]]:
-    """The names of those protocols that compare vectors, and a line for each that does not."""
+    """Return the names of those protocols that compare vectors, and a line for each that does not."""
     named = list(words_of(protocols))
     if "all" in named:
         every, _ = plan(["all"], None, {})
@@ -178,7 +178,7 @@ def _comparing(protocols: str | Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _calibration_texts(calibration: str | Path, log: Callable[[str], None]) -> tuple[list[str], str]:
-    """The texts of a file, and its name with their digest; nothing for other calibrations."""
+    """Return the texts of a file, and its name with their digest; nothing for other calibrations."""
     if calibration in (SHARED, CALL):
         return [], ""
     stored = read_texts(Path(calibration), log)
@@ -189,7 +189,7 @@ def _calibration_texts(calibration: str | Path, log: Callable[[str], None]) -> t
 def _evaluated(
     copy: Variant, how: Mapping[str, Any], log: Callable[[str], None], told: set[str]
 ) -> Result:
-    """A run of one copy; a warning that was told before is not told again."""
+    """Return a run of one copy; a warning that was told before is not told again."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", StsbenchWarning)
         result = evaluate(copy, **how)
@@ -201,7 +201,7 @@ def _evaluated(
 
 
 def _scores(runs: Sequence[Run]) -> Iterator[VariantScore]:
-    """Every copy's score of each task that its protocol reports first, and one average, beside the full vectors'."""
+    """Yield every copy's score of each task that its protocol reports first, and one average, beside the full vectors'."""
     items = [_measured(result) for _, _, result in runs]
     full = runs[0][2]
     width = int(full.records[0].encoder.dimension)
@@ -235,7 +235,8 @@ def _measured(result: Result) -> Items:
 
 
 def _losses(runs: Sequence[Run], items: Sequence[Items], row: ScoreRow) -> list[Difference | None]:
-    """How much worse each run's score is than the first run's, over the same resamples of the items; None: it has none."""
+    """Return how much worse each run's score is than the first run's, over the same resamples of the items; None: it has
+    none."""
     exact = [_exact(result, row) for _, _, result in runs]
     draws = _draws(items, [value is not None for value in exact], row, _aggregation(runs[0][2], row))
     lower = metric_under(row.protocol, row.metric).lower
@@ -253,7 +254,7 @@ def _losses(runs: Sequence[Run], items: Sequence[Items], row: ScoreRow) -> list[
 
 
 def _exact(result: Result, row: ScoreRow) -> float | None:
-    """A run's score; of an average that of unrounded scores, where there is one."""
+    """Return a run's score; of an average that of unrounded scores, where there is one."""
     names = (UNROUNDED, AVERAGE) if row.task == AVERAGE else (row.task,)
     how = _aggregation(result, row)
     return next((other.value for name in names for other in result.rows if other.subset is None and other.aggregation == how
@@ -261,12 +262,13 @@ def _exact(result: Result, row: ScoreRow) -> float | None:
 
 
 def _aggregation(result: Result, row: ScoreRow) -> str | None:
-    """That of a row that is shown without one where all are equal."""
+    """Return that of a row that is shown without one where all are equal."""
     return row.aggregation or next((other.aggregation for other in result.rows if _key(other) == _key(row)), None)
 
 
 def _draws(items: Sequence[Items], there: Sequence[bool], row: ScoreRow, how: str | None) -> list[Any]:
-    """(resamples,) of each run's score over the same resamples; None where its protocol draws none, or it has no score."""
+    """Return (resamples,) of each run's score over the same resamples; None where its protocol draws none, or it has no
+    score."""
     of_label = [{task: item for (label, task), item in of_run.items() if label == row.protocol} for of_run in items]
     first = of_label[0].get(row.task) or next(iter(of_label[0].values()))  # of an average: any of its tasks
     protocol = narrowed(first.protocol, row.model_copy(update={"aggregation": how}))

@@ -31,8 +31,8 @@ METHODS: tuple[Method, ...] = ("isotonic", "logistic")
 
 
 def figure(bins: Sequence[Bin], similarity: Floats, label: NDArray[np.int64], curve: Curve, title: str) -> Any:
-    """A matplotlib figure of two panels. Left: `bins` of held-out pairs, how often they match against their probability.
-    Right: how many pairs of each kind are how similar, and the curve.
+    """Return a matplotlib figure of two panels. Left: `bins` of held-out pairs, how often they match against their
+    probability. Right: how many pairs of each kind are how similar, and the curve.
 
     similarity: float (n,); label: (n,), 1 for a match.
     """
@@ -82,20 +82,20 @@ class Calibration:
 
     @property
     def pairs(self) -> int:
-        """The number of different pairs."""
+        """Return the number of different pairs."""
         return distinct(self.item)
 
     @property
     def matches(self) -> int:
-        """How many of them match, in any of their rows."""
+        """Return how many of them match, in any of their rows."""
         return distinct(self.item[self.label > 0])
 
     def probability(self, similarity: Floats | Sequence[float] | float) -> Floats:
-        """P(match) of similarities, by the curve of all pairs."""
+        """Return P(match) of similarities, by the curve of all pairs."""
         return self.curve(np.asarray(similarity, dtype=np.float64))
 
     def as_json(self) -> dict[str, Any]:
-        """What another program needs, as JSON values."""
+        """Return what another program needs, as JSON values."""
         record, curve = self.record, self.curve
         form: dict[str, Any] = {"method": curve.method}
         if curve.similarity is not None and curve.probability is not None:
@@ -118,7 +118,7 @@ class Calibration:
         return Path(path)
 
     def lines(self) -> list[str]:
-        """What the command prints."""
+        """Return what the command prints."""
         share = float(self.label.mean())
         made = [f"{self.encoder}; {self.record.data.task}: {self.pairs:,} pairs, {self.matches:,} of them match",
                 f"P(match | similarity): {self.curve.method}; Brier score of held-out pairs {self.brier:.4f} (the share of "
@@ -134,7 +134,7 @@ class Calibration:
         return made
 
     def plot(self) -> Any:
-        """A matplotlib figure: how often pairs of a probability match, and the similarities of both kinds."""
+        """Return a matplotlib figure: how often pairs of a probability match, and the similarities of both kinds."""
         return figure(self.bins, self.similarity, self.label, self.curve, f"{self.encoder}: {self.record.data.task}")
 
     def __repr__(self) -> str:
@@ -145,7 +145,7 @@ def calibrate(
     run: Any, *, task: str | None = None, method: Method = "isotonic", precision: Sequence[float] = PRECISIONS,
     folds: int = 5, seed: int = 0,
 ) -> Calibration:
-    """Which similarity means a match: P(match | similarity) and thresholds, from a run of `pairs:FILE`.
+    """Return which similarity means a match: P(match | similarity) and thresholds, from a run of `pairs:FILE`.
 
     run: a run folder, or what `evaluate` returned. task: the file's name, where the run has several. method: isotonic or
     logistic. precision: those that thresholds are wanted for, each above 0 and at most 1. folds: of the cross-fitted
@@ -195,7 +195,7 @@ class Curve:
     intercept: float = 0.0
 
     def __call__(self, similarity: Floats) -> Floats:
-        """The probabilities (n,) of similarities (n,)."""
+        """Return the probabilities (n,) of similarities (n,)."""
         from scipy.special import expit
 
         if self.method == "logistic":
@@ -205,7 +205,7 @@ class Curve:
 
 
 def fit_curve(similarity: Floats, label: Floats, method: Method = "isotonic") -> Curve:
-    """The curve of n pairs by scikit-learn: similarity float (n,), label (n,) 1 for a match, else 0.
+    """Return the curve of n pairs by scikit-learn: similarity float (n,), label (n,) 1 for a match, else 0.
 
     isotonic: least squares (Zadrozny and Elkan 2002). logistic: maximum likelihood without a penalty (Platt 1999, without
     his smoothed labels), of which a slope below 0 becomes 0. Raises StsbenchError for another method, ScoreError where all
@@ -231,7 +231,7 @@ def fit_curve(similarity: Floats, label: Floats, method: Method = "isotonic") ->
 def cross_fitted(
     similarity: Floats, label: Floats, method: Method = "isotonic", folds: int = 5, seed: int = 0, item: Ints | None = None
 ) -> Floats:
-    """(n,) the probability of each pair by the curve of the other folds, which are stratified and drawn by `seed`.
+    """Return (n,) the probability of each pair by the curve of the other folds, which are stratified and drawn by `seed`.
 
     item: (n,), equal for rows of one pair, which stand in one fold; None: every row is a pair. Raises ScoreError where a
     kind has fewer pairs than there are folds.
@@ -259,7 +259,7 @@ class Bin:
 
 
 def reliability(probability: Floats, label: Floats, bins: int = 10, item: Ints | None = None) -> list[Bin]:
-    """The pairs in `bins` groups of equal size by their probability, equal probabilities in one group. item: as for
+    """Return the pairs in `bins` groups of equal size by their probability, equal probabilities in one group. item: as for
     `cross_fitted`."""
     item = np.arange(len(label)) if item is None else item
     order = np.argsort(probability, kind="stable")
@@ -273,7 +273,7 @@ def reliability(probability: Floats, label: Floats, bins: int = 10, item: Ints |
 
 
 def brier(probability: Floats, label: Floats) -> float:
-    """The mean squared distance of the probabilities from the labels (Brier 1950): 0 is best."""
+    """Return the mean squared distance of the probabilities from the labels (Brier 1950): 0 is best."""
     return float(np.mean((probability - (np.asarray(label) > 0)) ** 2))
 
 
@@ -290,7 +290,7 @@ class Threshold:
 
 
 def threshold_for(similarity: Floats, label: Floats, precision: float, item: Ints | None = None) -> Threshold | None:
-    """The smallest threshold whose pairs have this precision, 0 to 1; None where no threshold has it.
+    """Return the smallest threshold whose pairs have this precision, 0 to 1; None where no threshold has it.
 
     similarity float (n,), label (n,) 1 for a match, else 0. The interval inverts Wilson's test of a share (Wilson 1927) at
     each threshold: from the smallest one whose pairs may have the precision to the smallest one from which on all have
@@ -314,7 +314,7 @@ def threshold_for(similarity: Floats, label: Floats, precision: float, item: Int
 
 
 def _ends(thresholds: Floats, lower: Floats, upper: Floats, precision: float) -> tuple[float, float | None]:
-    """thresholds (k,) decreasing, and the ends of the interval of each one's precision."""
+    """Return thresholds (k,) decreasing, and the ends of the interval of each one's precision."""
     low = float(thresholds[np.flatnonzero(upper >= precision)[-1]])
     sure = lower > precision
     if not sure.any():
@@ -325,7 +325,7 @@ def _ends(thresholds: Floats, lower: Floats, upper: Floats, precision: float) ->
 
 
 def _wilson(share: Floats, n: Floats) -> tuple[Floats, Floats]:
-    """The 95 % score intervals of shares of n, as `metrics.bootstrap.wilson` of each."""
+    """Return the 95 % score intervals of shares of n, as `metrics.bootstrap.wilson` of each."""
     z = 1.959963984540054
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     spread = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)

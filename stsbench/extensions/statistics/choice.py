@@ -39,7 +39,7 @@ class Spent:
     high: float
 
     def overlaps(self, other: Spent) -> bool:
-        """Whether the rounds of both reach into each other, so that which is cheaper nobody can tell."""
+        """Return whether the rounds of both reach into each other, so that which is cheaper nobody can tell."""
         return self.low <= other.high and other.low <= self.high
 
 
@@ -117,13 +117,13 @@ AXES = {axis.name: axis for axis in (
 
 
 def machine_in_words(setting: Sequence[Any]) -> str:
-    """'AMD EPYC 7763, 2 cores, cpu, 2 threads': the kind of a machine, and how it was used."""
+    """Return 'AMD EPYC 7763, 2 cores, cpu, 2 threads': the kind of a machine, and how it was used."""
     return ", ".join(filter(None, setting_in_words(setting)))
 
 
 def compared_within(costs: Sequence[Cost | None]) -> tuple[list[bool], tuple[Any, ...] | None]:
-    """Which times may be compared, and the setting they have in common: that of most costs, of the first of these in a tie.
-    None: no cost holds any."""
+    """Return which times may be compared, and the setting they have in common: that of most costs, of the first of these
+    in a tie. None: no cost holds any."""
     settings = [None if cost is None else settings_of(cost) for cost in costs]
     known = [setting for setting in settings if setting is not None]
     if not known:
@@ -182,12 +182,12 @@ class Choice(Tabular):
 
     @property
     def metric(self) -> Metric:
-        """What is compared, as its protocol declares it."""
+        """Return what is compared, as its protocol declares it."""
         return load_protocol(self.setting.protocol).metric(self.setting.metric)
 
     @property
     def equals(self) -> list[int]:
-        """The best candidate and those that do not differ from it significantly."""
+        """Return the best candidate and those that do not differ from it significantly."""
         different = self.different
         return [0] if different is None else [i for i in range(len(self.candidates)) if not different[0][i]]
 
@@ -203,7 +203,7 @@ class Choice(Tabular):
 
     @property
     def sentence(self) -> str:
-        """What the table says, in plain words."""
+        """Return what the table says, in plain words."""
         best, equals = self.candidates[0].name, self.equals
         if self.different is None:
             return f"No test: {self.no_test}. {best} has the best score; whether by chance is not known."
@@ -230,7 +230,7 @@ class Choice(Tabular):
         return f"{among}the cheapest are {_listed([self._named(i) for i in cheapest])}, {why}"
 
     def _cheaper(self) -> str:
-        """Which of the front cost less than the best one, where that is on it."""
+        """Return which of the front cost less than the best one, where that is on it."""
         less = [i for i, on in enumerate(self.front) if on and i]
         if not less or self._spent(0) is None:
             return ""
@@ -264,7 +264,7 @@ class Choice(Tabular):
         return Document([Table(self.title, columns)], below=self.sentences())
 
     def sentences(self) -> list[str]:
-        """What the table says, what its columns are, and what must be known of the costs."""
+        """Return what the table says, what its columns are, and what must be known of the costs."""
         ties = "ties: two that share a letter do not differ significantly. " if self.different is not None else ""
         end = "faster" if self.by.more_is_cheaper else "cheaper"
         foot = f"{ties}front: no other is better and {end} ({self.by.name})."
@@ -276,7 +276,7 @@ class Choice(Tabular):
         return reasons_lines(self.failures, self.left_out)
 
     def to_arrow(self) -> ArrowTable:
-        """A row for each encoder: score, interval, letters, every cost, whether it is on the front."""
+        """Return a row for each encoder: score, interval, letters, every cost, whether it is on the front."""
         return arrow_table([
             {"encoder": candidate.name, "score": candidate.score, "low": candidate.low, "high": candidate.high,
              "ties": candidate.letters, "front": on,
@@ -305,7 +305,7 @@ class Choice(Tabular):
         return drawn
 
     def as_json(self) -> dict[str, Any]:
-        """What --json writes, as plain data."""
+        """Return what --json writes, as plain data."""
         setting = {**asdict(self.setting), "settings": json.loads(self.setting.settings)}
         return {
             **{"view" if key == "text_version" else key: value for key, value in setting.items()}, "task": self.task,
@@ -323,7 +323,7 @@ class Choice(Tabular):
 
 
 def point(name: str, spent: Spent, score: float, low: float | None = None, high: float | None = None) -> Point:
-    """A candidate in a picture, and for its front."""
+    """Return a candidate in a picture, and for its front."""
     return Point(name, spent.value, score, low, high, spent.low, spent.high)
 
 

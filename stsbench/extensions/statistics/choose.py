@@ -66,8 +66,8 @@ def choose(
     runs: Sequence[Any], *, protocol: str | None = None, task: str | None = None, metric: str | None = None,
     by: str | None = None, resamples: int = RESAMPLES, seed: int = 0,
 ) -> Choice:
-    """Which of several encoders to take: the Pareto front of score and cost, which scores do not differ significantly by a
-    joint test of all pairs, and the cheapest of the best.
+    """Return which of several encoders to take: the Pareto front of score and cost, which scores do not differ significantly
+    by a joint test of all pairs, and the cheapest of the best.
 
     runs: of each encoder what `compare` takes: a run folder, several seeds' folders, or what `evaluate` returned.
     protocol: as `stsbench eval` names it; the first that all runs share by default. task: a task, or "Avg", the protocol's
@@ -120,7 +120,7 @@ def _several(runs: Sequence[Any]) -> list[Any]:
 
 
 def _refuse_twice(folders: Sequence[Sequence[Path]], encoders: Sequence[Sequence[Record]]) -> None:
-    """Raises StsbenchError where two runs are known to be of one encoder."""
+    """Raise StsbenchError where two runs are known to be of one encoder."""
     holders: dict[str, Path] = {}
     for folder, record in zip(chain(*folders), chain(*encoders), strict=True):
         if not has_identity(record.encoder.spec):
@@ -130,7 +130,7 @@ def _refuse_twice(folders: Sequence[Sequence[Path]], encoders: Sequence[Sequence
 
 
 def _names(records: Sequence[Record], folders: Sequence[Sequence[Path]]) -> list[str]:
-    """What people call the encoders; of the same name also the width, or else the folder."""
+    """Return what people call the encoders; of the same name also the width, or else the folder."""
     names = [encoder_in_words(record) for record in records]
     for more in ([f"{record.encoder.dimension} dimensions" for record in records], [str(side[0]) for side in folders]):
         counts = Counter(names)
@@ -141,7 +141,7 @@ def _names(records: Sequence[Record], folders: Sequence[Sequence[Path]]) -> list
 
 
 def _shared(sides: Sequence[dict[Key, list[Measured]]], notes: _Notes) -> list[Sides]:
-    """The runs of what every encoder measured, in the order of the first."""
+    """Return the runs of what every encoder measured, in the order of the first."""
     every = {key: items[0] for side in sides for key, items in side.items()}
     for key, item in every.items():
         if (many := sum(key in side for side in sides)) < len(sides):
@@ -153,7 +153,7 @@ def _shared(sides: Sequence[dict[Key, list[Measured]]], notes: _Notes) -> list[S
 def _in_one_setting(
     shared: Sequence[Sides], chosen: Callable[[Measured], Protocol | None], metric: str | None, notes: _Notes
 ) -> list[Row]:
-    """The rows of the first setting that has any; a remark names the others. Raises StsbenchError without one."""
+    """Return the rows of the first setting that has any; a remark names the others. Raises StsbenchError without one."""
     settings: dict[Setting, list[Row]] = {}
     for sides in shared:
         item = sides[0][0]
@@ -179,7 +179,7 @@ def _in_one_setting(
 
 
 def _of_task(rows: Sequence[Row], task: str | None) -> list[Row]:
-    """The row of one task, or those that the protocol averages."""
+    """Return the row of one task, or those that the protocol averages."""
     first = rows[0][0][0][0]
     named = {_task(row): row for row in rows}
     averaged = first.protocol.averaged
@@ -255,7 +255,7 @@ def _choice(
 
 
 def _of_run(rows: Sequence[Row], number: int) -> tuple[float, float] | None:
-    """The 95 % interval that one run's score, or the average of its scores, has wherever it is printed."""
+    """Return the 95 % interval that one run's score, or the average of its scores, has wherever it is printed."""
     items, row = [sides[number][0] for sides, _ in rows], rows[0][1]
     first = items[0]
     if len(items) > 1:
@@ -267,7 +267,7 @@ def _of_run(rows: Sequence[Row], number: int) -> tuple[float, float] | None:
 
 
 def _of_seeds(drawn: Floats, seeds: Floats, seed: int) -> tuple[float, float] | None:
-    """The 95 % interval of the mean over seeds: of the items, and of the seeds, whose range is Student's."""
+    """Return the 95 % interval of the mean over seeds: of the items, and of the seeds, whose range is Student's."""
     from scipy import stats
 
     wider = stats.t.ppf(0.975, len(seeds) - 1) / stats.norm.ppf(0.975)
@@ -276,7 +276,7 @@ def _of_seeds(drawn: Floats, seeds: Floats, seed: int) -> tuple[float, float] | 
 
 
 def _default(read: Sequence[dict[str, Spent | None]], notes: _Notes) -> Axis:
-    """Speed where all runs have it of one machine, else size."""
+    """Return speed where all runs have it of one machine, else size."""
     speeds = [spent["sentences/s"] for spent in read]
     if all(speeds):
         return AXES["sentences/s"]
@@ -286,7 +286,7 @@ def _default(read: Sequence[dict[str, Spent | None]], notes: _Notes) -> Axis:
 
 
 def _of_costs(names: Sequence[str], costs: Sequence[Cost | None], able: Sequence[bool]) -> list[str]:
-    """A line for each kind of doubt about costs."""
+    """Return a line for each kind of doubt about costs."""
     without = [name for name, cost in zip(names, costs, strict=True) if cost is None]
     elsewhere = [f"{name} ({machine_in_words(settings_of(cost))})" for name, cost, ok in zip(names, costs, able, strict=True)
                  if cost is not None and not ok]
@@ -300,7 +300,7 @@ def _of_costs(names: Sequence[str], costs: Sequence[Cost | None], able: Sequence
 
 
 def _title(rows: Sequence[Row]) -> str:
-    """'sts (similarity dot): spearman, all, x 100'."""
+    """Return 'sts (similarity dot): spearman, all, x 100'."""
     (side, *_), row = rows[0]
     record, metric = side[0].record, side[0].protocol.metric(row.metric)
     changes = changed_settings(record.protocol)

@@ -14,7 +14,7 @@ COSTS = "sentences/s, tokens/s, latency, cpu, first, memory, cuda-memory, parame
 
 
 def _costs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What a tab key completes to a cost."""
+    """Return what a tab key completes to a cost."""
     from stsbench.extensions.statistics.choice import AXES
 
     return [CompletionItem(name) for name in AXES if name.startswith(incomplete)]
@@ -140,7 +140,7 @@ def calibrate_(
     run: str, task: str | None, method: str, precision: tuple[float, ...], folds: int, seed: int,
     output: Path | None, picture: Path | None,
 ) -> None:
-    """The probability that two texts match, by their similarity, and the threshold for a wanted precision.
+    """Fit the probability that two texts match, by their similarity, and the threshold for a wanted precision.
 
     RUN is a run of `stsbench eval --protocol pairs:FILE`. The probability is fitted on its pairs, and its quality
     measured on pairs that were held out.

@@ -64,7 +64,7 @@ class Power(Tabular):
     left_out: Reasons = field(default_factory=list)
 
     def to_arrow(self) -> pa.Table:
-        """A row for each task: what was asked, the answer, and the noise that it follows from."""
+        """Return a row for each task: what was asked, the answer, and the noise that it follows from."""
         return arrow_table([
             {"pairs": self.pairs, "difference": self.difference, "metric": self.metric, **asdict(task)}
             for task in self.tasks
@@ -82,7 +82,7 @@ class Power(Tabular):
 
     @property
     def title(self) -> str:
-        """What the table answers."""
+        """Return what the table answers."""
         if self.pairs is not None:
             return f"{self.metric}: the difference, in points, that {self.pairs:,} pairs detect in 80 % of experiments"
         points = "point" if self.difference == 1 else "points"
@@ -99,7 +99,7 @@ class Power(Tabular):
         return [*columns, *(Column(name, list(map(self._shown, values))) for name, values in answers.items())]
 
     def _of(self, task: TaskPower) -> str:
-        """The task, behind its protocol where there are several."""
+        """Return the task, behind its protocol where there are several."""
         return f"{task.protocol} {task.task}" if len({one.protocol for one in self.tasks}) > 1 else task.task
 
     def _shown(self, answer: float | None) -> str:
@@ -108,7 +108,7 @@ class Power(Tabular):
         return f"{answer:,.0f}" if self.pairs is None else f"{answer:.1f}"
 
     def sentences(self) -> list[str]:
-        """What the figures rest on, and where they are rough."""
+        """Return what the figures rest on, and where they are rough."""
         lines = [self.basis, "Test at the 5 % level, two-sided, without a correction for several tasks; noise shrinks with "
                              "the square root of the number of pairs."]
         fewest = self.pairs if self.pairs is not None else min(task.low_answer or task.value for task in self.tasks)
@@ -128,7 +128,8 @@ def power(
     pairs: int | None = None, difference: float | None = None, *, runs: Any = None,
     protocol: str | Sequence[str] | None = None, metric: str = "spearman", resamples: int = RESAMPLES, seed: int = 0,
 ) -> Power:
-    """The difference between two encoders that `pairs` pairs can show, or the pairs that a `difference` (in points) needs.
+    """Return the difference between two encoders that `pairs` pairs can show, or the pairs that a `difference` (in points)
+    needs.
 
     Detectable is a true difference that is significant in 80 % of experiments, by a two-sided test at the 5 % level. What a
     paired difference is uncertain by is taken from runs: two, of which the paired standard error is known; one, which is
@@ -180,7 +181,7 @@ _Noise = tuple[str, str, int, float, float | None, float | None]  # protocol, ta
 
 
 def _closeness(metric: str) -> str:
-    """'the difference has 0.77 times the run's standard error (quartiles 0.62 and 0.90; ...)'"""
+    """Return 'the difference has 0.77 times the run's standard error (quartiles 0.62 and 0.90; ...)'"""
     ratio = field_noise(metric)[ALL].ratio
     return (f"the difference has {ratio.median:.2f} times the run's standard error (quartiles {ratio.low:.2f} and "
             f"{ratio.high:.2f}; of the set itself where it is one of the seven)")
@@ -262,7 +263,7 @@ def _some(noise: list[_Noise], sides: Sequence[Any], metric: str, left_out: Reas
 
 
 def error_of(error: float, n: int, items: int) -> float:
-    """The standard error that `items` items have, where n of them have `error`.
+    """Return the standard error that `items` items have, where n of them have `error`.
 
     >>> from stsbench.extensions.statistics.power import error_of
     >>> error_of(1.5, n=400, items=100)
@@ -274,7 +275,7 @@ def error_of(error: float, n: int, items: int) -> float:
 
 
 def items_needed(difference: float, error: float, n: int, power: float = POWER) -> int:
-    """The fewest items with which a true `difference` is significant with probability `power`, where n have `error`.
+    """Return the fewest items with which a true `difference` is significant with probability `power`, where n have `error`.
 
     Raises ValueError for a difference of 0, which no number of items can show.
 

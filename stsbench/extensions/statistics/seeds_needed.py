@@ -45,7 +45,7 @@ class NeededRow:
 
     @property
     def settled(self) -> bool:
-        """Whether it is significant at 5 %, by itself."""
+        """Return whether it is significant at 5 %, by itself."""
         p = self.compared.difference.p
         return p is not None and p < 1 - LEVEL
 
@@ -114,14 +114,14 @@ class SeedsNeeded(Tabular):
         return self.comparison.omissions()
 
     def to_arrow(self) -> pa.Table:
-        """A row for each task and average of each table: the difference, its p, errors, powers and seeds."""
+        """Return a row for each task and average of each table: the difference, its p, errors, powers and seeds."""
         return arrow_table([
             {**asdict(row.table.setting), "task": row.compared.task, "subset": row.compared.subset, **_json(row)}
             for row in self.rows
         ])
 
     def as_json(self) -> dict[str, Any]:
-        """What --json writes, as plain data."""
+        """Return what --json writes, as plain data."""
         rows = [{"protocol": row.table.setting.protocol, "metric": row.table.setting.metric,
                  "aggregation": row.table.setting.aggregation, "task": row.compared.task, "subset": row.compared.subset,
                  **_json(row)} for row in self.rows]
@@ -134,7 +134,8 @@ def seeds_needed(
     a: Any, b: Any, *, protocols: str | Sequence[str] | None = None, protocol: str | Sequence[str] | None = None,
     metric: str | None = None, resamples: int = RESAMPLES, seed: int = 0, by_seed: bool | None = None, power: float = POWER,
 ) -> SeedsNeeded:
-    """How many more seeds of A and of B would settle each difference that `compare` tests, which takes the same arguments.
+    """Return how many more seeds of A and of B would settle each difference that `compare` tests, which takes the same
+    arguments.
 
     power: with which a difference as large as the observed one is to be significant at 5 %. The noise of the items stays,
     however many seeds there are: where it alone is too large, no number of seeds settles it, and so many times more items
@@ -165,7 +166,7 @@ def _needed(row: Compared, power: float) -> MoreSeeds | None:
 
 
 def _plan(row: NeededRow) -> str:
-    """How many more seeds settle it, within what range."""
+    """Return how many more seeds settle it, within what range."""
     if row.needed is None or row.settled or not row.needed.settleable:
         return "" if row.needed is None else "settled" if row.settled else "no number"
     return f"{_many(row.needed.more)} [{_many(row.needed.low)}, {_many(row.needed.high)}]"
@@ -206,7 +207,7 @@ class MoreSeeds:
 
     @property
     def settleable(self) -> bool:
-        """Whether any number of seeds suffices."""
+        """Return whether any number of seeds suffices."""
         return self.times_items < 1
 
 
@@ -214,7 +215,7 @@ def more_seeds(
     difference: float, item_error: float, sds: tuple[float, float], counts: tuple[int, int], *, paired: bool = False,
     power: float = POWER,
 ) -> MoreSeeds:
-    """The number of seeds, as many for either side, that would show a true difference as large as `difference`.
+    """Return the number of seeds, as many for either side, that would show a true difference as large as `difference`.
 
     item_error: standard error of the difference for the items alone, in the scores' unit as all of these; sds: over the
     seeds of A and of B, 0 for a side of one seed, which is taken as it is and gets no more; paired: seeds are pairs, and
@@ -268,7 +269,7 @@ def _check(difference: float, item_error: float, sds: tuple[float, float], count
 
 
 def _satterthwaite(parts: list[float], counts: list[int] | tuple[int, int]) -> float:
-    """Degrees of freedom of the sum of (2,) squared standard errors of means over `counts` seeds."""
+    """Return degrees of freedom of the sum of (2,) squared standard errors of means over `counts` seeds."""
     doubt = sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True) if part)
     return sum(parts) ** 2 / doubt if doubt else inf
 
@@ -303,7 +304,7 @@ def _power(size: float, item_error: float, variances: list[float], counts: list[
 
 
 def _critical(item_error: float, parts: list[float], counts: list[int]) -> float:
-    """What a difference must exceed, by the distributions that `Noise` draws from."""
+    """Return what a difference must exceed, by the distributions that `Noise` draws from."""
     from scipy import optimize, stats
 
     at = (np.arange(_POINTS) + 0.5) / _POINTS
@@ -326,7 +327,7 @@ def _critical(item_error: float, parts: list[float], counts: list[int]) -> float
 
 
 def _smallest(enough: Callable[[int], bool]) -> int | None:
-    """The smallest number from 0 to `MOST` that is enough, where all above it are; None where none is."""
+    """Return the smallest number from 0 to `MOST` that is enough, where all above it are; None where none is."""
     if not enough(MOST):
         return None
     low, high = -1, MOST

@@ -142,7 +142,7 @@ class _Building:
                     self.log(line)
 
     def _jobs(self) -> Iterator[ShardJob]:
-        """What has still to be encoded, in order; what is there is compared on the way."""
+        """Yield what has still to be encoded, in order; what is there is compared on the way."""
         line = 1
         for number, chunk in enumerate(self.texts.chunks(self.manifest.shard_rows)):
             if note := self._whole(number, chunk, line):
@@ -154,7 +154,7 @@ class _Building:
             line += len(chunk)
 
     def _whole(self, number: int, chunk: list[str], line: int) -> ShardNote | None:
-        """The note of a shard that is there; None where it has to be encoded. DataError: it is of other texts."""
+        """Return the note of a shard that is there; None where it has to be encoded. DataError: it is of other texts."""
         folder = shard_folder(self.folder, number)
         if not folder.exists():
             return None
@@ -204,7 +204,7 @@ class _Building:
 
 
 def _manifest(encoder: Encoder, texts: Texts, folder: Path, dtype: str, shard_rows: int | None) -> Manifest:
-    """The manifest of a store that was begun with these settings, or that begins now."""
+    """Return the manifest of a store that was begun with these settings, or that begins now."""
     _sweep(folder)
     if not (folder / MANIFEST).exists():
         if foreign := [path.name for path in folder.iterdir() if path.name != _LOCK]:
@@ -262,13 +262,13 @@ class GivenTexts(Texts):
     """Texts of a program, row i being text i, without white space around it. A text may hold tabs and line breaks."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        """DataError: there is nothing to go through."""
+        """Raise DataError: there is nothing to go through."""
         super().__init__(STDIN)
         self._listed = checked_texts(texts, "text")
         self._length = len(texts) if isinstance(texts, Sized) else None
 
     def expected(self) -> int | None:
-        """How many there are, where that is known before they are read."""
+        """Return how many there are, where that is known before they are read."""
         return self._length
 
     def _texts(self) -> Iterator[str]:
@@ -354,7 +354,7 @@ def _bar_shown() -> Iterator[Callable[[Pace], None] | None]:
 
 
 def remarks(store: VectorStore) -> Iterator[str]:
-    """A line for each thing that a user must know of a store."""
+    """Yield a line for each thing that a user must know of a store."""
     manifest = store.manifest
     if count := manifest.total("empty"):
         yield f"{count:,} empty texts, encoded as such"

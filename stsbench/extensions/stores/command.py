@@ -48,7 +48,7 @@ class Clock:
         self._began = now()
 
     def __call__(self, pace: Pace) -> str:
-        """"1,200 texts/s, 2 h 10 min left"; of a stream the speed alone, and nothing before the first new text."""
+        """Return "1,200 texts/s, 2 h 10 min left"; of a stream the speed alone, and nothing before the first new text."""
         seconds, new = self._now() - self._began, pace.texts - pace.kept
         if new <= 0 or seconds <= 0:
             return ""
@@ -57,7 +57,7 @@ class Clock:
 
 
 def duration(seconds: float) -> str:
-    """"2 h 10 min", "5 min", "40 s"."""
+    """Return "2 h 10 min", "5 min", "40 s"."""
     whole = max(0, round(seconds))
     if whole < 100:
         return f"{whole} s"
@@ -78,7 +78,7 @@ class _Lines:
 
 
 def _count(pace: Pace) -> str:
-    """"1,200 of about 20,057": the number of texts in a file is estimated from its size."""
+    """Return "1,200 of about 20,057": the number of texts in a file is estimated from its size."""
     return f"{pace.texts:,}" + ("" if pace.total is None else f" of about {pace.total:,}")
 
 

@@ -58,7 +58,7 @@ class Neighbours(Tabular):
         return self.rows[index]
 
     def to_arrow(self) -> pa.Table:
-        """The rows."""
+        """Return the rows."""
         return arrow_table(self.rows)
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class Corpus:
 
     @property
     def fitted_on(self) -> str:
-        """What an encoder that is fitted on the corpus was fitted on."""
+        """Return what an encoder that is fitted on the corpus was fitted on."""
         return f"{self.name}@{hashlib.sha256(chr(10).join(self.texts).encode()).hexdigest()}"
 
 
@@ -105,7 +105,7 @@ def neighbours(
     data_dir: str | Path | None = None, sample: bool = False, cache_dir: str | Path | None = None, cache_limit: float = 20.0,
     no_cache: bool = False, **encoder: Unpack[EncoderArguments],
 ) -> Neighbours:
-    """The texts of a corpus that are nearest to each query, by cosine, as `stsbench neighbours` finds them.
+    """Return the texts of a corpus that are nearest to each query, by cosine, as `stsbench neighbours` finds them.
 
     model: as `encode` takes it. corpus: a list of texts; a file as `encode` takes it; a data set, e.g. "stsb/test"; or a
     folder that `encode` wrote, or what it returned, whose vectors are read. queries: one text or several; query_file: more
@@ -137,7 +137,7 @@ def neighbours(
 
 
 def distinct(queries: Sequence[str], query_file: Path | None) -> list[str]:
-    """The distinct queries, runs of white space one space. UsageError: there are none."""
+    """Return the distinct queries, runs of white space one space. UsageError: there are none."""
     asked = [text for text in (" ".join(query.split()) for query in queries) if text]
     if query_file:
         asked += read_lines(query_file, None)
@@ -150,7 +150,7 @@ def distinct(queries: Sequence[str], query_file: Path | None) -> list[str]:
 def corpus_of(
     corpus: str | Path | VectorStore | Iterable[str], how: NearestOptions, offline: bool, log: Log
 ) -> Corpus:
-    """What `corpus` stands for. UsageError: options that do not apply to it; DataError: not readable, no text."""
+    """Return what `corpus` stands for. UsageError: options that do not apply to it; DataError: not readable, no text."""
     from stsbench.data.sets.catalog import entries
 
     if not isinstance(corpus, str | Path | VectorStore):
@@ -175,7 +175,8 @@ def corpus_of(
 def nearest_texts(
     encoder: Encoder, corpus: Corpus, queries: Sequence[str], keeping: CacheOptions, how: NearestOptions, log: Log, bar: Bar
 ) -> Neighbours:
-    """The `how.top` texts nearest to each query. log gets a line for each query whose vector is zero; bar is shown."""
+    """Return the `how.top` texts nearest to each query. log gets a line for each query whose vector is zero; bar is
+    shown."""
     texts, store = list(corpus.texts), None if corpus.store is None else VectorStore(corpus.store)
     if store is not None:
         check_same_encoder(store, encoder)
@@ -207,7 +208,7 @@ def nearest_texts(
 
 
 def _read_set(set_id: str, data_dir: Path | None, sample: bool, offline: bool, log: Log) -> dict[str, list[int]]:
-    """Text -> the numbers of its items (from 1): of pairs first all first sentences, then all second ones.
+    """Return text -> the numbers of its items (from 1): of pairs first all first sentences, then all second ones.
 
     Raises DataError for a set that is not here or damaged.
     """
@@ -225,7 +226,7 @@ def _read_set(set_id: str, data_dir: Path | None, sample: bool, offline: bool, l
 
 
 def _numbered(texts: Iterable[str]) -> dict[str, list[int]]:
-    """Text -> its numbers in a list, from 1, as `read_lines` has them of a file."""
+    """Return text -> its numbers in a list, from 1, as `read_lines` has them of a file."""
     numbers: dict[str, list[int]] = {}
     for number, text in enumerate(checked_texts(texts, "text"), start=1):
         if text := " ".join(text.split()):
@@ -236,7 +237,7 @@ def _numbered(texts: Iterable[str]) -> dict[str, list[int]]:
 
 
 def read_lines(path: Path, column: int | str | None, log: Log | None = None) -> dict[str, list[int]]:
-    """Text -> the numbers of its lines (from 1), in file order; runs of whitespace become one space, blank texts go.
+    """Return text -> the numbers of its lines (from 1), in file order; runs of whitespace become one space, blank texts go.
 
     A file is read as `encode` reads it. Raises DataError naming file and line for text that is not UTF-8, for tabs without a
     column, for too few columns.

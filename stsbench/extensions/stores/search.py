@@ -34,7 +34,8 @@ def nearest(
     progress: Callable[[int], None] | None = None,
     backend: str = "exact",
 ) -> tuple[Floats, Positions]:
-    """Scores float32 (q, k) and positions int64 (q, k) of the k corpus rows with the largest inner products, best first.
+    """Return scores float32 (q, k) and positions int64 (q, k) of the k corpus rows with the largest inner products, best
+    first.
 
     queries: (q, d), dense or CSR. corpus: (n, d) of the same kind, an array or memmap, or an iterable of such blocks.
     cosine: rows are scaled to length 1 first (a zero row's cosine is 0). exclude: int64 (q,), a corpus position that a
@@ -58,7 +59,7 @@ def nearest(
 
 
 def blocks_of(corpus: Any, block: int) -> Iterator[Any]:
-    """Blocks of at most `block` rows of an array, a CSR matrix, or an iterable of either."""
+    """Yield blocks of at most `block` rows of an array, a CSR matrix, or an iterable of either."""
     parts: Iterable[Any] = [corpus] if hasattr(corpus, "shape") else corpus
     for part in parts:
         for start in range(0, part.shape[0], block):
@@ -93,7 +94,8 @@ def _exact(
 
 
 def _scaled(rows: Any, cosine: bool, start: int, what: str) -> tuple[Any, float]:
-    """float32 rows, of length 1 where cosine is asked for (zero rows stay zero), and the largest length among them."""
+    """Return float32 rows, of length 1 where cosine is asked for (zero rows stay zero), and the largest length among
+    them."""
     if sparse.issparse(rows):
         rows = rows.tocsr().astype(np.float32)
         squares = np.asarray(rows.multiply(rows).sum(axis=1), np.float64).ravel()
@@ -130,7 +132,8 @@ def _products(queries: Any, rows: Any, memory: Floats) -> Floats:
 
 
 def _candidates(products: Floats, worst: Floats, k: int, margin: np.float32) -> tuple[Positions, Positions]:
-    """(query, column) of every product that may belong to the k best, given each query's `worst` score kept so far."""
+    """Return (query, column) of every product that may belong to the k best, given each query's `worst` score kept so
+    far."""
     floor = worst - margin
     empty = np.flatnonzero(np.isneginf(worst))  # fewer than k are kept: this block's own k-th decides
     if len(empty) and products.shape[1] > k:
@@ -143,7 +146,7 @@ def _candidates(products: Floats, worst: Floats, k: int, margin: np.float32) -> 
 
 
 def _rescored(queries: Any, rows: Any, at: Positions, column: Positions, cosine: bool) -> Floats:
-    """float32 (m,): the float64 scores of m candidates, each from its own two rows alone."""
+    """Return float32 (m,): the float64 scores of m candidates, each from its own two rows alone."""
     out = np.empty(len(at), np.float32)
     for low in range(0, len(at), _RESCORED):
         some = slice(low, low + _RESCORED)
@@ -224,8 +227,8 @@ def neighbours_in(
 
 
 def check_same_encoder(store: VectorStore, encoder: Encoder) -> None:
-    """EncoderError unless `encoder` made the store, or differs from what made it in the prompt before a text alone: queries
-    may have another one than documents."""
+    """Raise EncoderError unless `encoder` made the store, or differs from what made it in the prompt before a text alone:
+    queries may have another one than documents."""
     stored, current = vars(store.encoder), vars(encoder.spec)
     differ = [key for key in current if key not in ("name", "prefix", "options") and current[key] != stored[key]]
     roles = [{key: value for key, value in spec["options"].items() if key != "role"} for spec in (stored, current)]

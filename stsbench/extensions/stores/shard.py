@@ -94,12 +94,12 @@ class Manifest(_Strict):
     shards: tuple[ShardNote, ...] = ()
 
     def digest(self) -> str:
-        """sha256 over what was encoded, by what, and every file: stores of equal digest give equal vectors."""
+        """Return sha256 over what was encoded, by what, and every file: stores of equal digest give equal vectors."""
         fields = self.model_dump(mode="json", exclude={"input", "training_overlap"})  # what changes no vector
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
     def total(self, name: Literal["empty", "truncated", "clipped"]) -> int:
-        """A count over all shards."""
+        """Return a count over all shards."""
         return sum(getattr(shard, name) for shard in self.shards)
 
     def bytes(self) -> int:
@@ -108,12 +108,12 @@ class Manifest(_Strict):
 
 
 def shard_folder(store: Path, number: int) -> Path:
-    """Where shard `number`, from 0, is."""
+    """Return where shard `number`, from 0, is."""
     return store / SHARDS / f"{number:08d}"
 
 
 def is_store(folder: Path) -> bool:
-    """Whether a folder looks like a store of vectors, complete or not."""
+    """Return whether a folder looks like a store of vectors, complete or not."""
     try:
         with (folder / MANIFEST).open(encoding="utf-8") as stream:
             return FORMAT in stream.read(200)
@@ -149,18 +149,18 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def width(dtype: str, dimension: int) -> int:
-    """Numbers of a stored row."""
+    """Return numbers of a stored row."""
     return -(-dimension // 8) if dtype == "binary" else dimension
 
 
 def calibrated(vectors: Floats) -> Floats:
-    """float32 (d,): the scales for int8 by these (n, d) vectors; 1 for a dimension that is 0 throughout."""
+    """Return float32 (d,): the scales for int8 by these (n, d) vectors; 1 for a dimension that is 0 throughout."""
     most = np.abs(vectors).max(axis=0).astype(np.float64)
     return np.where(most > 0, most / _MOST, 1).astype(np.float32)
 
 
 def stored(vectors: Floats, dtype: str, scales: Floats | None) -> tuple[NDArray[Any], int]:
-    """The rows (n, width) as they are stored, and how many numbers were cut for int8.
+    """Return the rows (n, width) as they are stored, and how many numbers were cut for int8.
 
     EncoderError: a number that float16 cannot hold.
     """
@@ -181,7 +181,7 @@ def stored(vectors: Floats, dtype: str, scales: Floats | None) -> tuple[NDArray[
 
 
 def restored(rows: NDArray[Any], dtype: str, dimension: int, scales: Floats | None) -> Floats:
-    """float32 (n, d) of stored rows (n, width)."""
+    """Return float32 (n, d) of stored rows (n, width)."""
     if dtype == "int8":
         assert scales is not None
         return rows.astype(np.float32) * scales
@@ -239,7 +239,7 @@ def encode_shard(encoder: Encoder, job: ShardJob, progress: Progress) -> ShardDo
 
 
 def text_digests(texts: Sequence[str]) -> Digests:
-    """uint64 (n, 2): 16 bytes that stand for each text."""
+    """Return uint64 (n, 2): 16 bytes that stand for each text."""
     digests = b"".join(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts)
     return np.frombuffer(digests, "<u8").reshape(len(texts), 2)
 
@@ -280,7 +280,7 @@ def _sync(path: Path) -> None:
 
 
 def read_note(folder: Path) -> ShardNote:
-    """shard.json. StsbenchError, one line: not readable."""
+    """Return shard.json. StsbenchError, one line: not readable."""
     path = folder / NOTE
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -292,7 +292,8 @@ def read_note(folder: Path) -> ShardNote:
 
 
 def fault(folder: Path, note: ShardNote, *, digests: bool) -> str | None:
-    """What is wrong with a shard's files, in one line, or None. digests: read them through; else sizes are compared."""
+    """Return what is wrong with a shard's files, in one line, or None. digests: read them through; else sizes are
+    compared."""
     if note.files.keys() != FILES:
         return f"{folder / NOTE} names other files than a shard has"
     for name, file in note.files.items():

@@ -36,7 +36,7 @@ class VectorStore:
     """n vectors of d numbers, and their texts. `len(store)` is n; rows count from 0, in the order of the input."""
 
     def __init__(self, folder: Path) -> None:
-        """StsbenchError, one line: not a store, not complete, or a file is not of the size that it had."""
+        """Raise StsbenchError, one line: not a store, not complete, or a file is not of the size that it had."""
         self.folder, self.manifest = folder, read_manifest(folder)
         if not self.manifest.complete:
             raise StsbenchError(f"{folder} is not complete: run the `stsbench encode` again that began it")
@@ -57,30 +57,30 @@ class VectorStore:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, d)."""
+        """Return (n, d)."""
         return len(self), self.dimension
 
     def rows(self, rows: Sequence[int] | Rows) -> Floats:
-        """float32 (k, d) of k rows, in their order. IndexError: one is out of range."""
+        """Return float32 (k, d) of k rows, in their order. IndexError: one is out of range."""
         vectors = np.empty((len(rows), self.dimension), np.float32)
         for number, at, inside in self._by_shard(rows):
             vectors[at] = self._restored(self._vectors(number)[inside])
         return vectors
 
     def blocks(self, size: int = BLOCK) -> Iterator[Floats]:
-        """float32 (m, d) blocks of all vectors in order, m = size at most."""
+        """Yield float32 (m, d) blocks of all vectors in order, m = size at most."""
         for number, shard in enumerate(self.manifest.shards):
             for start in range(0, shard.rows, size):
                 # opened for each block: what was mapped earlier does not stay in memory
                 yield self._restored(self._vectors(number)[start : start + size])
 
     def text(self, row: int) -> str:
-        """The text of a row."""
+        """Return the text of a row."""
         [(number, _, inside)] = self._by_shard([row])
         return self._text(number)[int(inside[0])].tobytes().decode("utf-8", "surrogatepass")
 
     def texts(self, rows: Sequence[int] | Rows) -> list[str]:
-        """The texts of k rows."""
+        """Return the texts of k rows."""
         texts = [""] * len(rows)
         for number, at, inside in self._by_shard(rows):
             stored = self._text(number)
@@ -89,14 +89,15 @@ class VectorStore:
         return texts
 
     def truncated(self, rows: Sequence[int] | Rows) -> NDArray[np.bool_]:
-        """bool (k,): which texts lost tokens to the model's limit."""
+        """Return bool (k,): which texts lost tokens to the model's limit."""
         flags = np.zeros(len(rows), dtype=bool)
         for number, at, inside in self._by_shard(rows):
             flags[at] = self._load(number, TRUNCATED)[inside]
         return flags
 
     def find(self, texts: Sequence[str]) -> Rows:
-        """int64 (k,): the first row of each of k distinct texts, -1: none. Reads 16 bytes of each row of the store."""
+        """Return int64 (k,): the first row of each of k distinct texts, -1: none. Reads 16 bytes of each row of the
+        store."""
         rows = np.full(len(texts), -1, np.int64)
         for first, at, inside in self._matches(texts):
             ascending = np.argsort(-inside, kind="stable")  # the lowest row is written last
@@ -128,7 +129,7 @@ class VectorStore:
                 yield int(self._starts[number]), order[position[inside]], inside
 
     def _by_shard(self, rows: Sequence[int] | Rows) -> Iterator[tuple[int, Rows, Rows]]:
-        """Shard, positions among `rows`, rows inside the shard."""
+        """Yield shard, positions among `rows`, rows inside the shard."""
         numbers = np.asarray(rows, np.int64)
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
             raise IndexError(f"rows from {numbers.min()} to {numbers.max()} are out of range: there are {len(self)} rows")
@@ -186,7 +187,7 @@ class StoreEncoder(Encoder):
     computes_in = "nothing"
 
     def __init__(self, folder: str | Path, name: str | None = None) -> None:
-        """StsbenchError, one line: not a complete store."""
+        """Raise StsbenchError, one line: not a complete store."""
         self.store = store = VectorStore(Path(folder))
         maker, self.dimension = store.encoder, store.dimension
         self.spec = EncoderSpec(
@@ -200,7 +201,7 @@ class StoreEncoder(Encoder):
         self.notes = (f"{folder}: vectors of {maker.name} (fingerprint {store.manifest.fingerprint[:12]}), {store.dtype}",)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d). EncoderError naming the first text that is not in the store, and how many are not."""
+        """Return float32 (n, d). EncoderError naming the first text that is not in the store, and how many are not."""
         stripped = [text.strip() for text in texts]
         distinct = list(dict.fromkeys(stripped))
         row_of = dict(zip(distinct, self.store.find(distinct).tolist(), strict=True))
@@ -226,7 +227,7 @@ class StoreTexts:
         self.name = f"{store.folder.resolve().name}@{store.digest}"
 
     def side(self, side: int, rows: Sequence[int]) -> list[str]:
-        """The texts of these rows."""
+        """Return the texts of these rows."""
         return self._store.texts(rows)
 
 
@@ -236,7 +237,7 @@ class StoredVectorSource:
     sides = 1
 
     def __init__(self, store: VectorStore, encoder: Encoder) -> None:
-        """EncoderError: the store holds signs alone, or vectors that are not `encoder`'s."""
+        """Raise EncoderError: the store holds signs alone, or vectors that are not `encoder`'s."""
         if store.dtype == "binary":
             raise EncoderError(f"{store.folder} holds signs alone, on which nothing can be fitted: encode with another "
                                "--store-dtype")
@@ -250,11 +251,11 @@ class StoredVectorSource:
         return len(self.store)
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
-        """float32 (m, d) blocks, in order."""
+        """Return float32 (m, d) blocks, in order."""
         return self.store.blocks()
 
     def shuffled(self, batch_size: int, rng: np.random.Generator) -> Iterator[NDArray[np.float32]]:
-        """float32 (m, 1, d) batches of a random order."""
+        """Yield float32 (m, 1, d) batches of a random order."""
         order = rng.permutation(len(self.store))
         many = max(1, BLOCK // batch_size) * batch_size  # whole batches
         for start in range(0, len(order), many):
@@ -263,6 +264,6 @@ class StoredVectorSource:
                 yield vectors[first : first + batch_size]
 
     def with_dropout(self, seed: int) -> EncodedTexts:
-        """The same texts, encoded with dropout."""
+        """Return the same texts, encoded with dropout."""
         dropping = self._encoder.with_dropout(seed)
         return EncodedTexts(self.texts, dropping.run, dropping)

@@ -30,16 +30,16 @@ class Examples(Protocol):
     roles: tuple[str, ...]  # those that `Needs.roles` chose, but for "label" and "score"
 
     def ids(self, role: str) -> list[np.ndarray]:
-        """Token ids, special tokens included, cut at max_length, of a role's text, one array a row."""
+        """Return token ids, special tokens included, cut at max_length, of a role's text, one array a row."""
 
     def texts(self, role: str) -> list[str]:
-        """The role's text, one a row."""
+        """Return the role's text, one a row."""
 
     def labels(self) -> list[int]:
-        """The label of each row, as a class number."""
+        """Return the label of each row, as a class number."""
 
     def scores(self) -> list[float]:
-        """The score of each row, a finite number within `Needs.score_range`."""
+        """Return the score of each row, a finite number within `Needs.score_range`."""
 
 
 @dataclass
@@ -114,7 +114,8 @@ class Term:
 
 
 def gather(vectors: Tensor, shares: Shares, mode: Gathering = "exact") -> Tensor:
-    """(N, d) vectors of the global batch, in the order of the ranks, from this process's (n, d); every process must call.
+    """Return (N, d) vectors of the global batch, in the order of the ranks, from this process's (n, d); every process must
+    call.
 
     "exact": a row's gradient is summed over all processes. With the loss of the own rows on each, a mean over processes
     (DDP) and the loop's scaling by count, R processes of B rows have the gradient of one process with R * B.
@@ -137,7 +138,7 @@ def gather(vectors: Tensor, shares: Shares, mode: Gathering = "exact") -> Tensor
 
 
 def gather_columns(similarities: Tensor, shares: Shares, mode: Gathering) -> Tensor:
-    """The similarities of the rows that a loss is of, by `gather`, to the columns that it compares them with.
+    """Return the similarities of the rows that a loss is of, by `gather`, to the columns that it compares them with.
 
     similarities: (n, k N) of this process's n rows to k columns for each of the batch's N; mode: how vectors are gathered.
     """
@@ -149,8 +150,8 @@ def gather_columns(similarities: Tensor, shares: Shares, mode: Gathering) -> Ten
 
 
 def apply_to_all_rows(module: nn.Module, vectors: Tensor, shares: Shares, mode: Gathering = "exact") -> Tensor:
-    """(v * n, d') what `module` gives for this process's (v * n, d) vectors, view after view, where it looks at all rows of
-    a call, as batch normalisation does. In train mode every process must call.
+    """Return (v * n, d') what `module` gives for this process's (v * n, d) vectors, view after view, where it looks at all
+    rows of a call, as batch normalisation does. In train mode every process must call.
 
     "exact": at the rows of all processes, in the order that one process has them in, so that several processes equal one;
     each computes all and keeps its own. Else, and in eval mode, at its own alone.
@@ -166,7 +167,7 @@ def apply_to_all_rows(module: nn.Module, vectors: Tensor, shares: Shares, mode: 
 
 
 def counted(count: int, device: torch.device) -> Shares:
-    """The shares of rows of which this process has `count`, whatever the others have; every process must call."""
+    """Return the shares of rows of which this process has `count`, whatever the others have; every process must call."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return Shares((count,))
     here = torch.tensor([count], device=device)
@@ -193,7 +194,7 @@ class _Gather(torch.autograd.Function):
 
 
 def _collect(vectors: Tensor, shares: Shares) -> list[Tensor]:
-    """[rank] -> its rows; shares are padded to the largest, as the collective wants equal shapes."""
+    """Return [rank] -> its rows; shares are padded to the largest, as the collective wants equal shapes."""
     if dist.get_world_size() != len(shares.sizes):
         raise ValueError(f"a batch split over {len(shares.sizes)} processes, but there are {dist.get_world_size()}")
     padded = vectors.new_zeros(max(shares.sizes), *vectors.shape[1:])

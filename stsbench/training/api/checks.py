@@ -25,7 +25,7 @@ _OF_THE_CLASS = ("stages_for", "needs")  # called before there is an instance
 
 
 def check_class(kind: Any, label: str) -> type[Method]:
-    """`kind`, if it is a whole method. label: what a user named it."""
+    """Return `kind`, if it is a whole method. label: what a user named it."""
     if not (isinstance(kind, type) and issubclass(kind, Method)) or kind is Method:
         raise StsbenchError(f"{label} is not a method: derive a class from stsbench.training.api.Method")
     if kind.forward is Method.forward:
@@ -49,7 +49,7 @@ def check_class(kind: Any, label: str) -> type[Method]:
 
 
 def check_needs(kind: type[Method], needs: Any) -> Needs:
-    """What `Method.needs` gave, if it is a Needs whose labelled rows are of the class's stages."""
+    """Return what `Method.needs` gave, if it is a Needs whose labelled rows are of the class's stages."""
     if not isinstance(needs, Needs):
         raise StsbenchError(f"{where(kind, 'needs')} must give a Needs, not {kind_of(needs)}")
     uses = {} if isinstance(needs.labelled, str) else needs.labelled
@@ -60,7 +60,7 @@ def check_needs(kind: type[Method], needs: Any) -> Needs:
 
 
 def check_stages_for(kind: type[Method], stages: Any) -> tuple[str, ...]:
-    """What `Method.stages_for` gave, if it is some of the class's stages in their order."""
+    """Return what `Method.stages_for` gave, if it is some of the class's stages in their order."""
     if not stages or stages != tuple(stage for stage in kind.Options.stages if stage in stages):
         must = f"must give a tuple of stages ({', '.join(kind.Options.stages)}) in that order"
         raise StsbenchError(f"{where(kind, 'stages_for')} {must}, not {stages!r}")
@@ -68,7 +68,7 @@ def check_stages_for(kind: type[Method], stages: Any) -> tuple[str, ...]:
 
 
 def check_stages(kind: type[Method], uses: Mapping[str, str]) -> None:
-    """That the method can make batches for its stages. uses: stage -> what `Needs.labelled` says."""
+    """Check that the method can make batches for its stages. uses: stage -> what `Needs.labelled` says."""
     for stage, use in uses.items():
         if use not in get_args(LabelledUse):
             words = " or ".join(map(repr, get_args(LabelledUse)))
@@ -81,14 +81,14 @@ def check_stages(kind: type[Method], uses: Mapping[str, str]) -> None:
 
 
 def check_instance(method: Method, backbone: Any) -> Method:
-    """`method`, if its `__init__` called the base's."""
+    """Return `method`, if its `__init__` called the base's."""
     if getattr(method, "backbone", None) is not backbone:  # an AttributeError without nn.Module's __init__
         raise StsbenchError(f"{where(type(method), '__init__')} must call super().__init__(backbone, options)")
     return method
 
 
 def check_inference(method: Method) -> None:
-    """That there is an encoder to test, before anything is trained."""
+    """Check that there is an encoder to test, before anything is trained."""
     for name in ("inference", "dev_inference"):
         inference = calling(type(method), name, getattr(method, name))
         if not isinstance(inference, Inference):
@@ -97,8 +97,8 @@ def check_inference(method: Method) -> None:
 
 
 def check_candidates(method: Method, selected_by: str, absent: bool = False) -> None:
-    """That the candidates are encoders, and that there are development data to choose among them by, before anything is
-    trained. selected_by: selection.by; absent: its data are not on this machine."""
+    """Check that the candidates are encoders, and that there are development data to choose among them by, before
+    anything is trained. selected_by: selection.by; absent: its data are not on this machine."""
     candidates = calling(type(method), "candidates", method.candidates)
     if any(not isinstance(candidate, Inference) for candidate in candidates.values()):
         raise StsbenchError(f"{where(type(method), 'candidates')} must give name -> Inference(model, tokenizer, pooler)")
@@ -115,7 +115,7 @@ def check_candidates(method: Method, selected_by: str, absent: bool = False) -> 
 
 
 def check_rates(method: Method) -> dict[str, float]:
-    """The method's learning rates, if each prefix is that of a parameter."""
+    """Return the method's learning rates, if each prefix is that of a parameter."""
     rates = calling(type(method), "rates", method.rates)
     names = [name for name, _ in method.named_parameters()]
     for prefix in rates:
@@ -125,7 +125,8 @@ def check_rates(method: Method) -> dict[str, float]:
 
 
 def check_terms(method: Method, terms: Any) -> dict[str, Term]:
-    """The terms that `forward` gave, if they are such: name -> Term, whose value is a scalar tensor; one has a gradient."""
+    """Return the terms that `forward` gave, if they are such: name -> Term, whose value is a scalar tensor; one has a
+    gradient."""
     who = where(type(method), "forward")
     if not isinstance(terms, dict):
         raise StsbenchError(f"{who} must give a dict of terms, name -> Term(value, count), not {kind_of(terms)}")
@@ -147,12 +148,13 @@ def check_terms(method: Method, terms: Any) -> dict[str, Term]:
 
 
 def kind_of(value: Any) -> str:
-    """What a wrong value is, for messages."""
+    """Return what a wrong value is, for messages."""
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
 
 
 def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> Views:
-    """The views that `name` gave of these rows, if they are such: in each view the token ids of one text a row, unpadded.
+    """Return the views that `name` gave of these rows, if they are such: in each view the token ids of one text a row,
+    unpadded.
 
     Of groups of rows (`Needs.group_size`) there may be any number of texts, the same in each view.
     """
@@ -186,7 +188,7 @@ def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> V
 
 
 def _problem(view: Ragged, backbone: Backbone) -> str | None:
-    """What is wrong with the token ids of a view."""
+    """Return what is wrong with the token ids of a view."""
     tokenizer = backbone.tokenizer
     ends = (tokenizer.cls_token_id, tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.eos_token_id)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id not in ends else None

@@ -51,8 +51,8 @@ _WRAPPING: ContextVar[Wrapping | None] = ContextVar("wrapping", default=None)
 
 @contextmanager
 def watched() -> Iterator[list[Contrasted]]:
-    """The vectors of this process that the calls of `contrast` and `contrast_views` in the block compare, in their order:
-    what a further term on the same vectors needs (engine/objective.py), whatever the method."""
+    """Collect the vectors of this process that the calls of `contrast` and `contrast_views` in the block compare, in
+    their order: what a further term on the same vectors needs (engine/objective.py), whatever the method."""
     calls: list[Contrasted] = []
     token = _WATCHED.set(calls)
     try:
@@ -63,7 +63,7 @@ def watched() -> Iterator[list[Contrasted]]:
 
 @contextmanager
 def wrapped(wrapping: Wrapping) -> Iterator[None]:
-    """The calls of this module's functions in the block are as `wrapping` says (engine/objective.py)."""
+    """Wrap the calls of this module's functions in the block as `wrapping` says (engine/objective.py)."""
     token = _WRAPPING.set(wrapping)
     try:
         yield
@@ -83,7 +83,7 @@ def contrast(
     alpha: float = 1.0,
     stored: Tensor | None = None,
 ) -> Term:
-    """The InfoNCE term of this process's rows against the vectors of all processes (local: against its own only).
+    """Return the InfoNCE term of this process's rows against the vectors of all processes (local: against its own only).
 
     queries, keys and each of `negatives`: (n, d), row by row this process's share. stored: (M, d), the same in every
     process (`NegativeQueue.stored`). The options are those of `info_nce`.
@@ -130,7 +130,7 @@ def contrast(
 def contrast_views(
     first: Tensor, second: Tensor, shares: Shares, mode: Gathering = "exact", *, temperature: float = 0.1
 ) -> Term:
-    """The NT-Xent term of this process's texts among all views of all processes (local: among its own only).
+    """Return the NT-Xent term of this process's texts among all views of all processes (local: among its own only).
 
     first, second: (n, d), row by row the two views of this process's share; the term counts texts. In mode "simcse" every
     process has the loss of all texts, hence the count of all.
@@ -172,7 +172,8 @@ def _called(*contrasted: Tensor, labels: bool = False) -> Wrapping | None:
 
 
 def _summed(wrapping: Wrapping | None, width: int, loss: Callable[[Callable[[Tensor], Tensor]], Tensor]) -> Tensor:
-    """The sum over dims of weight * loss, which is handed what cuts vectors. A cosine needs no further normalisation."""
+    """Return the sum over dims of weight * loss, which is handed what cuts vectors. A cosine needs no further
+    normalisation."""
     if wrapping is None or not wrapping.dims:
         return loss(lambda vectors: vectors)
     if (most := max(dim for dim, _ in wrapping.dims)) > width:
@@ -185,7 +186,7 @@ def _first(dim: int, vectors: Tensor) -> Tensor:
 
 
 def _check_similarity(wrapping: Wrapping, similarity: Similarity) -> None:
-    """Raises StsbenchError for dot products where a section needs cosines: their scale is in the vectors' lengths."""
+    """Raise StsbenchError for dot products where a section needs cosines: their scale is in the vectors' lengths."""
     if similarity == "cosine":
         return
     if wrapping.dims:
@@ -236,7 +237,8 @@ def rank_pairs(
     pairs: Sequence[tuple[Tensor, Tensor]], similarity: PairSimilarity, scores: Tensor, shares: Shares,
     mode: Gathering = "exact", *, scale: float = 20.0,
 ) -> Term:
-    """CoSENT's term of the pairs of all processes (local: of this one's only): similarities in the order of the scores.
+    """Return CoSENT's term of the pairs of all processes (local: of this one's only): similarities in the order of the
+    scores.
 
     pairs: k pairs a row, each the two texts' vectors, (n, d), of this process's rows; scores: (n,) of one pair, or (n, k).
     The loss is no sum over rows: in the modes "exact" and "simcse" every process has that of all pairs. The term counts
@@ -261,7 +263,7 @@ def rank_pairs(
 def contrast_labelled(
     first: Tensor, second: Tensor, labels: Tensor, shares: Shares, mode: Gathering = "exact", *, scale: float = 20.0
 ) -> Term:
-    """AnglE's in-batch term of this process's pairs against the texts of all processes (local: its own only).
+    """Return AnglE's in-batch term of this process's pairs against the texts of all processes (local: its own only).
 
     first, second: (n, d); labels: (n,), 1 or 0. The term counts pairs. In mode "simcse" every process has the loss of all.
     """
@@ -308,7 +310,7 @@ class NegativeQueue(nn.Module):
         self.filled.zero_()
 
     def stored(self) -> Tensor:
-        """(M, d) negatives of every anchor of a batch, M <= size."""
+        """Return (M, d) negatives of every anchor of a batch, M <= size."""
         count = int(self.filled) if self.training else 0
         return self.vectors[len(self.vectors) - count :].clone()  # what the loss keeps for backward is not overwritten
 

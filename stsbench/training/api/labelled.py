@@ -29,7 +29,7 @@ _TRUNCATED_AT = 2  # standard deviations, as TensorFlow's truncated_normal
 
 
 def nli_roles(roles: tuple[str, ...], who: str, pairs: bool = True, triplets: bool = True) -> tuple[str, ...]:
-    """TRIPLET or PAIR, whichever the labelled rows have. Raises StsbenchError, one line, for neither and for both.
+    """Return TRIPLET or PAIR, whichever the labelled rows have. Raises StsbenchError, one line, for neither and for both.
 
     who: what needs them, for the message; pairs, triplets: whether it takes labelled pairs, and triplets.
     """
@@ -49,7 +49,8 @@ def nli_roles(roles: tuple[str, ...], who: str, pairs: bool = True, triplets: bo
 
 
 def nli_views(method: _Reader, rows: Examples) -> Views:
-    """The views of rows with the roles of `nli_roles`, each text as `Method.read` gives it; pairs bring their labels."""
+    """Return the views of rows with the roles of `nli_roles`, each text as `Method.read` gives it; pairs bring their
+    labels."""
     if tuple(rows.roles) == TRIPLET:
         return Views([method.read(rows, role) for role in TRIPLET])
     return Views([method.read(rows, role) for role in PAIR[:2]], labels=rows.labels())
@@ -93,7 +94,8 @@ class NLIClassifier(nn.Module):
             nn.init.zeros_(self.linear.bias)
 
     def term(self, vectors: Tensor, batch: Batch) -> Term:
-        """The mean cross-entropy. vectors: (v * n, d) of the batch's rows, view after view, v = 3 without labels, else 2.
+        """Return the mean cross-entropy. vectors: (v * n, d) of the batch's rows, view after view, v = 3 without labels,
+        else 2.
 
         A triplet is two items, (z1, z2) of class 1 and (z1, z3) of class 0; a labelled pair is one.
         No row gives 0, with a gradient, so that a process without any can take part.
@@ -121,7 +123,8 @@ class NLIClassifier(nn.Module):
 
 
 def classes_of(rows: Any) -> int:
-    """How many classes labelled rows (a data.examples.Rows) have: of triplets two, of pairs as many as label names."""
+    """Return how many classes labelled rows (a data.examples.Rows) have: of triplets two, of pairs as many as label
+    names."""
     return _OF_TRIPLETS if tuple(rows.roles) == TRIPLET else len(rows.store.label_names)
 
 
@@ -134,7 +137,7 @@ class LabelScores:
         self._of_class: tuple[float | None, ...] = ()
 
     def usable(self, rows: Any) -> NDArray[np.bool_]:
-        """(n,) which of n labelled rows (a data.examples.Rows) are of a class that is named.
+        """Return (n,) which of n labelled rows (a data.examples.Rows) are of a class that is named.
 
         Raises StsbenchError, one line, for a name that is no class of theirs.
         """
@@ -147,7 +150,7 @@ class LabelScores:
         self._of_class = self._classes(rows.store.label_names)
 
     def views(self, method: _Reader, rows: Examples) -> Views:
-        """Both texts of each pair, and the number of its class as its score."""
+        """Return both texts of each pair, and the number of its class as its score."""
         scores = [self._of_class[label] for label in rows.labels()]
         known = [score for score in scores if score is not None]
         if len(known) < len(scores):

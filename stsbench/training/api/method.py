@@ -72,7 +72,8 @@ class Needs:
     reach: int = 0
 
     def contrasts(self, labelled_only: bool) -> bool:
-        """Whether a batch of one row would have nothing to be compared with, in a stage on labelled rows only or another."""
+        """Return whether a batch of one row would have nothing to be compared with, in a stage on labelled rows only or
+        another."""
         return self.labelled_negatives if labelled_only else self.negatives
 
 
@@ -122,35 +123,36 @@ class Method(nn.Module):
 
     @classmethod
     def stages_for(cls, options: Any) -> tuple[str, ...]:
-        """Those of `Options.stages` that a run by these options has, in the same order; by default all."""
+        """Return those of `Options.stages` that a run by these options has, in the same order; by default all."""
         return cls.Options.stages
 
     @classmethod
     def needs(cls, options: Any) -> Needs:
-        """What a run by these options needs of its rows and of the backbone; by default plain sentences, to be contrasted.
+        """Return what a run by these options needs of its rows and of the backbone; by default plain sentences, to be
+        contrasted.
 
         Raises StsbenchError, one line, for options that contradict one another. Called more than once.
         """
         return Needs()
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The views of one global batch; the same on every process."""
+        """Return the views of one global batch; the same on every process."""
         raise NotImplementedError(f"{self.name} has no views")
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """The loss's terms by name, for this process's share of a batch."""
+        """Return the loss's terms by name, for this process's share of a batch."""
         raise NotImplementedError(f"{self.name} has no forward")
 
     def inference(self) -> Inference:
-        """The encoder to select, test and export, by default the backbone. It shares the weights being trained."""
+        """Return the encoder to select, test and export, by default the backbone. It shares the weights being trained."""
         return Inference(self.backbone.model, self.backbone.tokenizer, self.backbone.pooler, token_pooler=self.backbone.head)
 
     def dev_inference(self) -> Inference:
-        """The encoder that development scores are of, where a paper's is another than the one tested."""
+        """Return the encoder that development scores are of, where a paper's is another than the one tested."""
         return self.inference()
 
     def candidates(self) -> dict[str, Inference]:
-        """Encoders among which the development data choose the one that is tested, by name; {}: there is no choice.
+        """Return encoders among which the development data choose the one that is tested, by name; {}: there is no choice.
 
         Each development score is then that of the best of them, of equal ones the first, and `choose` is told its name.
         """
@@ -160,20 +162,23 @@ class Method(nn.Module):
         """Let `inference` give this candidate from now on. Kept in a buffer, the choice is stored with the weights."""
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The views of one global batch of labelled rows, and their labels if they have any; by default each text a view."""
+        """Return the views of one global batch of labelled rows, and their labels if they have any; by default each text
+        a view."""
         return nli_views(self, rows)
 
     def read(self, rows: Examples, role: str) -> Ragged:
-        """The token ids by which the method reads the texts of a role, one a row: special tokens and template included."""
+        """Return the token ids by which the method reads the texts of a role, one a row: special tokens and template
+        included."""
         return rows.ids(role)
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(n, d) sentence vectors as the loss compares them, of rows that `read` gave, padded right: ids, mask (n, L)."""
+        """Return (n, d) sentence vectors as the loss compares them, of rows that `read` gave, padded right: ids, mask (n,
+        L)."""
         return self.backbone.pooled(ids, mask)
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
-        """(n, d) vectors of the first two views of a batch, as the loss compares them; by default those of `vectors`. None
-        where it does not compare them.
+        """Return (n, d) vectors of the first two views of a batch, as the loss compares them; by default those of `vectors`.
+        None where it does not compare them.
 
         A training whose two views are one vector is stopped at its first step: a method whose `forward` makes views of equal
         tokens differ by other means than dropout says so here. Called without gradients; buffers and random states are put
@@ -184,9 +189,9 @@ class Method(nn.Module):
         return first, second
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Items of this batch that a term is the mean of (`Term.count`), by the term's name, where their number does not go
-        with that of the rows: masked tokens, say. training.accumulate weights its forward passes by them, so they have to be
-        known before `forward`."""
+        """Return items of this batch that a term is the mean of (`Term.count`), by the term's name, where their number
+        does not go with that of the rows: masked tokens, say. training.accumulate weights its forward passes by them, so
+        they have to be known before `forward`."""
         return {}
 
     def prepare(self, rows: Any) -> None:
@@ -199,25 +204,28 @@ class Method(nn.Module):
         """As `prepare`, of the labelled rows, where a stage that runs uses them. It comes after `prepare`."""
 
     def rates(self) -> dict[str, float]:
-        """Prefixes of parameter names -> what their learning rate is as a multiple of training.learning_rate, if not 1."""
+        """Return prefixes of parameter names -> what their learning rate is as a multiple of training.learning_rate, if
+        not 1."""
         return {}
 
     def start_stage(self, stage: str) -> None:
         """Freeze and unfreeze for a stage; by default everything is trained in every stage."""
 
     def inputs(self) -> dict[str, str]:
-        """Further files that training reads (a thesaurus, another model): name -> sha256. A resumed run reads the same."""
+        """Return further files that training reads (a thesaurus, another model): name -> sha256. A resumed run reads the
+        same."""
         return {}
 
     def notes(self) -> list[str]:
-        """What a user should know before training starts, a line each: weights made up at random, say."""
+        """Return what a user should know before training starts, a line each: weights made up at random, say."""
         return []
 
     def diagnose(self) -> dict[str, float]:
-        """Numbers on the state of the training, for the log's line of each development score (its kind is "dev"). Called
-        in the main process, without gradients, with random states and modes put back afterwards."""
+        """Return numbers on the state of the training, for the log's line of each development score (its kind is "dev").
+        Called in the main process, without gradients, with random states and modes put back afterwards."""
         return {}
 
     def metrics(self) -> dict[str, float]:
-        """Further numbers for the log (accuracies, say), gathered since the last call. Called whenever a line is written."""
+        """Return further numbers for the log (accuracies, say), gathered since the last call. Called whenever a line is
+        written."""
         return {}

@@ -47,11 +47,11 @@ class Teachers:
             self.encoders = [self._loaded(model, settings, name) for model, settings, _ in self.models]
 
     def fingerprints(self) -> dict[str, str]:
-        """teacher NUMBER, from 1 -> its fingerprint."""
+        """Return teacher NUMBER, from 1 -> its fingerprint."""
         return {f"teacher {k}": encoder.identity.fingerprint() for k, encoder in enumerate(self.encoders, 1)}
 
     def notes(self) -> list[str]:
-        """Which they are and how they pool, a line each."""
+        """Return which they are and how they pool, a line each."""
         shares = self._shares()
         return [
             f"teacher {k}: {encoder.spec.name}, pooler {encoder.spec.pooler}, weight {share:g}"
@@ -59,7 +59,8 @@ class Teachers:
         ]
 
     def with_dropout(self, seed: int) -> Teachers:
-        """The same, loaded, with their dropout on, drawn from `seed`. Raises EncoderError, one line, for one without any."""
+        """Return the same, loaded, with their dropout on, drawn from `seed`. Raises EncoderError, one line, for one
+        without any."""
         other = Teachers(self.models, self.option, self.offline)
         try:
             other.encoders = [encoder.with_dropout(seed) for encoder in self.encoders]
@@ -68,7 +69,7 @@ class Teachers:
         return other
 
     def similarities(self, queries: Sequence[str], others: Sequence[str]) -> NDArray[np.float32]:
-        """float32 (n, m), the weighted mean of the teachers' cosines between n and m texts."""
+        """Return float32 (n, m), the weighted mean of the teachers' cosines between n and m texts."""
         total = np.zeros((len(queries), len(others)))
         for encoder, share in zip(self.encoders, self._shares(), strict=True):
             vectors = self._unit(encoder, [*queries, *others])
@@ -77,8 +78,8 @@ class Teachers:
         return total.astype(np.float32)
 
     def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """float32 (n, D) vectors of n texts. One teacher's are as it gives them. Of several each is scaled to the length of
-        the root of its weight, and they stand side by side: their cosines are then what `similarities` gives.
+        """Return float32 (n, D) vectors of n texts. One teacher's are as it gives them. Of several each is scaled to the
+        length of the root of its weight, and they stand side by side: their cosines are then what `similarities` gives.
 
         Raises StsbenchError, one line, for a teacher whose vectors are sparse.
         """
@@ -105,7 +106,8 @@ class Teachers:
         return encoder
 
     def _read(self, encoder: Encoder, texts: list[str]) -> Any:
-        """The vectors of texts. StsbenchError for one with NaN or infinity, which a loss would compare as any number."""
+        """Return the vectors of texts. StsbenchError for one with NaN or infinity, which a loss would compare as any
+        number."""
         vectors = encoder.encode(texts)
         sums = _dense(vectors.sum(axis=1)).ravel()
         if not np.isfinite(sums).all():
@@ -138,17 +140,18 @@ class Ranking:
         self.teachers = Teachers(models, f"{section}.teachers", getattr(backbone, "offline", False))
 
     def inputs(self) -> dict[str, str]:
-        """The teachers, by their fingerprints."""
+        """Return the teachers, by their fingerprints."""
         self._load()
         return self.teachers.fingerprints()
 
     def notes(self) -> list[str]:
-        """Which the teachers are."""
+        """Return which the teachers are."""
         self._load()
         return self.teachers.notes()
 
     def add_to(self, views: Views, rows: Examples) -> Views:
-        """`views` of a global batch with the teachers' similarities (N, C) of its texts, a row's own share going with it.
+        """Return `views` of a global batch with the teachers' similarities (N, C) of its texts, a row's own share going with
+        it.
 
         Of plain sentences C is N. Of anchors, positives and k hard negatives it is (1 + k) N: how near a row's anchor is to
         every positive, then to every hard negative. The teachers read the texts as the data give them, whatever the views
@@ -171,7 +174,7 @@ class Ranking:
     def terms(
         self, queries: Tensor, keys: Tensor, negatives: Sequence[Tensor], batch: Batch, mode: Gathering = "exact"
     ) -> dict[str, Term]:
-        """"ranking", by the teachers, and "consistency", of the two views; as `contrast` gathers and counts them.
+        """Return "ranking", by the teachers, and "consistency", of the two views; as `contrast` gathers and counts them.
 
         queries, keys and each of `negatives`: (n, d), row by row this process's share.
         """

@@ -25,7 +25,7 @@ _MOST = 10  # the released code repeats fewer than so many
 def pairs_or_sentence(
     roles: tuple[str, ...], who: str, view: str, *, unsupervised: str | None = None, supervised: str | None = None
 ) -> tuple[str, ...]:
-    """("sentence",) for plain text, else those of PAIRS among `roles`, in their order.
+    """Return ("sentence",) for plain text, else those of PAIRS among `roles`, in their order.
 
     who: the method, for messages; view: its options.view: "given" takes the positive from the data, anything else makes it
     of a plain sentence.
@@ -61,8 +61,8 @@ def pairs_or_sentence(
 
 
 def scored_pairs(roles: tuple[str, ...], who: str) -> tuple[str, ...]:
-    """SCORED. who: the method, for the message. Raises StsbenchError, one line, for roles that lack one of them, as plain
-    text does."""
+    """Return SCORED. who: the method, for the message. Raises StsbenchError, one line, for roles that lack one of them,
+    as plain text does."""
     if not set(SCORED) <= set(roles):
         raise StsbenchError(
             f"{who} learns from pairs with scores, the columns sentence1, sentence2 and score (the data give "
@@ -73,7 +73,7 @@ def scored_pairs(roles: tuple[str, ...], who: str) -> tuple[str, ...]:
 
 
 def role_views(method: Method, rows: Examples) -> Views:
-    """The sentence twice, or a view for each role in the rows' order, every text as `Method.read` gives it."""
+    """Return the sentence twice, or a view for each role in the rows' order, every text as `Method.read` gives it."""
     if rows.roles == ("sentence",):
         return Views([method.read(rows, "sentence")] * 2)
     return Views([method.read(rows, role) for role in rows.roles])
@@ -88,7 +88,7 @@ class Repeater:
     length. Source: Wu et al. (2022), ESimCSE, and train.py of the authors' code (caskcsg/sentemb)."""
 
     def __init__(self, backbone: Backbone, options: Repetition) -> None:
-        """Raises StsbenchError, one line, where repeated texts can be longer than the model has positions."""
+        """Raise StsbenchError, one line, where repeated texts can be longer than the model has positions."""
         self.backbone, self.options = backbone, options
         limit, longest = position_limit(backbone.model, backbone.tokenizer), backbone.max_length
         if options.unit == "subword":
@@ -100,7 +100,8 @@ class Repeater:
             )
 
     def __call__(self, rows: Examples, role: str, rng: np.random.Generator) -> Ragged:
-        """`[row]` -> token ids. Sub-words are repeated in what is cut at max_length and not cut again; words before that."""
+        """Return `[row]` -> token ids. Sub-words are repeated in what is cut at max_length and not cut again; words
+        before that."""
         if self.options.unit == "subword":
             return [self._repeat(np.asarray(ids), rng) for ids in rows.ids(role)]
         split = [np.array(text.split(" "), object) for text in rows.texts(role)]
@@ -122,7 +123,8 @@ def most_repeated(count: int, options: Repetition) -> int:
 
 
 def repeated(count: int, options: Repetition, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Which of `count` items are repeated, in increasing order: k of the candidates without replacement, k uniform from 0.
+    """Return which of `count` items are repeated, in increasing order: k of the candidates without replacement, k uniform
+    from 0.
 
     Candidates are the tokens but the first and the last, which are special. Of N tokens, those two included, the released
     code repeats min(10, int(rate N)) - 1 at most; of n words min(10, n, max(2, int(rate n))) - 1 and never the last word.

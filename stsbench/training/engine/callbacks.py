@@ -31,7 +31,8 @@ class TrainingCallback(Protocol):
     """
 
     def stage(self, name: str, steps: int, start: int) -> None:
-        """A stage of `steps` steps begins, or goes on after `start` of them. Of several seeds its name says which."""
+        """Note that a stage of `steps` steps begins, or goes on after `start` of them. Of several seeds its name says
+        which."""
 
     def doing(self, step: int, what: str = "") -> None:
         """`step` steps of the stage are done; `what`, if anything, takes time before the next one."""
@@ -40,7 +41,7 @@ class TrainingCallback(Protocol):
         """At each line of the log, ten steps after the last or fewer: their mean loss, and the rows trained on a second."""
 
     def dev(self, step: int, name: str, score: float | None, best: bool) -> None:
-        """A development score, x 100, after `step` steps; None: undefined. best: these weights are kept as the best."""
+        """Note a development score, x 100, after `step` steps; None: undefined. best: these weights are kept as the best."""
 
 
 EVENTS = {name: tuple(inspect.signature(method).parameters)[1:]
@@ -48,8 +49,8 @@ EVENTS = {name: tuple(inspect.signature(method).parameters)[1:]
 
 
 def checked_callbacks(callbacks: Any) -> list[TrainingCallback]:
-    """What a user gave as `callbacks`, one or several, as a list. Raises StsbenchError, one line, for what is no callback,
-    and for one with a method that would never be called."""
+    """Return what a user gave as `callbacks`, one or several, as a list. Raises StsbenchError, one line, for what is no
+    callback, and for one with a method that would never be called."""
     several = isinstance(callbacks, Iterable) and not any(hasattr(callbacks, name) for name in EVENTS)
     listed = list(callbacks) if several else [callbacks]
     for callback in listed:
@@ -143,7 +144,7 @@ class RunLog:
         return line
 
     def position(self) -> int:
-        """Bytes written, all of them on the disk."""
+        """Return bytes written, all of them on the disk."""
         if self._stream is None:
             return 0
         os.fsync(self._stream.fileno())
@@ -156,7 +157,7 @@ class RunLog:
 
 
 def trackers(names: Sequence[str]) -> list[str]:
-    """The names for accelerate's `log_with`, each once. Raises StsbenchError for one unknown or not installed.
+    """Return the names for accelerate's `log_with`, each once. Raises StsbenchError for one unknown or not installed.
 
     accelerate itself passes over a tracker that is not installed without a word.
     """
@@ -176,7 +177,7 @@ def _installed(module: str) -> bool:
 
 
 def to_scalars(line: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a train or dev line for `Accelerator.log(values, step)`, named STAGE/loss, STAGE/terms/NAME, ...
+    """Return the numbers of a train or dev line for `Accelerator.log(values, step)`, named STAGE/loss, STAGE/terms/NAME, ...
 
     A dev score stands under its name, its blanks as dashes: main/sts-b-dev; a method's own numbers beside it under theirs.
     {} for other lines. Steps start again in every stage, and W&B drops what is logged for an earlier step: add the steps
@@ -193,7 +194,7 @@ def to_scalars(line: Mapping[str, Any]) -> dict[str, float]:
 
 
 def flat_config(recipe: Mapping[str, Any]) -> dict[str, int | float | str | bool]:
-    """A nested recipe as one level, training.learning_rate and so on, for `Accelerator.init_trackers`.
+    """Return a nested recipe as one level, training.learning_rate and so on, for `Accelerator.init_trackers`.
 
     TensorBoard takes numbers, strings and booleans only: a list is written as text, null is left out.
     """

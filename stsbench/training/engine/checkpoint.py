@@ -111,7 +111,7 @@ class Checkpoints:
         return best
 
     def newest(self) -> tuple[Position, Path] | None:
-        """The newest sound checkpoint; damaged ones are passed over with a warning. None where there is none."""
+        """Return the newest sound checkpoint; damaged ones are passed over with a warning. None where there is none."""
         newest = newest_whole(self.folder, warn=self.accelerator.is_main_process)
         if newest and newest[0].processes != self.accelerator.num_processes:
             raise StsbenchError(
@@ -121,7 +121,7 @@ class Checkpoints:
         return newest
 
     def load(self, path: Path, method: torch.nn.Module, optimiser: Any) -> dict[str, Any]:
-        """Weights, optimiser and the generators' states as they were; what was `unlogged`, {} for nothing."""
+        """Return weights, optimiser and the generators' states as they were; what was `unlogged`, {} for nothing."""
         self.load_weights(path, method)
         stored = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)
         optimiser.load_state_dict(stored["optimiser"])
@@ -144,7 +144,7 @@ class Checkpoints:
                 raise StsbenchError(f"{folder / best.folder} is damaged: train that run anew")
 
     def load_randomness(self, path: Path) -> None:
-        """The generators' states, and float16's loss scale, as the next stage of one run would find them."""
+        """Load the generators' states, and float16's loss scale, as the next stage of one run would find them."""
         scale = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)["scaler"]
         if scale is not None and self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(scale)
@@ -155,7 +155,7 @@ class Checkpoints:
         self.generators.restore(states, self.accelerator.device)
 
     def load_best(self, best: Best, method: torch.nn.Module) -> None:
-        """The best weights into `method`. Raises StsbenchError where they are not what was written."""
+        """Load the best weights into `method`. Raises StsbenchError where they are not what was written."""
         path = self.folder / best.folder
         if self.accelerator.is_main_process and sha256_file(path / "model.safetensors") != best.sha256:
             raise StsbenchError(f"{path} is damaged: the best weights are lost; start the run anew")
@@ -163,7 +163,7 @@ class Checkpoints:
 
     @staticmethod
     def load_weights(path: Path, method: torch.nn.Module) -> None:
-        """The weights stored in `path` into `method`."""
+        """Load the weights stored in `path` into `method`."""
         load_model(method, str(path / "model.safetensors"))  # by way of the CPU: a GPU has no room for them twice
 
     def _tidy(self, position: Position) -> None:
@@ -183,7 +183,7 @@ class Checkpoints:
 
 
 def newest_whole(folder: Path, warn: bool = True) -> tuple[Position, Path] | None:
-    """The newest sound checkpoint in the folder checkpoints/, whoever wrote it; damaged ones are passed over."""
+    """Return the newest sound checkpoint in the folder checkpoints/, whoever wrote it; damaged ones are passed over."""
     for path in reversed(_all(folder)):
         try:
             return _read(path), path
@@ -194,7 +194,7 @@ def newest_whole(folder: Path, warn: bool = True) -> tuple[Position, Path] | Non
 
 
 def end_of_stage(folder: Path, number: int) -> tuple[Position, Path] | None:
-    """The checkpoint at the end of a stage in the folder checkpoints/; None where it is not there, or damaged."""
+    """Return the checkpoint at the end of a stage in the folder checkpoints/; None where it is not there, or damaged."""
     for path in reversed([path for path in _all(folder) if path.name.startswith(f"{number}-")]):
         try:
             position = _read(path)
@@ -206,7 +206,7 @@ def end_of_stage(folder: Path, number: int) -> tuple[Position, Path] | None:
 
 
 def _all(folder: Path) -> list[Path]:
-    """Whole checkpoints, oldest first: by the stage's number, then the step."""
+    """Return whole checkpoints, oldest first: by the stage's number, then the step."""
     return sorted(path for path in folder.glob("[0-9]*-*") if (path / "position.json").is_file())
 
 
@@ -217,8 +217,8 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def _new_folder(final: Path, doing: str) -> Iterator[Path]:
-    """A folder to write into, which takes the place of `final` when all is written. StsbenchError where that fails; doing:
-    what then cannot be done."""
+    """Yield a folder to write into, which takes the place of `final` when all is written. StsbenchError where that fails;
+    doing: what then cannot be done."""
     building = final.with_name(f".{final.name}.tmp")
     try:
         shutil.rmtree(building, ignore_errors=True)
@@ -245,7 +245,8 @@ def _settle(building: Path, final: Path) -> None:
 
 
 def _read(path: Path) -> Position:
-    """What a checkpoint says, if its files are those that it names. Raises ValueError and others for a damaged one."""
+    """Return what a checkpoint says, if its files are those that it names. Raises ValueError and others for a damaged
+    one."""
     position = _named(path)
     for name, known in position.files.items():
         if sha256_file(path / name) != known:
@@ -256,7 +257,7 @@ def _read(path: Path) -> Position:
 
 
 def _named(path: Path) -> Position:
-    """What a checkpoint says, whatever its files are."""
+    """Return what a checkpoint says, whatever its files are."""
     text = (path / "position.json").read_text("utf-8")
     Position(**parse_json(text))  # TypeError: a key that is none
     position = TypeAdapter(Position).validate_json(text, strict=True)

@@ -118,12 +118,12 @@ class Loop:
         return position
 
     def _saved_after(self, done: int) -> bool:
-        """Whether a checkpoint is written behind a step, and its score, whatever the time."""
+        """Return whether a checkpoint is written behind a step, and its score, whatever the time."""
         every = self.recipe.checkpoint_every or self.recipe.selection.every
         return done % every == 0 or done == self.stage.batches.steps
 
     def _complete(self, position: Position) -> None:
-        """What comes behind a step: its score, the stage's end, a checkpoint."""
+        """Do what comes after a step: its score, the stage's end, a checkpoint."""
         done = position.step
         if self.selection and position.unscored:
             regular = done % self.recipe.selection.every == 0
@@ -144,7 +144,7 @@ class Loop:
         self._saved, self._requested = time.monotonic(), None
 
     def _restore(self, unlogged: Mapping[str, Any]) -> None:
-        """Steps since the log's last line, as they were when the checkpoint was written."""
+        """Restore the steps since the log's last line, as they were when the checkpoint was written."""
         device = self.accelerator.device
         self._gathered = [
             (step, {name: value.to(device) for name, value in terms.items()}, loss.to(device), norm.to(device))
@@ -155,8 +155,8 @@ class Loop:
             self._skipped = self._skipped.to(device)
 
     def _requests(self) -> tuple[bool, bool]:
-        """Whether the processes stop here; whether the time has come for a checkpoint. Of several all have to know the same,
-        and what was asked a step ago is known without waiting for the device."""
+        """Return whether the processes stop here; whether the time has come for a checkpoint. Of several all have to know
+        the same, and what was asked a step ago is known without waiting for the device."""
         minutes = self.recipe.checkpoint_minutes
         due = minutes is not None and time.monotonic() - self._saved >= 60 * minutes
         asked = self.stop.asked is not None
@@ -225,7 +225,7 @@ class Loop:
         self._rows_done += sum(map(len, parts))
 
     def _check_chunk(self) -> None:
-        """Raises StsbenchError where training.chunk cuts no pass of any process."""
+        """Raise StsbenchError where training.chunk cuts no pass of any process."""
         chunked = torch.tensor(float(any(one.chunked for one in backbones_of(self.method))), device=self.accelerator.device)
         if not bool(self.accelerator.reduce(chunked, "sum")):
             raise StsbenchError(
@@ -256,7 +256,7 @@ class Loop:
         return batch
 
     def _share_of(self, views: Views) -> Batch:
-        """This process's share of a batch."""
+        """Return this process's share of a batch."""
         accelerator, count = self.accelerator, len(views.tokens[0])
         if count < accelerator.num_processes:
             raise StsbenchError(
@@ -267,8 +267,8 @@ class Loop:
         return to_batch(views, shares, self.stage.tokens_pad, accelerator.device)
 
     def _scaled(self, terms: dict[str, Term]) -> tuple[dict[str, torch.Tensor], dict[str, int | torch.Tensor]]:
-        """Each term so that its mean over processes, which DDP takes of gradients, is its mean over all of its items; and
-        how many these are."""
+        """Return each term so that its mean over processes, which DDP takes of gradients, is its mean over all of its
+        items; and how many these are."""
         processes = self.accelerator.num_processes
         if processes == 1:
             return {name: term.value for name, term in terms.items()}, {name: term.count for name, term in terms.items()}
@@ -317,7 +317,7 @@ class Loop:
         self._tracked(line, done)
 
     def _check_weights(self, done: int) -> None:
-        """Raises LossError where a weight is NaN or infinite: such weights are not kept, whatever the loss before was."""
+        """Raise LossError where a weight is NaN or infinite: such weights are not kept, whatever the loss before was."""
         if not bool(torch.stack([weight.detach().isfinite().all() for weight in self.weights]).all()):
             raise LossError(f"a weight is NaN or infinite after step {done} of stage {self.stage.name}{self._last_good()}")
 
@@ -379,7 +379,7 @@ class Loop:
 
 
 def _of_some(mean: torch.Tensor, items: int | torch.Tensor) -> torch.Tensor:
-    """A mean over so many items; NaN for none, which the log leaves out. A GPU is not waited for."""
+    """Return a mean over so many items; NaN for none, which the log leaves out. A GPU is not waited for."""
     if isinstance(items, torch.Tensor):
         return mean.masked_fill(items == 0, math.nan)
     return mean if items else torch.full_like(mean, math.nan)

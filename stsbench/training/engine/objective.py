@@ -72,11 +72,11 @@ class SemiSupervised(Around):
 
     @property
     def classifier(self) -> NLIClassifier:
-        """The method's submodule."""
+        """Return the method's submodule."""
         return cast(NLIClassifier, self.method.nli_classifier)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """A view for each text of a row."""
+        """Return a view for each text of a row."""
         return nli_views(self.method, rows)
 
     def prepare_labelled(self, rows: Any) -> None:
@@ -106,7 +106,7 @@ class SemiSupervised(Around):
                 weight.requires_grad_(False)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """The terms of the loss."""
+        """Return the terms of the loss."""
         if batch.labelled_only:
             return {_TERM: self._nli(batch)}
         terms: dict[str, Term] = self.method(batch)
@@ -118,7 +118,7 @@ class SemiSupervised(Around):
         return {**terms, _TERM: Term(term.value, term.count, self.semi.alpha)}
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """The method's, and of the cross-entropy the labelled rows that go with the batch."""
+        """Return the method's, and of the cross-entropy the labelled rows that go with the batch."""
         if batch.labelled_only:
             return {}
         labelled = {} if batch.labelled is None else {_TERM: len(batch.labelled)}
@@ -135,7 +135,7 @@ class SemiSupervised(Around):
         return to_batch(self.probe, Shares((len(self.probe.tokens[0]),)), 0 if pad is None else pad, device)
 
     def _unreached(self) -> list[nn.Parameter]:
-        """The trainable weights that get no gradient from the cross-entropy."""
+        """Return the trainable weights that get no gradient from the cross-entropy."""
         weights = [weight for weight in self.method.parameters() if weight.requires_grad]
         with forked(), borrowed(self.method), torch.enable_grad():
             value = self._nli(self._probe_batch()).value
@@ -154,7 +154,7 @@ class Wrapped(Around):
         self, method: Method, objective: Method | SemiSupervised, matryoshka: MatryoshkaSettings | None,
         guide: GuideSettings | None,
     ) -> None:
-        """Raises StsbenchError, one line, where shortened vectors would not be those that are tested."""
+        """Raise StsbenchError, one line, where shortened vectors would not be those that are tested."""
         super().__init__(method, objective)
         self.matryoshka, self.guide = matryoshka, guide
         self.own_labels = method.needs(method.options).labelled == "only"  # else such a batch is of recipe.semi
@@ -173,7 +173,8 @@ class Wrapped(Around):
             self.reader = Teachers([(guide.model, guide.settings, 1.0)], "guide.model", offline)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The objective's, and the guide's cosines of the texts as the data give them, whatever the views change in them."""
+        """Return the objective's, and the guide's cosines of the texts as the data give them, whatever the views change
+        in them."""
         views: Views = self.objective.views(rows, rng)
         if self.guide is None:
             return views
@@ -202,12 +203,12 @@ class Wrapped(Around):
         return views
 
     def inputs(self) -> dict[str, str]:
-        """The objective's, and the guide by its fingerprint."""
+        """Return the objective's, and the guide by its fingerprint."""
         guide = {} if self.reader is None else {"guide": next(iter(self._loaded().fingerprints().values()))}
         return {**self.objective.inputs(), **guide}
 
     def notes(self) -> list[str]:
-        """The objective's, which the guide is, and what of a vector is trained."""
+        """Return the objective's, which the guide is, and what of a vector is trained."""
         lines: list[str] = self.objective.notes()
         if self.reader is not None:
             spec = self._loaded().encoders[0].spec
@@ -221,7 +222,7 @@ class Wrapped(Around):
         return lines
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """The objective's terms."""
+        """Return the objective's terms."""
         dims = self.matryoshka.pairs if self.matryoshka is not None else ()
         wrapping = Wrapping(dims, self.rule, batch.by_row.get(_BY_ROW))
         with wrapped(wrapping):
@@ -242,7 +243,7 @@ class Wrapped(Around):
 
 
 def _check_head(method: Method) -> None:
-    """Raises StsbenchError for a head that the loss has and the tested encoder has not: it mixes the numbers of a vector, so
+    """Raise StsbenchError for a head that the loss has and the tested encoder has not: it mixes the numbers of a vector, so
     that the first of what the loss compares say nothing of the first of what is tested."""
     for name in _HEADS:
         head = getattr(method, name, None)
@@ -274,19 +275,19 @@ class Ranked(Around):
         self.ranking = Ranking(options, method.backbone, SECTION)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The objective's, and the teachers' similarities."""
+        """Return the objective's, and the teachers' similarities."""
         return self.ranking.add_to(self.objective.views(rows, rng), rows)
 
     def inputs(self) -> dict[str, str]:
-        """The objective's, and the teachers."""
+        """Return the objective's, and the teachers."""
         return {**self.objective.inputs(), **self.ranking.inputs()}
 
     def notes(self) -> list[str]:
-        """The objective's, and which the teachers are."""
+        """Return the objective's, and which the teachers are."""
         return [*self.objective.notes(), *self.ranking.notes()]
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """The terms of the loss; of batches of labelled rows only, the objective's."""
+        """Return the terms of the loss; of batches of labelled rows only, the objective's."""
         with watched() as calls:
             terms: dict[str, Term] = self.objective(batch)
         if batch.labelled_only:
@@ -307,8 +308,9 @@ Objective = Method | SemiSupervised | Wrapped | Ranked  # what gives the loop it
 
 
 def make_objective(plan: MethodPlan, method: Method) -> Objective:
-    """The method itself; with recipe.semi and its classifier, with recipe.matryoshka and recipe.guide around its contrastive
-    terms, with recipe.ranking and its teachers. In this order: a ranking is of whole vectors and of all texts."""
+    """Return the method itself; with recipe.semi and its classifier, with recipe.matryoshka and recipe.guide around its
+    contrastive terms, with recipe.ranking and its teachers. In this order: a ranking is of whole vectors and of all
+    texts."""
     inner = method if plan.semi is None else SemiSupervised(method, plan.semi)
     wraps = plan.matryoshka is not None or plan.guide is not None
     objective = Wrapped(method, inner, plan.matryoshka, plan.guide) if wraps else inner

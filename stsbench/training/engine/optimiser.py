@@ -18,7 +18,7 @@ _RATIO = 32  # slanted: of the highest rate to the lowest
 def make_optimiser(
     module: nn.Module, settings: TrainingSettings, rates: Mapping[str, float] | None = None
 ) -> torch.optim.Optimizer:
-    """training.optimizer over the trainable weights; no weight decay on biases and normalisation weights, unless
+    """Return training.optimizer over the trainable weights; no weight decay on biases and normalisation weights, unless
     training.weight_decay_on is "all". AdamW is fused where torch can.
 
     RMSprop: v = rho v + (1 - rho) g^2, and w = w - rate g / (sqrt(v) + epsilon), without momentum, v starting at 0. That
@@ -76,7 +76,8 @@ class Overflow:
         optimiser.register_step_pre_hook(self._note)
 
     def left_out(self, skipped: bool) -> int | torch.Tensor:
-        """1 if the last step was left out, else 0; of a fused optimiser a tensor, so that nobody waits for the device.
+        """Return 1 if the last step was left out, else 0; of a fused optimiser a tensor, so that nobody waits for the
+        device.
 
         skipped: accelerate's `step_was_skipped`.
         """
@@ -88,12 +89,13 @@ class Overflow:
 
 
 def steps_taken(optimiser: torch.optim.Optimizer) -> int:
-    """How many steps an optimiser has taken, those that float16 overflowed in not counted."""
+    """Return how many steps an optimiser has taken, those that float16 overflowed in not counted."""
     return max((int(state["step"]) for state in optimiser.state.values() if "step" in state), default=0)
 
 
 def learning_rate(step: int, steps: int, settings: TrainingSettings) -> float:
-    """The rate of step `step` (from 0) of `steps`: up from 0 over the warm-up, then down to 0, constant, or by milestones.
+    """Return the rate of step `step` (from 0) of `steps`: up from 0 over the warm-up, then down to 0, constant, or by
+    milestones.
 
     piecewise: rates[i] from step milestones[i] on, learning_rate before the first. slanted: the triangle of Howard and Ruder
     (2018), ULMFiT, Eq. 3, with ratio 32: from 1/32 of the rate up to it at the cut, and down to 1/32 at the last step; steps
@@ -112,7 +114,7 @@ def learning_rate(step: int, steps: int, settings: TrainingSettings) -> float:
 
 
 def warmup_steps(steps: int, settings: TrainingSettings) -> float:
-    """The steps, of `steps`, that the rate goes up in."""
+    """Return the steps, of `steps`, that the rate goes up in."""
     share = 0 < settings.warmup < 1
     if settings.schedule == "slanted":
         return int(settings.warmup * steps if share else settings.warmup)
@@ -120,7 +122,7 @@ def warmup_steps(steps: int, settings: TrainingSettings) -> float:
 
 
 def shortened_warmup(settings: TrainingSettings, steps: int, steps_of_epochs: int) -> float:
-    """training.warmup of a stage of `steps`: one in steps shrinks as they do where max_steps shortened the recipe."""
+    """Return training.warmup of a stage of `steps`: one in steps shrinks as they do where max_steps shortened the recipe."""
     meant = settings.warmup_of
     if meant is None or settings.warmup < 1:
         return settings.warmup
@@ -129,5 +131,5 @@ def shortened_warmup(settings: TrainingSettings, steps: int, steps_of_epochs: in
 
 
 def _slanted(step: int, steps: int, cut: float) -> float:
-    """How far up the slanted triangle step `step` (from 1) is, from 0 to 1. cut: steps of warm-up."""
+    """Return how far up the slanted triangle step `step` (from 1) is, from 0 to 1. cut: steps of warm-up."""
     return step / cut if step < cut else 1 - (step - cut) / max(1, steps - cut)

@@ -24,7 +24,7 @@ ROWS = ""  # the key of the terms whose count goes with the rows
 
 
 def check_two_views(method: Method, recipe: Recipe, batch: Batch, accelerator: Accelerator, stage: str) -> None:
-    """Raises StsbenchError, with the reason, where the first two views of every row are one vector.
+    """Raise StsbenchError, with the reason, where the first two views of every row are one vector.
 
     A recipe that says backbone.dropout 0 wants it so (SimCSE's ablation of dropout). Nothing of the method is changed, and
     no random number is drawn.
@@ -41,7 +41,7 @@ def check_two_views(method: Method, recipe: Recipe, batch: Batch, accelerator: A
 
 
 def why(recipe: Recipe, backbone: Backbone) -> str:
-    """What of dropout a backbone lacks, and what to do."""
+    """Return what of dropout a backbone lacks, and what to do."""
     model, rate, config = recipe.backbone.model, recipe.backbone.dropout, backbone.model.config
     rates = dropout_rates(config)
     if not rates:
@@ -68,7 +68,7 @@ def _one_vector(method: Method, batch: Batch) -> bool:
 
 
 def _everywhere(here: bool, accelerator: Accelerator) -> bool:
-    """Whether it is so in every process."""
+    """Return whether it is so in every process."""
     if accelerator.num_processes == 1:
         return here
     vote = torch.tensor(float(here), device=accelerator.device)

@@ -42,7 +42,8 @@ DEV_LINE = {"kind", "stage", "step", "name", "score", "best", "encoder", "encode
 
 
 def live_encoder(inference: Inference, name: str) -> LiveEncoder:
-    """The encoder that would be tested if training ended now, up to the model's position limit, on its device, float32.
+    """Return the encoder that would be tested if training ended now, up to the model's position limit, on its device,
+    float32.
 
     Make it after the model is on its device. It reads the weights at every use and leaves modes, gradients, random states
     and tokenizer alone; nothing is cached.
@@ -58,7 +59,7 @@ class Selection:
         self, name: str, *, data_dir: Path | None = None, sample: bool = False, offline: bool = False,
         held_out: tuple[Objective, Callable[[], Iterator[Batch]]] | None = None, tests: Sequence[DataSet] = (),
     ) -> None:
-        """Reads the data, so that a missing file is noticed before anything is trained. Raises DataError, one line.
+        """Read the data, so that a missing file is noticed before anything is trained. Raises DataError, one line.
 
         held_out: what gives the loss, and the batches that it is of. tests: the user's sets that the run is tested on.
         """
@@ -90,7 +91,7 @@ class Selection:
             raise StsbenchError("selection.by held-out needs rows that are held out: set data.held_out")
 
     def __call__(self, method: Method, trained: bool = False) -> tuple[float, dict[str, Any]]:
-        """The score x 100 of the encoder as it is now, and what the log's line says besides.
+        """Return the score x 100 of the encoder as it is now, and what the log's line says besides.
 
         NaN, with the reason as "undefined", where there is none: all vectors are one, or some are NaN or infinite, after
         some steps that `trained` it.
@@ -131,7 +132,7 @@ class Selection:
         return score
 
     def _separated(self, data: PairSet) -> Score:
-        """Average precision x 100 of the cosine, as the protocol pairs scores it."""
+        """Return average precision x 100 of the cosine, as the protocol pairs scores it."""
         self._note(data)
 
         def score(inference: Inference) -> float:
@@ -143,7 +144,7 @@ class Selection:
         return score
 
     def _refuse_test(self, data: PairSet, data_dir: Path | None, sample: bool) -> None:
-        """DataError where the user's pairs are those of a test set that is at hand, on which nothing may be chosen; a
+        """Raise DataError where the user's pairs are those of a test set that is at hand, on which nothing may be chosen; a
         warning where they hold some of them."""
         users = [test for test in self._tests if isinstance(test, PairSet)]
         for test in [*available_tests(PAIRED_TESTS, data_dir=data_dir, sample=sample)[0], *users]:
@@ -177,13 +178,14 @@ class Selection:
 
 
 def _similarities(inference: Inference, data: PairSet) -> NDArray[np.float64]:
-    """(n,) the cosine of each pair."""
+    """Return (n,) the cosine of each pair."""
     both = live_encoder(inference, "dev").encode([*data.first, *data.second])
     return paired_similarity(both[: len(data)], both[len(data) :])
 
 
 def _defined(score: Score, inference: Inference, trained: bool) -> tuple[float, str]:
-    """The score, and ""; or NaN, and why these vectors have none. What no training has changed yet is an error then."""
+    """Return the score, and ""; or NaN, and why these vectors have none. What no training has changed yet is an error
+    then."""
     try:
         value = score(inference)
     except ScoreError as error:
@@ -198,7 +200,7 @@ def _defined(score: Score, inference: Inference, trained: bool) -> tuple[float, 
 def dev_selection(
     name: str, *, data_dir: Path | None, sample: bool, offline: bool, tests: Sequence[DataSet] = ()
 ) -> tuple[Selection | None, str | None]:
-    """The score on development data; None where they are nowhere on this machine, and what is missing.
+    """Return the score on development data; None where they are nowhere on this machine, and what is missing.
 
     Data that `data_dir` should hold, and damaged files, are an error: DataError, one line.
     """
@@ -211,7 +213,8 @@ def dev_selection(
 
 
 def diagnosed(method: Method) -> dict[str, float | None]:
-    """The numbers of `Method.diagnose`, None for one that is not finite. Modes and random states are left as they were.
+    """Return the numbers of `Method.diagnose`, None for one that is not finite. Modes and random states are left as they
+    were.
 
     Raises StsbenchError where one has the name of what a dev line holds anyway.
     """
@@ -233,8 +236,9 @@ def fixed_randomness() -> AbstractContextManager[Generators]:
 
 
 def held_out_score(method: Method, batches: Iterator[Batch], objective: Objective | None = None) -> float:
-    """`held_out_metric` of the objective (None: the method) over rows kept out of training, without dropout; a loss is
-    negated. Each of its terms is the mean over all of its own items (`Term.count`), however they lie in the batches."""
+    """Return `held_out_metric` of the objective (None: the method) over rows kept out of training, without dropout; a
+    loss is negated. Each of its terms is the mean over all of its own items (`Term.count`), however they lie in the
+    batches."""
     objective = method if objective is None else objective
     training = method.training
     method.eval()

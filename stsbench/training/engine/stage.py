@@ -61,7 +61,7 @@ class Stage:
 def stage_views(
     objective: Objective, method: Method, rows: Examples, rng: np.random.Generator, labelled: bool = False
 ) -> Views:
-    """The views of a batch of the data, or of labelled rows."""
+    """Return the views of a batch of the data, or of labelled rows."""
     name = "labelled_views" if labelled else "views"
     make: Callable[[Examples, np.random.Generator], Views] = objective.labelled_views if labelled else objective.views
     views = calling(type(method), name, partial(make, rows, rng))
@@ -72,8 +72,8 @@ def held_out_batches(
     objective: Objective, method: Method, rows: Callable[[Any], TextRows], held_out: np.ndarray, pad: int, size: int,
     seed: int, device: torch.device, labelled_only: bool = False, group: int = 1,
 ) -> Callable[[], Iterator[Batch]]:
-    """The same batches of held-out rows, with the same random choices, every time. labelled_only: they are labelled rows;
-    group: rows that go together, of which `size` is a multiple."""
+    """Return the same batches of held-out rows, with the same random choices, every time. labelled_only: they are
+    labelled rows; group: rows that go together, of which `size` is a multiple."""
 
     def batches() -> Iterator[Batch]:
         for start in range(0, len(held_out), size):
@@ -92,7 +92,7 @@ def held_out_batches(
 
 
 def stage_name(plan: MethodPlan, stage: str | int | None) -> str | None:
-    """The name of a stage given as a number from 1 or by name; None, all stages, for None. Raises StsbenchError."""
+    """Return the name of a stage given as a number from 1 or by name; None, all stages, for None. Raises StsbenchError."""
     stages = plan.stages
     if stage is None or stage in stages:
         return None if stage is None else str(stage)
@@ -104,7 +104,8 @@ def stage_name(plan: MethodPlan, stage: str | int | None) -> str | None:
 
 
 def counted_stages(recipe: Recipe, plan: MethodPlan, running: Sequence[str]) -> list[str]:
-    """The stages whose steps the schedules of the running ones count (training.schedule_of). StsbenchError for others."""
+    """Return the stages whose steps the schedules of the running ones count (training.schedule_of). StsbenchError for
+    others."""
     for name in plan.stages:
         other = recipe.stage_training(name).schedule_of
         if other is not None and other not in plan.stages:
@@ -130,7 +131,7 @@ def set_schedules(stages: Mapping[str, Stage], running: Sequence[str]) -> None:
 
 
 def dropped(stage: Stage) -> list[str]:
-    """What to say of rows that are in no batch."""
+    """Return what to say of rows that are in no batch."""
     counts = [(stage.batches.dropped, "rows")]
     if stage.labelled:
         counts.append((stage.labelled.batches.dropped, "labelled rows"))
@@ -138,7 +139,7 @@ def dropped(stage: Stage) -> list[str]:
 
 
 def scheduled(stage: Stage, recipe: Recipe) -> list[str]:
-    """What to say of a schedule in steps that the run does not have as the recipe does."""
+    """Return what to say of a schedule in steps that the run does not have as the recipe does."""
     settings, steps, lines = stage.settings, stage.batches.steps, []
     asked, warmup = recipe.stage_training(stage.name).warmup, warmup_steps(stage.schedule or steps, settings)
     if settings.warmup != asked:
@@ -155,7 +156,7 @@ def scheduled(stage: Stage, recipe: Recipe) -> list[str]:
 def make_stage(
     name: str, recipe: Recipe, plan: MethodPlan, data: Mapping[str, StageData], pad: int | None, processes: int
 ) -> Stage:
-    """The batches of a stage, out of the `data` that `open_rows` gave. pad: the tokenizer's padding token.
+    """Return the batches of a stage, out of the `data` that `open_rows` gave. pad: the tokenizer's padding token.
 
     Raises StsbenchError where a batch would hold nothing to contrast with, or a process nothing at all.
     """
@@ -182,7 +183,7 @@ def make_stage(
 
 
 def _group(plan: MethodPlan, settings: TrainingSettings) -> int:
-    """Rows that the method takes together. Raises StsbenchError where training.batch_size is no multiple of them."""
+    """Return rows that the method takes together. Raises StsbenchError where training.batch_size is no multiple of them."""
     group = plan.needs.group_size
     if size := settings.batch_size % group:
         sizes = [multiple for multiple in (settings.batch_size - size, settings.batch_size - size + group) if multiple]
@@ -194,7 +195,7 @@ def _group(plan: MethodPlan, settings: TrainingSettings) -> int:
 
 
 def _least_batch(settings: TrainingSettings, contrasts: bool, processes: int) -> int:
-    """Examples that a batch has at least. Raises StsbenchError where training.batch_size is less."""
+    """Return examples that a batch has at least. Raises StsbenchError where training.batch_size is less."""
     if contrasts and settings.batch_size < 2:
         raise StsbenchError(
             f"training.batch_size {settings.batch_size}: the other examples of a batch are the negatives, so 2 at least"
@@ -214,7 +215,7 @@ def _least_batch(settings: TrainingSettings, contrasts: bool, processes: int) ->
 def _labelled_batches(
     recipe: Recipe, settings: TrainingSettings, data: StageData, key: int, processes: int
 ) -> LabelledBatches:
-    """The batches of labelled rows that go with a stage's own, by the same rules."""
+    """Return the batches of labelled rows that go with a stage's own, by the same rules."""
     size = (recipe.labelled or LabelledSettings()).batch_size
     if size < processes:
         raise StsbenchError(f"labelled.batch_size {size} is less than the {processes} processes")
@@ -226,7 +227,7 @@ def _labelled_batches(
 
 
 def _lengths(settings: TrainingSettings, data: StageData) -> NDArray[np.int64] | None:
-    """(rows,) tokens of all texts of a row, where batches go by length or by tokens."""
+    """Return (rows,) tokens of all texts of a row, where batches go by length or by tokens."""
     if settings.order != "length" and settings.batch_tokens is None:
         return None
     lengths: NDArray[np.int64] = np.sum([data.tokens.lengths(role) for role in data.tokens.roles], axis=0)

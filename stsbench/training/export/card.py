@@ -27,7 +27,7 @@ _STOPS: dict[FullStop, str] = {
 
 
 def describe(inference: Inference, max_length: int | None = None) -> dict[str, Any]:
-    """What the card says of an encoder: pooler, max_length (None: the model's limit), and how AutoModel pools it.
+    """Return what the card says of an encoder: pooler, max_length (None: the model's limit), and how AutoModel pools it.
 
     auto_pooler: "" (AutoModel makes no pooler layer), "same" (it makes the one that a kept head is stored as), or "other".
     prompt: that of the pooler mask (`prompt_summary`), only with one. Random states are not touched.
@@ -109,7 +109,7 @@ vectors = SentenceTransformer("PATH").encode(texts)
 
 
 def _loading(summary: dict[str, Any]) -> list[str]:
-    """How each library loads it: a line and a snippet each. summary: as of `describe`."""
+    """Return how each library loads it: a line and a snippet each. summary: as of `describe`."""
     prompt, padded, learned = summary.get("prompt"), padded_length(summary["pooler"]), KINDS.get(summary["pooler"])
     needed, version, more, lacking = "", "", "", ""  # what needs stsbench installed, and what transformers lacks
     if prompt is not None:
@@ -139,7 +139,7 @@ def _python(text: str) -> str:
 
 
 def transformers_snippet(summary: dict[str, Any]) -> str:
-    """Python that turns `texts` into `vectors` with transformers alone. summary: as of `describe`."""
+    """Return Python that turns `texts` into `vectors` with transformers alone. summary: as of `describe`."""
     pooler, auto = summary["pooler"], summary["auto_pooler"]
     kept = pooler == "cls+dense" and auto == "same"
     option = ", add_pooling_layer=False" if auto and not kept else ""
@@ -178,7 +178,7 @@ def transformers_snippet(summary: dict[str, Any]) -> str:
 
 
 def _stage_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    """What is to be said of a run that trained one stage alone, and of the run that it went on from."""
+    """Return what is to be said of a run that trained one stage alone, and of the run that it went on from."""
     rows, earlier = [], summary.get("from")
     if summary.get("stage"):
         rows.append(("stage trained here", f"{summary['stage']} alone"))
@@ -199,7 +199,7 @@ def _data(item: dict[str, Any]) -> str:
 
 
 def _kept(summary: dict[str, Any]) -> str:
-    """Which weights these are, and why."""
+    """Return which weights these are, and why."""
     best, encoder = summary.get("best"), f" of {summary['encoder']}" if "encoder" in summary else ""
     if not best:
         return f"the weights{encoder} of {summary.get('exported', 'the last step')}"
@@ -221,7 +221,7 @@ def _last(path: str) -> str:
 
 
 def _shown(recipe: Recipe) -> str:
-    """The recipe as YAML, files and folders by their last part."""
+    """Return the recipe as YAML, files and folders by their last part."""
 
     def short(value: Any) -> Any:
         if isinstance(value, dict):
@@ -240,8 +240,8 @@ def _fenced(text: str) -> str:
 
 
 def prompt_summary(prompt: Prompt, mask_token: str) -> dict[str, Any]:
-    """`prompt.settings()` with "filled" (what stands before and behind a text), "mask_last" and, with the head transform,
-    its "activation" and "eps"."""
+    """Return `prompt.settings()` with "filled" (what stands before and behind a text), "mask_last" and, with the head
+    transform, its "activation" and "eps"."""
     filled = parse_template(prompt.template, mask_token, True)
     summary = {**prompt.settings(), "filled": (filled.before, filled.after), "mask_last": filled.mask_last}
     if summary["head"] == "transform":
@@ -250,7 +250,7 @@ def prompt_summary(prompt: Prompt, mask_token: str) -> dict[str, Any]:
 
 
 def prompt_rows(summary: dict[str, Any] | None) -> list[tuple[str, Any]]:
-    """Rows of the card's table. summary: as of `prompt_summary`, None for an encoder without a prompt."""
+    """Return rows of the card's table. summary: as of `prompt_summary`, None for an encoder without a prompt."""
     if summary is None:
         return []
     alone = "tokenised apart from the template" + (f" and cut at {summary['pieces']} tokens" if summary["pieces"] else "")
@@ -277,7 +277,8 @@ def prompt_rows(summary: dict[str, Any] | None) -> list[tuple[str, Any]]:
 
 
 def beyond_transformers(summary: dict[str, Any]) -> list[str]:
-    """What of a prompt its plain model and tokenizer cannot do; nothing where the vector is a filled template's mask."""
+    """Return what of a prompt its plain model and tokenizer cannot do; nothing where the vector is a filled template's
+    mask."""
     return [
         reason
         for reason, there in (
@@ -291,7 +292,7 @@ def beyond_transformers(summary: dict[str, Any]) -> list[str]:
 
 
 def prompt_snippet(summary: dict[str, Any], pooling_layer: bool) -> str:
-    """Python that turns `texts` into `vectors` with transformers alone.
+    """Return Python that turns `texts` into `vectors` with transformers alone.
 
     summary: as of `prompt_summary`; pooling_layer: AutoModel makes one.
     """

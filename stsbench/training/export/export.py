@@ -89,7 +89,7 @@ def try_export(inference: Inference, parent: Path, name: str) -> None:
 
 
 def _limit(inference: Inference, max_length: int | None) -> int | None:
-    """Tokens that all readers cut at, None for no limit. ValueError for parts that do not go together."""
+    """Return tokens that all readers cut at, None for no limit. ValueError for parts that do not go together."""
     model, pooler = inference.model, check_pooler(inference.pooler, "the method")
     if (pooler == "cls+dense") != (inference.dense is not None):
         raise ValueError(f"pooler {pooler} cannot be exported with dense={inference.dense}")
@@ -191,7 +191,7 @@ def write_tokenizer(tokenizer: Any, folder: Path, limit: int | None) -> None:
 
 
 def _differs(tokenizer: Any, folder: Path) -> str:
-    """How the tokenizer that transformers reads from `folder` differs from `tokenizer`; "" where it does not."""
+    """Return how the tokenizer that transformers reads from `folder` differs from `tokenizer`; "" where it does not."""
     from transformers import AutoTokenizer
 
     try:
@@ -217,7 +217,8 @@ _BOTH = "cls_avg"  # Pooling puts [CLS] and mean side by side, and a Dense witho
 
 
 def layers_of(pooler: str, layers: int) -> Tensor | None:
-    """The weights (layers + 1,) over the embeddings and all layers whose average `pooler` takes the mean over tokens of.
+    """Return the weights (layers + 1,) over the embeddings and all layers whose average `pooler` takes the mean over tokens
+    of.
 
     None for poolers that read the last layer only. The mean of averages is the average's mean.
     """

@@ -80,7 +80,7 @@ def fit(
 
 
 def chain_with(post: str, settings: Sequence[str]) -> str:
-    """A post-processing with its settings, each SETTING=VALUE. UsageError: it is a chain, or has settings already."""
+    """Return a post-processing with its settings, each SETTING=VALUE. UsageError: it is a chain, or has settings already."""
     if settings and ("+" in post or ":" in post):
         raise UsageError(f"--set goes with one NAME: write the settings into the chain, as in {post}")
     return f"{post}:{','.join(settings)}" if settings else post
@@ -119,7 +119,7 @@ def fit_model(
 
 
 def _native(encoder: Encoder, options: EncoderOptions) -> LazyEncoder:
-    """`encoder` where a folder can hold all that it computes. StsbenchError, one line, for any other."""
+    """Return `encoder` where a folder can hold all that it computes. StsbenchError, one line, for any other."""
     name = encoder.spec.name
     if encoder.spec.post is not None:
         raise StsbenchError(
@@ -145,7 +145,7 @@ def _native(encoder: Encoder, options: EncoderOptions) -> LazyEncoder:
 
 
 def _inference(encoder: LazyEncoder) -> Inference:
-    """The parts of a loaded encoder, as they are exported."""
+    """Return the parts of a loaded encoder, as they are exported."""
     built, parts = encoder.built, encoder.parts
     dense: Any = None
     if built.pooler == "cls+dense":
@@ -156,7 +156,7 @@ def _inference(encoder: LazyEncoder) -> Inference:
 
 
 def _card(encoder: LazyEncoder, chain: Chain, source: str, count: int | None) -> str:
-    """README.md of the folder; count: of texts, None where the model's own weights were fitted on."""
+    """Return README.md of the folder; count: of texts, None where the model's own weights were fitted on."""
     trust = "" if chain.affine() is not None else ", trust_remote_code=True"
     rows = {
         "model": Path(encoder.spec.name).name, "pooler": encoder.spec.pooler, "post-processing": chain.spelled(),

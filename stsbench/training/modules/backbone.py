@@ -63,16 +63,17 @@ class Backbone(nn.Module):
 
     @property
     def width(self) -> int:
-        """d, the width of a hidden state."""
+        """Return d, the width of a hidden state."""
         return int(self.model.config.hidden_size)
 
     @property
     def vector_width(self) -> int:
-        """The width of the vectors of `pooled`: d, but for the learned poolers over tokens."""
+        """Return the width of the vectors of `pooled`: d, but for the learned poolers over tokens."""
         return self.width if self.head is None else self.head.vector_width
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
-        """[text] -> token ids as the training text has them: special tokens included, cut at max_length, not padded."""
+        """Return [text] -> token ids as the training text has them: special tokens included, cut at max_length, not
+        padded."""
         with cutting(self.tokenizer, self.max_length) as encode:
             return encode(texts)[0]
 
@@ -80,7 +81,7 @@ class Backbone(nn.Module):
         self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...] = (-1,), soft: SoftPrompt | None = None,
         heads: Tensor | None = None,
     ) -> list[Tensor]:
-        """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L).
+        """Return the hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L).
 
         soft: positions, learned words, prefixes and changes of the embeddings of this batch; state 0 is then the changed
         embeddings. heads: (n, layers, H) factors of each attention head's output (modules/soft_prompt.py). EncoderError: the
@@ -96,7 +97,7 @@ class Backbone(nn.Module):
     def _padded(
         self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...], soft: SoftPrompt | None, heads: Tensor | None
     ) -> list[Tensor]:
-        """`forward` by the transformers module's own pass: padding, too, holds its states."""
+        """Return `forward` by the transformers module's own pass: padding, too, holds its states."""
         inputs = padded_inputs(self.model, ids, mask, soft)
         if heads is not None:
             check_factors(heads, len(ids), self.model)
@@ -109,7 +110,7 @@ class Backbone(nn.Module):
         return [states[index][:, : ids.shape[1]] for index in wanted]
 
     def at(self, ids: Tensor, mask: Tensor, indices: Tensor, soft: SoftPrompt | None = None) -> Tensor:
-        """(n, d) last states of one real token a row, the one at `places` (n,). ids, mask, soft: as for `forward`."""
+        """Return (n, d) last states of one real token a row, the one at `places` (n,). ids, mask, soft: as for `forward`."""
         real = mask.gather(1, indices.unsqueeze(1)).bool()
         if real.device.type == "cpu" and not bool(real.all()):
             raise ValueError("the state of a padding place is asked for")
@@ -125,8 +126,8 @@ class Backbone(nn.Module):
     def pooled(
         self, ids: Tensor, mask: Tensor, soft: SoftPrompt | None = None, heads: Tensor | None = None
     ) -> Tensor:
-        """(n, vector_width) sentence vectors by the pooler. ids, mask: (n, L), padded right for the poolers text_cnn and
-        mean_padded; soft, heads: as for `forward`. mean_padded takes no `soft`.
+        """Return (n, vector_width) sentence vectors by the pooler. ids, mask: (n, L), padded right for the poolers text_cnn
+        and mean_padded; soft, heads: as for `forward`. mean_padded takes no `soft`.
 
         EncoderError with the pooler mask: only a method knows its template and where the mask stands (`at`).
         """
@@ -146,7 +147,7 @@ class Backbone(nn.Module):
         return self.pool(self(ids, mask, STATES[self.pooler], soft, heads), mask)
 
     def pool(self, states: list[Tensor], mask: Tensor) -> Tensor:
-        """(n, vector_width) sentence vectors by the pooler, of its hidden states STATES[pooler], each (n, L, d)."""
+        """Return (n, vector_width) sentence vectors by the pooler, of its hidden states STATES[pooler], each (n, L, d)."""
         if self.head is None:
             return pool_padded(self.pooler, states, mask)
         vectors: Tensor = self.head(states[0], mask)
@@ -155,8 +156,8 @@ class Backbone(nn.Module):
     def _in_chunks(
         self, run: Callable[..., Any], ids: Tensor, mask: Tensor, soft: SoftPrompt | None, more: Tensor | None
     ) -> list[Any]:
-        """run(ids, mask, soft, more) of `chunk` of n rows at a time, with the gradient of one pass and the memory of a few.
-        Nothing where there are no more rows, or no gradient is wanted.
+        """Return run(ids, mask, soft, more) of `chunk` of n rows at a time, with the gradient of one pass and the memory of
+        a few. Nothing where there are no more rows, or no gradient is wanted.
 
         Only results are kept. What lies between them and the weights is computed again, chunk by chunk, where the gradient
         is (Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup): exactly, as dropout
@@ -173,7 +174,7 @@ class Backbone(nn.Module):
         return parts
 
     def engine_on(self, device: str) -> str:
-        """The engine that "auto" stands for on this kind of device: their dropout masks are other draws."""
+        """Return the engine that "auto" stands for on this kind of device: their dropout masks are other draws."""
         if self.engine != "auto":
             return self.engine
         packed = device == "cpu" and packable(self.model) and padded_length(self.pooler) is None
@@ -182,7 +183,8 @@ class Backbone(nn.Module):
     def _packed(
         self, ids: Tensor, mask: Tensor, soft: SoftPrompt | None = None, heads: Tensor | None = None
     ) -> PackedTraining | None:
-        """The packed pass of this batch, or None where the padded one is to run. EncoderError: packed asked for in vain."""
+        """Return the packed pass of this batch, or None where the padded one is to run. EncoderError: packed asked for in
+        vain."""
         if self.engine not in get_args(Engine):
             raise EncoderError(f"engine {self.engine!r} is unknown (there are {', '.join(get_args(Engine))})")
         if self.engine == "padded":
@@ -212,12 +214,12 @@ def draw_repeatedly(method: nn.Module) -> None:
 
 
 def backbones_of(method: nn.Module) -> list[Backbone]:
-    """Those that `method` trains or asks, the one under training first."""
+    """Return those that `method` trains or asks, the one under training first."""
     return [module for module in method.modules() if isinstance(module, Backbone)]
 
 
 def pool_padded(name: str, states: list[Tensor], mask: Tensor) -> Tensor:
-    """(n, d) vectors from padded hidden states, as stsbench.encoders.forward.pooling computes them from packed ones.
+    """Return (n, d) vectors from padded hidden states, as stsbench.encoders.forward.pooling computes them from packed ones.
 
     states: those named by STATES[name], each (n, L, d); mask: (n, L), 1 on real tokens.
     """
@@ -239,7 +241,7 @@ def pool_padded(name: str, states: list[Tensor], mask: Tensor) -> Tensor:
 
 
 def pool_layers(pooling: Literal["mean", "max", "sum"], states: list[Tensor], mask: Tensor) -> Tensor:
-    """(n, k, d) a vector of each of k hidden states, each (n, L, d), over real tokens. mask: (n, L)."""
+    """Return (n, k, d) a vector of each of k hidden states, each (n, L, d), over real tokens. mask: (n, L)."""
     if pooling == "sum":
         real = mask.unsqueeze(-1)
         return torch.stack([(state * real).sum(1) for state in states], 1)
@@ -250,7 +252,8 @@ def load_backbone(
     folder: Path, name: str, pooler: str = "cls", max_length: int = 32, dropout: float | None = None,
     token_poolers: Mapping[str, dict[str, Any]] | None = None, offline: bool = False, layers: Sequence[int] | None = None,
 ) -> Backbone:
-    """The folder's encoder in float32, an adapter merged, all trainable, in train mode. dropout: of states and attention.
+    """Return the folder's encoder in float32, an adapter merged, all trainable, in train mode. dropout: of states and
+    attention.
 
     offline: no base of an adapter is fetched; it is read in the revision that the adapter pins. layers: those that are kept,
     from 0; None: all.
@@ -295,7 +298,7 @@ def load_backbone(
 
 
 def _check_pass(model: Any, name: str) -> None:
-    """EncoderError for a model that cannot read a short text, or whose states are not of its config's width."""
+    """Raise EncoderError for a model that cannot read a short text, or whose states are not of its config's width."""
     ids = torch.tensor([[5, 6, 7]])
     try:
         with torch.no_grad():
@@ -313,7 +316,8 @@ def _check_pass(model: Any, name: str) -> None:
 
 
 def _token_pooler(folder: Path, name: str, pooler: str, width: int, settings: dict[str, Any]) -> TokenPooler:
-    """The folder's own learned pooler, else a new one, whose weights come from the generator that torch draws from."""
+    """Return the folder's own learned pooler, else a new one, whose weights come from the generator that torch draws
+    from."""
     kind, stored = KINDS[pooler], token_pooler_folder(folder)
     if stored is None or stored[0] != kind:
         return CLASSES[pooler](width=width, **settings)

@@ -43,7 +43,7 @@ class Reference(nn.Module):
         self.backbone.load_state_dict(backbone.state_dict())
 
     def randomise(self) -> None:
-        """New weights for the transformer, as of a model that was never trained."""
+        """Draw new weights for the transformer, as of a model that was never trained."""
         model = self.backbone.model
         fresh = type(model)(copy.deepcopy(model.config)).state_dict()
         names = [*model.state_dict()]
@@ -53,18 +53,19 @@ class Reference(nn.Module):
 
     @torch.no_grad()
     def follow(self, backbone: Backbone, momentum: float) -> None:
-        """A step towards the backbone's weights w: momentum * w0 + (1 - momentum) * w, w0 the copy's own."""
+        """Take a step towards the backbone's weights w: momentum * w0 + (1 - momentum) * w, w0 the copy's own."""
         for slow, weight in zip(self.backbone.parameters(), backbone.parameters(), strict=True):
             slow.copy_(slow * momentum + weight * (1 - momentum))
 
     def states(self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...]) -> list[Tensor]:
-        """The hidden states `wanted`, each (n, L, d), as of `Backbone.forward`."""
+        """Return the hidden states `wanted`, each (n, L, d), as of `Backbone.forward`."""
         with torch.no_grad():
             states: list[Tensor] = self.backbone(ids, mask, wanted)
         return states
 
     def distance(self, backbone: Backbone) -> Tensor:
-        """The sum of (w - w0)^2 over all weights that are trained, w0 the copy's: their gradient pulls them back to it.
+        """Return the sum of (w - w0)^2 over all weights that are trained, w0 the copy's: their gradient pulls them back to
+        it.
 
         Sources: Li et al. (2018), L2-SP; Kim et al. (2021), SG-OPT.
         """
@@ -80,7 +81,7 @@ class Conditioned(nn.Module):
     """
 
     def __init__(self, backbone: Backbone) -> None:
-        """Raises EncoderError, one line, for a transformer whose embeddings are not found here."""
+        """Raise EncoderError, one line, for a transformer whose embeddings are not found here."""
         super().__init__()
         self.model: Any = copy.deepcopy(backbone.model).requires_grad_(True)
         paths = dict(self.model.named_modules(remove_duplicate=False))
@@ -93,11 +94,11 @@ class Conditioned(nn.Module):
 
     @property
     def width(self) -> int:
-        """d, the width of a hidden state and of the vector in slot 0."""
+        """Return d, the width of a hidden state and of the vector in slot 0."""
         return int(self.model.config.hidden_size)
 
     def forward(self, ids: Tensor, mask: Tensor, first: Tensor, padding: bool) -> Tensor:
-        """(n, L, d) last hidden states. The gradient reaches `first`.
+        """Return (n, L, d) last hidden states. The gradient reaches `first`.
 
         ids, mask: (n, L), rows that begin with a real token; first: (n, d), read in the place of its embedding. padding: the
         states of padding are wanted, too; else they may be anything, and where there is a packed pass they are not computed.

@@ -26,7 +26,8 @@ def insert_masks(
     ratio: float,
     max_length: int | None = None,
 ) -> tuple[Rows, Rows]:
-    """Each list of token ids with mask_id put in at places drawn without replacement, and labels: 1 at these, 0 elsewhere.
+    """Return each list of token ids with mask_id put in at places drawn without replacement, and labels: 1 at these, 0
+    elsewhere.
 
     A row of n tokens that are not special gets ratio * n, rounded to the nearest whole number, halves up; so a short one
     may get none. The places are the gaps beside such a token, [CLS] and [SEP] being its neighbours, too: never before the
@@ -48,7 +49,8 @@ def insert_masks(
 
 
 def delete_tokens(ids: Given, special_ids: Iterable[int], rng: np.random.Generator, ratio: float) -> tuple[Rows, Rows]:
-    """Each list of token ids without some, and a label for each that stays: 1 where the one just before it was taken out.
+    """Return each list of token ids without some, and a label for each that stays: 1 where the one just before it was taken
+    out.
 
     Of a row's n tokens that are not special ratio * n are drawn, rounded to the nearest whole number, halves up, but never
     all of them; special ones stay, and [SEP] is labelled like any other. Source: Chuang et al. (2022), DiffCSE, Table 4,
@@ -64,7 +66,7 @@ def delete_tokens(ids: Given, special_ids: Iterable[int], rng: np.random.Generat
 
 
 def shuffled(ids: Ids, rng: np.random.Generator) -> Row:
-    """The m ids in an order drawn uniformly: one call of rng.permutation.
+    """Return the m ids in an order drawn uniformly: one call of rng.permutation.
 
     Source: Wu et al. (2022), PCL, `sf` of the authors' code.
     """
@@ -72,7 +74,7 @@ def shuffled(ids: Ids, rng: np.random.Generator) -> Row:
 
 
 def backwards(ids: Ids) -> Row:
-    """The ids from the last to the first. Source: Wu et al. (2022), PCL, `rv` of the authors' code.
+    """Return the ids from the last to the first. Source: Wu et al. (2022), PCL, `rv` of the authors' code.
 
     >>> backwards([4, 5, 6]).tolist()
     [6, 5, 4]
@@ -117,11 +119,11 @@ class _Flat:
         self.joined = self.row_of[1:] == self.row_of[:-1]
 
     def count(self, which: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """How many of each row."""
+        """Return how many of each row."""
         return np.bincount(self.row_of[which], minlength=len(self.lengths))
 
     def shares(self, ratio: float) -> NDArray[np.int64]:
-        """That share of each row's ordinary tokens, as whole numbers."""
+        """Return that share of each row's ordinary tokens, as whole numbers."""
         return np.array([share_of(int(n), ratio) for n in self.count(self.ordinary)], np.int64)
 
     def drawn(self, candidates: NDArray[np.bool_], counts: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -133,7 +135,7 @@ class _Flat:
         return rank < counts[self.row_of]
 
     def ends_special(self) -> list[bool]:
-        """Whether each row's last token is special."""
+        """Return whether each row's last token is special."""
         ends = np.cumsum(self.lengths)
         return [bool(n) and not self.ordinary[end - 1] for n, end in zip(self.lengths, ends, strict=True)]
 
@@ -143,7 +145,7 @@ def _split(tokens: NDArray[np.int64], lengths: NDArray[np.int64]) -> Rows:
 
 
 def _kept(length: int, most: int, ends_special: bool) -> NDArray[np.int64]:
-    """The places that stay of a row."""
+    """Return the places that stay of a row."""
     indices = np.arange(min(length, most))
     if ends_special and length > most:
         indices[-1] = length - 1
@@ -160,7 +162,7 @@ def mask_tokens(
     masked: float = 0.8,
     random: float = 0.1,
 ) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
-    """A masked copy of each list of token ids, and its labels: the token at a chosen position, -100 elsewhere.
+    """Return a masked copy of each list of token ids, and its labels: the token at a chosen position, -100 elsewhere.
 
     Every token that is not special is chosen with `probability`, each on its own; of the chosen ones the share `masked`
     becomes mask_id, the share `random` an id uniform in [0, vocab_size), and the rest stays (Devlin et al. 2019, section

@@ -62,7 +62,7 @@ def using(model: Any, index: int) -> Iterator[None]:
 
 
 def merged(model: Any, which: Literal["sum", "mean"] | int) -> Any:
-    """A plain copy of the model with sets added to its weights; the live one stays as it is.
+    """Return a plain copy of the model with sets added to its weights; the live one stays as it is.
 
     which: "sum" adds all sets, "mean" their average, a number this set alone. The copy is on the same device, in the same
     modes, without gradients so far, and names its weights as a model without LoRA.
@@ -94,7 +94,7 @@ def trainable(model: Any, lora: bool, base: bool) -> None:
 
 
 def lora_weights(model: Any) -> list[nn.Parameter]:
-    """The weights of all sets."""
+    """Return the weights of all sets."""
     return [
         weight
         for _, layer in _layers(model)
@@ -104,7 +104,7 @@ def lora_weights(model: Any) -> list[nn.Parameter]:
 
 
 def _layers(model: Any) -> list[tuple[str, Any]]:
-    """The linear layers that hold sets, by name."""
+    """Return the linear layers that hold sets, by name."""
     from peft.tuners.lora import LoraLayer
 
     return [(name, module) for name, module in model.named_modules() if isinstance(module, LoraLayer)]

@@ -42,7 +42,7 @@ class LMHead(nn.Module):
 
     @property
     def decoder(self) -> Any:
-        """The output layer, whose weight is (V, embedding width)."""
+        """Return the output layer, whose weight is (V, embedding width)."""
         return self.parts.get_submodule(self.decoder_path)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -52,7 +52,8 @@ class LMHead(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, model: Any, name: str, tied: bool) -> LMHead:
-        """The head that `folder` stores, or a new one where it stores none, for `model`, the encoder loaded from there.
+        """Return the head that `folder` stores, or a new one where it stores none, for `model`, the encoder loaded from
+        there.
 
         A new one has random weights as transformers draws them (N(0, initializer_range^2), biases 0) before an output
         layer that holds the word embeddings. tied: the output layer is the encoder's embedding parameter itself, unless
@@ -78,12 +79,12 @@ class LMHead(nn.Module):
 
 
 def made_up(name: str) -> str:
-    """The line that says so of a head."""
+    """Return the line that says so of a head."""
     return f"{name} stores no masked-LM head: a new one starts from random weights, its output layer from the embeddings"
 
 
 def as_masked_lm(model: Any, head: LMHead) -> Any:
-    """transformers' *ForMaskedLM module around the encoder `model` and `head`, for `save_pretrained`.
+    """Return transformers' *ForMaskedLM module around the encoder `model` and `head`, for `save_pretrained`.
 
     It shares their weights. Its config says whether the output layer is the embedding; the encoder's is left alone.
     """
@@ -105,7 +106,7 @@ def as_masked_lm(model: Any, head: LMHead) -> Any:
 
 
 def _load_whole(folder: Path, model: Any, name: str) -> tuple[Any, set[str]]:
-    """The folder's *ForMaskedLM in float32, and the names of weights that the checkpoint lacks."""
+    """Return the folder's *ForMaskedLM in float32, and the names of weights that the checkpoint lacks."""
     from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModelForMaskedLM
 
     if type(model.config) not in MODEL_FOR_MASKED_LM_MAPPING:
@@ -121,7 +122,7 @@ def _load_whole(folder: Path, model: Any, name: str) -> tuple[Any, set[str]]:
 
 
 def _chain(whole: Any, model: Any, name: str) -> tuple[tuple[str, ...], str]:
-    """The entry of _CHAINS that is all of `whole` beside its encoder, and the path of the output layer in it."""
+    """Return the entry of _CHAINS that is all of `whole` beside its encoder, and the path of the output layer in it."""
     prefix = whole.base_model_prefix
     rest = {key for key, part in whole.named_children() if key != prefix and not isinstance(part, nn.CrossEntropyLoss)}
     chain = next((chain for chain in _CHAINS if set(chain) == rest), None)
@@ -149,7 +150,8 @@ def _one_bias(whole: Any, path: str, lacking: set[str]) -> None:
 
 
 def _check(head: LMHead, whole: Any, name: str) -> None:
-    """EncoderError unless the head after the encoder gives the logits of the whole: another step between them would show."""
+    """Raise EncoderError unless the head after the encoder gives the logits of the whole: another step between them would
+    show."""
     ids = torch.tensor([[1, 2, 3]])
     with torch.inference_mode():
         expected = whole(input_ids=ids).logits[0]
@@ -211,7 +213,7 @@ class Generator(nn.Module):
     def fill(
         self, ids: Tensor, mask: Tensor, chosen: Tensor, *, sampling: bool = False, forbidden: Sequence[int] = ()
     ) -> Tensor:
-        """(n, L) `ids` with another token at the chosen places, all guessed at once from `ids` as they are.
+        """Return (n, L) `ids` with another token at the chosen places, all guessed at once from `ids` as they are.
 
         ids, mask: (n, L), the mask 1 on real tokens; chosen: (n, L) bool, real tokens only. The token is the likeliest one,
         or drawn from the softmax by torch's generator of that device; never one of `forbidden`, and never an id without a
@@ -230,7 +232,7 @@ class Generator(nn.Module):
         return filled
 
     def _tokens(self, hidden: Tensor, words: Tensor, sampling: bool) -> Tensor:
-        """(m, d) -> (m,) of the ids `words`."""
+        """Return (m, d) -> (m,) of the ids `words`."""
         logits = self.head(hidden)
         if len(words) < logits.shape[1]:
             logits = logits[:, words]

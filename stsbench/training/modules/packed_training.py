@@ -30,9 +30,9 @@ _alone: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # whether text
 
 
 def packable(model: Any) -> bool:
-    """Whether `PackedTraining` computes what `model` would: one of transformers', with or without adapters of peft, whose
-    texts are in a row what they are alone; no hooks of others, no gradient checkpointing, which would compute layers again
-    outside the row."""
+    """Return whether `PackedTraining` computes what `model` would: one of transformers', with or without adapters of
+    peft, whose texts are in a row what they are alone; no hooks of others, no gradient checkpointing, which would compute
+    layers again outside the row."""
     if not all(map(_plain, model.modules())):
         return False
     if model not in _alone:
@@ -41,7 +41,7 @@ def packable(model: Any) -> bool:
 
 
 def _plain(module: Any) -> bool:
-    """Whether a module does what its class in a library does."""
+    """Return whether a module does what its class in a library does."""
     # transformers leaves hooks of its own, which change nothing, once a model has been asked for hidden states
     hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
     if "forward" in vars(module) or any(not getattr(hook, "__module__", "").startswith("transformers.") for hook in hooks):
@@ -73,7 +73,8 @@ class Masks:
         self.bits = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
 
     def __call__(self, shape: tuple[int, ...], rate: float, dtype: torch.dtype) -> Tensor:
-        """A tensor that is 0 with probability `rate` (to 2^-32) and 1 / (1 - rate) elsewhere, elements independent."""
+        """Return a tensor that is 0 with probability `rate` (to 2^-32) and 1 / (1 - rate) elsewhere, elements
+        independent."""
         count = int(np.prod(shape))
         words = self.bits.random_raw((count + 1) // 2).view(np.int32)[:count]  # 32 random bits an element
         kept = torch.from_numpy(words).ge(round(rate * 2**32) - 2**31)
@@ -131,7 +132,7 @@ class PackedTraining:
             self.change = soft.change
 
     def states(self, wanted: tuple[int, ...]) -> list[Tensor]:
-        """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d), zero on padding."""
+        """Return the hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d), zero on padding."""
         rows, length = self.shape
         return [
             state.new_zeros(rows * length, state.shape[1]).index_copy(0, self.indices, state).view(rows, length, -1)
@@ -139,7 +140,7 @@ class PackedTraining:
         ]
 
     def at(self, indices: Tensor) -> Tensor:
-        """(n, d) last states of one real token a row, at `indices` (n,) of the padded batch."""
+        """Return (n, d) last states of one real token a row, at `indices` (n,) of the padded batch."""
         before = self.mask.cumsum(1).gather(1, indices.unsqueeze(1)).squeeze(1)[self.order] - 1
         rows = self.starts + before
         if known_family(self.model):
@@ -150,7 +151,7 @@ class PackedTraining:
         return torch.empty_like(states).index_copy(0, self.order, states)
 
     def _changed(self, embedded: Tensor) -> Tensor:
-        """(1, tokens, d) for the same."""
+        """Return (1, tokens, d) for the same."""
         assert self.change is not None
         return self.change.packed(embedded[0], self.indices, self.shape[1])[None]
 

@@ -34,7 +34,7 @@ class BatchNormProjector(nn.Module):
             nn.init.normal_(linear.weight, std=std)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """(m, width) -> (m, out). Raises StsbenchError in train mode for m < 2, which have no variance."""
+        """Return (m, width) -> (m, out). Raises StsbenchError in train mode for m < 2, which have no variance."""
         if self.training and len(vectors) < 2:
             raise StsbenchError(
                 f"batch normalisation needs 2 vectors at least in a process, and there is {len(vectors)}: "
@@ -61,7 +61,7 @@ class GELUProjector(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """(..., width) -> (..., inner)."""
+        """Return (..., width) -> (..., inner)."""
         return functional.gelu(self.outer(functional.gelu(self.inner(vectors))))
 
 
@@ -83,11 +83,12 @@ class GroupWhitening(nn.Module):
         self.groups, self.eps, self.detach_matrix, self.split = groups, eps, detach_matrix, split
 
     def parts(self, views: int) -> int:
-        """How many parts are whitened each for itself, and so how many permutations a batch of `views` views takes."""
+        """Return how many parts are whitened each for itself, and so how many permutations a batch of `views` views
+        takes."""
         return 1 if self.split == "whole" else views
 
     def forward(self, views: Tensor, permutations: Tensor | None = None) -> Tensor:
-        """(v, n, d) -> (v, n, d) in float32 at least, also under autocast.
+        """Return (v, n, d) -> (v, n, d) in float32 at least, also under autocast.
 
         permutations: (parts, d), an order of the features for each part (see `parts`); None: as they are. Raises
         StsbenchError, one line, where a part has too few rows, or equal ones, for a covariance of full rank, and eps is 0.
@@ -107,7 +108,7 @@ class GroupWhitening(nn.Module):
 def whiten_groups(
     parts: Tensor, groups: int, permutations: Tensor | None = None, *, eps: float = 0.0, detach_matrix: bool = True
 ) -> Tensor:
-    """(p, m, d): of each of p parts y = (x - mean) W, group by group of the permuted features, in their old order.
+    """Return (p, m, d): of each of p parts y = (x - mean) W, group by group of the permuted features, in their old order.
 
         C = (x - mean)^T (x - mean) / m,    W = U diag((l + eps)^-1/2) U^T  with  C = U diag(l) U^T
 
@@ -137,7 +138,7 @@ def whiten_groups(
 
 
 def _inverse_root(covariance: Tensor, eps: float) -> Tensor:
-    """(..., s, s) (C + eps)^-1/2, with the full derivative. Raises StsbenchError where eps is 0 and C is singular."""
+    """Return (..., s, s) (C + eps)^-1/2, with the full derivative. Raises StsbenchError where eps is 0 and C is singular."""
     root: Tensor = _InverseRoot.apply(covariance, eps)  # type: ignore[no-untyped-call]
     return root
 

@@ -22,8 +22,8 @@ from stsbench.training.modules.soft_prompt import Prefix, SoftPrompt
 
 
 def check_prompted(backbone: Backbone, start: Start) -> None:
-    """EncoderError, one line, for a model whose positions cannot be given, and for options.denoise_start zero (`start`)
-    where the positions begin with 0 anyway."""
+    """Raise EncoderError, one line, for a model whose positions cannot be given, and for options.denoise_start zero
+    (`start`) where the positions begin with 0 anyway."""
     check_family(backbone.model)
     if start == "zero" and first_position(backbone.model) == 0:
         raise EncoderError(
@@ -32,7 +32,7 @@ def check_prompted(backbone: Backbone, start: Start) -> None:
 
 
 def check_length(template: TokenTemplate, name: str, backbone: Backbone) -> None:
-    """EncoderError where the longest sentence inside the template has more tokens than the model has positions.
+    """Raise EncoderError where the longest sentence inside the template has more tokens than the model has positions.
 
     name: what a user would call the template. The sentence has backbone.max_length tokens, two special ones among them.
     """
@@ -50,8 +50,8 @@ def template_vectors(
     split: int | None = None, gradient: bool = True, prefix: Callable[[int], Prefix] | None = None,
     vectors: Tensor | None = None,
 ) -> Tensor:
-    """(n, d) last state at the mask of the template alone, for sentences of `counts` (n,) tokens: h_i - this is denoised
-    (Jiang et al. 2022, PromptBERT, section 3.3).
+    """Return (n, d) last state at the mask of the template alone, for sentences of `counts` (n,) tokens: h_i - this is
+    denoised (Jiang et al. 2022, PromptBERT, section 3.3).
 
     positions: "matched": the template's tokens from `split` on (None: those behind the sentence) stand counts[i] places
     later, "empty": they do not; start: the first stands at the model's first position, or at 0; both behind a prefix.
@@ -76,7 +76,7 @@ def template_vectors(
 
 
 def load_transform(folder: Path, model: Any, name: str) -> LMTransform:
-    """The transform of the masked-LM head that `folder` stores, in float32 and trainable.
+    """Return the transform of the masked-LM head that `folder` stores, in float32 and trainable.
 
     model: the encoder loaded from there; name: what errors call it.
 
@@ -99,7 +99,7 @@ def load_transform(folder: Path, model: Any, name: str) -> LMTransform:
 
 
 def _transform_parts(head: LMHead, config: Any, name: str) -> tuple[Any, str, Any]:
-    """Dense layer, activation's name and LayerNorm of a head."""
+    """Return dense layer, activation's name and LayerNorm of a head."""
     parts = head.parts
     predictions: Any = getattr(parts["cls"], "predictions", None) if "cls" in parts else None
     if hasattr(predictions, "transform"):
@@ -114,7 +114,7 @@ def _transform_parts(head: LMHead, config: Any, name: str) -> tuple[Any, str, An
 
 
 def _check_transform(made: LMTransform, head: LMHead, name: str) -> None:
-    """EncoderError unless the transform and then the head's output layer give the head's logits."""
+    """Raise EncoderError unless the transform and then the head's output layer give the head's logits."""
     decoder = head.decoder
     with torch.no_grad():
         hidden = torch.linspace(-2, 2, made.width, device=made.dense.weight.device).unsqueeze(0)

@@ -37,14 +37,14 @@ class EmbeddingChange:
     leading: Tensor | None = None
 
     def part(self, rows: slice) -> EmbeddingChange:
-        """That of some rows of the batch."""
+        """Return that of some rows of the batch."""
         added, replacement, leading = (
             None if part is None else part[rows] for part in (self.added, self.replacement, self.leading)
         )
         return EmbeddingChange(tuple(mask[rows] for mask in self.cut), added, replacement, leading)
 
     def check(self, ids: Tensor) -> None:
-        """ValueError unless all parts go with this batch (n, L)."""
+        """Raise ValueError unless all parts go with this batch (n, L)."""
         rows, length = ids.shape
         for mask in self.cut:
             if mask.ndim != 3 or mask.shape[0] != rows or mask.shape[1] not in (1, length) or mask.dtype != torch.bool:
@@ -61,13 +61,14 @@ class EmbeddingChange:
                 raise ValueError(f"{what} do not go with the embeddings of a batch {(rows, length)}")
 
     def padded(self, embedded: Tensor) -> Tensor:
-        """What the first layer reads, (n, L, d), for the embedding output (n, L, d)."""
+        """Return what the first layer reads, (n, L, d), for the embedding output (n, L, d)."""
         if self.leading is not None:
             embedded = torch.cat([self.leading.to(embedded.dtype), embedded[:, self.leading.shape[1] :]], 1)
         return self._applied(embedded, self.replacement, self.added, self.cut)
 
     def packed(self, embedded: Tensor, indices: Tensor, length: int) -> Tensor:
-        """The same of real tokens alone: embedded (tokens, d); places: (tokens,) where each stands in the flattened batch.
+        """Return the same of real tokens alone: embedded (tokens, d); places: (tokens,) where each stands in the flattened
+        batch.
 
         length: L.
         """
@@ -134,7 +135,7 @@ class Prefix:
     visible: Tensor
 
     def part(self, rows: slice) -> Prefix:
-        """That of some rows."""
+        """Return that of some rows."""
         return Prefix(self.keys[:, rows], self.values[:, rows], self.visible[rows])
 
     def by_layer(self, order: Tensor | None = None) -> list[tuple[Tensor, Tensor]]:
@@ -181,17 +182,17 @@ class SoftPrompt:
 
     @property
     def shift(self) -> int:
-        """P, the positions that stand before a text where `positions` is None."""
+        """Return P, the positions that stand before a text where `positions` is None."""
         return 0 if self.prefix is None else self.prefix.visible.shape[1]
 
     def part(self, rows: slice) -> SoftPrompt:
-        """That of some rows of the batch."""
+        """Return that of some rows of the batch."""
         positions, words = (None if part is None else part[rows] for part in (self.positions, self.rows))
         prefix = None if self.prefix is None else self.prefix.part(rows)
         return SoftPrompt(positions, words, self.vectors, prefix, None if self.change is None else self.change.part(rows))
 
     def check(self, ids: Tensor, layers: int) -> None:
-        """ValueError unless all parts go with this batch (n, L) and a model of so many layers."""
+        """Raise ValueError unless all parts go with this batch (n, L) and a model of so many layers."""
         for name, part in (("positions", self.positions), ("rows", self.rows)):
             if part is not None and part.shape != ids.shape:
                 raise ValueError(f"{name} {tuple(part.shape)} of a soft prompt for a batch {tuple(ids.shape)}")
@@ -207,7 +208,7 @@ class SoftPrompt:
 
 
 def padded_inputs(model: Any, ids: Tensor, mask: Tensor, soft: SoftPrompt | None) -> dict[str, Any]:
-    """The arguments of one forward pass of `model`. ids, mask: (n, L); soft: of this batch.
+    """Return the arguments of one forward pass of `model`. ids, mask: (n, L); soft: of this batch.
 
     Raises EncoderError for a model that takes no soft prompt or has no such positions, ValueError for other shapes.
     """
@@ -222,7 +223,8 @@ def padded_inputs(model: Any, ids: Tensor, mask: Tensor, soft: SoftPrompt | None
 
 
 def head_factors(kept: Tensor, dtype: torch.dtype) -> Tensor:
-    """What the output of each head is multiplied by: H / k where it is kept, k of H heads being kept, and 0 where not.
+    """Return what the output of each head is multiplied by: H / k where it is kept, k of H heads being kept, and 0 where
+    not.
 
     kept: (n, layers, H) bool, for each row and layer; so are the factors. A layer of a row that keeps no head has 0
     everywhere. Source: Zhou et al. (2020), "Scheduled DropHead", as Mirror-BERT has it.
@@ -232,7 +234,7 @@ def head_factors(kept: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def check_factors(factors: Tensor, rows: int, model: Any) -> None:
-    """ValueError unless the factors are (n, layers, H) of this batch of n rows and this model."""
+    """Raise ValueError unless the factors are (n, layers, H) of this batch of n rows and this model."""
     shape = (rows, model.config.num_hidden_layers, model.config.num_attention_heads)
     if factors.shape != shape:
         raise ValueError(f"factors {tuple(factors.shape)} of heads for rows, layers and heads {shape}")
@@ -256,7 +258,7 @@ def scaled_heads(model: Any, factors: Tensor | None) -> Iterator[None]:
 
 
 def _scale(factors: Tensor, module: nn.Module, inputs: Any, output: Any) -> Any:
-    """The output of one layer's attention, (n, L, d) with heads side by side in d, scaled; factors: (n, H)."""
+    """Return the output of one layer's attention, (n, L, d) with heads side by side in d, scaled; factors: (n, H)."""
     context, *rest = output
     scaled = context.unflatten(2, (factors.shape[1], -1)) * factors.to(context.dtype)[:, None, :, None]
     return (torch.flatten(scaled, 2), *rest)

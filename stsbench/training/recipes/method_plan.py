@@ -38,34 +38,34 @@ class MethodPlan:
 
     @property
     def name(self) -> str:
-        """The method's."""
+        """Return the method's."""
         return self.kind.name
 
     @cached_property
     def needs(self) -> Needs:
-        """What the method needs of its rows and of the backbone. Raises StsbenchError, one line."""
+        """Return what the method needs of its rows and of the backbone. Raises StsbenchError, one line."""
         return check_needs(self.kind, calling(self.kind, "needs", lambda: self.kind.needs(self.options)))
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """All stages, in the order of training."""
+        """Return all stages, in the order of training."""
         added = self.semi is not None and self.semi.procedure != "joint"
         return (SUP, *self.method_stages) if added else self.method_stages
 
     @property
     def method_stages(self) -> tuple[str, ...]:
-        """The method's own stages, without the one that recipe.semi puts before them."""
+        """Return the method's own stages, without the one that recipe.semi puts before them."""
         stages = calling(self.kind, "stages_for", lambda: self.kind.stages_for(self.options))
         return check_stages_for(self.kind, stages)
 
     def stream_of(self, stage: str) -> int:
-        """The number by which a stage draws its batches; for the method's own stages the same with recipe.semi and without.
-        """
+        """Return the number by which a stage draws its batches; for the method's own stages the same with recipe.semi and
+        without."""
         known = self.kind.Options.stages
         return known.index(stage) if stage in known else len(known)
 
     def labelled(self, stage: str) -> LabelledUse:
-        """Whether a stage trains on the recipe's labelled rows: as `Needs.labelled` says, or as recipe.semi does."""
+        """Return whether a stage trains on the recipe's labelled rows: as `Needs.labelled` says, or as recipe.semi does."""
         if self.semi is None:
             use = self.needs.labelled
             return use if isinstance(use, str) else use.get(stage, "none")
@@ -74,11 +74,11 @@ class MethodPlan:
         return "none" if self.semi.procedure == "sup-unsup" else "with"
 
     def roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
-        """The roles of the data that are used, out of `roles`. Raises StsbenchError, one line."""
+        """Return the roles of the data that are used, out of `roles`. Raises StsbenchError, one line."""
         return calling(self.kind, "needs().roles", lambda: self.needs.roles(roles, self.name))
 
     def labelled_roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
-        """The same of labelled rows: with recipe.semi triplets, or pairs with a label."""
+        """Return the same of labelled rows: with recipe.semi triplets, or pairs with a label."""
         if self.semi is None:
             choose = self.needs.labelled_roles
             return calling(self.kind, "needs().labelled_roles", lambda: choose(roles, self.name))
@@ -86,7 +86,7 @@ class MethodPlan:
 
 
 def plan_of(recipe: Recipe) -> MethodPlan:
-    """The recipe's method, loaded.
+    """Return the recipe's method, loaded.
 
     Raises StsbenchError, one line, for an unknown or unfinished method, and for semi where the method uses labelled rows
     itself.

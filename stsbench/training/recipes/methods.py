@@ -39,8 +39,8 @@ class MethodSource:
 
 
 def canonical(method: str, folder: Path | None = None) -> str:
-    """A method as recipes and run folders name it: FILE.py:CLASS with the file's full path (relative to `folder`, by default
-    the working folder), and an entry point's name as it is."""
+    """Return a method as recipes and run folders name it: FILE.py:CLASS with the file's full path (relative to `folder`,
+    by default the working folder), and an entry point's name as it is."""
     if not is_file_class(method):
         return method
     file, _, attribute = method.rpartition(":")
@@ -48,19 +48,21 @@ def canonical(method: str, folder: Path | None = None) -> str:
 
 
 def short_name(method: str) -> str:
-    """The method without its file's folder: what cards, records and the names of run folders say."""
+    """Return the method without its file's folder: what cards, records and the names of run folders say."""
     return method.rpartition("/")[2] if is_file_class(method) else method
 
 
 def method_file(method: str) -> dict[str, str]:
-    """{"method file": sha256} of FILE.py:CLASS, {} of an installed method: a run is resumed with the same file only."""
+    """Return {"method file": sha256} of FILE.py:CLASS, {} of an installed method: a run is resumed with the same file
+    only."""
     file = find_method(method).file
     return {"method file": sha256_file(file)} if is_file_class(method) and file is not None else {}
 
 
 @cache  # looking through all installed packages takes 30 ms
 def find_method(method: str) -> MethodSource:
-    """Where the method is; it is not loaded. Raises StsbenchError, one line, for an unknown name and a missing file."""
+    """Return where the method is; it is not loaded. Raises StsbenchError, one line, for an unknown name and a missing
+    file."""
     if is_file_class(method):
         file, _, attribute = method.rpartition(":")
         if not Path(file).is_file():
@@ -88,7 +90,7 @@ def find_method(method: str) -> MethodSource:
 
 
 def load_method(method: str) -> type[Method]:
-    """The method's class. Raises StsbenchError, one line, where it cannot be loaded or lacks what a method needs."""
+    """Return the method's class. Raises StsbenchError, one line, where it cannot be loaded or lacks what a method needs."""
     from stsbench.training.api.checks import check_class
 
     source = find_method(method)
@@ -105,13 +107,14 @@ def load_method(method: str) -> type[Method]:
 
 
 def options_of(method: str) -> type[Options]:
-    """The method's Options, without torch where they stand in a module of their own (`_options_beside`)."""
+    """Return the method's Options, without torch where they stand in a module of their own (`_options_beside`)."""
     source = find_method(method)
     return _options_beside(source) or load_method(method).Options
 
 
 def method_of(options: Options) -> str:
-    """The name by which recipes know the installed method of these options: of methods.SimCSE(temperature=0.07) simcse.
+    """Return the name by which recipes know the installed method of these options: of methods.SimCSE(temperature=0.07)
+    simcse.
 
     Raises StsbenchError, one line, for options of no installed method.
     """
@@ -128,7 +131,7 @@ def method_of(options: Options) -> str:
 
 
 def card(method: str) -> str:
-    """The method's card.md; of a method without one its name and its class's docstring."""
+    """Return the method's card.md; of a method without one its name and its class's docstring."""
     path = find_method(method).folder / "card.md"
     if path.is_file():
         return path.read_text("utf-8")
@@ -136,7 +139,7 @@ def card(method: str) -> str:
 
 
 def title(method: str) -> str:
-    """The first heading of the card, "" where there is none."""
+    """Return the first heading of the card, "" where there is none."""
     path = find_method(method).folder / "card.md"
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
     return next((line.lstrip("# ").strip() for line in lines if line.startswith("#")), "")
@@ -149,7 +152,8 @@ def options(method: str) -> list[Described]:
 
 
 def _options_beside(source: MethodSource) -> type[Options] | None:
-    """The class NAMEOptions of the module `options` in the same package as the method NAME; None where there is none."""
+    """Return the class NAMEOptions of the module `options` in the same package as the method NAME; None where there is
+    none."""
     package = (source.module or "").rpartition(".")[0]
     module = f"{package}.options"
     if not package or find_spec(module) is None:
@@ -162,7 +166,7 @@ def _options_beside(source: MethodSource) -> type[Options] | None:
 
 
 def _module(source: MethodSource) -> Any:
-    """The imported module, or the file as one; its own errors become one line with the line at fault."""
+    """Return the imported module, or the file as one; its own errors become one line with the line at fault."""
     if source.module is None:
         return file_module(Path(str(source.file)), source.label)
     try:

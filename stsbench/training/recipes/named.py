@@ -16,7 +16,8 @@ from stsbench.training.recipes.recipes import default_recipe, find_recipe, recip
 
 
 def named_recipe(name: str, method: str | None = None) -> Recipe:
-    """The recipe METHOD/NAME, a file's, or the one NAME of any method. method: whose it is, of a file that names none.
+    """Return the recipe METHOD/NAME, a file's, or the one NAME of any method. method: whose it is, of a file that names
+    none.
 
     Raises StsbenchError for none and one of several.
     """
@@ -43,7 +44,7 @@ def named_recipe(name: str, method: str | None = None) -> Recipe:
 
 
 def _method_of(path: Path) -> str:
-    """The method of a recipe file: its `method:`, else that of what it extends, else the one whose recipe that is.
+    """Return the method of a recipe file: its `method:`, else that of what it extends, else the one whose recipe that is.
 
     Raises StsbenchError for a file that says neither, and for a recipe of none or of several methods.
     """
@@ -74,7 +75,7 @@ def _method_of(path: Path) -> str:
 
 
 def load_recipe(recipe: str | PathLike[str], *, method: str | None = None) -> Recipe:
-    """A recipe as an object, to be read, changed (`with_settings`), saved and trained by (`train`).
+    """Return a recipe as an object, to be read, changed (`with_settings`), saved and trained by (`train`).
 
     recipe: METHOD/NAME as `stsbench list recipes` shows it, METHOD for the method's own, or a YAML file, such as the
     recipe.yaml of a run folder. method: of a file that names another file's class as its method, FILE.py:CLASS, which is

@@ -83,15 +83,15 @@ class Recipe(Settings):
         return self
 
     def stage_data(self, stage: str) -> DataSettings:
-        """The data of one stage."""
+        """Return the data of one stage."""
         return DataSettings(**{**self.data.model_dump(), **self.stages.get(stage, {}).get("data", {})})
 
     def stage_training(self, stage: str) -> TrainingSettings:
-        """The optimisation of one stage."""
+        """Return the optimisation of one stage."""
         return TrainingSettings(**{**self.training.model_dump(), **self.stages.get(stage, {}).get("training", {})})
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
-        """Another recipe, with these values in the place of its own: dotted key -> value, None being null.
+        """Return another recipe, with these values in the place of its own: dotted key -> value, None being null.
 
         It is checked as a recipe file is. Where it is no longer the same recipe, its name (NAME-changed), its description
         and its source say so, and it has no published scores. Raises StsbenchError, one line, for a key that there is not
@@ -131,14 +131,16 @@ def keys_of(section: str) -> list[Described]:
 
 
 def checked(raw: Mapping[str, Any], where: str) -> Recipe:
-    """`raw` as a Recipe, the method's options checked and complete too. Raises StsbenchError beginning with `where`."""
+    """Return `raw` as a Recipe, the method's options checked and complete too. Raises StsbenchError beginning with
+    `where`."""
     recipe = validate(Recipe, raw, where)
     options = validate(options_of(recipe.method), recipe.options, where, "options.")
     return recipe.model_copy(update={"options": options.model_dump(mode="json")})
 
 
 def changes(recipe: Recipe) -> tuple[str, list[str]] | None:
-    """The name of the recipe that this one was changed from by `load_recipe`, and the keys; None for an unchanged one."""
+    """Return the name of the recipe that this one was changed from by `load_recipe`, and the keys; None for an unchanged
+    one."""
     match = _NOTE.search(recipe.source.note or "") if recipe.source else None
     match = match or _DESCRIPTION.fullmatch(recipe.description)
     keys = match[2].split(", ") if match else []
@@ -146,14 +148,15 @@ def changes(recipe: Recipe) -> tuple[str, list[str]] | None:
 
 
 def resolved_yaml(recipe: Recipe) -> str:
-    """Every value of a recipe as YAML; `find_recipe` on a file that holds it gives an equal Recipe."""
+    """Return every value of a recipe as YAML; `find_recipe` on a file that holds it gives an equal Recipe."""
     return dump_yaml(recipe.model_dump(mode="json"))
 
 
 def changed_recipe(
     recipe: Recipe, raw: Mapping[str, Any], sets: Sequence[str], overrides: Mapping[str, Any] | None
 ) -> Recipe:
-    """The recipe that the mapping `raw` is of, with `sets` ("a.b=c"), then `overrides` (see `recipes.load_recipe`)."""
+    """Return the recipe that the mapping `raw` is of, with `sets` ("a.b=c"), then `overrides` (see
+    `recipes.load_recipe`)."""
     changed = apply_sets(raw, sets)
     where = "--set" if sets else "options"
     for key, value in (overrides or {}).items():
@@ -164,7 +167,7 @@ def changed_recipe(
 
 
 def note_shortened(before: Recipe, after: Recipe) -> Recipe:
-    """`after`, made of `before` by a user's settings, with warmup_of wherever max_steps is less than there."""
+    """Return `after`, made of `before` by a user's settings, with warmup_of wherever max_steps is less than there."""
     training = after.training.model_copy(update={"warmup_of": _warmup_of(before.training, after.training)})
     shortened, stages = after.model_copy(update={"training": training}), dict(after.stages)
     for name in {*before.stages, *after.stages}:
@@ -184,7 +187,7 @@ def _warmup_of(before: TrainingSettings, after: TrainingSettings) -> int | Liter
 
 
 def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
-    """`changed`, without published scores that are another recipe's, and saying in three places what differs."""
+    """Return `changed`, without published scores that are another recipe's, and saying in three places what differs."""
     before, after = (
         flatten(version.model_dump(mode="json"), whole=("columns", "where"))  # mappings that are values themselves
         for version in (recipe, changed)
@@ -227,5 +230,5 @@ def _no_trial(recipe: Recipe, changed: Recipe, differing: set[str]) -> dict[str,
 
 
 def _same_file(recipes: str | None, chosen: str | None) -> bool:
-    """Whether one is the other in another folder; a recipe without a file leaves it open."""
+    """Return whether one is the other in another folder; a recipe without a file leaves it open."""
     return recipes is None or (chosen is not None and Path(recipes).name == Path(chosen).name)

@@ -14,19 +14,19 @@ from stsbench.training.recipes.recipe import OWN, Recipe, changed_recipe, checke
 
 
 def recipe_folders(method: str) -> list[Path]:
-    """Where the method's recipes are looked for: recipes/ beside its module, then beside it."""
+    """Return where the method's recipes are looked for: recipes/ beside its module, then beside it."""
     folder = find_method(method).folder
     return [folder / "recipes", folder]
 
 
 def recipe_names(method: str) -> list[str]:
-    """The names of a method's recipes, sorted. Files that begin with _ are parts of others."""
+    """Return the names of a method's recipes, sorted. Files that begin with _ are parts of others."""
     paths = (find_method(method).folder / "recipes").glob("*.yaml")
     return sorted(path.stem for path in paths if not path.name.startswith("_"))
 
 
 def default_recipe(method: str) -> str:
-    """The name of the recipe that is taken where none is given: the options' `default_recipe`."""
+    """Return the name of the recipe that is taken where none is given: the options' `default_recipe`."""
     label, name = find_method(method).label, options_of(method).default_recipe
     if name is None:
         raise StsbenchError(
@@ -41,7 +41,7 @@ def default_recipe(method: str) -> str:
 
 
 def _shipped(method: str, name: str) -> Path | None:
-    """The method's recipe of this name; None where there is none."""
+    """Return the method's recipe of this name; None where there is none."""
     if name.startswith("_") or "/" in name:
         return None
     paths = (folder / f"{name}.yaml" for folder in recipe_folders(method))
@@ -49,7 +49,7 @@ def _shipped(method: str, name: str) -> Path | None:
 
 
 def find_recipe(method: str, name_or_path: str) -> tuple[Recipe, dict[str, Any]]:
-    """A shipped recipe by name, or a recipe file: checked, and as a mapping with everything that it extends.
+    """Return a shipped recipe by name, or a recipe file: checked, and as a mapping with everything that it extends.
 
     Raises StsbenchError, one line, for an unknown name and for the first thing that is wrong in a file.
     """
@@ -64,7 +64,8 @@ def find_recipe(method: str, name_or_path: str) -> tuple[Recipe, dict[str, Any]]
 
 
 def shipped_recipe(name: str) -> Recipe:
-    """The recipe METHOD/NAME that an installed method brings, whoever wrote `name`: neither a file nor code is looked for.
+    """Return the recipe METHOD/NAME that an installed method brings, whoever wrote `name`: neither a file nor code is looked
+    for.
 
     Raises StsbenchError, one line, where there is none.
     """
@@ -75,14 +76,15 @@ def shipped_recipe(name: str) -> Recipe:
 
 
 def check_whole(path: Path) -> Path:
-    """The recipe file of a run folder. Raises StsbenchError for one that extends another file, as no training writes it."""
+    """Return the recipe file of a run folder. Raises StsbenchError for one that extends another file, as no training
+    writes it."""
     if (other := read_yaml(path).get("extends")) is not None:
         raise StsbenchError(f"{path}: the recipe of a run is whole, and this one extends {shown(other)}")
     return path
 
 
 def stored_recipe(run: Path) -> Recipe:
-    """The recipe by which a run folder was trained, as data: whoever wrote the folder, nothing that is named in it is
+    """Return the recipe by which a run folder was trained, as data: whoever wrote the folder, nothing that is named in it is
     imported or read. The options of an installed method are checked and complete; others stay as they stand.
 
     Raises StsbenchError, one line that names the file.
@@ -98,7 +100,7 @@ def load_recipe(
     method: str, name_or_path: str | Recipe | None = None, sets: Sequence[str] = (),
     overrides: Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """The recipe to train by: `name_or_path` (default: the method's), then `sets` ("a.b=c"), then `overrides`.
+    """Return the recipe to train by: `name_or_path` (default: the method's), then `sets` ("a.b=c"), then `overrides`.
 
     name_or_path: a Recipe is what a file would be that it was saved to.
     overrides: dotted key -> value, None being null. A recipe changed in more than FREE loses its `published` scores; its
@@ -115,7 +117,8 @@ def load_recipe(
 
 
 def lacks_fp16(device: str | None) -> bool:
-    """Whether fp16 cannot be trained in here: it takes a CUDA device. device: as --device, None for the best there is."""
+    """Return whether fp16 cannot be trained in here: it takes a CUDA device. device: as --device, None for the best there
+    is."""
     import torch
 
     return device == "cpu" or not torch.cuda.is_available()
@@ -125,8 +128,8 @@ def load_for_device(
     load: Callable[[Mapping[str, Any]], Recipe], overrides: Mapping[str, Any], device: str | None,
     log: Callable[[str], None],
 ) -> Recipe:
-    """The recipe, in float32 where it says fp16 and there is no CUDA device: one line of `log` says so, and the recipe is
-    another one from then on (`load_recipe`), in its name, its note and all records of the run.
+    """Return the recipe, in float32 where it says fp16 and there is no CUDA device: one line of `log` says so, and the
+    recipe is another one from then on (`load_recipe`), in its name, its note and all records of the run.
 
     A precision among the `overrides` is what the user wants, and stays.
     """
@@ -138,7 +141,7 @@ def load_for_device(
 
 
 def _at_hand(method: str, recipe: Recipe) -> tuple[Recipe, dict[str, Any]]:
-    """A Recipe, checked and as a mapping. StsbenchError where it is another method's."""
+    """Return a Recipe, checked and as a mapping. StsbenchError where it is another method's."""
     if canonical(recipe.method) != method:
         raise StsbenchError(f"the recipe {recipe.name} is of method {shown(recipe.method)}, not of '{method}'")
     raw = {**recipe.model_dump(mode="json"), "method": method}
@@ -146,7 +149,7 @@ def _at_hand(method: str, recipe: Recipe) -> tuple[Recipe, dict[str, Any]]:
 
 
 def namesakes_of(method: str, name: str) -> tuple[str, ...]:
-    """A line where a file of the working folder is called as the shipped recipe that is taken."""
+    """Return a line where a file of the working folder is called as the shipped recipe that is taken."""
     return namesakes(name, f"a recipe of {method}") if _shipped(canonical(method), name) else ()
 
 

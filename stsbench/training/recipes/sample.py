@@ -28,7 +28,7 @@ WARNING = "warning: trained on the package's sample: it shows that training work
 
 
 def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str], None]) -> dict[str, Any]:
-    """Dotted key -> value, of what a training on the package's sample changes in a recipe.
+    """Return dotted key -> value, of what a training on the package's sample changes in a recipe.
 
     chosen: the keys that the user set, which stay. `log` gets one line that says so. Names of data
     (stsb/train, sts-texts) stay: they are read from the sample by themselves. Raises StsbenchError for texts of a form that
@@ -58,21 +58,22 @@ def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str]
 
 
 def of_the_users_own(recipe: str | Path | Recipe | None, keys: Collection[str]) -> bool:
-    """Whether a training has texts of the user's own: then the sample means the development data alone. keys: those that
-    the user set."""
+    """Return whether a training has texts of the user's own: then the sample means the development data alone. keys:
+    those that the user set."""
     is_file = isinstance(recipe, Recipe) or bool(recipe and Path(recipe).is_file())
     return is_file or any(key.endswith(("data.file", "labelled.file")) for key in keys)
 
 
 def is_of_sample(recipe: Recipe) -> bool:
-    """Whether a recipe trains on the sample's texts, as that of a run goes on to do: resumed, or in a further stage."""
+    """Return whether a recipe trains on the sample's texts, as that of a run goes on to do: resumed, or in a further
+    stage."""
     sections = [recipe.data, recipe.labelled, *(recipe.stage_data(stage) for stage in recipe.stages)]
     files = [section.file for section in sections if section is not None and section.file is not None]
     return any(Path(file).parent == TEXTS for file in files)
 
 
 def _texts(section: str, file: str | None) -> Mapping[str, Any]:
-    """The settings of a section of the recipe that name the sample's file."""
+    """Return the settings of a section of the recipe that name the sample's file."""
     named = file in NAMED or any(item.id == file for item in entries("senteval"))
     if file is not None and (named or Path(file).expanduser().is_file()):
         return {}
@@ -85,7 +86,7 @@ def _texts(section: str, file: str | None) -> Mapping[str, Any]:
 
 
 def _length(recipe: Recipe, stages: Collection[str], batch: int) -> dict[str, Any]:
-    """Few steps, small batches, and a development score before and after them."""
+    """Return few steps, small batches, and a development score before and after them."""
     settings: dict[str, Any] = {"training.max_steps": STEPS, "training.batch_size": batch, "training.epochs": 1000}
     for stage in stages:
         part = recipe.stages.get(stage, {}).get("training", {})

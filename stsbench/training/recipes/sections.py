@@ -163,7 +163,7 @@ class MatryoshkaSettings(Settings):
 
     @property
     def pairs(self) -> tuple[tuple[int, float], ...]:
-        """(dim, weight), one for each of dims."""
+        """Return (dim, weight), one for each of dims."""
         return tuple(zip(self.dims, self.weights or (1.0,) * len(self.dims), strict=True))
 
 

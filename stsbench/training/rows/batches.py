@@ -29,7 +29,7 @@ _NEIGHBOURHOOD = 50  # batches sorted by length at a time: long enough to save p
 
 
 def stream(seed: int, use: Use, stage: int = 0, first: int = 0, second: int = 0) -> np.random.Generator:
-    """The generator of one use; first, second: epoch, or step and forward pass, or the place of a batch."""
+    """Return the generator of one use; first, second: epoch, or step and forward pass, or the place of a batch."""
     return np.random.default_rng((seed, _USES[use], stage, first, second))
 
 
@@ -65,11 +65,11 @@ class Batches:
         self._epoch, self._order = -1, rows[:0]
 
     def epoch(self, step: int) -> float:
-        """Epochs done before step `step` (from 0), as a fraction."""
+        """Return epochs done before step `step` (from 0), as a fraction."""
         return step / self.steps_an_epoch
 
     def step(self, step: int) -> list[RowNumbers]:
-        """The rows of each forward pass of a step: `accumulate` of them, fewer at an epoch's end."""
+        """Return the rows of each forward pass of a step: `accumulate` of them, fewer at an epoch's end."""
         epoch, within = divmod(step, self.steps_an_epoch)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, self._ordered(epoch)
@@ -78,7 +78,7 @@ class Batches:
         return [self._order[i * self.size : min((i + 1) * self.size, self.used)] for i in range(first, last)]
 
     def forward_pass(self, step: int, number: int) -> int:
-        """The place, from 0, of a step's `number`-th forward pass among all of the stage."""
+        """Return the place, from 0, of a step's `number`-th forward pass among all of the stage."""
         epoch, within = divmod(step, self.steps_an_epoch)
         return epoch * self.batches + within * self.accumulate + number
 
@@ -124,29 +124,29 @@ class TokenBatches(Batches):
         self.steps = self.steps_of_epochs if settings.max_steps is None else min(self.steps_of_epochs, settings.max_steps)
 
     def epoch(self, step: int) -> float:
-        """Epochs done before step `step` (from 0), as a fraction."""
+        """Return epochs done before step `step` (from 0), as a fraction."""
         epoch, within = self._epoch_of(step)
         return epoch + within / math.ceil(len(self._batches(epoch)) / self.accumulate)
 
     def step(self, step: int) -> list[RowNumbers]:
-        """The rows of each forward pass of a step: `accumulate` of them, fewer at an epoch's end."""
+        """Return the rows of each forward pass of a step: `accumulate` of them, fewer at an epoch's end."""
         epoch, within = self._epoch_of(step)
         return self._batches(epoch)[within * self.accumulate : (within + 1) * self.accumulate]
 
     def forward_pass(self, step: int, number: int) -> int:
-        """The place, from 0, of a step's `number`-th forward pass among all of the stage."""
+        """Return the place, from 0, of a step's `number`-th forward pass among all of the stage."""
         epoch, within = self._epoch_of(step)
         return self._before(epoch)[1] + within * self.accumulate + number
 
     def _epoch_of(self, step: int) -> tuple[int, int]:
-        """The epoch of a step, and the step's place in it."""
+        """Return the epoch of a step, and the step's place in it."""
         while self._known[-1][0] <= step:
             self._before(len(self._known))
         epoch = bisect_right(self._known, step, key=lambda before: before[0]) - 1
         return epoch, step - self._known[epoch][0]
 
     def _before(self, epoch: int) -> tuple[int, int]:
-        """Steps and forward passes before an epoch."""
+        """Return steps and forward passes before an epoch."""
         while len(self._known) <= epoch:
             steps, passes = self._known[-1]
             count = len(self._batches(len(self._known) - 1))
@@ -169,7 +169,7 @@ class TokenBatches(Batches):
         return [parts[i] for i in rng.permutation(len(parts))] if self.by_length else parts
 
     def _ends(self, longest: list[int]) -> list[int]:
-        """Where batches end, but for the last one, among groups whose longest rows have these lengths."""
+        """Return where batches end, but for the last one, among groups whose longest rows have these lengths."""
         ends, start, most = [], 0, 0
         for i, length in enumerate(longest):
             count, most = i - start, max(most, length)
@@ -181,20 +181,20 @@ class TokenBatches(Batches):
 
 
 def _sorted_nearby(order: RowNumbers, lengths: NDArray[np.int64], size: int) -> RowNumbers:
-    """`order` with every run of some batches of so many rows sorted by length."""
+    """Return `order` with every run of some batches of so many rows sorted by length."""
     span = _NEIGHBOURHOOD * size
     parts = [order[start : start + span] for start in range(0, len(order), span)]
     return np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts])
 
 
 def shares_of(count: int, processes: int, rank: int) -> Shares:
-    """`count` examples over `processes`: sizes that differ by one at most."""
+    """Return `count` examples over `processes`: sizes that differ by one at most."""
     size, more = divmod(count, processes)
     return Shares(tuple(size + (1 if r < more else 0) for r in range(processes)), rank)
 
 
 def to_batch(views: Views, shares: Shares, pad: int, device: torch.device) -> Batch:
-    """This process's share of `views`, padded to the longest row in it (views.one_length: in the whole batch)."""
+    """Return this process's share of `views`, padded to the longest row in it (views.one_length: in the whole batch)."""
     part = slice(shares.start, shares.start + shares.sizes[shares.rank])
     share = [row for view in views.tokens for row in view[part]]
     longest = max(len(row) for view in views.tokens for row in view) if views.one_length else max(map(len, share))

@@ -37,7 +37,8 @@ class SetPlace:
 
 
 def catalog_file(name: str, where: SetPlace, log: Callable[[str], None], section: str = "data") -> Path | None:
-    """A file with the rows of the set called `name`: sentence1, sentence2 and score as in the set. None: not a set's name.
+    """Return a file with the rows of the set called `name`: sentence1, sentence2 and score as in the set. None: not a set's
+    name.
 
     section: of the recipe, which names the set.
     Raises DataError, one line, for a set that is not the training split of scored pairs, and where it cannot be found.
@@ -61,17 +62,17 @@ def catalog_file(name: str, where: SetPlace, log: Callable[[str], None], section
 
 
 def is_set(name: str) -> bool:
-    """Whether `name` is that of a set of the catalog."""
+    """Return whether `name` is that of a set of the catalog."""
     return any(item.id == name for item in entries("senteval"))
 
 
 def trainable_sets() -> list[str]:
-    """The names of the sets that `catalog_file` takes."""
+    """Return the names of the sets that `catalog_file` takes."""
     return [item.id for item in entries("senteval") if _trainable(item)]
 
 
 def scale_of(name: str | None) -> tuple[float, float] | None:
-    """The least and the greatest score of a set's scale; None: not a set's name."""
+    """Return the least and the greatest score of a set's scale; None: not a set's name."""
     kinds = {item.id: item.kind for item in entries("senteval") if _trainable(item)}
     return None if name is None or name not in kinds else _SCALES[kinds[name]]
 
@@ -88,7 +89,7 @@ def _write(data: PairSet, path: Path) -> None:
 
 
 def check_at_hand(recipe: Recipe, plan: MethodPlan, stages: Sequence[str], where: SetPlace) -> None:
-    """Raises StsbenchError, one line that names all of them, where the backbone or files of text that `stages` train on are
+    """Raise StsbenchError, one line that names all of them, where the backbone or files of text that `stages` train on are
     missing. Sets of the catalog are looked for when they are read."""
     missing: list[str] = []
     try:
@@ -111,8 +112,8 @@ def check_at_hand(recipe: Recipe, plan: MethodPlan, stages: Sequence[str], where
 
 
 def backbone_at_hand(recipe: Recipe, offline: bool, log: Callable[[str], None]) -> str | None:
-    """`minilm` in the place of a backbone that nobody chose, where that is neither here nor to be had; else None. It is
-    said: the recipe is another one then."""
+    """Return `minilm` in the place of a backbone that nobody chose, where that is neither here nor to be had; else None.
+    It is said: the recipe is another one then."""
     try:
         backbone_folder(recipe.backbone.model, offline)
     except NotOnThisMachineError:
@@ -133,8 +134,8 @@ def backbone_at_hand(recipe: Recipe, offline: bool, log: Callable[[str], None]) 
 def training_file(
     settings: DataSettings, section: str, where: SetPlace, log: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """The file of a section of the recipe: as named, or a set of the catalog, or of that name in a data folder. `log` gets a
-    line where it is not the one that was named. Raises DataError, one line."""
+    """Return the file of a section of the recipe: as named, or a set of the catalog, or of that name in a data folder.
+    `log` gets a line where it is not the one that was named. Raises DataError, one line."""
     name = "labelled data" if section == LABELLED else "training data"
     if settings.file is None:
         also = ", or labelled.file" if section == LABELLED else ""
@@ -155,7 +156,7 @@ def training_file(
 
 
 def _sections(recipe: Recipe, plan: MethodPlan, stages: Sequence[str]) -> Iterator[tuple[str, DataSettings]]:
-    """The sections of the recipe that `stages` read, each with its name."""
+    """Yield the sections of the recipe that `stages` read, each with its name."""
     uses = {stage: plan.labelled(stage) for stage in stages}
     if set(uses.values()) - {"none"}:
         yield LABELLED, recipe.labelled or DataSettings()
@@ -163,6 +164,6 @@ def _sections(recipe: Recipe, plan: MethodPlan, stages: Sequence[str]) -> Iterat
 
 
 def _nearest(file: str, section: str) -> str:
-    """"; did you mean stsb/train?" where a file that is not there is nearly a name of data."""
+    """Return "; did you mean stsb/train?" where a file that is not there is nearly a name of data."""
     hint = did_you_mean(file, trainable_sets() if section == LABELLED else [*trainable_sets(), *NAMED])
     return hint if "did you mean" in hint else ""

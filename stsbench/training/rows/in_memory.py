@@ -22,7 +22,7 @@ _FORMS = "rows are texts, tuples of two or three texts, tuples of two texts and 
 
 
 def rows_file(rows: Any, name: str) -> Path:
-    """A file with these rows, which training reads as it reads a file of the user's.
+    """Return a file with these rows, which training reads as it reads a file of the user's.
 
     rows: texts; tuples of two or three texts, or of two texts and a score; mappings, or a table with named columns (of
     pandas, polars, pyarrow or datasets), with the columns of a file of pairs. name: what messages call them. Texts without
@@ -51,12 +51,12 @@ def rows_file(rows: Any, name: str) -> Path:
 
 
 def is_in_memory(rows: Any) -> bool:
-    """Whether these are rows, and not the name of a file."""
+    """Return whether these are rows, and not the name of a file."""
     return not isinstance(rows, str) and not hasattr(rows, "__fspath__")
 
 
 def _lines(rows: Any, name: str) -> tuple[Callable[[], Iterator[bytes]], str]:
-    """What gives the file's lines, as often as it is called; and the file's suffix."""
+    """Return what gives the file's lines, as often as it is called; and the file's suffix."""
     if isinstance(rows, Mapping):
         splits = f": name one of {', '.join(map(str, rows))}" if hasattr(rows, "column_names") else ""
         raise DataError(f"{name} is a {type(rows).__name__}{splits or ', and not a list: ' + _FORMS}")
@@ -79,7 +79,8 @@ def _lines(rows: Any, name: str) -> tuple[Callable[[], Iterator[bytes]], str]:
 
 
 def _starts_as_text(texts: list[str]) -> bool:
-    """Whether a file that begins with the first text is read as text: not with the mark of an archive or of bytes' order."""
+    """Return whether a file that begins with the first text is read as text: not with the mark of an archive or of bytes'
+    order."""
     return not texts or not texts[0].startswith(("\ufeff", "BZh", "PK\x03\x04"))
 
 
@@ -96,7 +97,7 @@ def _json(record: Mapping[str, Any], name: str, number: int) -> bytes:
 
 
 def _record(row: Any, name: str, number: int) -> dict[str, Any]:
-    """A row of a list as column -> text."""
+    """Return a row of a list as column -> text."""
     where = f"{name}, row {number}"
     if isinstance(row, str):
         return {"sentence": row}
@@ -118,12 +119,12 @@ def _record(row: Any, name: str, number: int) -> dict[str, Any]:
 
 
 def _named(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row with named columns; a missing value is null, which the reader refuses where it needs the column."""
+    """Return a row with named columns; a missing value is null, which the reader refuses where it needs the column."""
     return {str(column): _cell(value) for column, value in row.items() if value is None or isinstance(value, str | Real)}
 
 
 def _cell(value: Any) -> str | None:
-    """A value as a .csv has it."""
+    """Return a value as a .csv has it."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -134,7 +135,8 @@ def _cell(value: Any) -> str | None:
 
 
 def _table(rows: Any, name: str) -> Callable[[], Iterator[dict[str, Any]]] | None:
-    """What gives a table's rows one by one, through Arrow; None: no table. The classes of datasets have their names."""
+    """Return what gives a table's rows one by one, through Arrow; None: no table. The classes of datasets have their
+    names."""
     import pyarrow as pa
 
     classes: dict[str, Callable[[int], str]] = {}
@@ -159,10 +161,10 @@ def _table(rows: Any, name: str) -> Callable[[], Iterator[dict[str, Any]]] | Non
 
 
 def _class(number: int | None, name_of: Callable[[int], str]) -> str | None:
-    """The class of a row; -1, which datasets has of rows without one, as SNLI's files write it."""
+    """Return the class of a row; -1, which datasets has of rows without one, as SNLI's files write it."""
     return None if number is None else "-" if number < 0 else name_of(number)
 
 
 def named_rows(message: str, file: str, name: str) -> str:
-    """A message that names rows of such a file by what the user called them: "data, row 3: ..."."""
+    """Return a message that names rows of such a file by what the user called them: "data, row 3: ..."."""
     return re.sub(rf"{re.escape(file)}:(?=\d)", f"{name}, row ", message).replace(file, name)

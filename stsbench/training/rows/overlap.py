@@ -21,8 +21,8 @@ def training_overlap(
     data: Mapping[str, StageData], names: Sequence[str], *, data_dir: Path | None = None, sample: bool = False,
     user_sets: Sequence[DataSet] = (), documents: Sequence[str] = (),
 ) -> dict[str, dict[str, Any]]:
-    """Stage, or "labelled", of `names` -> what the rows that it trains on share with the catalog's test sets, as far as they
-    are at hand (nothing is downloaded), and with `user_sets`.
+    """Return stage, or "labelled", of `names` -> what the rows that it trains on share with the catalog's test sets, as far
+    as they are at hand (nothing is downloaded), and with `user_sets`.
 
     text: the file's name; digest: of its rows; looked_for: kinds of equality; shared: test set -> its distinct texts, those
     that the rows hold as they stand (exact) or but for case and punctuation (normalised), and the rows that hold one; none:
@@ -54,12 +54,12 @@ def training_overlap(
 
 
 def not_looked_for(text: str, digest: str) -> dict[str, Any]:
-    """The same of a text that an earlier run trained on without a look at the test sets."""
+    """Return the same of a text that an earlier run trained on without a look at the test sets."""
     return {"text": text, "digest": digest, "looked_for": [], "shared": {}, "none": [], "not_looked_for": [*TESTS]}
 
 
 def overlap_lines(described: Mapping[str, Mapping[str, Any]], user_sets: Sequence[DataSet] = ()) -> list[str]:
-    """What to print of `training_overlap`: a line for each text."""
+    """Return what to print of `training_overlap`: a line for each text."""
     lines, shown = [], {data_set.id: data_set.shown for data_set in user_sets}
     for about in {item["text"]: item for item in described.values()}.values():
         shared = [f"{counts['exact'] + counts['normalised']:,} of {counts['texts']:,} of {shown.get(name, name)}"

@@ -58,11 +58,12 @@ class StageData:
     reach: int = 0
 
     def read_with(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """The rows that a batch of `numbers` (n,) may read: these, then k rows further on, each (n,), -1 where none is."""
+        """Return the rows that a batch of `numbers` (n,) may read: these, then k rows further on, each (n,), -1 where
+        none is."""
         return [numbers, *(self.store.following(numbers, k) for k in range(1, self.reach + 1))]
 
     def rows(self, numbers: Any) -> TextRows:
-        """The texts and tokens of these rows."""
+        """Return the texts and tokens of these rows."""
         return TextRows(self.store, self.tokens, numbers)
 
 
@@ -70,7 +71,8 @@ def open_rows(
     recipe: Recipe, plan: MethodPlan, backbone: Backbone, stages: Sequence[str], log: Callable[[str], None],
     where: SetPlace | None = None,
 ) -> dict[str, StageData]:
-    """The rows of those of `stages` that train on `data`, by stage, and under LABELLED the labelled ones if any uses them.
+    """Return the rows of those of `stages` that train on `data`, by stage, and under LABELLED the labelled ones if any uses
+    them.
 
     What is trained on holds no text that is held out of either. where: where sets of the catalog are, which a recipe may
     name as its file, and the STS data, whose sentences the names of sources.NAMED stand for. Raises DataError, one
@@ -144,7 +146,7 @@ def open_data(
 
 
 def _tokens(store: TextStore, backbone: Backbone, roles: Sequence[str], whole: bool, log: Callable[[str], None]) -> Tokens:
-    """The tokens of all texts, from the cache or made now; of very many, made when a batch needs them."""
+    """Return the tokens of all texts, from the cache or made now; of very many, made when a batch needs them."""
     folder = Path(backbone.folder)
     name, texts, digest = store.path.name, len(roles) * len(store), tokenizer_digest(folder)
     if not (folder / "tokenizer_config.json").is_file() and (base := resolve_base(folder, offline=True)):
@@ -164,7 +166,7 @@ def _tokens(store: TextStore, backbone: Backbone, roles: Sequence[str], whole: b
 def _usable(
     store: TextStore, tokens: Tokens, plan: MethodPlan, log: Callable[[str], None], labelled: bool
 ) -> NDArray[np.bool_] | None:
-    """(rows,) whether the method can draw each; None: all. How many it cannot is said."""
+    """Return (rows,) whether the method can draw each; None: all. How many it cannot is said."""
     needs = plan.needs
     name, why = ("labelled_usable", needs.labelled_unusable) if labelled else ("usable", needs.unusable)
     if (choose := needs.labelled_usable if labelled else needs.usable) is None:
@@ -177,7 +179,7 @@ def _usable(
 
 
 def _sts_texts(name: str, where: SetPlace, log: Callable[[str], None]) -> Path:
-    """The file of the STS data's sentences; what they are is said."""
+    """Return the file of the STS data's sentences; what they are is said."""
     texts = sts_texts(where.data_dir, name=name, sample=where.sample, offline=where.offline)
     for line in texts.warnings:
         log(f"warning: {line}")
@@ -189,7 +191,7 @@ def _sts_texts(name: str, where: SetPlace, log: Callable[[str], None]) -> Path:
 def _check_scores(
     store: TextStore, plan: MethodPlan, log: Callable[[str], None], scale: tuple[float, float] | None
 ) -> None:
-    """Raises DataError for the first score out of the method's range, and for the range of another `scale` than the set's,
+    """Raise DataError for the first score out of the method's range, and for the range of another `scale` than the set's,
     and for what the method finds wrong with them; says so where all are in the range's lower half."""
     if (check := plan.needs.wrong_score) is not None:
         every = store.scores(range(len(store)))
@@ -219,7 +221,7 @@ def _sampled(
     settings: DataSettings, run_seed: int, store: TextStore, usable: NDArray[np.bool_] | None, log: Callable[[str], None],
     section: str,
 ) -> NDArray[np.int64]:
-    """The numbers of the rows that `share`, the method and `sample` leave. usable: (rows,) whether the method can."""
+    """Return the numbers of the rows that `share`, the method and `sample` leave. usable: (rows,) whether the method can."""
     path, numbers = store.path, np.arange(len(store), dtype=np.int64)
     seed = run_seed if settings.sample_seed is None else settings.sample_seed
     if settings.share < 1:
@@ -250,7 +252,8 @@ def _of_section(section: str) -> Iterator[None]:
 
 
 def _draws(store: TextStore, seed: int) -> NDArray[np.float64]:
-    """(rows,) uniform on [0, 1): a number for each line of the file, of which a row has that of the line it starts on.
+    """Return (rows,) uniform on [0, 1): a number for each line of the file, of which a row has that of the line it starts
+    on.
 
     So a row's is the same in whatever stage or role the file is used, and whatever other rows of it are left out there.
     """
@@ -261,7 +264,8 @@ def _draws(store: TextStore, seed: int) -> NDArray[np.float64]:
 
 
 def _reach(settings: DataSettings, plan: MethodPlan, section: str) -> int:
-    """How far the method reads on in a document. Raises DataError where rows are held out of one and it does not say."""
+    """Return how far the method reads on in a document. Raises DataError where rows are held out of one and it does not
+    say."""
     reach = plan.needs.reach
     if settings.held_out and settings.contiguous and not reach:
         raise DataError(
@@ -272,7 +276,8 @@ def _reach(settings: DataSettings, plan: MethodPlan, section: str) -> int:
 
 
 def _held_out(settings: DataSettings, seed: int, contrasts: bool, data: StageData, section: str) -> StageData:
-    """Rows to train on and rows held out, of data.trained. What is trained on holds and reads no text of the others."""
+    """Return rows to train on and rows held out, of data.trained. What is trained on holds and reads no text of the
+    others."""
     path, numbers = data.store.path, data.trained
     if not settings.held_out:
         return replace(data, trained=np.sort(numbers))
@@ -308,7 +313,7 @@ def _held_out_texts(data: StageData) -> set[str]:
 
 
 def _shares_text(data: StageData, texts: set[str]) -> NDArray[np.bool_]:
-    """(rows trained on,) whether one of the texts that are read with it is among `texts`."""
+    """Return (rows trained on,) whether one of the texts that are read with it is among `texts`."""
     known = np.zeros(len(data.trained), dtype=np.bool_)
     for start in range(0, len(known), _AT_ONCE):
         part = data.trained[start : start + _AT_ONCE]
@@ -320,7 +325,7 @@ def _shares_text(data: StageData, texts: set[str]) -> NDArray[np.bool_]:
 
 
 def label_names(data: Mapping[str, StageData], plan: MethodPlan) -> dict[str, str]:
-    """LABELS -> the names of the classes of the labelled rows, in their order, as JSON; {} without any."""
+    """Return LABELS -> the names of the classes of the labelled rows, in their order, as JSON; {} without any."""
     if LABELLED not in data:
         return {}
     store = data[LABELLED].store
@@ -330,7 +335,7 @@ def label_names(data: Mapping[str, StageData], plan: MethodPlan) -> dict[str, st
 
 
 def digests(data: Mapping[str, StageData]) -> dict[str, str]:
-    """What the rows are, by what a user would call them -> sha256."""
+    """Return what the rows are, by what a user would call them -> sha256."""
     digest_of = {}
     for section, rows in data.items():
         parts = f"{rows.store.digest} {rows.tokens.digest} {rows.store.label_names}"
@@ -340,7 +345,7 @@ def digests(data: Mapping[str, StageData]) -> dict[str, str]:
 
 
 def shared_words(store: TextStore) -> str:
-    """One line: the mean Jaccard of the words, lower-cased and split at blanks, of anchors with positives and with
+    """Return one line: the mean Jaccard of the words, lower-cased and split at blanks, of anchors with positives and with
     negatives, and how many of the rows that were looked at have two equal texts."""
     rows = np.unique(np.linspace(0, len(store) - 1, min(len(store), _ROWS)).astype(np.int64))
     texts = list(zip(*(store.texts(role, rows) for role in TRIPLET), strict=True))

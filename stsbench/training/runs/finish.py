@@ -52,8 +52,8 @@ SEARCH = "search.json"  # in a run folder: what the run was chosen among, by `st
 
 
 def summarise(run: PreparedRun, position: Position, overlap: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What RUN/train.json holds. position: the end of the last stage; overlap: what `training_overlap` says, in the main
-    process."""
+    """Return what RUN/train.json holds. position: the end of the last stage; overlap: what `training_overlap` says, in
+    the main process."""
     recipe, selection = run.recipe, run.selection
     devs = [line for line in read_log(run.options.output / LOG) if line["kind"] == "dev"] if selection else []
     name = selection.name if selection else "none"
@@ -93,8 +93,8 @@ def summarise(run: PreparedRun, position: Position, overlap: dict[str, dict[str,
 
 
 def described_data(plan: MethodPlan, names: Sequence[str], data: Mapping[str, StageData]) -> dict[str, dict[str, Any]]:
-    """Stage, or "labelled" -> its training text: file name, digest, rows trained on and held out; of sentences of test data
-    also which (`texts_of`)."""
+    """Return stage, or "labelled" -> its training text: file name, digest, rows trained on and held out; of sentences of
+    test data also which (`texts_of`)."""
     uses = [plan.labelled(name) for name in names]
     trained_on = {*names, *([LABELLED] if set(uses) != {"none"} else [])}  # others were opened to be counted
     return {
@@ -125,7 +125,7 @@ def export_best(run: PreparedRun, summary: dict[str, Any]) -> None:
 
 
 def _data_of(summary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The stages and their data, those of the runs that this one went on from first."""
+    """Return the stages and their data, those of the runs that this one went on from first."""
     read, earlier = list(summary["data"].items()), summary["from"]
     while earlier:
         read, earlier = [*(item for item in earlier["data"].items() if item not in read), *read], earlier["from"]
@@ -133,15 +133,15 @@ def _data_of(summary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _trained_on(summary: Mapping[str, Any], backbone: Path) -> tuple[str, ...]:
-    """The test data whose sentences were among the training text: in any stage, or of the model it started from."""
+    """Return the test data whose sentences were among the training text: in any stage, or of the model it started from."""
     here = [name for _, data in _data_of(summary) for name in data.get("texts_of", ())]
     base = resolve_base(backbone, offline=True)  # of an adapter
     return tuple(dict.fromkeys([*trained_on_of(backbone), *(trained_on_of(base) if base else ()), *here]))
 
 
 def _training_overlap(run: PreparedRun, summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What each training text shares with test sets: of any stage, of the runs it went on from, of the model it started
-    from."""
+    """Return what each training text shares with test sets: of any stage, of the runs it went on from, of the model it
+    started from."""
     known: dict[str, Mapping[str, Any]] = {}
     if run.manifest.start_from is not None:  # what the earlier run trained on, if it was finished
         with suppress(StsbenchError):  # a folder that is gone by now costs no training
@@ -157,7 +157,7 @@ def _training_overlap(run: PreparedRun, summary: Mapping[str, Any]) -> list[Mapp
 
 
 def _without_folders(key: str, value: Any, known: Container[str]) -> Any:
-    """A setting as it is wherever its files lie. known: names of sets, which are no files."""
+    """Return a setting as it is wherever its files lie. known: names of sets, which are no files."""
     if key.endswith(".teachers"):
         return [{**teacher, "model": Path(teacher["model"]).name} for teacher in value]
     if key == "selection.by" and value.startswith(LABELLED_PAIRS):  # of one file chosen by scores another encoder is kept
@@ -167,7 +167,7 @@ def _without_folders(key: str, value: Any, known: Container[str]) -> Any:
 
 
 def trained_as(recipe: Recipe) -> dict[str, Any]:
-    """What a record says of the training beside its recipe's name and seed, which runs of other settings may share.
+    """Return what a record says of the training beside its recipe's name and seed, which runs of other settings may share.
 
     settings: 16 hex digits over all values but the seed, the subset's seed, what is said of the recipe, the folders of
     files, and what is as it was before it had a name (_LATER); subset: the seed of sampled rows, where rows
@@ -191,7 +191,8 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
 
 
 def _training_facts(recipe: Recipe, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """What records of the encoder that a training exported say of the training; of FILE.py:CLASS also FILE.py's sha256."""
+    """Return what records of the encoder that a training exported say of the training; of FILE.py:CLASS also FILE.py's
+    sha256."""
     return {
         "seed": recipe.seed, "recipe": f"{short_name(recipe.method)}/{recipe.name}", **trained_as(recipe),
         **{key: summary[key] for key in ("method_file",) if key in summary},
@@ -202,7 +203,8 @@ def _training_facts(recipe: Recipe, summary: Mapping[str, Any]) -> dict[str, Any
 
 
 def stored_facts(run: Path) -> dict[str, Any]:
-    """The same of a finished run, from its folder; {} for any other folder. Raises StsbenchError for one that is damaged."""
+    """Return the same of a finished run, from its folder; {} for any other folder. Raises StsbenchError for one that is
+    damaged."""
     summary = read_summary(run)
     if summary is None or not (run / "recipe.yaml").is_file():
         return {}
@@ -216,7 +218,7 @@ def stored_facts(run: Path) -> dict[str, Any]:
 def tested(
     options: TrainOptions, summary: dict[str, Any], accelerator: Accelerator, log: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The final test of RUN/best under the protocols asked for, in RUN/eval; the main process does it."""
+    """Return the final test of RUN/best under the protocols asked for, in RUN/eval; the main process does it."""
     folder = options.output / "eval"
     if options.evaluate and accelerator.is_main_process:
         from stsbench.evaluation import api
@@ -237,7 +239,7 @@ def tested(
 
 
 def load_trained(run: Path, device: str | None = None, method: str | None = None) -> Method:
-    """The method of the training run in `run`, in eval mode, with the weights and buffers that the run kept.
+    """Return the method of the training run in `run`, in eval mode, with the weights and buffers that the run kept.
 
     Those are the best of its last stage (with selection.over all, of all), or the last where nothing was selected. No
     training text is read: what `Method.prepare` learnt from it has to be in buffers. device: by default the GPU where there
@@ -266,7 +268,7 @@ def load_trained(run: Path, device: str | None = None, method: str | None = None
 
 
 def _recipe(run: Path, method: str | None) -> Recipe:
-    """The run's recipe, complete. Raises StsbenchError where it names a Python file that the caller did not."""
+    """Return the run's recipe, complete. Raises StsbenchError where it names a Python file that the caller did not."""
     stored = stored_recipe(run)
     if method is None and stored.method not in names(GROUP):
         file = is_file_class(stored.method)
@@ -278,7 +280,7 @@ def _recipe(run: Path, method: str | None) -> Recipe:
 
 
 def _kept(run: Path) -> tuple[Position, Path]:
-    """The end of the run, and the folder with the weights that it kept. Raises StsbenchError, see `load_trained`."""
+    """Return the end of the run, and the folder with the weights that it kept. Raises StsbenchError, see `load_trained`."""
     summary = read_summary(run)
     if summary is None:
         raise StsbenchError(f"{run} has not finished training: go on with --resume")

@@ -76,12 +76,12 @@ class PreparedRun:
 
     @property
     def recipe(self) -> Recipe:
-        """What the run trains by."""
+        """Return what the run trains by."""
         return self.options.recipe
 
     @property
     def selection(self) -> Selection | None:
-        """How the last stage is scored."""
+        """Return how the last stage is scored."""
         return self.selections.get(self.names[-1])
 
 
@@ -146,7 +146,7 @@ def prepare_run(
 
 
 def _check_first_state(inference: Inference, name: str) -> None:
-    """Raises StsbenchError where the encoder that is going to be tested gives all texts one vector, whatever is trained."""
+    """Raise StsbenchError where the encoder that is going to be tested gives all texts one vector, whatever is trained."""
     try:
         live_encoder(inference, name).run(["a"])
     except DegenerateError as error:
@@ -157,7 +157,7 @@ def _check_first_state(inference: Inference, name: str) -> None:
 
 
 def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
-    """What the recipe's training starts from; `folder` and `name` say where it was read."""
+    """Return what the recipe's training starts from; `folder` and `name` say where it was read."""
     start = recipe.backbone
     source = backbone_folder(start.model, offline)
     asked = {name: settings.model_dump() for name in KINDS if (settings := getattr(start, name)) is not None}
@@ -169,7 +169,7 @@ def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
 
 
 def fixed_inputs(recipe: Recipe, backbone: Backbone) -> dict[str, str]:
-    """The files that `make_backbone` and the method's class were read from -> sha256."""
+    """Return the files that `make_backbone` and the method's class were read from -> sha256."""
     folder = Path(backbone.folder)
     files = {"backbone": model_digest(folder), "tokenizer": tokenizer_digest(folder)}
     if base := resolve_base(folder, offline=True):
@@ -178,7 +178,7 @@ def fixed_inputs(recipe: Recipe, backbone: Backbone) -> dict[str, str]:
 
 
 def _warm_start(options: TrainOptions, manifest: RunManifest, plan: MethodPlan) -> WarmStart | None:
-    """What a later stage goes on from; the manifest then says so. None for other runs."""
+    """Return what a later stage goes on from; the manifest then says so. None for other runs."""
     if manifest.start_from is None or manifest.stage is None:
         return None
     run = earlier_run(Path(manifest.start_from), options.recipe.seed)
@@ -190,14 +190,16 @@ def _warm_start(options: TrainOptions, manifest: RunManifest, plan: MethodPlan) 
 
 
 def user_tests(options: TrainOptions) -> list[DataSet]:
-    """The user's files that the run is tested on; none where one of them cannot be read, as the final test then says."""
+    """Return the user's files that the run is tested on; none where one of them cannot be read, as the final test then
+    says."""
     with suppress(StsbenchError):
         return user_sets(options.evaluate) if options.evaluate else []
     return []
 
 
 def _dev_data(options: TrainOptions, manifest: RunManifest, accelerator: Accelerator, log: Log) -> Selection | None:
-    """The development data of the recipe, before anything is read that takes long; None where there are none to be read.
+    """Return the development data of the recipe, before anything is read that takes long; None where there are none to be
+    read.
 
     Where they are not on this machine, and no place was named, nothing is scored: the manifest then says so, and the last
     step is kept. Raises DataError, one line, for a named place without them.
@@ -219,7 +221,7 @@ def _dev_data(options: TrainOptions, manifest: RunManifest, accelerator: Acceler
 
 
 def _backbone(options: TrainOptions, plan: MethodPlan, warm_start: WarmStart | None) -> Backbone:
-    """Raises StsbenchError, one line, for one without dropout where the method's views differ by nothing else."""
+    """Raise StsbenchError, one line, for one without dropout where the method's views differ by nothing else."""
     recipe = options.recipe
     needs_dropout = plan.needs.dropout
     try:
@@ -237,8 +239,8 @@ def _backbone(options: TrainOptions, plan: MethodPlan, warm_start: WarmStart | N
 
 
 def _left_behind(recipe: Recipe, folder: Path) -> list[str]:
-    """Layers that are not kept; a dense layer, learned pooler or prompt that the backbone is tested with as an encoder:
-    training starts without."""
+    """Return layers that are not kept; a dense layer, learned pooler or prompt that the backbone is tested with as an
+    encoder: training starts without."""
     start = recipe.backbone
     if start.layers is not None:
         kept = f"layers {', '.join(map(str, start.layers))} of {start.model}, from 0, are kept, the others left out"
@@ -261,7 +263,7 @@ def _left_behind(recipe: Recipe, folder: Path) -> list[str]:
 
 
 def _selections(run: PreparedRun, dev: Selection | None) -> dict[str, Selection]:
-    """How each stage is scored: by `dev`, or by rows held out of its own data; not at all where there are none."""
+    """Return how each stage is scored: by `dev`, or by rows held out of its own data; not at all where there are none."""
     by = run.recipe.selection.by
     if by != "held-out":
         return {} if dev is None else dict.fromkeys(run.names, dev)
@@ -281,7 +283,7 @@ def _selections(run: PreparedRun, dev: Selection | None) -> dict[str, Selection]
 
 
 def _inputs(run: PreparedRun) -> dict[str, str]:
-    """What the run reads, by what a user would call it -> sha256."""
+    """Return what the run reads, by what a user would call it -> sha256."""
     inputs = fixed_inputs(run.recipe, run.method.backbone)
     inputs |= digests(run.data)
     inputs |= label_names(run.data, run.plan)
@@ -294,7 +296,7 @@ def _inputs(run: PreparedRun) -> dict[str, str]:
 
 
 def _check_inputs(run: PreparedRun) -> None:
-    """Raises StsbenchError where the run that is resumed, or the earlier one, read something else."""
+    """Raise StsbenchError where the run that is resumed, or the earlier one, read something else."""
     recipe, inputs, output = run.recipe, run.inputs, run.options.output
     if warm_start := run.warm_start:
         check_inputs(warm_start, run.objective.inputs(), recipe.backbone.model)
@@ -308,7 +310,7 @@ def _check_inputs(run: PreparedRun) -> None:
 
 
 def _take_weights(run: PreparedRun, warm_start: WarmStart) -> None:
-    """The earlier run's weights. Raises StsbenchError where they do not fit."""
+    """Take the earlier run's weights. Raises StsbenchError where they do not fit."""
     try:
         run.checkpoints.load_weights(warm_start.folder, run.method)
     except (RuntimeError, OSError, SafetensorError) as error:

@@ -31,7 +31,7 @@ _TEXT_VERSIONS = {"sample": "sample data", "raw": "text version raw"}  # what mu
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of a run's log.jsonl, in order. A last line that was cut off (the run was killed) is left out.
+    """Return the lines of a run's log.jsonl, in order. A last line that was cut off (the run was killed) is left out.
 
     Raises DataError, naming file and line, for any other line that is not a log line; StsbenchError where there is no file.
     """
@@ -62,7 +62,7 @@ _SCORED = {"kind": "dev", "stage": "", "step": 0, "name": "", "score": 0.0, "bes
 
 
 def _wrong(line: Any) -> str:
-    """What a line lacks, or nothing."""
+    """Return what a line lacks, or nothing."""
     if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
         return "no object with a 'kind'"
     for key, kind in _NEEDED.get(line["kind"], {}).items():
@@ -73,7 +73,7 @@ def _wrong(line: Any) -> str:
 
 
 def curve(log: Sequence[dict[str, Any]], stage: str, key: str) -> tuple[list[int], list[float]]:
-    """Steps of a stage and the values of a key there: loss, terms.NAME, learning_rate, ..., or score (of dev lines).
+    """Return steps of a stage and the values of a key there: loss, terms.NAME, learning_rate, ..., or score (of dev lines).
 
     Lines without a number under that key are passed over.
     """
@@ -89,7 +89,7 @@ def curve(log: Sequence[dict[str, Any]], stage: str, key: str) -> tuple[list[int
 
 
 def best_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The dev line whose weights are kept: the last one marked as the best; None where there is none.
+    """Return the dev line whose weights are kept: the last one marked as the best; None where there is none.
 
     Only the last stage counts: another stage's best is not what the run gives. But with selection.over "all" a stage's start
     names the best before it (name, score, stage, step), of an earlier run maybe, and that stays where none is better.
@@ -100,7 +100,7 @@ def best_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def summary(run: Path) -> dict[str, Any]:
-    """A run in a few numbers.
+    """Return a run in a few numbers.
 
     seed; best: name, score, stage and step of the dev evaluation whose weights are kept, or None; steps: done, over all
     stages; final_loss: of the last logged line, None before the first; finished: train.json, written at the end, is there;
@@ -126,7 +126,8 @@ def summary(run: Path) -> dict[str, Any]:
 
 
 def read_summary(run: Path) -> dict[str, Any] | None:
-    """What the run's train.json holds; None where there is none. Raises DataError, one line that names the file and key."""
+    """Return what the run's train.json holds; None where there is none. Raises DataError, one line that names the file
+    and key."""
     path = run / "train.json"
     if not path.is_file():
         return None
@@ -143,7 +144,7 @@ def read_summary(run: Path) -> dict[str, Any] | None:
 
 
 def spread(values: Mapping[Any, float]) -> dict[str, Any]:
-    """mean, sample standard deviation (n - 1; None for n = 1), n, and the values by seed, or another key."""
+    """Return mean, sample standard deviation (n - 1; None for n = 1), n, and the values by seed, or another key."""
     scores = list(values.values())
     if not all(map(math.isfinite, scores)):
         raise StsbenchError(f"a score that is NaN or infinite has no mean: {values}")
@@ -152,7 +153,7 @@ def spread(values: Mapping[Any, float]) -> dict[str, Any]:
 
 
 def summarise_seeds(runs: Sequence[Path]) -> dict[str, Any]:
-    """What RUN/seeds.json holds, from the run folders of one recipe, a seed each.
+    """Return what RUN/seeds.json holds, from the run folders of one recipe, a seed each.
 
     {"seeds", "dev": {"name", ...} or None, "dev_last": the same, "tests": [{"protocol", "settings", "view", "task",
     "subset", "aggregation", "metric", "items", ...}], "shared": {"runs", "origins", "stage", "first"} where runs went on
@@ -175,7 +176,7 @@ def summarise_seeds(runs: Sequence[Path]) -> dict[str, Any]:
 
 
 def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
-    """dev, dev_last, tests and shared as `summarise_seeds` has them, over runs that stand under any keys."""
+    """Return dev, dev_last, tests and shared as `summarise_seeds` has them, over runs that stand under any keys."""
     best: dict[Any, dict[str, Any]] = {}
     last: dict[Any, dict[str, Any]] = {}
     tests: dict[tuple[Any, ...], dict[Any, float]] = {}
@@ -211,7 +212,7 @@ def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
 
 
 def shared_line(scores: dict[str, Any]) -> str | None:
-    """What must be said of the standard deviations where runs went on from the same earlier run; None elsewhere."""
+    """Return what must be said of the standard deviations where runs went on from the same earlier run; None elsewhere."""
     shared = scores.get("shared")
     if shared is None:
         return None
@@ -230,7 +231,7 @@ def _finished(run: Path) -> dict[str, Any]:
 
 
 def _last_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The dev line after the last step of the last stage; None where there is none."""
+    """Return the dev line after the last step of the last stage; None where there is none."""
     end = next((line for line in reversed(log) if line["kind"] == "end"), None)
     if end is None:
         return None
@@ -239,7 +240,7 @@ def _last_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _tested(folder: Path, digests: dict[tuple[str, str, str], tuple[str, Path]]) -> Iterator[tuple[tuple[Any, ...], float]]:
-    """Every score of an evaluation, averages included, by what makes it the same measurement in another run."""
+    """Yield every score of an evaluation, averages included, by what makes it the same measurement in another run."""
     groups: dict[str, list[tuple[Path, Record]]] = {}
     for path, record in load_records(folder):
         groups.setdefault(record.protocol.model_dump_json(), []).append((path, record))
@@ -259,7 +260,7 @@ def _tested(folder: Path, digests: dict[tuple[str, str, str], tuple[str, Path]])
 
 
 def seed_table(scores: dict[str, Any]) -> list[tuple[str, ...]]:
-    """`summarise_seeds` for a terminal: (what, mean, sd, n) of the dev score and of each task's first metric; of
+    """Return `summarise_seeds` for a terminal: (what, mean, sd, n) of the dev score and of each task's first metric; of
     `summarise_subsets` also the sd over the means of the subsets.
 
     The dev score is the one that chose the weights; where no step was a candidate, that after the last step, named so.
@@ -273,7 +274,7 @@ def seed_table(scores: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def shown_scores(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], int]]:
-    """(what, its entry, decimals) of those scores of `summarise_seeds` or `summarise_subsets` that a table shows."""
+    """Return (what, its entry, decimals) of those scores of `summarise_seeds` or `summarise_subsets` that a table shows."""
     lines: list[tuple[str, dict[str, Any], int]] = []
     listed = set()
     if dev := scores["dev"] or scores["dev_last"]:
@@ -290,12 +291,12 @@ def shown_scores(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], int]
 
 
 def shown_sd(row: dict[str, Any], digits: int) -> str:
-    """The standard deviation of a `spread`, a dash for one value."""
+    """Return the standard deviation of a `spread`, a dash for one value."""
     return "–" if row["sd"] is None else f"{row['sd']:.{digits}f}"
 
 
 def summarise_subsets(runs: Mapping[int, Sequence[Path]]) -> dict[str, Any]:
-    """What RUN/subsets.json holds, from the runs of each subset, a seed each.
+    """Return what RUN/subsets.json holds, from the runs of each subset, a seed each.
 
     {"subsets", "seeds", "rows": {subset: {stage, or "labelled": rows trained on}}, "dev", "dev_last", "tests", "shared"}:
     the last four as of `summarise_seeds`, over all runs, with values under "SUBSET/SEED", and the scores with "subsets":
@@ -321,7 +322,7 @@ def summarise_subsets(runs: Mapping[int, Sequence[Path]]) -> dict[str, Any]:
 
 
 def subset_rows(summary: dict[str, Any]) -> list[str]:
-    """A line on the rows of each subset."""
+    """Return a line on the rows of each subset."""
     return [
         f"subset {subset}: " + ", ".join(f"{name} {counted(count, 'row')}" for name, count in rows.items())
         for subset, rows in summary["rows"].items()

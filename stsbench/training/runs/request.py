@@ -46,7 +46,7 @@ class TrainRequest(RunOptions):
 
 
 def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOptions, bool]:
-    """The recipe and the options of a run that was asked for, and whether it trains on the package's sample.
+    """Return the recipe and the options of a run that was asked for, and whether it trains on the package's sample.
 
     `log` gets a line for each choice that was made for the user: minilm where the recipe's backbone is not to be had, the
     sample's texts, float32 for fp16. Raises StsbenchError, one line, for settings that there are not or that have no effect,
@@ -92,7 +92,8 @@ def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOpt
 
 
 def _unused(name: str) -> Path:
-    """runs/<time>-NAME; of trainings that begin in one second, also in several threads, each has a folder of its own."""
+    """Return runs/<time>-NAME; of trainings that begin in one second, also in several threads, each has a folder of its
+    own."""
     folder = first = Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
     with _naming:
         number = 1
@@ -118,7 +119,8 @@ def _check_usage(request: TrainRequest) -> None:
 
 
 def _started_recipe(folder: Path) -> str | None:
-    """The recipe file of a run that is resumed, of several seeds the first; None where a run was killed before it began."""
+    """Return the recipe file of a run that is resumed, of several seeds the first; None where a run was killed before it
+    began."""
     from stsbench.training.recipes.recipes import check_whole
 
     several = (*folder.glob("seed-*/recipe.yaml"), *folder.glob("subset-*/seed-*/recipe.yaml"))
@@ -128,7 +130,7 @@ def _started_recipe(folder: Path) -> str | None:
 
 
 def _refuse_overridden(recipe: Recipe, keys: Sequence[str]) -> None:
-    """StsbenchError for a --set of training.X or data.X that every stage overrides."""
+    """Raise StsbenchError for a --set of training.X or data.X that every stage overrides."""
     from stsbench.training.recipes.method_plan import plan_of
 
     if not keys:

@@ -59,7 +59,7 @@ def train(options: TrainOptions, log: Log = print, callback: TrainingCallback | 
 def _trained(
     options: TrainOptions, generators: Generators, log: Log, callback: TrainingCallback | None
 ) -> dict[str, Any]:
-    """`train`, within what a training depends on: no setting, generator or state of the process's."""
+    """Return `train`, within what a training depends on: no setting, generator or state of the process's."""
     recipe, folder = options.recipe, options.output
     if options.evaluate:
         plan(options.evaluate, None, {})  # a misspelt protocol is not to be noticed after the training
@@ -96,7 +96,7 @@ def _trained(
 
 
 def _train_stages(run: PreparedRun, callback: TrainingCallback | None) -> Position:
-    """All stages, or what is left of them; the position at the end."""
+    """Return all stages, or what is left of them; the position at the end."""
     options, accelerator = run.options, run.accelerator
     first = run.stages[0]
     position = run.resumed[0] if run.resumed else _start_of(run, first)
@@ -128,7 +128,7 @@ def _train_stage(
     run: PreparedRun, stage: Stage, position: Position, run_log: RunLog, callback: TrainingCallback | None, before: int,
     stop: StopRequest,
 ) -> Position:
-    """One stage, from `position` to its end. before: steps of the stages before it."""
+    """Return one stage, from `position` to its end. before: steps of the stages before it."""
     method, objective, accelerator = run.method, run.objective, run.accelerator
     method.gather_mode = stage.settings.gather
     set_chunk(method, stage.settings.chunk)
@@ -153,7 +153,7 @@ def _train_stage(
 
 
 def _announce(run: PreparedRun, stage: Stage) -> None:
-    """What a user should know of a stage before it starts."""
+    """Print what a user should know of a stage before it starts."""
     settings, batches, chosen = stage.settings, stage.batches, run.recipe.selection
     if batches.steps < (settings.max_steps or 0):
         epochs = f"training.epochs {settings.epochs:g} end at step {batches.steps}"
@@ -177,7 +177,8 @@ def _start_of(run: PreparedRun, stage: Stage) -> Position:
 
 
 def _take_over(run: PreparedRun, warm_start: WarmStart) -> Best | None:
-    """What goes on besides the earlier run's weights: its random states where they can; its best where that counts."""
+    """Return what goes on besides the earlier run's weights: its random states where they can; its best where that
+    counts."""
     position, checkpoints = warm_start.position, run.checkpoints
     here, there = (run.recipe.seed, run.accelerator.num_processes), (warm_start.recipe.seed, position.processes)
     run.log(f"starts with the weights of {warm_start.run}: stage {position.stage}, step {position.step:,}")
@@ -208,7 +209,7 @@ def _finish(run: PreparedRun, position: Position) -> dict[str, Any]:
 
 
 def _overlap(run: PreparedRun) -> dict[str, dict[str, Any]]:
-    """What the training texts share with test sets, those of the user's that the run is tested on among them; it is
+    """Return what the training texts share with test sets, those of the user's that the run is tested on among them; it is
     printed. At the end: no run waits for it before its first step."""
     names, user_sets = list(run.manifest.data), user_tests(run.options)
     documents = [name for name in names if name != LABELLED] if run.plan.needs.whole_texts else []
@@ -259,7 +260,8 @@ def own_accelerate() -> Iterator[None]:
 def make_accelerator(
     precision: str, device: str | None, trackers: Sequence[str] = (), folder: Path | None = None
 ) -> Accelerator:
-    """accelerate's view of this process and its device. Raises StsbenchError for a device or precision that is not there."""
+    """Return accelerate's view of this process and its device. Raises StsbenchError for a device or precision that is not
+    there."""
     if device not in (None, "cpu", "cuda", "mps"):
         raise StsbenchError(f"--device {device}: write cpu, cuda or mps; CUDA_VISIBLE_DEVICES=1 chooses among several GPUs")
     if (device == "cuda" and not torch.cuda.is_available()) or (device == "mps" and not torch.backends.mps.is_available()):

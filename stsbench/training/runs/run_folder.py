@@ -51,7 +51,7 @@ class RunManifest:
 
 
 def check_folder(folder: Path, recipe: Recipe, resume: bool, was_there: bool = False) -> None:
-    """Raises StsbenchError unless a run by this recipe may begin (or, with `resume`, go on) in `folder`, whose lock is held.
+    """Raise StsbenchError unless a run by this recipe may begin (or, with `resume`, go on) in `folder`, whose lock is held.
 
     What a killed process was writing there is deleted. One that was killed before its recipe was written left nothing to go
     on from, and with `resume`, too, the run begins. was_there: the folder was a run's before the lock was taken.
@@ -73,12 +73,12 @@ def check_output(folder: Path, resume: bool) -> None:
 
 
 def _holds_something(folder: Path) -> bool:
-    """Whether anything but a lock and what a killed process was writing lies in the folder."""
+    """Return whether anything but a lock and what a killed process was writing lies in the folder."""
     return folder.is_dir() and any(path.name != LOCK and not leftover(path) for path in folder.iterdir())
 
 
 def _check_recipe(recipe: Recipe, folder: Path) -> None:
-    """Raises StsbenchError, naming the first difference, unless the folder's run has this recipe."""
+    """Raise StsbenchError, naming the first difference, unless the folder's run has this recipe."""
     path = folder / "recipe.yaml"
     if not path.is_file():
         raise StsbenchError(f"--resume: {folder} holds no run (no recipe.yaml); start it without --resume")
@@ -106,8 +106,8 @@ def open_manifest(
     folder: Path, resume: bool, *, sample: bool, data_dir: Path | None, command: Sequence[str], stage: str | None = None,
     start_from: Path | None = None, method_file: str | None = None,
 ) -> RunManifest:
-    """What this start of the run amounts to. A resumed run's development data are where they were, unless told otherwise;
-    its stage, method file and the run that it goes on from cannot change. Raises StsbenchError, one line."""
+    """Return what this start of the run amounts to. A resumed run's development data are where they were, unless told
+    otherwise; its stage, method file and the run that it goes on from cannot change. Raises StsbenchError, one line."""
     earlier = None if start_from is None else str(start_from.resolve())
     if not (resume and (folder / _MANIFEST).is_file()):
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -130,7 +130,7 @@ def open_manifest(
 
 
 def read_manifest(folder: Path) -> RunManifest:
-    """What begun.json holds. Raises DataError where it cannot be read."""
+    """Return what begun.json holds. Raises DataError where it cannot be read."""
     path = folder / _MANIFEST
     try:
         stored = read_json_object(path)

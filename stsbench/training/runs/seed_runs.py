@@ -97,7 +97,7 @@ class _OfSeed:
 
 
 def _left(seconds: list[float], seeds: int) -> str:
-    """"; about 0:20:00 for this and 3 more, ...", by the seeds before; "" where none was trained before."""
+    """Return "; about 0:20:00 for this and 3 more, ...", by the seeds before; "" where none was trained before."""
     if not seconds:
         return ""
     left = timedelta(seconds=round(seeds * sum(seconds) / len(seconds)))
@@ -106,7 +106,8 @@ def _left(seconds: list[float], seeds: int) -> str:
 
 
 def as_started(options: TrainOptions, runs: str = "seed-*") -> TrainOptions:
-    """Runs that have not started yet train the stage, and go on from the run, that the others did. runs: where they are."""
+    """Return runs that have not started yet train the stage, and go on from the run, that the others did. runs: where
+    they are."""
     started = next((path.parent for path in sorted(options.output.glob(f"{runs}/begun.json"))), None)
     if started is None:
         return options
@@ -155,7 +156,8 @@ def train_subsets(
 
 
 def _earlier_runs(options: TrainOptions, names: Mapping[int, str], seeds: int) -> dict[int, Path | None]:
-    """What each subset goes on from. One that lacks is not to be noticed after the others' training: StsbenchError."""
+    """Return what each subset goes on from. One that lacks is not to be noticed after the others' training:
+    StsbenchError."""
     folder = options.start_from
     if folder is None:
         return dict.fromkeys(names)
@@ -176,17 +178,18 @@ def _earlier_runs(options: TrainOptions, names: Mapping[int, str], seeds: int) -
 
 
 def samples(settings: DataSettings | None) -> bool:
-    """Whether these rows are drawn from more."""
+    """Return whether these rows are drawn from more."""
     return settings is not None and (settings.share < 1 or settings.sample is not None)
 
 
 def first_subset(recipe: Recipe) -> int:
-    """The sample_seed of the first subset: that of the rows that are sampled, or 0. StsbenchError where none are."""
+    """Return the sample_seed of the first subset: that of the rows that are sampled, or 0. StsbenchError where none are."""
     return _varied(recipe).sample_seed or 0
 
 
 def with_subset(recipe: Recipe, number: int) -> Recipe:
-    """The recipe with the subset `number`: the sample_seed of the labelled rows, if they are sampled, else of the data.
+    """Return the recipe with the subset `number`: the sample_seed of the labelled rows, if they are sampled, else of the
+    data.
 
     Another section that samples the same file, however it is spelt, gets the same sample_seed. Other files keep theirs,
     but for stages that take it over from `data`. Raises StsbenchError where nothing is sampled, or one file by two seeds.
@@ -209,7 +212,7 @@ def with_subset(recipe: Recipe, number: int) -> Recipe:
 
 
 def _varied(recipe: Recipe) -> DataSettings:
-    """The settings whose sample is drawn anew for each subset."""
+    """Return the settings whose sample is drawn anew for each subset."""
     sections: dict[str, DataSettings | None] = {"labelled": recipe.labelled, "data": recipe.data}
     sections |= {f"stages.{name}.data": recipe.stage_data(name) for name, parts in recipe.stages.items() if "data" in parts}
     sampled = {name: settings for name, settings in sections.items() if settings is not None and samples(settings)}
@@ -230,5 +233,5 @@ def _varied(recipe: Recipe) -> DataSettings:
 
 
 def _file_of(settings: DataSettings) -> Path | None:
-    """Where the file is, whichever way it is spelt."""
+    """Return where the file is, whichever way it is spelt."""
     return None if settings.file is None else Path(settings.file).expanduser().resolve()

@@ -21,7 +21,7 @@ from stsbench.training.runs.run_folder import RunManifest, read_manifest
 
 
 def check_start(plan: MethodPlan, stage: str | None, start_from: str | None) -> None:
-    """Raises StsbenchError where a later stage has nothing to go on from, or --from is used with what begins anew."""
+    """Raise StsbenchError where a later stage has nothing to go on from, or --from is used with what begins anew."""
     later = stage is not None and plan.stages.index(stage) > 0
     if later == (start_from is not None):
         return
@@ -36,7 +36,7 @@ def check_start(plan: MethodPlan, stage: str | None, start_from: str | None) -> 
 
 
 def earlier_run(folder: Path, seed: int | None = None) -> Path:
-    """The run that `--from` names: a run folder itself, or of a folder of several seeds the run of this seed.
+    """Return the run that `--from` names: a run folder itself, or of a folder of several seeds the run of this seed.
 
     seed None: the first of them. Raises StsbenchError where there is none.
     """
@@ -57,13 +57,14 @@ def earlier_run(folder: Path, seed: int | None = None) -> Path:
 
 
 def earlier_subsets(folder: Path) -> list[Path]:
-    """The folders subset-K, in order of K, of runs on several subsets that `--from` names; [] for other runs."""
+    """Return the folders subset-K, in order of K, of runs on several subsets that `--from` names; [] for other runs."""
     subsets = {path.parent.parent for path in folder.glob("subset-*/seed-*/recipe.yaml")}
     return sorted(subsets, key=lambda path: (len(path.name), path.name))
 
 
 def earlier_recipe(folder: Path, seed: int | None = None) -> Path:
-    """The recipe of the run that `--from` names, of several seeds as `earlier_run` says, of several subsets the first's.
+    """Return the recipe of the run that `--from` names, of several seeds as `earlier_run` says, of several subsets the
+    first's.
 
     Raises StsbenchError where there is none, or not a whole one.
     """
@@ -82,12 +83,12 @@ class WarmStart:
 
     @property
     def weights(self) -> str:
-        """sha256 of the weights, as the checkpoint stores them."""
+        """Return sha256 of the weights, as the checkpoint stores them."""
         return self.position.files["model.safetensors"]
 
 
 def find_warm_start(run: Path, plan: MethodPlan, stage: str, recipe: Recipe) -> WarmStart:
-    """What `stage` goes on from in the folder `run`. Raises StsbenchError, one line, unless it fits this recipe.
+    """Return what `stage` goes on from in the folder `run`. Raises StsbenchError, one line, unless it fits this recipe.
 
     Method, its options, the backbone's settings and the sections `semi`, `ranking`, `matryoshka` and `guide` have to be
     equal; the backbone itself is compared by `check_inputs`.
@@ -109,7 +110,7 @@ def find_warm_start(run: Path, plan: MethodPlan, stage: str, recipe: Recipe) -> 
 
 
 def check_inputs(warm_start: WarmStart, inputs: Mapping[str, str], model: str) -> None:
-    """Raises StsbenchError where backbone, tokenizer or a method's further files are not those the earlier run began with.
+    """Raise StsbenchError where backbone, tokenizer or a method's further files are not those the earlier run began with.
 
     inputs: name -> sha256; model: the backbone's name here.
     """
@@ -121,14 +122,14 @@ def check_inputs(warm_start: WarmStart, inputs: Mapping[str, str], model: str) -
 
 
 def began_with(warm_start: WarmStart | None, recipe: Recipe) -> str:
-    """What to add to an error about a backbone: the earlier run's, where its recipe names another; "" elsewhere."""
+    """Return what to add to an error about a backbone: the earlier run's, where its recipe names another; "" elsewhere."""
     if warm_start is None or warm_start.recipe.backbone.model == recipe.backbone.model:
         return ""
     return f"; --from {warm_start.run} began with {warm_start.recipe.backbone.model}: --backbone names it"
 
 
 def check_labels(who: str, known: Mapping[str, str], inputs: Mapping[str, str]) -> None:
-    """Raises StsbenchError where the labelled rows' classes are not those that the classifier in `who` has.
+    """Raise StsbenchError where the labelled rows' classes are not those that the classifier in `who` has.
 
     known, inputs: what `who` and this run read; runs of older versions did not keep the classes.
     """
@@ -141,7 +142,7 @@ def check_labels(who: str, known: Mapping[str, str], inputs: Mapping[str, str]) 
 
 
 def check_best(warm_start: WarmStart, dev: str) -> None:
-    """Raises StsbenchError where the earlier run's best cannot be compared with this run's (selection.over all).
+    """Raise StsbenchError where the earlier run's best cannot be compared with this run's (selection.over all).
 
     dev: sha256 of this run's development data.
     """
@@ -153,7 +154,7 @@ def check_best(warm_start: WarmStart, dev: str) -> None:
 
 
 def describe_warm_start(warm_start: WarmStart, plan: MethodPlan, recipe: Recipe) -> dict[str, Any]:
-    """What a run says of the one that it goes on from.
+    """Return what a run says of the one that it goes on from.
 
     run (folder name), stage, step, seed, recipe, weights (sha256), stages (steps), data; differs: what of the earlier
     stages' settings was another there than in `recipe`, with the values there; from: the same of the run that the earlier
@@ -177,7 +178,7 @@ def describe_warm_start(warm_start: WarmStart, plan: MethodPlan, recipe: Recipe)
 
 
 def _lacking(run: Path, before: str, number: int) -> str:
-    """Why there is no sound checkpoint at the end of stage `before`, the `number`-th."""
+    """Return why there is no sound checkpoint at the end of stage `before`, the `number`-th."""
     manifest = read_manifest(run)
     if manifest.stage not in (None, before):
         hint = f" (it began from {manifest.warm_start['run']})" if manifest.warm_start else ""
@@ -190,7 +191,8 @@ def _lacking(run: Path, before: str, number: int) -> str:
 def _check_settings(
     run: Path, stage: str, before: str, earlier: Recipe, recipe: Recipe, later: tuple[str, ...]
 ) -> None:
-    """Method options, backbone settings but for the model's place, and its sections: the first that differs is named."""
+    """Compare method options, backbone settings but for the model's place, and its sections: the first that differs is
+    named."""
     there, here = _comparable(earlier, later), _comparable(recipe, later)
     for key in here | there:
         if there.get(key) != here.get(key):
@@ -209,7 +211,7 @@ def _comparable(recipe: Recipe, later: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _stage_settings(plan: MethodPlan, recipe: Recipe, stages: Sequence[str]) -> dict[str, Any]:
-    """How a recipe trains these stages: dotted key -> value; of files the names."""
+    """Return how a recipe trains these stages: dotted key -> value; of files the names."""
     settings: dict[str, Any] = {"precision": recipe.precision}
     for name in stages:
         use = plan.labelled(name)
