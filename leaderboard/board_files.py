@@ -109,12 +109,12 @@ def below(folder: Path, files: Mapping[str, Content]) -> dict[Path, Content]:
     return {folder / name: content for name, content in files.items()}
 
 
-def write(made: Mapping[Path, Content]) -> tuple[Path, ...]:
+def write(contents: Mapping[Path, Content]) -> tuple[Path, ...]:
     """Write the files whose content is another one, each whole or not at all; returns these."""
-    written = _changed(made)
+    written = _changed(contents)
     for path in written:
         with atomic_write(path, "wb") as stream:
-            stream.write(_encoded(made[path]))
+            stream.write(_encoded(contents[path]))
     return written
 
 
@@ -128,15 +128,16 @@ def check(root: Path, records: str | Path | None = None) -> None:
         raise StsbenchError(f"out of date: {listed}; run `stsbench leaderboard build` and commit what it wrote")
 
 
-def _left_over(made: Collection[Path], folder: Path) -> tuple[Path, ...]:
+def _left_over(files: Collection[Path], folder: Path) -> tuple[Path, ...]:
     """Return shards in the board's site that it no longer has."""
     names = (*SHARDS, *(name for section in sections().values() for name in section.folders))
     shards = [path for name in names for path in sorted((folder / name).glob("*.js*"))]
-    return tuple(path for path in shards if path not in made and path.suffix in (".js", ".json"))
+    return tuple(path for path in shards if path not in files and path.suffix in (".js", ".json"))
 
 
-def _changed(made: Mapping[Path, Content]) -> tuple[Path, ...]:
-    return tuple(path for path, content in made.items() if not (path.is_file() and path.read_bytes() == _encoded(content)))
+def _changed(contents: Mapping[Path, Content]) -> tuple[Path, ...]:
+    return tuple(path for path, content in contents.items()
+                 if not (path.is_file() and path.read_bytes() == _encoded(content)))
 
 
 def _encoded(content: Content) -> bytes:

@@ -140,8 +140,8 @@ def _copied(board: Path, slug: str) -> Iterator[Path]:
         yield trial
 
 
-def _same(one: Path, other: Path) -> bool:
-    return other.is_file() and one.read_bytes() == other.read_bytes()
+def _same(first: Path, second: Path) -> bool:
+    return second.is_file() and first.read_bytes() == second.read_bytes()
 
 
 def _link(source: str, target: str) -> None:

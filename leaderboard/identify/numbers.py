@@ -164,10 +164,10 @@ def refuse_impossible(numbers: Numbers) -> None:
         raise StsbenchError(f"{figure} is impossible: no correlation, accuracy or recall lies beyond {_LARGEST}")
 
 
-def resolved(numbers: Numbers, known: Iterable[str]) -> Numbers:
-    """Return the numbers by the names of `known` tasks, matched regardless of case. Raises StsbenchError, with a
+def resolved(numbers: Numbers, tasks: Iterable[str]) -> Numbers:
+    """Return the numbers by the names of `tasks` tasks, matched regardless of case. Raises StsbenchError, with a
     suggestion."""
-    names = list(dict.fromkeys([*known, AVERAGE]))
+    names = list(dict.fromkeys([*tasks, AVERAGE]))
     lower = {name.lower(): name for name in names}
     whole = [name for name in names if "/" not in name]
     by_name: dict[str, Number | None] = {}

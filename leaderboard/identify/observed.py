@@ -99,39 +99,39 @@ def kept(protocol: Protocol) -> dict[str, Any]:
     return {key: value for key, value in protocol.settings.items() if key not in protocol.cosmetic}
 
 
-def _add(encoder: Observed, one: Measured, rows: list[ScoreRow]) -> None:
-    settings = json.dumps(kept(one.protocol), sort_keys=True)
-    key = (one.protocol.name, settings if one.protocol.name != "mteb" else one.record.protocol.label)
-    form = encoder.forms.setdefault(key, Form(_name(one), one.protocol, settings))
-    digest, path = form.measured_on.setdefault(one.task, (one.digest, one.path))
-    if digest != one.digest:
-        both = f"{one.path} and {path} measured {encoder.encoder} on different data"
-        raise StsbenchError(f"{both}, both named {one.set_id}: give one of the runs")
-    if not one.record.data.known and one.set_id not in encoder.unknown:
-        encoder.unknown.append(one.set_id)
-    form.sets[one.task] = one.set_id
+def _add(encoder: Observed, measured: Measured, rows: list[ScoreRow]) -> None:
+    settings = json.dumps(kept(measured.protocol), sort_keys=True)
+    key = (measured.protocol.name, settings if measured.protocol.name != "mteb" else measured.record.protocol.label)
+    form = encoder.forms.setdefault(key, Form(_name(measured), measured.protocol, settings))
+    digest, path = form.measured_on.setdefault(measured.task, (measured.digest, measured.path))
+    if digest != measured.digest:
+        both = f"{measured.path} and {path} measured {encoder.encoder} on different data"
+        raise StsbenchError(f"{both}, both named {measured.set_id}: give one of the runs")
+    if not measured.record.data.known and measured.set_id not in encoder.unknown:
+        encoder.unknown.append(measured.set_id)
+    form.sets[measured.task] = measured.set_id
     for row in rows:
-        label = one.task if row.subset is None else f"{one.task}/{row.subset}"
+        label = measured.task if row.subset is None else f"{measured.task}/{row.subset}"
         form.rows.setdefault((label, row.aggregation, row.metric), row)
 
 
-def _widened(one: Measured) -> list[ScoreRow]:
+def _widened(measured: Measured) -> list[ScoreRow]:
     """Return a record's scores under every aggregation and metric, whichever its preset reports; without intervals."""
-    kind = type(one.protocol)
-    defaults = kind({}).settings if one.protocol.name != "mteb" else {}
+    kind = type(measured.protocol)
+    defaults = kind({}).settings if measured.protocol.name != "mteb" else {}
     wide: dict[str, Any] = {key: defaults[key] for key in ("aggregations", "metrics") if key in defaults}
-    if all(one.protocol.settings[key] == value for key, value in wide.items()):
-        return one.record.scores
+    if all(measured.protocol.settings[key] == value for key, value in wide.items()):
+        return measured.record.scores
     none = {"resamples": 0} if "resamples" in defaults else {}
-    observations = observations_of(one.path.parent, one.record)
-    return kind({**one.protocol.settings, **wide, **none}).score(observations, one.set_id, one.task)
+    observations = observations_of(measured.path.parent, measured.record)
+    return kind({**measured.protocol.settings, **wide, **none}).score(observations, measured.set_id, measured.task)
 
 
-def _name(one: Measured) -> str:
+def _name(measured: Measured) -> str:
     """Return the protocol's form, and in brackets the settings in which it differs from that form."""
-    protocol = one.protocol
+    protocol = measured.protocol
     if protocol.name == "mteb" or protocol.user_path:
-        return one.record.protocol.label
+        return measured.record.protocol.label
     kind, settings = type(protocol), kept(protocol)
     nearest: tuple[str, list[str]] | None = None
     for word in ("", *kind.variants):

@@ -324,8 +324,8 @@ def search(numbers: Numbers, observations: Sequence[Observed]) -> SearchResult:
     return SearchResult(numbers, tuple(placed), tuple(left))
 
 
-def _same(one: Mapping[str, float], other: Mapping[str, float], numbers: Numbers) -> bool:
-    return all(abs(one[task] - other[task]) <= SAME * numbers.unit(task) for task in one)
+def _same(first: Mapping[str, float], second: Mapping[str, float], numbers: Numbers) -> bool:
+    return all(abs(first[task] - second[task]) <= SAME * numbers.unit(task) for task in first)
 
 
 def _match(group: Sequence[_Scored], numbers: Numbers) -> Match:

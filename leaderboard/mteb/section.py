@@ -105,7 +105,7 @@ def language_shard(published: AsPublished) -> dict[str, Any]:
     }
 
 
-def _row(row: PublishedRow, standing: Standing | None, here: MeasuredHere | None) -> dict[str, Any]:
+def _row(row: PublishedRow, standing: Standing | None, measured: MeasuredHere | None) -> dict[str, Any]:
     folders = list(dict.fromkeys(row.folders.values()))
     fields = {
         "model": row.model, "mean": round(row.mean, DIGITS),
@@ -114,8 +114,8 @@ def _row(row: PublishedRow, standing: Standing | None, here: MeasuredHere | None
         "jointly": standing and list(standing.jointly), "on_items": standing and list(standing.on_items),
         "unranked": row.unranked, "folders": folders, "versions": list(row.versions),
         "doubts": [list(doubt) for doubt in row.doubts],
-        "measured": here and {"entry": here.entry, "mean": round(here.mean, DIGITS),
-                              "scores": [round(here.scores[task], DIGITS) for task in ITEMS]},
+        "measured": measured and {"entry": measured.entry, "mean": round(measured.mean, DIGITS),
+                              "scores": [round(measured.scores[task], DIGITS) for task in ITEMS]},
     }
     return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
 

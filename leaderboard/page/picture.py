@@ -88,16 +88,16 @@ def _across(settings: Sequence[str]) -> dict[str, float]:
     return x
 
 
-def spread_out(wanted: Sequence[float], heights: Sequence[float], top: float, bottom: float) -> list[float]:
-    """Return centres of labels of these heights, as near to those `wanted` as can be (least squares) without an overlap.
+def spread_out(positions: Sequence[float], heights: Sequence[float], top: float, bottom: float) -> list[float]:
+    """Return centres of labels of these heights, as near to those `positions` as can be (least squares) without an overlap.
 
     Inside `top` to `bottom` where they fit there; equal wishes keep their order.
     """
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
     # Less the heights above it, each label's upper edge needs only not be above the one before: isotonic regression.
     above, edges = 0.0, []
     for i in order:
-        edges.append(wanted[i] - heights[i] / 2 - above)
+        edges.append(positions[i] - heights[i] / 2 - above)
         above += heights[i]
     blocks: list[tuple[float, int]] = []
     for edge in edges:
@@ -107,7 +107,7 @@ def spread_out(wanted: Sequence[float], heights: Sequence[float], top: float, bo
             mean, count = (earlier * size + mean * count) / (size + count), size + count
         blocks.append((mean, count))
     free = [max(top, min(mean, bottom - above)) for mean, count in blocks for _ in range(count)]
-    centres, above = [0.0] * len(wanted), 0.0
+    centres, above = [0.0] * len(positions), 0.0
     for i, edge in zip(order, free, strict=True):
         centres[i] = edge + above + heights[i] / 2
         above += heights[i]

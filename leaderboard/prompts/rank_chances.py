@@ -160,18 +160,18 @@ def kendall_w(scores: Floats) -> float:
     return 12 * square / below if below > 0 else np.nan
 
 
-def _rank(scores: Floats, others: Floats) -> Ints:
-    """(m,): the rank of each model's score among the others' `others`."""
-    better = np.asarray(others)[None, :] > np.asarray(scores)[:, None]
+def _rank(scores: Floats, rivals: Floats) -> Ints:
+    """(m,): the rank of each model's score among the others' `rivals`."""
+    better = np.asarray(rivals)[None, :] > np.asarray(scores)[:, None]
     np.fill_diagonal(better, False)
     rank: Ints = 1 + better.sum(axis=1)
     return rank
 
 
-def _shares(scores: Floats, other: Floats) -> tuple[Floats, Floats]:
-    """For each of (p,) scores the shares of sorted `other` that are below it, and equal to it."""
-    low, high = np.searchsorted(other, scores, "left"), np.searchsorted(other, scores, "right")
-    return low / len(other), (high - low) / len(other)
+def _shares(scores: Floats, rivals: Floats) -> tuple[Floats, Floats]:
+    """For each of (p,) scores the shares of sorted `rivals` that are below it, and equal to it."""
+    low, high = np.searchsorted(rivals, scores, "left"), np.searchsorted(rivals, scores, "right")
+    return low / len(rivals), (high - low) / len(rivals)
 
 
 def _fewest(counted: Bools, models: Ints, tail: float) -> Ints:
@@ -200,12 +200,12 @@ def _fewest(counted: Bools, models: Ints, tail: float) -> Ints:
     return fewest
 
 
-def _ranks_behind(scores: Floats, others: Sequence[Floats]) -> Floats:
+def _ranks_behind(scores: Floats, rivals: Sequence[Floats]) -> Floats:
     """(m,): the chances of ranks of a model that draws one of (p,) scores, against m - 1 others that draw theirs."""
-    m = len(others) + 1
+    m = len(rivals) + 1
     chance = np.zeros((m, m, len(scores)))  # of so many above, so many equal, by score
     chance[0, 0] = 1
-    for other in others:
+    for other in rivals:
         below, equal = _shares(scores, other)
         after = chance * below
         after[1:] += chance[:-1] * np.clip(1 - below - equal, 0, None)

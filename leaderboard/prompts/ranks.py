@@ -94,16 +94,16 @@ def behind(row: Placed, lines: Sequence[Placed], column: str, ranked: bool) -> B
     return Behind(tuple(kept), f"{counted(lost, 'prompt')} left out: no {column} behind them" if lost and kept else "")
 
 
-def _measured_alike(one: ScoreLine, other: ScoreLine) -> bool:
-    digests = ((digest, other.digests.get(column, digest)) for column, digest in one.digests.items())
-    return one.key == other.key and all(a == b for a, b in digests)
+def _measured_alike(first: ScoreLine, second: ScoreLine) -> bool:
+    digests = ((digest, second.digests.get(column, digest)) for column, digest in first.digests.items())
+    return first.key == second.key and all(a == b for a, b in digests)
 
 
-def _unscored(row: ScoreLine, other: ScoreLine, column: str) -> bool:
+def _unscored(row: ScoreLine, prompt_row: ScoreLine, column: str) -> bool:
     """Return whether there is no score in many resamples in which the row has one: the test leaves these out for all."""
-    if column not in other.draws:
+    if column not in prompt_row.draws:
         return True
-    return bool((np.isnan(other.draws[column]) & ~np.isnan(row.draws[column])).mean() > MOST_UNSCORED)
+    return bool((np.isnan(prompt_row.draws[column]) & ~np.isnan(row.draws[column])).mean() > MOST_UNSCORED)
 
 
 def spread_over(row: Behind, column: str) -> PromptSpread | None:

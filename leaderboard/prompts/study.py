@@ -182,8 +182,9 @@ def _rank_table(task: str, rows: Sequence[dict[str, Any]], count: int) -> Table:
     ])
 
 
-def _range_cells(bounds: RankBounds, at: int) -> list[str]:
-    return [f"{bounds.own_best[at]} to {bounds.own_worst[at]}", f"{bounds.every_best[at]} to {bounds.every_worst[at]}"]
+def _range_cells(bounds: RankBounds, index: int) -> list[str]:
+    return [f"{bounds.own_best[index]} to {bounds.own_worst[index]}",
+            f"{bounds.every_best[index]} to {bounds.every_worst[index]}"]
 
 
 def _number(value: float) -> str:

@@ -172,9 +172,9 @@ class _Runs:
         return ((path.stem, path) for path in sorted(folder.glob("*.json")) if path.stem in self._tasks)
 
 
-def _put(known: dict[Any, float], key: Any, path: Path) -> None:
+def _put(values: dict[Any, float], key: Any, path: Path) -> None:
     score = _main_score(path)
-    if known.setdefault(key, score) != score:
+    if values.setdefault(key, score) != score:
         raise StsbenchError(f"{path} is a second result of the same model, task and prompt, with another score")
 
 

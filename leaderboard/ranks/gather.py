@@ -239,8 +239,8 @@ def _why_unranked(entry: LoadedEntry, line: ScoreLine, lead: str, averaged: Sequ
     return ""
 
 
-def _row(plan: Plan, at: int, rank: Rank | None, extras: Sequence[RowExtra]) -> Row:
-    loaded, line, marks = plan.members[at]
+def _row(plan: Plan, index: int, rank: Rank | None, extras: Sequence[RowExtra]) -> Row:
+    loaded, line, marks = plan.members[index]
     entry = loaded.entry
     notes = [f"{count} texts of {column} were cut at the encoder's limit" for column, count in line.cut.items() if count]
     if line.protocol.metrics_across:
@@ -261,7 +261,7 @@ def _row(plan: Plan, at: int, rank: Rank | None, extras: Sequence[RowExtra]) -> 
         id=loaded.id, kind="measured", method=entry.method, backbone=entry.backbone, setting=entry.setting,
         cells={column: line.cells[column] for column in plan.columns if column in line.cells},
         flags=tuple(flag for flag in FLAGS if flag in flags), seeds=len(loaded.runs), best_of=entry.best_of, rank=rank,
-        unranked=plan.reasons[at], marks=(*marks, *loaded.twins, *notes), source=loaded.id, link=str(entry.paper or ""),
+        unranked=plan.reasons[index], marks=(*marks, *loaded.twins, *notes), source=loaded.id, link=str(entry.paper or ""),
         card=entry.card, entry=loaded.id, subsets=dict(line.subsets),
     )
     for extra in extras:

@@ -34,11 +34,11 @@ MOST_UNSCORED = 0.05  # of the resamples, as for an interval
 GROUP = "stsbench.board_sections"
 
 
-def tested(asked: Mapping[str, Asked]) -> dict[str, Significance]:
+def tested(tests: Mapping[str, Asked]) -> dict[str, Significance]:
     """Return the test of each of these, by name. Of equal names and lines the result is the same."""
-    items = [(name, _scores(members, column), intervals) for name, (members, column, intervals) in asked.items()]
-    workers = min(cores(), sum(len(members) > MANY_ROWS for members, _, _ in asked.values()))
-    return dict(zip(asked, across(_test, items, workers), strict=True))
+    items = [(name, _scores(members, column), intervals) for name, (members, column, intervals) in tests.items()]
+    workers = min(cores(), sum(len(members) > MANY_ROWS for members, _, _ in tests.values()))
+    return dict(zip(tests, across(_test, items, workers), strict=True))
 
 
 def _scores(members: Sequence[Placed], column: str) -> Scores:

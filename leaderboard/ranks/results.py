@@ -150,8 +150,8 @@ def read(key: str, run: EntryRun) -> RunResult | None:
     return RunResult(list(_lines(head["lines"], matrix, run)), head["decided"], head["sketches"])
 
 
-def _lines(kept: list[dict[str, Any]], matrix: np.ndarray[Any, Any], run: EntryRun) -> Iterator[ScoreLine]:
-    for stored in kept:
+def _lines(lines: list[dict[str, Any]], matrix: np.ndarray[Any, Any], run: EntryRun) -> Iterator[ScoreLine]:
+    for stored in lines:
         yield ScoreLine(
             Setting(**stored["setting"]), run.records[stored["protocol"]].protocol,
             {column: Cell(**values) for column, values in stored["cells"].items()},

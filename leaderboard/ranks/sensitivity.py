@@ -135,10 +135,10 @@ def _significant(names: Mapping[str, str], tests: Mapping[str, Tested]) -> dict[
     return significant
 
 
-def _swapped(rows: Sequence[str], one: Mapping[str, float], other: Mapping[str, float]) -> Pairs:
-    """Return (ahead, behind) by `one` of the pairs of rows that stand strictly the other way round by `other`."""
-    ordered = sorted(rows, key=lambda row: -one[row])
-    return tuple((a, b) for a, b in combinations(ordered, 2) if one[a] > one[b] and other[a] < other[b])
+def _swapped(rows: Sequence[str], first: Mapping[str, float], second: Mapping[str, float]) -> Pairs:
+    """Return (ahead, behind) by `first` of the pairs of rows that stand strictly the other way round by `second`."""
+    ordered = sorted(rows, key=lambda row: -first[row])
+    return tuple((a, b) for a, b in combinations(ordered, 2) if first[a] > first[b] and second[a] < second[b])
 
 
 @dataclass(frozen=True)
@@ -177,10 +177,10 @@ def _first(tabs: Sequence[Tab], group: str) -> Tab | None:
     return next((tab for tab in ranked if tab.direction(tab.lead) == "higher"), None)
 
 
-def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float | None:
+def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Return tau-b of two orders, None where all of one tie. Rounded: the board's files must be equal on every machine, and
     tau is a ratio of roots."""
     from scipy.stats import kendalltau
 
-    tau = float(kendalltau(one, other, variant="b")[0])
+    tau = float(kendalltau(first, second, variant="b")[0])
     return round(tau, 6) if math.isfinite(tau) else None

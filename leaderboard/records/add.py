@@ -187,18 +187,18 @@ def _check_prompts(described: Path, measured: Path, of: str, records: Sequence[t
     check_prompts(seeds, {path.parents[1]: record for path, record in records})
 
 
-def _target(folder: Path, made: BoardRecord) -> Path:
+def _target(folder: Path, record: BoardRecord) -> Path:
     """Return where a record stands in the entry `folder`: its run file, and its name in there."""
-    return folder / run_name(made.record) / RUN / record_name(made.record)
+    return folder / run_name(record.record) / RUN / record_name(record.record)
 
 
-def _written(folder: Path, made: Sequence[BoardRecord]) -> list[Path]:
+def _written(folder: Path, records: Sequence[BoardRecord]) -> list[Path]:
     """Write the records that the entry's runs lack; returns their paths."""
     written: dict[Path, BoardRecord] = {}
-    for run in dict.fromkeys(_target(folder, item).parent for item in made):
+    for run in dict.fromkeys(_target(folder, item).parent for item in records):
         there = [record for _, record in load_records(run)] if run.is_file() else []
         known = set(map(record_name, there))
-        new = {path: item for item in made if (path := _target(folder, item)).parent == run and path.name not in known}
+        new = {path: item for item in records if (path := _target(folder, item)).parent == run and path.name not in known}
         if not new:
             continue
         for item in new.values():
@@ -209,13 +209,13 @@ def _written(folder: Path, made: Sequence[BoardRecord]) -> list[Path]:
     return list(written)
 
 
-def _share(folder: Path, made: BoardRecord) -> None:
+def _share(folder: Path, record: BoardRecord) -> None:
     """Write what the data decide of a record, unless it is there. Raises StsbenchError where another content is there."""
-    if (stored := made.record.observations.shared) is None:
+    if (stored := record.record.observations.shared) is None:
         return
     path = folder / stored.file
     path = path.parent.resolve() / path.name  # its folder is reached through one that may not exist yet
-    if path.exists() or not create_whole(path, shared_bytes(made.shared)):
+    if path.exists() or not create_whole(path, shared_bytes(record.shared)):
         try:
             shared_of(path, stored.sha256)
         except StsbenchError as error:
@@ -242,10 +242,10 @@ def _refuse_copies(measured: Path, slug: str, made: Sequence[BoardRecord], of_pr
     refuse_equal([*same, *((str(folder), as_measured(item.path, item.record, item.observations)) for item in made)])
 
 
-def _check_decided(made: Sequence[BoardRecord], there: Sequence[tuple[Path, Record]]) -> None:
+def _check_decided(records: Sequence[BoardRecord], stored: Sequence[tuple[Path, Record]]) -> None:
     """Raise StsbenchError where a record's data are not those that the board has under the same digest."""
-    known = {(record.protocol.name, record.data.digest): (path, record) for path, record in reversed(there)}
-    for item in made:
+    known = {(record.protocol.name, record.data.digest): (path, record) for path, record in reversed(stored)}
+    for item in records:
         if first := known.get((item.record.protocol.name, item.record.data.digest)):
             both = as_measured(*first), as_measured(item.path, item.record, item.observations)
             check_decided((one.path, one.record, decided(one.protocol, one.observed())) for one in both)
@@ -267,10 +267,10 @@ def _refuse_names(measured: Path, slug: str, entry: Entry | Prompts | None) -> N
                            if isinstance(stated, Entry))
 
 
-def _refuse_others(folder: Path, made: Sequence[BoardRecord]) -> None:
+def _refuse_others(folder: Path, records: Sequence[BoardRecord]) -> None:
     """Raise StsbenchError where a record of that name is there, or named twice, with other content."""
     there = {path: record for run in run_folders(folder) for path, record in load_records(run)}
-    for item in made:
+    for item in records:
         if there.setdefault(target := _target(folder, item), item.record) != item.record:
             raise StsbenchError(
                 f"{target} is already there with other content than {item.path}: records are never overwritten"

@@ -64,33 +64,33 @@ def refuse_near(runs: Sequence[tuple[str, Sequence[Measured]]], near: Collection
                 raise StsbenchError(f"{other} and {one} are no two seeds: on {a.set_id} {reason}; leave one out")
 
 
-def _copied(one: Measured, other: Measured, within: float) -> str:
+def _copied(first: Measured, second: Measured, within: float) -> str:
     """Return `nearly_equal` of two records."""
-    a, b = values_of(one), values_of(other)
+    a, b = values_of(first), values_of(second)
     return "" if a is None or b is None else nearly_equal(a, b, within)
 
 
-def nearly_equal(one: Floats, other: Floats, within: float = NEAR) -> str:
+def nearly_equal(first: Floats, second: Floats, within: float = NEAR) -> str:
     """Return why two encoders' values are a copy, "" where they are not. Whatever a copy calls its data, text and
     setting, it has as many items as what it was copied from."""
-    if len(one) != len(other) or len(one) < FEWEST:
+    if len(first) != len(second) or len(first) < FEWEST:
         return ""
-    if (distance := _distance(one, other)) < within:
+    if (distance := _distance(first, second)) < within:
         return f"the similarities correlate at 1 less {distance:.1g}"
-    if (distance := _distance(_ranks(one), _ranks(other))) < within:
+    if (distance := _distance(_ranks(first), _ranks(second))) < within:
         return f"the ranks of the similarities correlate at 1 less {distance:.1g}"
-    if _distance(np.sort(one), np.sort(other)) < PERMUTED:
+    if _distance(np.sort(first), np.sort(second)) < PERMUTED:
         return "the similarities are the same in another order"
-    a, b = _parts(one), _parts(other)
+    a, b = _parts(first), _parts(second)
     equal = np.minimum(_distance(a, b), _distance(_ranks(a), _ranks(b))) < within
     if 2 * np.count_nonzero(equal) > len(a) >= FEWEST_PARTS:
         return f"{np.count_nonzero(equal)} of {len(a)} parts of the similarities are nearly the same"
     return ""
 
 
-def _distance(one: Floats, other: Floats) -> Any:
+def _distance(first: Floats, second: Floats) -> Any:
     """Return 1 less the size of the correlation along the last axis; exact where that is tiny."""
-    a, b = _unit(one), _unit(other)
+    a, b = _unit(first), _unit(second)
     nearest = np.minimum(np.sum((a - b) ** 2, axis=-1), np.sum((a + b) ** 2, axis=-1)) / 2
     return np.where(a.any(axis=-1) & b.any(axis=-1), nearest, 1.0)
 

@@ -30,9 +30,9 @@ _LINE = re.compile(r"([0-9a-f]{64})  (measured/[^/]+/[^/]+/run\.parquet|observat
 _MOST = 50_000_000  # bytes of an index: of a hundred thousand runs
 
 
-def find_board(named: str | Path | None) -> Path:
-    """Return the board's folder: `named`, else ./leaderboard. Raises StsbenchError where it holds no board."""
-    folder = Path("leaderboard" if named is None else named)
+def find_board(board: str | Path | None) -> Path:
+    """Return the board's folder: `board`, else ./leaderboard. Raises StsbenchError where it holds no board."""
+    folder = Path("leaderboard" if board is None else board)
     if not (folder / "measured").is_dir() and not (folder / "published").is_dir():
         raise StsbenchError(
             f"{folder} is not a board: it has neither measured/ nor published/; run this in a checkout, or name it: --board"
@@ -40,11 +40,11 @@ def find_board(named: str | Path | None) -> Path:
     return folder
 
 
-def writable_board(named: str | Path | None) -> Path:
+def writable_board(board: str | Path | None) -> Path:
     """Return the folder to add to, which need not hold a board yet where it is named. Raises UsageError where none is
     here."""
-    folder = Path("leaderboard" if named is None else named)
-    if named is None and not folder.is_dir():
+    folder = Path("leaderboard" if board is None else board)
+    if board is None and not folder.is_dir():
         raise UsageError(f"there is no folder {folder}: run this in a checkout, or name a board with --board")
     return folder
 

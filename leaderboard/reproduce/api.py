@@ -228,7 +228,7 @@ def papers(paper: str | None = None) -> Papers:
     return Papers(paper, tuple((name, what, count(rows, resolved)) for name, what, rows in groups))
 
 
-def _board(named: str | Path | None) -> Path | None:
+def _board(board: str | Path | None) -> Path | None:
     """Return the board's folder, None where none is named and none is here. StsbenchError: what is named is none."""
-    looked_for = named is not None or Path("leaderboard", "measured").is_dir()
-    return find_board(named) if looked_for else None
+    looked_for = board is not None or Path("leaderboard", "measured").is_dir()
+    return find_board(board) if looked_for else None

@@ -181,9 +181,9 @@ def _tasks(protocol: str) -> dict[str, str]:
     return {task: id for task, id in made.tasks().items() if not made.averaged or task in made.averaged}
 
 
-def _file(name: str, what: str) -> Iterator[str]:
+def _file(name: str, purpose: str) -> Iterator[str]:
     if not Path(name).is_file():
-        yield f"{what} {name}: there is no such file here"
+        yield f"{purpose} {name}: there is no such file here"
 
 
 def _model(name: str) -> Iterator[str]:

@@ -67,11 +67,11 @@ def lines_of(
     return [_line(row, resolved.get(row.id), measured, here) for row in rows]
 
 
-def _line(row: PublishedRow, way: Way | None, runs: Sequence[Run], here: Surroundings) -> Line:
+def _line(row: PublishedRow, way: Way | None, runs: Sequence[Run], surroundings: Surroundings) -> Line:
     if way is None:
         return Line(row, None, (), (NO_WAY,), ())
     return Line(
-        row, way, tuple(commands(row, way, here.data_dir)), tuple(here.missing(way, row.heading)),
+        row, way, tuple(commands(row, way, surroundings.data_dir)), tuple(surroundings.missing(way, row.heading)),
         tuple(reproductions(row, way, runs)), tuple(changed(way, runs)),
     )
 

@@ -156,11 +156,11 @@ def _graded(score: float) -> str:
     )
 
 
-def contrasted_roles(wanted: tuple[str, ...], form: str, available: tuple[str, ...], who: str) -> tuple[str, ...]:
-    """Return `wanted`, the roles of options.format `form`. Raises StsbenchError for roles that `available` lacks."""
-    if not set(wanted) <= set(available):
+def contrasted_roles(roles: tuple[str, ...], form: str, available: tuple[str, ...], method: str) -> tuple[str, ...]:
+    """Return `roles`, the roles of options.format `form`. Raises StsbenchError for roles that `available` lacks."""
+    if not set(roles) <= set(available):
         raise StsbenchError(
-            f"{who} with options.format {form} needs the columns {', '.join(wanted[:-1])} and {wanted[-1]} (the data give "
+            f"{method} with options.format {form} needs the columns {', '.join(roles[:-1])} and {roles[-1]} (the data give "
             f"{', '.join(available) or 'no column'}): name them in data.columns"
         )
-    return wanted
+    return roles

@@ -81,10 +81,10 @@ class MirrorBERT(Method):
         return self.backbone.pooled(batch.ids[rows], batch.mask[rows], heads=heads)
 
 
-def sentence_or_pair(roles: tuple[str, ...], who: str) -> tuple[str, ...]:
+def sentence_or_pair(roles: tuple[str, ...], method: str) -> tuple[str, ...]:
     """Return ("sentence",) or ("anchor", "positive"), whichever the data give."""
     paired = "anchor" in roles or "positive" in roles
-    return pairs_or_sentence(roles, who, "given" if paired else "made")[:2]
+    return pairs_or_sentence(roles, method, "given" if paired else "made")[:2]
 
 
 def check_backbone(options: MirrorBERTOptions, backbone: Backbone) -> None:

@@ -19,12 +19,12 @@ from .options import MaskedLMOptions
 _ROLES = ("sentence", "anchor")  # the first of them that the data give
 
 
-def sentence_or_anchor(roles: tuple[str, ...], who: str) -> tuple[str, ...]:
+def sentence_or_anchor(roles: tuple[str, ...], method: str) -> tuple[str, ...]:
     """Return ("sentence",), or of pairs ("anchor",)."""
     role = next((role for role in _ROLES if role in roles), None)
     if role is None:
         raise StsbenchError(
-            f"{who} needs the column sentence or anchor (the data give {', '.join(roles) or 'no column'}): "
+            f"{method} needs the column sentence or anchor (the data give {', '.join(roles) or 'no column'}): "
             "name it in data.columns"
         )
     return (role,)

@@ -97,13 +97,13 @@ TRIPLET = ("anchor", "positive", "negative")
 STAGES = {"nli": ("nli",), "sts": ("sts",), "nli-sts": ("nli", "sts"), "triplet": ("triplet",)}  # objective -> stages
 
 
-def data_roles(options: SBERTOptions, available: tuple[str, ...], who: str) -> tuple[str, ...]:
+def data_roles(options: SBERTOptions, available: tuple[str, ...], method: str) -> tuple[str, ...]:
     """Return PAIRS or TRIPLET, whichever the objective trains on. Raises StsbenchError for roles that `available` lacks."""
     wanted = TRIPLET if options.objective == "triplet" else PAIRS
     if not set(wanted) <= set(available):
         first, second, third = wanted
         raise StsbenchError(
-            f"{who} with options.objective {options.objective} needs the columns {first}, {second} and {third} (the data "
+            f"{method} with options.objective {options.objective} needs the columns {first}, {second} and {third} (the data "
             f"give {', '.join(available) or 'no column'}): name them in data.columns"
         )
     return wanted

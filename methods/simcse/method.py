@@ -145,12 +145,12 @@ class SimCSE(Method):
         return [first, *_encode(backbone, head, ids[n:], batch.mask[n:]).split(n)]
 
 
-def roles_of(options: SimCSEOptions, available: tuple[str, ...], who: str) -> tuple[str, ...]:
+def roles_of(options: SimCSEOptions, available: tuple[str, ...], method: str) -> tuple[str, ...]:
     """Return ("sentence",), or anchor, positive and the hard negatives that the data give.
 
     Raises StsbenchError for other data, and for a weight of hard negatives where the data have none.
     """
-    roles = pairs_or_sentence(available, who, options.view, unsupervised="unsup-bert-base", supervised="sup-bert-base")
+    roles = pairs_or_sentence(available, method, options.view, unsupervised="unsup-bert-base", supervised="sup-bert-base")
     if options.alpha != 1 and "negative" not in roles:
         raise StsbenchError(
             f"options.alpha weighs hard negatives, and {'plain sentences' if len(roles) == 1 else 'the data'} have none: "

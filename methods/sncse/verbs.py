@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 
 
-def _words(listed: str) -> frozenset[str]:
-    return frozenset(listed.split())
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
 _AUXILIARIES = _words("am is was were are can could will would shall should may must might")

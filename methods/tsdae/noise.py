@@ -42,16 +42,16 @@ def pieces(text: str) -> list[Piece]:
     return [Piece(match[0], _side(text, match)) for match in _PIECE.finditer(text)]
 
 
-def joined(kept: Sequence[Piece], detokenise: Literal["treebank-like", "join"]) -> str:
+def joined(pieces: Sequence[Piece], detokenise: Literal["treebank-like", "join"]) -> str:
     """Return the text of some pieces. treebank-like: as written English; join: a blank between any two.
 
     >>> joined(pieces("( I don't know, )"), "treebank-like"), joined(pieces("(I don't know,)"), "join")
     ("(I don't know,)", "( I do n't know , )")
     """
     if detokenise == "join":
-        return " ".join(piece.text for piece in kept)
+        return " ".join(piece.text for piece in pieces)
     text, before = "", ""
-    for number, piece in enumerate(kept):
+    for number, piece in enumerate(pieces):
         blank = "" if number == 0 or piece.side == "left" or before == "right" else " "
         text, before = text + blank + piece.text, piece.side
     return text

@@ -67,8 +67,8 @@ class Command(click.Command):
 _ALL = "stsbench.help_all"
 
 
-def _show_all(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
-    if asked:
+def _show_all(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
         ctx.meta[_ALL] = True
         click.echo(ctx.get_help())
         ctx.exit()

@@ -36,9 +36,9 @@ class Setting:
     aggregation: str | None = None
 
 
-def same_encoder(one: Record, other: Record) -> bool:
+def same_encoder(first: Record, second: Record) -> bool:
     """Return whether two records are known to be of one encoder. Of what nobody can identify none ever are."""
-    return one.encoder.fingerprint == other.encoder.fingerprint and has_identity(one.encoder.spec)
+    return first.encoder.fingerprint == second.encoder.fingerprint and has_identity(first.encoder.spec)
 
 
 @dataclass(frozen=True)

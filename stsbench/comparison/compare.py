@@ -243,21 +243,21 @@ def _scores_of(items: Sequence[tuple[Sides, ScoreRow, ScoreRow]]) -> list[ScoreR
             if row.metric == one.metric and (row.subset is not None or row.aggregation == one.aggregation)]
 
 
-def _difference(a: Floats, b: Floats, drawn: Drawn | None, paired: bool) -> Difference:
-    draws_of = drawn or [np.zeros(0), np.zeros(0)]
+def _difference(a: Floats, b: Floats, draws: Drawn | None, paired: bool) -> Difference:
+    draws_of = draws or [np.zeros(0), np.zeros(0)]
     if len(a) == len(b) == 1:
         return paired_difference(float(a[0]), float(b[0]), *draws_of)
     return difference_over_seeds(a, b, *draws_of, paired=paired)
 
 
-def _equivalence(a: Floats, b: Floats, drawn: Drawn | None, paired: bool, margin: float | None) -> Equivalence | None:
-    if margin is None or drawn is None:
+def _equivalence(a: Floats, b: Floats, draws: Drawn | None, paired: bool, margin: float | None) -> Equivalence | None:
+    if margin is None or draws is None:
         return None
-    of_a, of_b = drawn
+    of_a, of_b = draws
     if len(a) == len(b) == 1:
         return equivalence(float(a[0]), float(b[0]), of_a, of_b, margin)
     return equivalence_over_seeds(a, b, of_a, of_b, margin, paired=paired)
 
 
-def _spread(a: Floats, b: Floats, drawn: Drawn | None, paired: bool) -> Spread | None:
-    return None if drawn is None else spread_of(a, b, *drawn, paired=paired)
+def _spread(a: Floats, b: Floats, draws: Drawn | None, paired: bool) -> Spread | None:
+    return None if draws is None else spread_of(a, b, *draws, paired=paired)

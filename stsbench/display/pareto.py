@@ -121,18 +121,18 @@ def front(points: Sequence[Point], lower_is_better: bool = False, *, more_is_che
     lower_is_better: of scores; more_is_cheaper: of costs that are a speed.
     """
 
-    def beats(one: Point, other: Point) -> bool:
-        gain = one.score - other.score if not lower_is_better else other.score - one.score
+    def beats(first: Point, second: Point) -> bool:
+        gain = first.score - second.score if not lower_is_better else second.score - first.score
         if gain < 0:
             return False
-        return not _cheaper(other, one, more_is_cheaper) if gain else _cheaper(one, other, more_is_cheaper)
+        return not _cheaper(second, first, more_is_cheaper) if gain else _cheaper(first, second, more_is_cheaper)
 
     return [not any(beats(other, point) for other in points) for point in points]
 
 
-def _cheaper(one: Point, other: Point, more_is_cheaper: bool) -> bool:
+def _cheaper(first: Point, second: Point, more_is_cheaper: bool) -> bool:
     """Return whether one costs less in every round."""
-    return one.costs[0] > other.costs[1] if more_is_cheaper else one.costs[1] < other.costs[0]
+    return first.costs[0] > second.costs[1] if more_is_cheaper else first.costs[1] < second.costs[0]
 
 
 def figure(

@@ -284,13 +284,13 @@ def _encoded(
     return tensor if convert_to_tensor else list(tensor)
 
 
-def _vectors(encoder: Interface, listed: list[str], bar: bool) -> Any:
-    distinct = list(dict.fromkeys(listed))
+def _vectors(encoder: Interface, texts: list[str], bar: bool) -> Any:
+    distinct = list(dict.fromkeys(texts))
     vectors = encoder.run(distinct, start_bar(len(distinct)) if bar and distinct else None).vectors
-    if len(distinct) == len(listed):
+    if len(distinct) == len(texts):
         return encoder.of_call(vectors)
     row = {text: i for i, text in enumerate(distinct)}
-    return encoder.of_call(vectors[[row[text] for text in listed]])
+    return encoder.of_call(vectors[[row[text] for text in texts]])
 
 
 def _refuse(encoder: Interface, settings: Settings) -> None:

@@ -241,8 +241,8 @@ def split(observations: Observations, shared: Iterable[str]) -> tuple[Observatio
     subsets."""
     keys = set(shared)
 
-    def part(of: Mapping[str, Any], wanted: bool) -> dict[str, Any]:
-        return {key: value for key, value in of.items() if (key in keys) == wanted}
+    def part(fields: Mapping[str, Any], wanted: bool) -> dict[str, Any]:
+        return {key: value for key, value in fields.items() if (key in keys) == wanted}
 
     return (Observations(part(observations.arrays, True), part(observations.names, True)),
             Observations(part(observations.arrays, False), part(observations.names, False)))

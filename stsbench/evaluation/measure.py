@@ -134,9 +134,9 @@ def _within(row: ScoreRow, draws: NDArray[np.float64] | None) -> ScoreRow:
     return row.model_copy(update={"low": low, "high": high})
 
 
-def _failed(result: Result, what: str, error: Exception) -> None:
-    result.failures[what] = one_line(error)
-    logging.getLogger("stsbench").debug("%s failed", what, exc_info=error)  # shown by --debug
+def _failed(result: Result, task: str, error: Exception) -> None:
+    result.failures[task] = one_line(error)
+    logging.getLogger("stsbench").debug("%s failed", task, exc_info=error)  # shown by --debug
 
 
 def _measure_one(

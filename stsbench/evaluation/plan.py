@@ -163,18 +163,18 @@ def user_protocol(name: str, settings: Settings) -> Protocol | None:
     return None
 
 
-def pick_tasks(known: Mapping[str, str], wanted: Sequence[str] | None, owner: str) -> dict[str, str]:
-    """Return task -> set id of the `wanted` tasks, in the order of `known`; names are matched regardless of case.
+def pick_tasks(known: Mapping[str, str], chosen: Sequence[str] | None, owner: str) -> dict[str, str]:
+    """Return task -> set id of the `chosen` tasks, in the order of `known`; names are matched regardless of case.
 
     None wants them all. Raises StsbenchError, with a suggestion, for a task that `owner` does not have.
     """
-    if wanted is None:
+    if chosen is None:
         return dict(known)
     lower = {name.lower(): name for name in known}
-    for name in wanted:
+    for name in chosen:
         if name.lower() not in lower:
             raise StsbenchError(f"unknown task '{name}' of {owner}{did_you_mean(name, known)}")
-    asked = {lower[name.lower()] for name in wanted}
+    asked = {lower[name.lower()] for name in chosen}
     return {name: id for name, id in known.items() if name in asked}
 
 

@@ -372,13 +372,13 @@ def _checked(name: str, kind: Any) -> type[Protocol]:
     return kind
 
 
-def _build(kind: type[Protocol], word: str, what: str) -> None:
-    """Build the protocol, or its variant `word`, and name its tasks; an error says `what` is wrong with which class."""
+def _build(kind: type[Protocol], word: str, declaration: str) -> None:
+    """Build the protocol, or its variant `word`, and name its tasks; an error says what is wrong with which class."""
     settings, label = (kind.variant(word), f"{kind.name}:{word}") if word else ({}, None)
     try:
         built = calling(kind, "__init__", lambda: kind(settings, label))
     except StsbenchError as error:
-        raise StsbenchError(f"{where(kind)}: {what}: {error}") from error
+        raise StsbenchError(f"{where(kind)}: {declaration}: {error}") from error
     tasks = calling(kind, "tasks", built.tasks)
     if not isinstance(tasks, dict):
         raise StsbenchError(f"{where(kind)}: tasks must return a dict, task -> id of its set, not {type(tasks).__name__}")

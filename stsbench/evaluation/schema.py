@@ -229,5 +229,5 @@ def checked(model: SettingsModel, settings: Mapping[str, Any], protocol: str) ->
     return validate(model, settings, protocol).model_dump()
 
 
-def no_such_setting(protocol: str, key: str, known: Iterable[str]) -> StsbenchError:
-    return StsbenchError(f"protocol {protocol} has no setting '{key}'{did_you_mean(key, sorted(known))}")
+def no_such_setting(protocol: str, key: str, names: Iterable[str]) -> StsbenchError:
+    return StsbenchError(f"protocol {protocol} has no setting '{key}'{did_you_mean(key, sorted(names))}")

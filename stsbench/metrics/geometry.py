@@ -125,7 +125,7 @@ def rating_groups(gold: Floats) -> NDArray[np.int64]:
     return np.asarray(np.minimum(gold.astype(np.int64), len(RATINGS) - 1))
 
 
-def _several(unit: Floats, what: str) -> int:
+def _several(unit: Floats, measure: str) -> int:
     if len(unit) < 2:
-        raise ScoreError(f"{what} needs at least two sentences with a non-zero vector, not {len(unit)}")
+        raise ScoreError(f"{measure} needs at least two sentences with a non-zero vector, not {len(unit)}")
     return len(unit)

@@ -176,7 +176,7 @@ def _parabola(cuts: Cuts, name: Criterion, best: int, items: int) -> Floats | No
     return None if curvature is None else np.asarray(-curvature * (cuts.thresholds - cuts.thresholds[best]) ** 2 / 2)
 
 
-def _curvature(cuts: Cuts, name: Criterion, at: float, items: int) -> float | None:
+def _curvature(cuts: Cuts, name: Criterion, cut: float, items: int) -> float | None:
     """Return minus the second derivative of the criterion, smoothed by a normal kernel, at a threshold."""
     from scipy.special import ndtr
 
@@ -185,7 +185,7 @@ def _curvature(cuts: Cuts, name: Criterion, at: float, items: int) -> float | No
     width = BANDWIDTH * float(np.sqrt(sum(len(kind) * kind.var() for kind in kinds) / n)) * items ** (-1 / 7)
     if width == 0:
         return None
-    points = at + width * np.array([-1.0, 0.0, 1.0])
+    points = cut + width * np.array([-1.0, 0.0, 1.0])
     smooth = [[ndtr((kind - point) / width).sum() for point in points] for kind in kinds]
     true = np.array([*smooth[0], len(kinds[0])])  # `criterion` reads the totals from the end
     values = criterion(name, true, true + np.array([*smooth[1], len(kinds[1])]))

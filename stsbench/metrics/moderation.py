@@ -137,11 +137,11 @@ def prior_share(df: Floats, prior_df: Floats) -> Floats:
     return np.where(certain, 1.0, finite / (finite + df))
 
 
-def df_of_two(one: float, other: float, count: int) -> float:
+def df_of_two(first: float, second: float, count: int) -> float:
     """Return Student's degrees of freedom of the difference between two means of `count` >= 2 seeds each, for a test that
     errs in 5 % whatever the ratio of the two variances (5.04 % at most, by integration; benchmarks/two_sides.py).
 
-    one, other: the squared standard errors of the two means, not both 0. Satterthwaite's degrees of freedom err in up to
+    one, second: the squared standard errors of the two means, not both 0. Satterthwaite's degrees of freedom err in up to
     6.4 % with two seeds a side, 5.9 with three, 5.4 with five. With count - 1 a test cannot err in more than 5 % (Hsu 1938,
     Contribution to the Theory of Student's t Test as Applied to the Problem of Two Samples; Mickey & Brown 1966, Bounds on
     the Distribution Functions of the Behrens-Fisher Statistic), but is needlessly wide where there are more than two seeds.
@@ -150,7 +150,7 @@ def df_of_two(one: float, other: float, count: int) -> float:
     >>> df_of_two(1.0, 5.0, 2), round(df_of_two(1.0, 1.0, 3), 2), round(df_of_two(1.0, 1.0, 10), 2)
     (1.0, 2.67, 16.2)
     """
-    share = one / (one + other)
+    share = first / (first + second)
     least = count - 1
     satterthwaite = least / (share**2 + (1 - share) ** 2)
     return least + (1 - 2 / count) * (satterthwaite - least)

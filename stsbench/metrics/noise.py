@@ -93,23 +93,23 @@ class Noise:
         self.errors = np.sqrt(variances) * _stretched(variances, doubt)
         self._variances = variances
 
-    def error(self, one: int, other: int) -> float:
+    def error(self, first: int, second: int) -> float:
         """Return the standard error of the difference between two rows, not stretched; 0 where it is only rounding."""
-        error = sqrt(self._variances[one, other])
+        error = sqrt(self._variances[first, second])
         return error if error > self.size else 0.0
 
-    def deviations(self, one: Ints, other: Ints) -> Floats:
-        """Return (p, draws) of the differences between rows `one` (p,), or one row, and `other` (p,), in the scores'
+    def deviations(self, first: Ints, second: Ints) -> Floats:
+        """Return (p, draws) of the differences between rows `first` (p,), or one row, and `second` (p,), in the scores'
         unit."""
-        deviations = self._both[other]
-        np.subtract(self._both[one], deviations, out=deviations)
-        groups = self._groups[one]
-        paired = np.flatnonzero((groups >= 0) & (groups == self._groups[other]) & (one != other))
+        deviations = self._both[second]
+        np.subtract(self._both[first], deviations, out=deviations)
+        groups = self._groups[first]
+        paired = np.flatnonzero((groups >= 0) & (groups == self._groups[second]) & (first != second))
         if len(paired):
-            a, b = np.broadcast_to(one, other.shape)[paired], other[paired]
+            a, b = np.broadcast_to(first, second.shape)[paired], second[paired]
             deviations[paired] = self._items[a] - self._items[b] + self._paired.deviations(a, b)
         if self._two is not None:
-            for at, sign in self._two.pairs(one, other):
+            for at, sign in self._two.pairs(first, second):
                 i, j = self._two.rows[::sign]
                 deviations[at] = self._items[i] - self._items[j] + sign * self._two.drawn
         return np.asarray(deviations)
@@ -133,11 +133,11 @@ class Noise:
         right = np.maximum(self.draws - 1 - self._share * critical**2, 1.0)
         return np.asarray(self.errors * critical * np.sqrt(left / right))
 
-    def drawn(self, one: Ints, other: Ints) -> Floats:
+    def drawn(self, first: Ints, second: Ints) -> Floats:
         """Return (p, draws) of these statistics where the rows do not differ: 0 where the difference is the same in every
         draw."""
-        errors = self.errors[one, other]
-        drawn = self.deviations(one, other)
+        errors = self.errors[first, second]
+        drawn = self.deviations(first, second)
         np.abs(drawn, out=drawn)
         drawn *= np.divide(1.0, errors, out=np.zeros_like(errors), where=errors > self.size)[:, None]
         return drawn
@@ -204,10 +204,10 @@ class _TwoRows:
         i, j = self.rows
         doubt[i, j] = doubt[j, i] = self._variance / self._df
 
-    def pairs(self, one: Ints, other: Ints) -> list[tuple[int, int]]:
+    def pairs(self, one: Ints, second: Ints) -> list[tuple[int, int]]:
         """Return where these two stand among the pairs of `Noise.deviations`, with 1, or -1 the other way round."""
-        first, signs = np.broadcast_to(one, other.shape), (1, -1)
-        at = [np.flatnonzero((first == self.rows[::sign][0]) & (other == self.rows[::sign][1])) for sign in signs]
+        first, signs = np.broadcast_to(one, second.shape), (1, -1)
+        at = [np.flatnonzero((first == self.rows[::sign][0]) & (second == self.rows[::sign][1])) for sign in signs]
         return [(int(index), sign) for sign, some in zip(signs, at, strict=True) for index in some]
 
 
@@ -256,16 +256,16 @@ class _PairedSeeds:
             between[block] = moderated(self._variances[block], df, prior_df, self._prior) / (df + 1)
             doubt[block] = between[block] / (df + prior_df)
 
-    def deviations(self, one: Ints, other: Ints) -> Floats:
+    def deviations(self, first: Ints, second: Ints) -> Floats:
         """Return (p, draws) of the means' differences: Student's t at the place that the normal deviate has (a Gaussian
         copula)."""
-        df, prior_df = self._df[one, other], self._prior_df[one, other]
-        normal = (self._normal[one] - self._normal[other]) / np.sqrt(2)
+        df, prior_df = self._df[first, second], self._prior_df[first, second]
+        normal = (self._normal[first] - self._normal[second]) / np.sqrt(2)
         deviates = np.empty_like(normal)
         for total, table in self._tables.items():
             same = df + prior_df == total
             deviates[same] = np.copysign(np.interp(np.abs(normal[same]), self._grid, table), normal[same])
         share = prior_share(df, prior_df)[:, None]
-        variances = self._variances[one, other][:, None]
+        variances = self._variances[first, second][:, None]
         scale = np.maximum(share * self._centre + (1 - share) * variances, share * variances)
         return np.asarray(deviates * np.sqrt(scale / (df + 1)[:, None]))

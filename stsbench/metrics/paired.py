@@ -107,11 +107,11 @@ def few_enough(reached: Ints, draws: int, level: float = LEVEL) -> Bools:
     return np.asarray(1 + reached < (1 - level) * (draws + 1) - 1e-9)
 
 
-def rejected(statistics: Floats, drawn: Callable[[Ints], Floats], draws: int, level: float = LEVEL) -> tuple[Bools, Floats]:
+def rejected(statistics: Floats, draw: Callable[[Ints], Floats], draws: int, level: float = LEVEL) -> tuple[Bools, Floats]:
     """Return bool (m,): which of m hypotheses are rejected, at a family-wise error rate of 1 - `level`; (draws,): the
     largest drawn statistics of all.
 
-    drawn: m' indices -> (m', draws) statistics where the null hypotheses hold, of the same draws each time. From the largest
+    draw: m' indices -> (m', draws) statistics where the null hypotheses hold, of the same draws each time. From the largest
     statistic on, each is compared with the largest drawn one of all hypotheses that are not yet rejected; the first that
     is reached by too many draws ends it. The hypotheses are looked at from the smallest statistic on, some at a time, so
     that one pass gives all these maxima.
@@ -122,7 +122,7 @@ def rejected(statistics: Floats, drawn: Callable[[Ints], Floats], draws: int, le
     block = max(1, BLOCK // max(draws, 1))
     for start in range(0, len(order), block):
         some = order[start : start + block]
-        maxima = drawn(some)
+        maxima = draw(some)
         np.maximum(maxima[0], largest, out=maxima[0])
         np.maximum.accumulate(maxima, axis=0, out=maxima)
         largest = maxima[-1].copy()

@@ -151,13 +151,13 @@ def _check(relevant: Sequence[Sequence[int]], exclude: Sequence[Sequence[int]], 
             raise ScoreError(f"query {number} (from 0): its relevant text is the query itself, which is never counted")
 
 
-def _unit(rows: Any, what: str, start: int) -> Any:
+def _unit(rows: Any, kind: str, start: int) -> Any:
     """Return float64 rows of length 1; zero rows stay zero."""
     many = sparse.issparse(rows)
     rows = rows.tocsr().astype(np.float64) if many else np.asarray(rows, np.float64)
     squares = np.asarray(rows.multiply(rows).sum(axis=1)).ravel() if many else np.einsum("nd,nd->n", rows, rows)
     if not np.isfinite(squares).all():
-        raise ScoreError(f"{what} {start + int(np.argmin(np.isfinite(squares)))} (from 0) contains NaN or infinity")
+        raise ScoreError(f"{kind} {start + int(np.argmin(np.isfinite(squares)))} (from 0) contains NaN or infinity")
     factors = np.divide(1, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
     return sparse.diags(factors) @ rows if many else rows * factors[:, None]
 

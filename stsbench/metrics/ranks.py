@@ -81,13 +81,13 @@ def _largest_of_rows(noise: Noise, level: float, intervals: bool) -> tuple[Float
     return largest, critical
 
 
-def _rejected(statistics: Floats, drawn: Callable[[Ints], Floats], largest: Floats, level: float) -> Bools:
+def _rejected(statistics: Floats, draw: Callable[[Ints], Floats], largest: Floats, level: float) -> Bools:
     """Return `rejected`, whose first step is done: the largest drawn statistics of all are known. Only what they leave is
     drawn."""
     result = statistics > critical_value(largest, level)
     left = np.flatnonzero(~result)
     if len(left):
-        result[left], _ = rejected(statistics[left], lambda some: drawn(left[some]), len(largest), level)
+        result[left], _ = rejected(statistics[left], lambda some: draw(left[some]), len(largest), level)
     return np.asarray(result)
 
 
@@ -101,8 +101,8 @@ def significant_in_all(tests: Sequence[Significance], level: float = LEVEL) -> l
     return [test.statistics > critical for test in tests]
 
 
-def _of_row(noise: Noise, row: Ints, others: Ints, some: Ints) -> Floats:
-    return noise.drawn(row, others[some])
+def _of_row(noise: Noise, row: Ints, rivals: Ints, some: Ints) -> Floats:
+    return noise.drawn(row, rivals[some])
 
 
 def rank_intervals(values: Floats, different: Bools, lower_is_better: bool = False) -> tuple[Ints, Ints, Ints]:
@@ -142,11 +142,11 @@ def letters(values: Floats, different: Bools, lower_is_better: bool = False) -> 
     return shown
 
 
-def _split(columns: set[int], one: int, other: int) -> set[int]:
-    """Return the columns, split so that none contains both `one` and `other` and none is a subset of another."""
-    both = {column for column in columns if column & one and column & other}
+def _split(columns: set[int], first: int, second: int) -> set[int]:
+    """Return the columns, split so that none contains both `first` and `second` and none is a subset of another."""
+    both = {column for column in columns if column & first and column & second}
     kept = columns - both
-    for piece in {column & ~bit for column in both for bit in (one, other)}:
+    for piece in {column & ~bit for column in both for bit in (first, second)}:
         # Two pieces of different columns cannot be inside each other: neither were the columns.
         if not any(piece & column == piece for column in kept):
             kept = {*kept, piece}

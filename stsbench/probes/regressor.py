@@ -142,9 +142,9 @@ class _Fit:
             batch = self._features[rows]
             self._step(batch, _probabilities(batch, self._weights), labels[rows])
 
-    def _step(self, batch: Any, p: Floats32, wanted: Floats32) -> None:
+    def _step(self, batch: Any, p: Floats32, targets: Floats32) -> None:
         """Descend on the mean squared error of p (b, 5): dL/dz = p * (e - sum(e * p)) with e = 2 (p - wanted) / 5b."""
-        error = p - wanted
+        error = p - targets
         error -= np.einsum("bc,bc->b", error, p)[:, None]
         error *= p
         error *= np.float32(2 / error.size)

@@ -34,17 +34,17 @@ class Bar:
         """Work begins whose length is not known."""
         self._begin(what, None)
 
-    def going_on(self, what: str) -> None:
+    def going_on(self, task: str) -> None:
         """Rename the work that is shown; its time runs on."""
         if self._row is None:
-            self._begin(what, None)
+            self._begin(task, None)
         else:
-            self._bar.update(self._row, description=printable(what))
+            self._bar.update(self._row, description=printable(task))
 
-    def _begin(self, what: str, total: int | None) -> TaskID:
+    def _begin(self, task: str, total: int | None) -> TaskID:
         if self._row is not None:
             self._bar.remove_task(self._row)
-        self._row = self._bar.add_task(printable(what), total=total)
+        self._row = self._bar.add_task(printable(task), total=total)
         return self._row
 
 

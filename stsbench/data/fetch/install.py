@@ -225,18 +225,18 @@ def install(files: Mapping[str, Path], root: Path, *, source: str, strict: bool 
     return FetchReport(root, tuple(known_files), changed, missing)
 
 
-def _known_names(names: Collection[str], known: dict[str, str]) -> dict[str, str]:
+def _known_names(names: Collection[str], files: dict[str, str]) -> dict[str, str]:
     """Return catalog name -> name inside the archive, for the one leading folder under which most known files stand."""
     begins: Counter[str] = Counter()
     for name in names:
         parts = name.split("/")
         for cut in range(len(parts)):
-            if f"downstream/{'/'.join(parts[cut:])}" in known or "/".join(parts[cut:]) in known:
+            if f"downstream/{'/'.join(parts[cut:])}" in files or "/".join(parts[cut:]) in files:
                 begins["".join(f"{part}/" for part in parts[:cut])] += 1
     best: dict[str, str] = {}
     for begin, _ in begins.most_common(2):  # `x/` and `x/downstream/` both count the same files
         hits = {}
-        for name in known:
+        for name in files:
             for inside in (begin + name, begin + name.removeprefix("downstream/")):
                 if inside in names:
                     hits[name] = inside

@@ -291,9 +291,9 @@ def _is_header(cells: list[str], queries: Texts) -> bool:
     return False
 
 
-def _cells(line: str, path: Path, number: int, wanted: tuple[int, ...], shape: str) -> list[str]:
+def _cells(line: str, path: Path, number: int, counts: tuple[int, ...], shape: str) -> list[str]:
     cells = line.split("\t")
-    if len(cells) not in wanted:
+    if len(cells) not in counts:
         raise DataError(f"{path}:{number}: expected {shape}; found {len(cells)} column{'s' if len(cells) > 1 else ''}")
     return cells
 

@@ -250,19 +250,19 @@ def _patterns(called: str, repository: str, commit: str, about: Mapping[str, Any
 
 
 def _splits(
-    name: str, there: Sequence[str], split: str | None, several: bool, configs: Mapping[str, Any]
+    name: str, splits: Sequence[str], split: str | None, several: bool, configs: Mapping[str, Any]
 ) -> list[str]:
     """Return the splits that are meant."""
     if split is not None:
-        if split not in there:
+        if split not in splits:
             also = f", nor a configuration; configurations are {', '.join(configs)}" if configs else ""
-            raise DataError(f"{name}: there is no split {split}{also}; splits are {', '.join(there)}")
+            raise DataError(f"{name}: there is no split {split}{also}; splits are {', '.join(splits)}")
         return [split]
-    if several and {"train", "test"} <= set(there):
-        return [part for part in there if part in ("train", "validation", "test")]
-    if "test" in there or len(there) == 1:
-        return ["test" if "test" in there else there[0]]
-    raise DataError(f"{name}: it has no split test: name one of {', '.join(there)}, as in {name}:{there[0]}")
+    if several and {"train", "test"} <= set(splits):
+        return [part for part in splits if part in ("train", "validation", "test")]
+    if "test" in splits or len(splits) == 1:
+        return ["test" if "test" in splits else splits[0]]
+    raise DataError(f"{name}: it has no split test: name one of {', '.join(splits)}, as in {name}:{splits[0]}")
 
 
 def _fetched(

@@ -120,9 +120,9 @@ def checked_texts(texts: Iterable[str], what: str) -> Iterator[str]:
     return _checked(texts, what)
 
 
-def _checked(texts: Iterable[str], what: str) -> Iterator[str]:
+def _checked(texts: Iterable[str], kind: str) -> Iterator[str]:
     for number, text in enumerate(texts, start=1):
         if not isinstance(text, str):
-            raise DataError(f"{what} {number:,} is not a str but of type {type(text).__name__}")
-        check_text(text, f"{what} {number:,}", "it")
+            raise DataError(f"{kind} {number:,} is not a str but of type {type(text).__name__}")
+        check_text(text, f"{kind} {number:,}", "it")
         yield text

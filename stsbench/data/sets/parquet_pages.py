@@ -65,40 +65,40 @@ def pages(stream: BinaryIO, chunk: Any) -> Iterator[Page]:
         raise ValueError(f"the pages of {chunk.path_in_schema} are not those that its footer names")
 
 
-def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+def _struct(data: bytes, start: int, depth: int = 0) -> tuple[dict[int, Any], int]:
     """Return field -> number, True or False, None for what is skipped, or the same of a struct; and where it ends."""
     fields: dict[int, Any] = {}
     number = 0
-    while kind := _byte(data, at):
-        at += 1
+    while kind := _byte(data, start):
+        start += 1
         if not kind >> 4:
             raise ValueError("the header of a page is not as Thrift writes it")
         number += kind >> 4  # fields in their order: none is there twice
-        fields[number], at = _value(data, at, kind & 15, depth)
-    return fields, at + 1
+        fields[number], start = _value(data, start, kind & 15, depth)
+    return fields, start + 1
 
 
-def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+def _value(data: bytes, start: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind in (1, 2):
-        return kind == 1, at
+        return kind == 1, start
     if kind == 3:
-        return _byte(data, at), at + 1
+        return _byte(data, start), start + 1
     if kind in (4, 5, 6):
-        number, at = _varint(data, at)
-        return number >> 1 ^ -(number & 1), at
+        number, start = _varint(data, start)
+        return number >> 1 ^ -(number & 1), start
     if kind == 8:
-        length, at = _varint(data, at)
-        return None, at + length
+        length, start = _varint(data, start)
+        return None, start + length
     if kind == 12 and depth < 3:
-        return _struct(data, at, depth + 1)
+        return _struct(data, start, depth + 1)
     raise ValueError("the header of a page holds what no header has")
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, start: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, 35, 7):
-        byte = _byte(data, at)
-        at += 1
+        byte = _byte(data, start)
+        start += 1
         number |= (byte & 127) << shift
         if byte < 128:
             break
@@ -106,10 +106,10 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         raise ValueError("a number in the header of a page is too large")
     if number >= 2**32:
         raise ValueError("a number in the header of a page is too large")
-    return number, at
+    return number, start
 
 
-def _byte(data: bytes, at: int) -> int:
-    if at >= len(data):
+def _byte(data: bytes, start: int) -> int:
+    if start >= len(data):
         raise ValueError("the header of a page is too long")
-    return data[at]
+    return data[start]

@@ -43,12 +43,12 @@ class PairRows:
         self.gold.append(gold)
         self.subsets.append(subset)
 
-    def extend(self, other: PairRows) -> None:
+    def extend(self, rows: PairRows) -> None:
         """Append another file's pairs."""
-        self.first += other.first
-        self.second += other.second
-        self.gold += other.gold
-        self.subsets += other.subsets
+        self.first += rows.first
+        self.second += rows.second
+        self.gold += rows.gold
+        self.subsets += rows.subsets
 
 
 def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
@@ -243,12 +243,12 @@ class Items:
         self.labels.append(label)
         self.splits.append(split)
 
-    def extend(self, other: Items) -> None:
+    def extend(self, rows: Items) -> None:
         """Append another file's items."""
-        self.first += other.first
-        self.second += other.second
-        self.labels += other.labels
-        self.splits += other.splits
+        self.first += rows.first
+        self.second += rows.second
+        self.labels += rows.labels
+        self.splits += rows.splits
 
 
 def read_class(path: Path, label: int) -> Items:
@@ -313,7 +313,7 @@ def _text(text: str, path: Path, number: int) -> str:
     return words
 
 
-def _label(text: str, known: dict[str, int], path: Path, number: int) -> int:
-    if text not in known:
-        raise DataError(f"{path}:{number}: the label {text[:40]!r} is not one of {', '.join(known)}")
-    return known[text]
+def _label(text: str, classes: dict[str, int], path: Path, number: int) -> int:
+    if text not in classes:
+        raise DataError(f"{path}:{number}: the label {text[:40]!r} is not one of {', '.join(classes)}")
+    return classes[text]

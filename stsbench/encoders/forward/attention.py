@@ -206,11 +206,11 @@ def _dropping(
     return (shares * draw(shares.shape, rate, shares.dtype)).to(value.dtype) @ value
 
 
-def _band(before: int, behind: int, length: int, device: torch.device) -> Tensor:
+def _band(before: int, after: int, length: int, device: torch.device) -> Tensor:
     """Return (length, length) bool: which keys a query attends to."""
     index = torch.arange(length, device=device)
     far = index[:, None] - index
-    return (far <= (length if before == -1 else before)) & (far >= -(length if behind == -1 else behind))
+    return (far <= (length if before == -1 else before)) & (far >= -(length if after == -1 else after))
 
 
 def _before(slots: Tensor, states: Tensor) -> Tensor:

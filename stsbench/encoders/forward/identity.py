@@ -168,12 +168,12 @@ def walk(folder: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in names)
 
 
-def _besides(path: Path, named: str) -> bool:
+def _besides(path: Path, name: str) -> bool:
     """Return whether a file is on the list above, and neither it nor its folder is named in a settings file or a graph."""
     for part in path.parts[:-1]:
         if part in _FOLDERS:
-            return part not in named
-    return (path.name in _NAMES or path.suffix.lower() in _SUFFIXES) and path.name not in named
+            return part not in name
+    return (path.name in _NAMES or path.suffix.lower() in _SUFFIXES) and path.name not in name
 
 
 class Opened:

@@ -41,8 +41,8 @@ class PaddedForward:
         self.pad = pad
         self.bidirectional = bidirectional
 
-    def __call__(self, ids: Tensor, groups: Groups, wanted: tuple[int, ...], soft: Soft | None = None) -> list[Tensor]:
-        """Return the hidden states `wanted` (0 embeddings ... -1 last layer), each packed to (tokens, d).
+    def __call__(self, ids: Tensor, groups: Groups, layers: tuple[int, ...], soft: Soft | None = None) -> list[Tensor]:
+        """Return the hidden states `layers` (0 embeddings ... -1 last layer), each packed to (tokens, d).
 
         ids: (tokens,) of a batch, text after text; groups: its runs of equal length. Padding stands right, where no
         model's positions or causal mask can see it. EncoderError: `soft` for a model that is not a BERT or RoBERTa, or that
@@ -77,9 +77,9 @@ class PaddedForward:
                 shift=soft.shift,
             )
         restore(self.model)
-        more = {"output_hidden_states": True} if any(index != -1 for index in wanted) else {}
+        more = {"output_hidden_states": True} if any(index != -1 for index in layers) else {}
         output = self.model(**inputs, **more)
-        states = [output.last_hidden_state if index == -1 else output.hidden_states[index] for index in wanted]
+        states = [output.last_hidden_state if index == -1 else output.hidden_states[index] for index in layers]
         # BigBird pads to whole blocks, and cuts the last state back alone
         return [state[:, :width].flatten(0, 1).index_select(0, rows) for state in states]
 
@@ -266,10 +266,10 @@ class PackedForward:
         self._calls = 0  # of attention in a pass, once that is known
 
     def __call__(
-        self, ids: Tensor, groups: Groups, wanted: tuple[int, ...], soft: Soft | None = None, *, slots: Slots | None = None,
+        self, ids: Tensor, groups: Groups, layers: tuple[int, ...], soft: Soft | None = None, *, slots: Slots | None = None,
         heads: Sequence[Tensor] | None = None, draw: Draw | None = None, last: tuple[int, Tensor] | None = None,
     ) -> list[Tensor]:
-        """Return the hidden states `wanted` (0 embeddings ... -1 last layer), each (tokens, d).
+        """Return the hidden states `layers` (0 embeddings ... -1 last layer), each (tokens, d).
 
         ids: (tokens,) of a batch, text after text; groups: its runs of equal length; slots: what stands before each text, in
         the place of the prefix of `soft`; heads, draw, last: of `Row`. EncoderError: `soft` is for a model of another family
@@ -279,14 +279,14 @@ class PackedForward:
         row = Row(groups, ids.device, slots, heads, draw, last, self.bidirectional)
         inputs = self._inputs(ids, groups) if soft is None else self._soft_inputs(ids, groups, soft)
         more = {"use_cache": False} if "use_cache" in self.takes else {}
-        if any(index != -1 for index in wanted):
+        if any(index != -1 for index in layers):
             more["output_hidden_states"] = True
         with one_row(self._configs, row):
             output = self.model(**{name: values[None] for name, values in inputs.items()}, **more)
         if not row.calls or row.calls != (self._calls or row.calls):  # some layer mixed texts by other means
             raise UnknownAttentionError(_NOT_ASKED)
         self._calls = row.calls
-        return [(output.last_hidden_state if index == -1 else output.hidden_states[index])[0] for index in wanted]
+        return [(output.last_hidden_state if index == -1 else output.hidden_states[index])[0] for index in layers]
 
     def _inputs(self, ids: Tensor, groups: Groups, shift: int = 0) -> dict[str, Tensor]:
         inputs = {

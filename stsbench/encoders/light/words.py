@@ -88,8 +88,8 @@ def header_dimension(line: bytes) -> int | None:
     return int(fields[1]) if len(fields) == 2 and all(field.isdigit() and len(field) < 19 for field in fields) else None
 
 
-def read_words(path: Path, wanted: Set[bytes], dimension: int) -> tuple[dict[bytes, Vector], list[bytes]]:
-    """Return float32 (d,) vectors of those `wanted` words (UTF-8, without spaces) that the file has, and which of them it
+def read_words(path: Path, tokens: Set[bytes], dimension: int) -> tuple[dict[bytes, Vector], list[bytes]]:
+    """Return float32 (d,) vectors of those `tokens` words (UTF-8, without spaces) that the file has, and which of them it
     lists again with other numbers.
 
     A word listed twice takes its last vector, as SentEval and sentence-transformers do. Raises EncoderError naming file
@@ -110,7 +110,7 @@ def read_words(path: Path, wanted: Set[bytes], dimension: int) -> tuple[dict[byt
                     raise EncoderError(f"{path}:{number}: {count} numbers after the word, expected {dimension}")
                 # A word with a space in it (840B has ". . .") cannot equal a wanted one, but its first part can.
                 word, _, rest = line.partition(b" ")
-                if word in wanted:
+                if word in tokens:
                     vector = _numbers(path, number, rest, dimension)
                     if vector is None:
                         continue

@@ -133,20 +133,20 @@ def singular(table: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float
     return np.sqrt(np.clip(squares, 0, None)), vectors
 
 
-def _rounded(directions: NDArray[np.float64], to: str | None) -> NDArray[np.float64]:
-    if to is None:
+def _rounded(directions: NDArray[np.float64], dtype: str | None) -> NDArray[np.float64]:
+    if dtype is None:
         return directions
     import torch
 
-    rounded: NDArray[np.float64] = torch.from_numpy(directions).float().to(getattr(torch, to)).double().numpy()
+    rounded: NDArray[np.float64] = torch.from_numpy(directions).float().to(getattr(torch, dtype)).double().numpy()
     return rounded
 
 
-def _doubts(name: str, values: NDArray[np.float64], kept: list[int]) -> list[str]:
+def _doubts(name: str, values: NDArray[np.float64], indices: list[int]) -> list[str]:
     """Return a line where a direction that is kept and one that is not have the same singular value: which is which is
     chance."""
     inside = np.zeros(len(values), dtype=bool)
-    inside[kept] = True
+    inside[indices] = True
     cuts = np.flatnonzero(inside[1:] != inside[:-1])
     equal = [cut for cut in cuts if values[cut] - values[cut + 1] <= _EQUAL * values[0]]
     return [f"embedfilter: the singular values {cut} and {cut + 1} of {name} are equal, and only one is kept: the choice "

@@ -307,10 +307,10 @@ def _as_library(config: EncoderConfig, declared: Declared, options: EncoderOptio
                    notes=(*config.notes, *notes))
 
 
-def _by_route(config: EncoderConfig, route: str, known: Sequence[str], adapters: bool) -> EncoderConfig:
-    """With one way for every text; an adapter's goes with the prompt of its name. EncoderError: it is not among `known`."""
-    if route not in known:
-        choice = f"the routes {', '.join(known)}" if known else "no routes"
+def _by_route(config: EncoderConfig, route: str, routes: Sequence[str], adapters: bool) -> EncoderConfig:
+    """With one way for every text; an adapter's goes with the prompt of its name. EncoderError: it is not among `routes`."""
+    if route not in routes:
+        choice = f"the routes {', '.join(routes)}" if routes else "no routes"
         raise EncoderError(f"--route {route}: {config.name} has {choice} for its texts")
     if adapters and route in config.prompts:
         prompt = replace(config.prompt, text_prompt=config.prompts[route] or None)

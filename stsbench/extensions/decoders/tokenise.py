@@ -184,7 +184,7 @@ def trailing_tokens(tokenizer: Any) -> int:
     return len(special) - first
 
 
-def _replaced(part: str, named: dict[str, str]) -> str:
-    for name, token in named.items():
+def _replaced(part: str, values: dict[str, str]) -> str:
+    for name, token in values.items():
         part = part.replace(name, token)
     return part

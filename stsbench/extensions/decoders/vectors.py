@@ -239,10 +239,10 @@ class _Batch:
 def _moving(batch: _Batch, offsets: Tensor) -> Callable[..., Any]:
     """Return a hook before a layer: the last position's state also stands at the placeholder."""
 
-    def move(module: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        states = inputs[0] if inputs else named["hidden_states"]
+    def move(module: Any, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        states = inputs[0] if inputs else keywords["hidden_states"]
         moved = batch.replaced(states, offsets, batch.rows(states, batch.last)[0])
-        return ((moved, *inputs[1:]), named) if inputs else (inputs, {**named, "hidden_states": moved})
+        return ((moved, *inputs[1:]), keywords) if inputs else (inputs, {**keywords, "hidden_states": moved})
 
     return move
 

@@ -122,11 +122,11 @@ def _package(package: checks.Package) -> str:
     return f"{package.name} {package.version or 'not installed'}"
 
 
-def _hub(asked: checks.Hub) -> Iterator[str]:
-    if asked.state == "reached":
-        yield f"Hub: {asked.endpoint} {asked.detail}"
+def _hub(hub: checks.Hub) -> Iterator[str]:
+    if hub.state == "reached":
+        yield f"Hub: {hub.endpoint} {hub.detail}"
         return
-    yield f"Hub: {asked.endpoint} is {asked.state}: {asked.detail}"
+    yield f"Hub: {hub.endpoint} is {hub.state}: {hub.detail}"
     yield "  models and data must be on this machine: --model FOLDER or minilm; --data-dir DIR or `data fetch --from BUNDLE`"
 
 

@@ -72,23 +72,23 @@ def run(
     return code
 
 
-def _run_and_print(asked: PlanJobs, workers: int | None, ray: str | None) -> int:
+def _run_and_print(jobs: PlanJobs, workers: int | None, ray: str | None) -> int:
     """Run the jobs; the table on stdout; 0, or 3 where one failed."""
     try:
-        ended = asked.run(workers, ray, tell)
+        ended = jobs.run(workers, ray, tell)
     except KeyboardInterrupt as error:
         tell_stopped("stopped; the same command goes on")
         return exit_code(error)
-    _print(asked, ended)
+    _print(jobs, ended)
     return 3 if any(standing.where != "done" for standing in ended.values()) else 0
 
 
-def _print(asked: PlanJobs, standings: Mapping[str, Standing]) -> None:
+def _print(jobs: PlanJobs, standings: Mapping[str, Standing]) -> None:
     """Write a row a job to stdout, below how many stand where."""
     from stsbench.cli.output.report import print_result
     from stsbench.extensions.jobs.plan import Jobs
 
-    print_result(Jobs(asked.folder, asked.jobs, dict(standings)))
+    print_result(Jobs(jobs.folder, jobs.jobs, dict(standings)))
 
 
 @click.command("sweep", cls=Command, short_help="Search a method's settings by development score; the best as a recipe.")

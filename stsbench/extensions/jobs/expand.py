@@ -84,12 +84,12 @@ def job_digest(words: Sequence[str], recipe: Mapping[str, Any] | None, needs: Ma
     return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
 
-def _with(word: str, known: Mapping[str, str]) -> str:
-    """Return a word that is job:ID, or a setting whose value names some, with what `known` has for each id in their
+def _with(word: str, values: Mapping[str, str]) -> str:
+    """Return a word that is job:ID, or a setting whose value names some, with what `values` has for each id in their
     places."""
     if word.startswith(JOB):
-        return known.get(word.removeprefix(JOB), word)
-    for id, text in known.items():
+        return values.get(word.removeprefix(JOB), word)
+    for id, text in values.items():
         word = word.replace(f"{JOB}{id}", json.dumps(text)[1:-1])  # a list is written as JSON
     return word
 

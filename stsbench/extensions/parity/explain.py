@@ -147,11 +147,11 @@ class Search:
             return ordered
         return self._rough(state, [one for one in known if one.rough])
 
-    def _exact(self, state: _State, known: Sequence[Hypothesis], shares: dict[Hypothesis, float]) -> _State | None:
+    def _exact(self, state: _State, hypotheses: Sequence[Hypothesis], shares: dict[Hypothesis, float]) -> _State | None:
         """After the first hypothesis that explains B, with those that do so as well."""
         rows = self._screen(state)
         before, ended = Fit(state.fit.distance[rows]), []
-        for one in known:
+        for one in hypotheses:
             variant = one.change(state.variant)
             part = None if variant == state.variant else self.shop.vectors([self.texts[i] for i in rows], variant)
             if part is None:
@@ -167,14 +167,14 @@ class Search:
         words = tuple(dict.fromkeys(after.causes[-1].words for after in ended[1:]))
         return replace(ended[0], causes=(*ended[0].causes[:-1], replace(ended[0].causes[-1], or_else=words)))
 
-    def _after(self, state: _State, known: Hypothesis, certain: bool = True) -> _State | None:
-        variant = known.change(state.variant)
+    def _after(self, state: _State, hypothesis: Hypothesis, certain: bool = True) -> _State | None:
+        variant = hypothesis.change(state.variant)
         vectors = self.shop.vectors(self.texts, variant)
         if vectors is None:
             return None
         detail = _moved_words(self.shop) if variant.weights == OTHER else ""
-        cause = Cause(known.kind, known.words, certain, detail)
-        if known.kind == "precision" and (lost := int((~np.isfinite(vectors).all(1)).sum())):
+        cause = Cause(hypothesis.kind, hypothesis.words, certain, detail)
+        if hypothesis.kind == "precision" and (lost := int((~np.isfinite(vectors).all(1)).sum())):
             cause = replace(cause, detail=f"it overflows: {counted(lost, 'text')} without a finite vector")
         return _State(variant, vectors, state.b, _fit(vectors, state.b), (*state.causes, cause))
 
@@ -185,10 +185,10 @@ class Search:
         chosen = np.linspace(0, len(order) - 1, min(_SCREENED, len(order))).round().astype(int)
         return list(dict.fromkeys(order[chosen].tolist()))
 
-    def _rough(self, state: _State, known: Sequence[Hypothesis]) -> _State | None:
+    def _rough(self, state: _State, hypotheses: Sequence[Hypothesis]) -> _State | None:
         """After the rounding whose differences are most like B's, where any are like them."""
         best: tuple[float, _State] | None = None
-        for one in known:
+        for one in hypotheses:
             after = self._after(state, one)
             if after is None or after.vectors.shape != state.vectors.shape or state.vectors.shape != state.b.shape:
                 continue

@@ -181,13 +181,13 @@ def _steady(
                                  f"{by:.2g} apart")
 
 
-def _moved(vectors: Floats, other: Floats) -> float:
+def _moved(vectors: Floats, changed: Floats) -> float:
     """Return how far two sets of vectors of the same texts are apart at most, in direction or in length."""
-    if vectors.shape != other.shape:
+    if vectors.shape != changed.shape:
         return np.inf
-    ratio = stretched(vectors, other)
+    ratio = stretched(vectors, changed)
     ratio = np.abs(ratio[np.isfinite(ratio)] - 1)
-    return float(max(turned(vectors, other).max(initial=0), ratio.max(initial=0)))
+    return float(max(turned(vectors, changed).max(initial=0), ratio.max(initial=0)))
 
 
 def workshop(

@@ -191,9 +191,9 @@ def has_adapter(model: Any) -> bool:
     return bool(getattr(model, "_hf_peft_config_loaded", False))
 
 
-def moved(model: Any, other: Any) -> tuple[int, int, float]:
+def moved(model: Any, copy: Any) -> tuple[int, int, float]:
     """Return (tensors that differ, tensors, the largest difference) of two models of one shape; ValueError: of others."""
-    one, two = model.state_dict(), other.state_dict()
+    one, two = model.state_dict(), copy.state_dict()
     if one.keys() != two.keys() or any(one[key].shape != two[key].shape for key in one):
         raise ValueError("the two models have other weights in number or shape")
     gaps = [float((one[key].float() - two[key].float().to(one[key].device)).abs().max()) if one[key].numel() else 0.0

@@ -55,14 +55,14 @@ class Variant:
 class Workshop:
     """Vectors of variants of one encoder. other: the parts of B, where they are known, for variants with OTHER."""
 
-    def __init__(self, parts: Parts, other: Parts | None = None) -> None:
-        self.parts, self.other = parts, other
+    def __init__(self, parts: Parts, partner: Parts | None = None) -> None:
+        self.parts, self.other = parts, partner
         self._states: dict[tuple[str, tuple[int, ...]], dict[int, Any]] = {}
         self._kept = 0
         self._model: tuple[str, Any] = ("", parts.model)
         self._tokenizers: dict[str, Any] = {"": copy.deepcopy(parts.tokenizer)}
-        if other is not None:
-            self._tokenizers[OTHER] = copy.deepcopy(other.tokenizer)
+        if partner is not None:
+            self._tokenizers[OTHER] = copy.deepcopy(partner.tokenizer)
 
     def vectors(self, texts: Sequence[str], variant: Variant) -> Floats | None:
         """Return float64 (n, d) of n texts; None where there is no such variant: the model lacks a token id, a layer or

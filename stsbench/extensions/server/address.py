@@ -59,14 +59,14 @@ class Proxy:
     secrets: tuple[str, ...]
 
 
-def address_of(asked: str | None, key: str) -> Address:
+def address_of(address: str | None, key: str) -> Address:
     """Return what --base-url says, else the variable OPENAI_BASE_URL, else OpenAI's own.
 
     EncoderError, one line, which never repeats what may hold a key: a user name, a password, a query or the key stands in
     it, or it is no address.
     """
-    name = "--base-url" if asked is not None else "OPENAI_BASE_URL"
-    text = asked if asked is not None else os.environ.get("OPENAI_BASE_URL") or _DEFAULT
+    name = "--base-url" if address is not None else "OPENAI_BASE_URL"
+    text = address if address is not None else os.environ.get("OPENAI_BASE_URL") or _DEFAULT
     try:
         parts = urlsplit(text)
         host, _ = parts.hostname, parts.port  # a port that is none raises here

@@ -286,12 +286,12 @@ class Client:
         line = printable(without_secrets(" ".join(text.split())[:_READ], self._key, *secrets))
         return line if len(line) <= most else line[:most] + "..."
 
-    def _wait(self, attempt: int, asked: float | None, stopped: threading.Event) -> None:
+    def _wait(self, attempt: int, seconds: float | None, stopped: threading.Event) -> None:
         """Nobody asks before a server says that it may; this thread waits longer each time, by chance not as others."""
         with self._lock:
             self.counts.retries += 1
-            if asked:
-                self._resume = max(self._resume, time.monotonic() + asked)
+            if seconds:
+                self._resume = max(self._resume, time.monotonic() + seconds)
         stopped.wait(FIRST_WAIT * 2 ** (attempt - 1) * random.uniform(0.75, 1.25))
 
     def _pause(self, stopped: threading.Event) -> None:

@@ -129,32 +129,32 @@ def _directions(count: int, width: int) -> NDArray[np.float64]:
     return (2 * signs.astype(np.float64) - 1).reshape(count, _DIRECTIONS, width)
 
 
-def _adopted(folder: Path, made: Identity) -> str:
-    """Return the identity of the nearest probe that is kept and near enough; else that of `made`, which is kept then."""
-    if weights := _nearest(folder, made):
+def _adopted(folder: Path, identity: Identity) -> str:
+    """Return the identity of the nearest probe that is kept and near enough; else that of `identity`, which is kept then."""
+    if weights := _nearest(folder, identity):
         return weights
     content = BytesIO()
-    np.savez(content, vectors=made.vectors, noise=made.noise)
+    np.savez(content, vectors=identity.vectors, noise=identity.noise)
     try:
-        if create_whole(folder / f"{made.weights}.npz", content.getvalue()):
-            return made.weights
+        if create_whole(folder / f"{identity.weights}.npz", content.getvalue()):
+            return identity.weights
         # another process has just kept it, or what rounding leaves is that of another model
-        return _nearest(folder, made) or hashlib.sha256(made.vectors.tobytes()).hexdigest()
+        return _nearest(folder, identity) or hashlib.sha256(identity.vectors.tobytes()).hexdigest()
     except StsbenchError:
-        return made.weights  # nothing can be kept here: the digest has to do
+        return identity.weights  # nothing can be kept here: the digest has to do
 
 
-def _nearest(folder: Path, made: Identity) -> str:
-    distance = {path.stem: _distance(path, made) for path in sorted(folder.glob("*.npz"))}
+def _nearest(folder: Path, identity: Identity) -> str:
+    distance = {path.stem: _distance(path, identity) for path in sorted(folder.glob("*.npz"))}
     return min((weights for weights in distance if distance[weights] < float("inf")), key=distance.__getitem__, default="")
 
 
-def _distance(path: Path, made: Identity) -> float:
+def _distance(path: Path, identity: Identity) -> float:
     """Return how far a probe that is kept is from this one; infinite where they are not of one model, or where it is
     damaged."""
     try:
         with np.load(path, allow_pickle=False) as kept:
-            distance, noise = difference(made.vectors, np.asarray(kept["vectors"], np.float32)), float(kept["noise"])
+            distance, noise = difference(identity.vectors, np.asarray(kept["vectors"], np.float32)), float(kept["noise"])
     except Exception:  # zipfile, zlib and numpy have a dozen kinds of errors for a damaged file
         return float("inf")
-    return distance if distance <= min(made.tolerance, tolerance_of(noise)) else float("inf")
+    return distance if distance <= min(identity.tolerance, tolerance_of(noise)) else float("inf")

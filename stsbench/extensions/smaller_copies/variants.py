@@ -266,14 +266,14 @@ def _aggregation(result: Result, row: ScoreRow) -> str | None:
     return row.aggregation or next((other.aggregation for other in result.rows if _key(other) == _key(row)), None)
 
 
-def _draws(items: Sequence[Items], there: Sequence[bool], row: ScoreRow, how: str | None) -> list[Any]:
+def _draws(items: Sequence[Items], present: Sequence[bool], row: ScoreRow, how: str | None) -> list[Any]:
     """Return (resamples,) of each run's score over the same resamples; None where its protocol draws none, or it has no
     score."""
     of_label = [{task: item for (label, task), item in of_run.items() if label == row.protocol} for of_run in items]
     first = of_label[0].get(row.task) or next(iter(of_label[0].values()))  # of an average: any of its tasks
     protocol = narrowed(first.protocol, row.model_copy(update={"aggregation": how}))
     resamples, seed = protocol.settings.get("resamples") or 0, protocol.settings.get("seed", 0)
-    numbers = [number for number, is_there in enumerate(there) if is_there]
+    numbers = [number for number, is_there in enumerate(present) if is_there]
     drawn: Sequence[Drawn] = ()
     if resamples and row.task == AVERAGE:
         averaged = [{task: (item.observed(), item.set_id) for task, item in of_label[number].items()} for number in numbers]

@@ -38,9 +38,9 @@ class Spent:
     low: float
     high: float
 
-    def overlaps(self, other: Spent) -> bool:
+    def overlaps(self, cost: Spent) -> bool:
         """Return whether the rounds of both reach into each other, so that which is cheaper nobody can tell."""
-        return self.low <= other.high and other.low <= self.high
+        return self.low <= cost.high and cost.low <= self.high
 
 
 @dataclass(frozen=True)

@@ -266,13 +266,13 @@ def _of_run(rows: Sequence[Row], number: int) -> tuple[float, float] | None:
     return None if row.low is None or row.high is None else (row.low, row.high)
 
 
-def _of_seeds(drawn: Floats, seeds: Floats, seed: int) -> tuple[float, float] | None:
+def _of_seeds(draws: Floats, seeds: Floats, seed: int) -> tuple[float, float] | None:
     """Return the 95 % interval of the mean over seeds: of the items, and of the seeds, whose range is Student's."""
     from scipy import stats
 
     wider = stats.t.ppf(0.975, len(seeds) - 1) / stats.norm.ppf(0.975)
-    deviate = np.random.default_rng(seed).standard_normal(len(drawn)) * wider / np.sqrt(len(seeds))
-    return interval(drawn + float(np.std(seeds, ddof=1)) * deviate)
+    deviate = np.random.default_rng(seed).standard_normal(len(draws)) * wider / np.sqrt(len(seeds))
+    return interval(draws + float(np.std(seeds, ddof=1)) * deviate)
 
 
 def _default(read: Sequence[dict[str, Spent | None]], notes: _Notes) -> Axis:

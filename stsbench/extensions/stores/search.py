@@ -93,7 +93,7 @@ def _exact(
     return scores, positions
 
 
-def _scaled(rows: Any, cosine: bool, start: int, what: str) -> tuple[Any, float]:
+def _scaled(rows: Any, cosine: bool, start: int, kind: str) -> tuple[Any, float]:
     """Return float32 rows, of length 1 where cosine is asked for (zero rows stay zero), and the largest length among
     them."""
     if sparse.issparse(rows):
@@ -106,7 +106,7 @@ def _scaled(rows: Any, cosine: bool, start: int, what: str) -> tuple[Any, float]
             squares = np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
     if not np.isfinite(squares).all():
         bad = int(np.argmin(np.isfinite(squares)))
-        raise ScoreError(f"{what} {start + bad} (from 0) contains NaN or infinity: it has no neighbours")
+        raise ScoreError(f"{kind} {start + bad} (from 0) contains NaN or infinity: it has no neighbours")
     lengths = np.sqrt(squares)
     if not cosine:
         return rows, float(lengths.max(initial=0))
@@ -145,12 +145,12 @@ def _candidates(products: Floats, worst: Floats, k: int, margin: np.float32) -> 
     return at, column
 
 
-def _rescored(queries: Any, rows: Any, at: Positions, column: Positions, cosine: bool) -> Floats:
+def _rescored(queries: Any, rows: Any, queries_at: Positions, column: Positions, cosine: bool) -> Floats:
     """Return float32 (m,): the float64 scores of m candidates, each from its own two rows alone."""
-    out = np.empty(len(at), np.float32)
-    for low in range(0, len(at), _RESCORED):
+    out = np.empty(len(queries_at), np.float32)
+    for low in range(0, len(queries_at), _RESCORED):
         some = slice(low, low + _RESCORED)
-        out[some] = paired_similarity(queries[at[some]], rows[column[some]], "cosine" if cosine else "dot")
+        out[some] = paired_similarity(queries[queries_at[some]], rows[column[some]], "cosine" if cosine else "dot")
     return out
 
 

@@ -28,21 +28,21 @@ ClassifierInit = Literal["normal", "truncated_normal", "torch"]
 _TRUNCATED_AT = 2  # standard deviations, as TensorFlow's truncated_normal
 
 
-def nli_roles(roles: tuple[str, ...], who: str, pairs: bool = True, triplets: bool = True) -> tuple[str, ...]:
+def nli_roles(roles: tuple[str, ...], method: str, pairs: bool = True, triplets: bool = True) -> tuple[str, ...]:
     """Return TRIPLET or PAIR, whichever the labelled rows have. Raises StsbenchError, one line, for neither and for both.
 
-    who: what needs them, for the message; pairs, triplets: whether it takes labelled pairs, and triplets.
+    method: what needs them, for the message; pairs, triplets: whether it takes labelled pairs, and triplets.
     """
     triplet, pair = triplets and set(TRIPLET) <= set(roles), pairs and set(PAIR) <= set(roles)
     if triplet and pair:
         raise StsbenchError(
-            f"{who}: the labelled rows give both anchor and premise: name one or the other in labelled.columns"
+            f"{method}: the labelled rows give both anchor and premise: name one or the other in labelled.columns"
         )
     if not triplet and not pair:
         wanted = [TRIPLET] * triplets + [PAIR] * pairs
         choices = ", or of ".join(f"{first}, {second} and {third}" for first, second, third in wanted)
         raise StsbenchError(
-            f"{who} needs labelled rows of {choices} (these give {', '.join(roles) or 'no column'}): name the others' "
+            f"{method} needs labelled rows of {choices} (these give {', '.join(roles) or 'no column'}): name the others' "
             f"columns, as in --set 'labelled.columns={{{next(role for role in wanted[-1] if role not in roles)}: COLUMN}}'"
         )
     return TRIPLET if triplet else PAIR

@@ -27,11 +27,11 @@ RoleChoice = Callable[[tuple[str, ...], str], tuple[str, ...]]
 is missing."""
 
 
-def sentence_role(roles: tuple[str, ...], who: str) -> tuple[str, ...]:
-    """("sentence",): plain text. who: what needs it, for the message. Raises StsbenchError, one line, without it."""
+def sentence_role(roles: tuple[str, ...], method: str) -> tuple[str, ...]:
+    """("sentence",): plain text. method: what needs it, for the message. Raises StsbenchError, one line, without it."""
     if "sentence" not in roles:
         raise StsbenchError(
-            f"{who} needs the column sentence (the data give {', '.join(roles) or 'no column'}): name it in data.columns"
+            f"{method} needs the column sentence (the data give {', '.join(roles) or 'no column'}): name it in data.columns"
         )
     return ("sentence",)
 

@@ -23,11 +23,11 @@ _MOST = 10  # the released code repeats fewer than so many
 
 
 def pairs_or_sentence(
-    roles: tuple[str, ...], who: str, view: str, *, unsupervised: str | None = None, supervised: str | None = None
+    roles: tuple[str, ...], method: str, view: str, *, unsupervised: str | None = None, supervised: str | None = None
 ) -> tuple[str, ...]:
     """Return ("sentence",) for plain text, else those of PAIRS among `roles`, in their order.
 
-    who: the method, for messages; view: its options.view: "given" takes the positive from the data, anything else makes it
+    method: its name, for messages; view: its options.view: "given" takes the positive from the data, anything else makes it
     of a plain sentence.
     unsupervised, supervised: recipes that an error recommends, if any. Raises StsbenchError, one line, for roles that lack
     or do not go with the view.
@@ -38,7 +38,7 @@ def pairs_or_sentence(
     if not pairs:
         if "sentence" not in roles:
             raise StsbenchError(
-                f"{who} needs the column sentence, or anchor and positive (the data give "
+                f"{method} needs the column sentence, or anchor and positive (the data give "
                 f"{', '.join(roles) or 'no column'}): name them in data.columns"
             )
         if view == "given":
@@ -49,7 +49,7 @@ def pairs_or_sentence(
         return ("sentence",)
     missing = next((role for role in ("anchor", "positive") if role not in pairs), None)
     if missing is not None:
-        raise StsbenchError(f"{who} needs the column {missing} beside {pairs[0]}: name it in data.columns")
+        raise StsbenchError(f"{method} needs the column {missing} beside {pairs[0]}: name it in data.columns")
     if "negative2" in pairs and "negative" not in pairs:
         raise StsbenchError("data.columns names negative2 without negative: call a single hard negative negative")
     if view != "given":
@@ -60,12 +60,12 @@ def pairs_or_sentence(
     return pairs
 
 
-def scored_pairs(roles: tuple[str, ...], who: str) -> tuple[str, ...]:
-    """Return SCORED. who: the method, for the message. Raises StsbenchError, one line, for roles that lack one of them,
+def scored_pairs(roles: tuple[str, ...], method: str) -> tuple[str, ...]:
+    """Return SCORED. method: the method, for the message. Raises StsbenchError, one line, for roles that lack one of them,
     as plain text does."""
     if not set(SCORED) <= set(roles):
         raise StsbenchError(
-            f"{who} learns from pairs with scores, the columns sentence1, sentence2 and score (the data give "
+            f"{method} learns from pairs with scores, the columns sentence1, sentence2 and score (the data give "
             f"{', '.join(roles) or 'no column'}): name them in data.columns; for classes give --labelled and set "
             "options.format labelled"
         )

@@ -67,11 +67,11 @@ def _one_vector(method: Method, batch: Batch) -> bool:
     return bool(((first - second).norm(dim=1) <= _SAME * first.norm(dim=1)).all())
 
 
-def _everywhere(here: bool, accelerator: Accelerator) -> bool:
+def _everywhere(value: bool, accelerator: Accelerator) -> bool:
     """Return whether it is so in every process."""
     if accelerator.num_processes == 1:
-        return here
-    vote = torch.tensor(float(here), device=accelerator.device)
+        return value
+    vote = torch.tensor(float(value), device=accelerator.device)
     return bool(accelerator.reduce(vote, "sum") == accelerator.num_processes)
 
 

@@ -78,24 +78,24 @@ class Backbone(nn.Module):
             return encode(texts)[0]
 
     def forward(
-        self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...] = (-1,), soft: SoftPrompt | None = None,
+        self, ids: Tensor, mask: Tensor, layers: tuple[int, ...] = (-1,), soft: SoftPrompt | None = None,
         heads: Tensor | None = None,
     ) -> list[Tensor]:
-        """Return the hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L).
+        """Return the hidden states `layers` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L).
 
         soft: positions, learned words, prefixes and changes of the embeddings of this batch; state 0 is then the changed
         embeddings. heads: (n, layers, H) factors of each attention head's output (modules/soft_prompt.py). EncoderError: the
         model takes none from outside (neither BERT nor RoBERTa), or has no such positions; ValueError: `soft` or `heads` is
         not of this batch's shapes.
         """
-        if parts := self._in_chunks(lambda ids, mask, *more: self(ids, mask, wanted, *more), ids, mask, soft, heads):
+        if parts := self._in_chunks(lambda ids, mask, *more: self(ids, mask, layers, *more), ids, mask, soft, heads):
             return [torch.cat(states) for states in zip(*parts, strict=True)]
         if packed := self._packed(ids, mask, soft, heads):
-            return packed.states(wanted)
-        return self._padded(ids, mask, wanted, soft, heads)
+            return packed.states(layers)
+        return self._padded(ids, mask, layers, soft, heads)
 
     def _padded(
-        self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...], soft: SoftPrompt | None, heads: Tensor | None
+        self, ids: Tensor, mask: Tensor, layers: tuple[int, ...], soft: SoftPrompt | None, heads: Tensor | None
     ) -> list[Tensor]:
         """Return `forward` by the transformers module's own pass: padding, too, holds its states."""
         inputs = padded_inputs(self.model, ids, mask, soft)
@@ -103,11 +103,11 @@ class Backbone(nn.Module):
             check_factors(heads, len(ids), self.model)
         change = soft.change.padded if soft is not None and soft.change is not None else None
         with changed_embeddings(self.model, change), scaled_heads(self.model, heads):
-            if wanted == (-1,):
+            if layers == (-1,):
                 return [self.model(**inputs).last_hidden_state]
             states = self.model(**inputs, output_hidden_states=True).hidden_states
         # BigBird pads to whole blocks, and cuts the last state back alone
-        return [states[index][:, : ids.shape[1]] for index in wanted]
+        return [states[index][:, : ids.shape[1]] for index in layers]
 
     def at(self, ids: Tensor, mask: Tensor, indices: Tensor, soft: SoftPrompt | None = None) -> Tensor:
         """Return (n, d) last states of one real token a row, the one at `places` (n,). ids, mask, soft: as for `forward`."""

@@ -57,10 +57,10 @@ class Reference(nn.Module):
         for slow, weight in zip(self.backbone.parameters(), backbone.parameters(), strict=True):
             slow.copy_(slow * momentum + weight * (1 - momentum))
 
-    def states(self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...]) -> list[Tensor]:
-        """Return the hidden states `wanted`, each (n, L, d), as of `Backbone.forward`."""
+    def states(self, ids: Tensor, mask: Tensor, layers: tuple[int, ...]) -> list[Tensor]:
+        """Return the hidden states `layers`, each (n, L, d), as of `Backbone.forward`."""
         with torch.no_grad():
-            states: list[Tensor] = self.backbone(ids, mask, wanted)
+            states: list[Tensor] = self.backbone(ids, mask, layers)
         return states
 
     def distance(self, backbone: Backbone) -> Tensor:

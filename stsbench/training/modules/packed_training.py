@@ -131,12 +131,12 @@ class PackedTraining:
             self.slots = None if soft.prefix is None else soft.prefix.by_layer(self.order) or None
             self.change = soft.change
 
-    def states(self, wanted: tuple[int, ...]) -> list[Tensor]:
-        """Return the hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d), zero on padding."""
+    def states(self, layers: tuple[int, ...]) -> list[Tensor]:
+        """Return the hidden states `layers` (0 embeddings ... -1 last layer), each (n, L, d), zero on padding."""
         rows, length = self.shape
         return [
             state.new_zeros(rows * length, state.shape[1]).index_copy(0, self.indices, state).view(rows, length, -1)
-            for state in self._run(wanted)
+            for state in self._run(layers)
         ]
 
     def at(self, indices: Tensor) -> Tensor:
@@ -155,12 +155,12 @@ class PackedTraining:
         assert self.change is not None
         return self.change.packed(embedded[0], self.indices, self.shape[1])[None]
 
-    def _run(self, wanted: tuple[int, ...], last: tuple[int, Tensor] | None = None) -> list[Tensor]:
+    def _run(self, layers: tuple[int, ...], last: tuple[int, Tensor] | None = None) -> list[Tensor]:
         masks = Masks()
         try:
             with _Drawn(masks), changed_embeddings(self.model, self._changed if self.change else None):
                 return PackedForward(self.model)(
-                    self.tokens, self.groups, wanted, self.soft, slots=self.slots, heads=self.heads, draw=masks,
+                    self.tokens, self.groups, layers, self.soft, slots=self.slots, heads=self.heads, draw=masks,
                     last=last,
                 )
         except UnknownAttentionError as error:  # in a longer text than those that were tried out

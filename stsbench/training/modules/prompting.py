@@ -113,11 +113,11 @@ def _transform_parts(head: LMHead, config: Any, name: str) -> tuple[Any, str, An
     raise EncoderError(f"{name}: the masked-LM head of {head.architecture.__name__} has no transform known here")
 
 
-def _check_transform(made: LMTransform, head: LMHead, name: str) -> None:
+def _check_transform(transform: LMTransform, head: LMHead, name: str) -> None:
     """Raise EncoderError unless the transform and then the head's output layer give the head's logits."""
     decoder = head.decoder
     with torch.no_grad():
-        hidden = torch.linspace(-2, 2, made.width, device=made.dense.weight.device).unsqueeze(0)
-        same = torch.allclose(decoder(made(hidden)), head(hidden), rtol=1e-4, atol=1e-4)
+        hidden = torch.linspace(-2, 2, transform.width, device=transform.dense.weight.device).unsqueeze(0)
+        same = torch.allclose(decoder(transform(hidden)), head(hidden), rtol=1e-4, atol=1e-4)
     if not same:
         raise EncoderError(f"{name}: {head.architecture.__name__} does more in its head than a dense layer and LayerNorm")

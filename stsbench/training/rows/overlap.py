@@ -73,8 +73,8 @@ def overlap_lines(described: Mapping[str, Mapping[str, Any]], user_sets: Sequenc
     return lines
 
 
-def _listed(ids: Sequence[str], shown: Mapping[str, str]) -> str:
-    return ", ".join(shown.get(id, id) for id in ids)
+def _listed(ids: Sequence[str], names: Mapping[str, str]) -> str:
+    return ", ".join(names.get(id, id) for id in ids)
 
 
 def _compared(

@@ -294,13 +294,13 @@ def _held_out(settings: DataSettings, seed: int, contrasts: bool, data: StageDat
     return replace(data, trained=data.trained[~_shares_text(data, _held_out_texts(data))])
 
 
-def drop_overlap(data: StageData, other: StageData, log: Callable[[str], None]) -> None:
-    """Take out of `data` what shares a text with the rows held out of `other`. DataError where nothing is left."""
-    if not len(other.held_out):
+def drop_overlap(data: StageData, partner: StageData, log: Callable[[str], None]) -> None:
+    """Take out of `data` what shares a text with the rows held out of `partner`. DataError where nothing is left."""
+    if not len(partner.held_out):
         return
-    shared = _shares_text(data, _held_out_texts(other))
+    shared = _shares_text(data, _held_out_texts(partner))
     if shared.any():
-        path, held_out = data.store.path, other.store.path
+        path, held_out = data.store.path, partner.store.path
         log(f"{path.name}: {counted(int(shared.sum()), 'row')} left out, with a text that is held out of {held_out.name}")
         data.trained = data.trained[~shared]
         if not len(data.trained):
@@ -355,6 +355,6 @@ def shared_words(store: TextStore) -> str:
     return f"words shared with {TRIPLET[0]} (Jaccard, {len(texts):,} rows): {shares}; {equal:,} with two equal texts"
 
 
-def _jaccard(one: str, other: str) -> float:
-    words, others = set(one.lower().split()), set(other.lower().split())
+def _jaccard(first: str, second: str) -> float:
+    words, others = set(first.lower().split()), set(second.lower().split())
     return len(words & others) / max(len(words | others), 1)

@@ -156,14 +156,14 @@ def _training_overlap(run: PreparedRun, summary: Mapping[str, Any]) -> list[Mapp
     return [text for at, text in enumerate(every) if text not in every[:at]]
 
 
-def _without_folders(key: str, value: Any, known: Container[str]) -> Any:
-    """Return a setting as it is wherever its files lie. known: names of sets, which are no files."""
+def _without_folders(key: str, value: Any, keys: Container[str]) -> Any:
+    """Return a setting as it is wherever its files lie. keys: names of sets, which are no files."""
     if key.endswith(".teachers"):
         return [{**teacher, "model": Path(teacher["model"]).name} for teacher in value]
     if key == "selection.by" and value.startswith(LABELLED_PAIRS):  # of one file chosen by scores another encoder is kept
         return f"{LABELLED_PAIRS}{Path(value.removeprefix(LABELLED_PAIRS)).name}"
     file = key.endswith((".file", ".model")) or key in ("method", "selection.by")
-    return Path(value).name if value and file and value not in known else value
+    return Path(value).name if value and file and value not in keys else value
 
 
 def trained_as(recipe: Recipe) -> dict[str, Any]:

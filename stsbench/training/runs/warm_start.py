@@ -128,15 +128,15 @@ def began_with(warm_start: WarmStart | None, recipe: Recipe) -> str:
     return f"; --from {warm_start.run} began with {warm_start.recipe.backbone.model}: --backbone names it"
 
 
-def check_labels(who: str, known: Mapping[str, str], inputs: Mapping[str, str]) -> None:
-    """Raise StsbenchError where the labelled rows' classes are not those that the classifier in `who` has.
+def check_labels(run: str, known: Mapping[str, str], inputs: Mapping[str, str]) -> None:
+    """Raise StsbenchError where the labelled rows' classes are not those that the classifier in `run` has.
 
-    known, inputs: what `who` and this run read; runs of older versions did not keep the classes.
+    known, inputs: what `run` and this run read; runs of older versions did not keep the classes.
     """
     there, here = known.get(LABELS), inputs.get(LABELS)
     if there is not None and here is not None and there != here:
         raise StsbenchError(
-            f"{who} was trained on the labels {shorten(there, 200)}, and the labelled rows have {shorten(here, 200)} here: "
+            f"{run} was trained on the labels {shorten(there, 200)}, and the labelled rows have {shorten(here, 200)} here: "
             "give rows with the same labels"
         )
 
