@@ -123,11 +123,11 @@ def _fields(text: str) -> dict[str, Any]:
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return a bullet for each field that differs."""
     names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
-    lines = [f"{name}: {_shown(before.get(name))} → {_shown(now.get(name))}" for name in names]
+    lines = [f"{name}: {_value_text(before.get(name))} → {_value_text(now.get(name))}" for name in names]
     return [f"- {plain_markdown(line)}" for line in lines or ["its form, and nothing it says"]]
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
     return textwrap.shorten(text, 120, placeholder=" …") or "nothing"
 

@@ -243,7 +243,7 @@ def _taking_a_generator(operation: Any) -> tuple[Any, int | None]:
     arguments = _arguments(operation)
     for overload in (operation, *(getattr(operation.overloadpacket, name) for name in operation.overloadpacket.overloads())):
         names = _arguments(overload)
-        if ("generator", "Optional[Generator]") in names and [*filter(_is_other, names)] == [*filter(_is_other, arguments)]:
+        if ("generator", "Optional[Generator]") in names and [*filter(_foreign, names)] == [*filter(_foreign, arguments)]:
             return overload, names.index(("generator", "Optional[Generator]"))
     return operation, None
 
@@ -252,7 +252,7 @@ def _arguments(operation: Any) -> list[tuple[str, str]]:
     return [(argument.name, str(argument.type)) for argument in operation._schema.arguments]
 
 
-def _is_other(argument: tuple[str, str]) -> bool:
+def _foreign(argument: tuple[str, str]) -> bool:
     return argument[0] != "generator"
 
 

@@ -148,7 +148,7 @@ def identified(
     if not models:
         raise StsbenchError("identify needs a model, or runs of one")
     published = read_numbers(numbers)
-    named = [_named(model) for model in models]
+    named = [_as_text(model) for model in models]
     runs = [run_folders(Path(model).expanduser()) if isinstance(model, str) else [] for model in named]
     for value, option in ((poolers, "--pooler"), (where.data_dir, "--data-dir"), (where.sample, "--sample")):
         if value and all(runs):
@@ -172,7 +172,7 @@ def identified(
     return Identification(search(resolved(published, known_tasks(observations)), observations), tuple(observations))
 
 
-def _named(model: Any) -> Any:
+def _as_text(model: Any) -> Any:
     """Return a path, or what knows its run folder, as text; anything else as it is."""
     folder = getattr(model, "folder", model)
     return str(folder) if isinstance(folder, str | Path) else model

@@ -140,7 +140,7 @@ def read_numbers(text: str) -> Numbers:
     if _ROW.fullmatch(text.strip()):
         return Numbers(_published(text.strip()))
     if "=" in text:
-        return _named(text)
+        return _read_pairs(text)
     if scores := decimal_commas(text):
         raise StsbenchError(
             f"'{text}' may be {', '.join(scores)} with decimal commas: write 72.37, with a point (a whole number as 72., or "
@@ -181,7 +181,7 @@ def resolved(numbers: Numbers, tasks: Iterable[str]) -> Numbers:
     return Numbers(printed, tuple(task for task in by_name if task not in printed))
 
 
-def _named(text: str) -> Numbers:
+def _read_pairs(text: str) -> Numbers:
     named, absent = [], []
     for name, value in pairs(text):
         if name is None:

@@ -129,7 +129,7 @@ def _mixes(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
                 if source is not None:
                     sources[task] = source
                     slots.append((f"{task} by", _source(*source, metric)))
-            yield _made(slots, sources, how, {task: (metric,) for task in tasks}, averaged)
+            yield _candidate(slots, sources, how, {task: (metric,) for task in tasks}, averaged)
 
 
 def _source(form: Form, task: str, metric: str) -> str:
@@ -174,12 +174,12 @@ def _if_defined(
 ) -> Iterator[Candidate]:
     """Yield the candidate, unless a task was observed and has no such score: SST2 has no F1."""
     slots = [("protocol", form.name), *([("aggregation", how)] if how else []), ("metric", metric_name)]
-    made = _made(slots, {task: (form, task) for task in metrics}, how, metrics, averaged)
+    made = _candidate(slots, {task: (form, task) for task in metrics}, how, metrics, averaged)
     if all(task in made.cells or _base(task) not in form.sets for task in metrics):
         yield made
 
 
-def _made(
+def _candidate(
     slots: Sequence[Slot], sources: Mapping[str, tuple[Form, str]], how: str | None, metrics: Mapping[str, tuple[str, ...]],
     averaged: tuple[str, ...],
 ) -> Candidate:

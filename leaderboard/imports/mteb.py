@@ -108,7 +108,7 @@ def _groups(root: Path, name: str | None, revision: str | None) -> dict[tuple[st
         paths = [path for task in TASKS for path in sorted(root.rglob(f"{task}.json")) if "experiments" not in path.parts]
     groups: dict[tuple[str, str], list[Path]] = {}
     for path in paths:
-        whose = _whose(path, name)
+        whose = _model_and_revision(path, name)
         if revision is None or whose[1] == revision:
             groups.setdefault(whose, []).append(path)
     models = [model for model, _ in groups]
@@ -122,7 +122,7 @@ def _groups(root: Path, name: str | None, revision: str | None) -> dict[tuple[st
     return groups
 
 
-def _whose(path: Path, name: str | None) -> tuple[str, str]:
+def _model_and_revision(path: Path, name: str | None) -> tuple[str, str]:
     """Return (model, revision) of a result file: from model_meta.json beside it, else from ORG__MODEL/REVISION/ above it."""
     meta = path.parent / META
     stated = read_json_object(meta) if meta.is_file() else {}

@@ -124,9 +124,9 @@ def _doubts(
     for task, folder in row.folders.items():
         of_folder[folder].append(task)
     if len(of_folder) > 1:
-        yield "mixed", "; ".join(f"{_listed(tasks)} from {folder}" for folder, tasks in sorted(of_folder.items()))
+        yield "mixed", "; ".join(f"{_join(tasks)} from {folder}" for folder, tasks in sorted(of_folder.items()))
     if CARD in of_folder:
-        yield "card", _listed(of_folder[CARD])
+        yield "card", _join(of_folder[CARD])
     if other := sorted(folder for folder in of_folder if folder != CARD and not is_commit(folder)):
         yield "no-commit", f"folder {' and '.join(other)}"
     usual = [score for score in row.scores.values() if score > 100 * USUAL]
@@ -141,13 +141,13 @@ def _doubts(
     strange = [task for task, cells in chosen.items() if cells[0].dataset_revision not in data[task]]
     if strange:
         known = all(chosen[task][0].dataset_revision for task in strange)
-        yield "data", f"{_listed(strange)}: {'another revision' if known else 'none named'}"
+        yield "data", f"{_join(strange)}: {'another revision' if known else 'none named'}"
     for task, cells in chosen.items():
         if len({cell.value for cell in cells}) > 1:
             yield "twice", f"{task}: {' and '.join(cell.value for cell in cells)}"
 
 
-def _listed(tasks: Sequence[str]) -> str:
+def _join(tasks: Sequence[str]) -> str:
     return "all seven tasks" if len(tasks) == len(ITEMS) else ", ".join(tasks)
 
 

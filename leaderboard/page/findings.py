@@ -212,12 +212,13 @@ def backbone_table(board: Board, backbones: Collection[str] = MINILM) -> str:
     grid = [["method", "pooler", headings[0], "published", *headings[1:]]]
     for row in tabs[STS].measured if STS in tabs else ():
         if row.backbone in backbones and row.best_of is None:
-            scores = [_shown(column.get(row.id), tabs.get(tab)) for column, (tab, _, _) in zip(cells, COLUMNS, strict=True)]
+            scores = [_cell_text(column.get(row.id), tabs.get(tab))
+                      for column, (tab, _, _) in zip(cells, COLUMNS, strict=True)]
             grid.append([plain_markdown(row.method), _pooler(board, row), scores[0], _published(board, row), *scores[1:]])
     return pipes(grid, 2) + "\n"
 
 
-def _shown(cell: Cell | None, tab: Tab | None) -> str:
+def _cell_text(cell: Cell | None, tab: Tab | None) -> str:
     if cell is None or tab is None:
         return ""
     return f"{cell.value:.{tab.digits}f}" + ("" if cell.sd is None else f" ± {cell.sd:.{tab.digits}f}")

@@ -61,13 +61,13 @@ def forest(board: Board) -> str:
         parts.append(_words(10, y + 4, f"Trained with {group}", weight=600))
         for number, row in enumerate(some, 1):
             name = row.method if methods.count(row.method) == 1 else f"{row.method} ({row.backbone})"
-            parts += _drawn(tab, row, name, y + LINE * number, across)
+            parts += _draw_row(tab, row, name, y + LINE * number, across)
         y += LINE * (1 + len(some))
     parts += [_words(10, bottom + 36 + 15 * number, line, colour=MUTED) for number, line in enumerate(NOTES)]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _drawn(tab: Tab, row: Row, name: str, y: float, across: Callable[[float], float]) -> list[str]:
+def _draw_row(tab: Tab, row: Row, name: str, y: float, across: Callable[[float], float]) -> list[str]:
     cell, rank = row.cells[tab.lead], row.rank
     assert rank is not None
     label = " ".join(name.split())

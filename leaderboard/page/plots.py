@@ -99,7 +99,7 @@ def figure(
         raise StsbenchError(f"no run on {backbone} of {root} has both '{column}' of the tab '{tab}' and "
                             f"'{against[1]}' of the tab '{against[0]}'")
     rows.sort(key=lambda row: -row.mean[0])
-    return _drawn(rows, (f"{column} ({tab})", f"{against[1]} ({against[0]})"), backbone)
+    return _draw(rows, (f"{column} ({tab})", f"{against[1]} ({against[0]})"), backbone)
 
 
 def _of_backbone(entries: Sequence[LoadedEntry], backbone: str, root: Path) -> list[LoadedEntry]:
@@ -119,7 +119,7 @@ def entry_scores(
             if slug(line) == tab and column in line.cells}
 
 
-def _drawn(rows: Sequence[_Entry], labels: tuple[str, str], backbone: str) -> Any:
+def _draw(rows: Sequence[_Entry], labels: tuple[str, str], backbone: str) -> Any:
     names = 0.3 + LINE * -(-len(rows) // 2)  # two columns of them
     drawing = new_figure(PAGE, 4.6 + names)
     axes, below = drawing.subplots(2, 1, height_ratios=(4.6, names))

@@ -186,7 +186,7 @@ def site(board: Board) -> dict[str, str]:
     for name, content in board.sections.items():
         known |= sections()[name].index(content)
     files = {name: _bundled(name) for name in PAGE} | _both("index", known)
-    files["index.html"] = _named(files["index.html"], board.name)
+    files["index.html"] = _with_title(files["index.html"], board.name)
     for tab in board.tabs:
         files |= _both(f"tabs/{tab.id}", tab_shard(board, tab))
         for name, shard in pair_shards(tab).items():
@@ -206,7 +206,7 @@ def _bundled(name: str) -> str:
         raise StsbenchError(f"{BUNDLE / name}: {error.strerror}; `make web` in a checkout makes it") from error
 
 
-def _named(page: str, name: str) -> str:
+def _with_title(page: str, name: str) -> str:
     """Return the page with the board's name as its title and heading."""
     for mark in ("title", "h1") if name else ():
         before, _, rest = page.partition(f"<{mark}>")

@@ -49,7 +49,7 @@ def independent_ranks(scores: Sequence[Floats]) -> RankChances:
     StsbenchError: a model has no score.
     """
     runs = [np.sort(measured_scores(row)) for row in scores]
-    ranks = np.stack([_ranks_behind(run, [other for j, other in enumerate(runs) if j != i]) for i, run in enumerate(runs)])
+    ranks = np.stack([_rank_chances(run, [other for j, other in enumerate(runs) if j != i]) for i, run in enumerate(runs)])
     beats = np.array([[_shares(one, other)[0].mean() + _shares(one, other)[1].mean() / 2 for other in runs] for one in runs])
     return RankChances(ranks, beats)
 
@@ -200,7 +200,7 @@ def _fewest(counted: Bools, models: Ints, tail: float) -> Ints:
     return fewest
 
 
-def _ranks_behind(scores: Floats, rivals: Sequence[Floats]) -> Floats:
+def _rank_chances(scores: Floats, rivals: Sequence[Floats]) -> Floats:
     """(m,): the chances of ranks of a model that draws one of (p,) scores, against m - 1 others that draw theirs."""
     m = len(rivals) + 1
     chance = np.zeros((m, m, len(scores)))  # of so many above, so many equal, by score

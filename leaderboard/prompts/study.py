@@ -90,7 +90,7 @@ class PromptStudy(Tabular):
             alone, same, bounds = self.ranks[task]
             prompts = self.study.prompts[task]
             clusters = [(one.generator, one.context) for one in prompts] if any(one.generator for one in prompts) else None
-            by_default = _ranks_of(self.study.default[task])
+            by_default = _ranks(self.study.default[task])
             for at, model in enumerate(self.study.models):
                 scores, default = self.study.scores[task][at], self.study.default[task][at]
                 yield {
@@ -108,7 +108,7 @@ class PromptStudy(Tabular):
             here = [row for row in rows if row["set"] == task]
             count = shared_prompts(self.study.scores[task]).shape[1]
             tables += [_score_table(task, here), _rank_table(task, here, count)]
-        by_default = _ranks_of(np.mean(list(self.study.default.values()), axis=0))
+        by_default = _ranks(np.mean(list(self.study.default.values()), axis=0))
         ranks = [[model, str(by_default[at]), *_range_cells(self.mean_bounds, at)]
                  for at, model in enumerate(self.study.models)]
         tables.append(Table.of(f"{MEAN}: ranks", ["model", "by default", "own", "all"], ranks))
@@ -200,7 +200,7 @@ def _bounds(rows: NDArray[np.float64], default: NDArray[np.float64]) -> RankBoun
     return rank_bounds(np.nanmin(rows, axis=1), np.nanmax(rows, axis=1), default)
 
 
-def _ranks_of(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+def _ranks(scores: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return ranks, 1 the best; ties share it."""
     by_default: NDArray[np.int64] = 1 + (scores[None, :] > scores[:, None]).sum(axis=1)
     return by_default
@@ -210,17 +210,17 @@ def _claims(made: PromptStudy) -> tuple[Claim, ...]:
     models, study = made.study.models, made.study
     default = {**study.default, MEAN: np.mean(list(study.default.values()), axis=0)}
     bounds = {**{task: ranks[2] for task, ranks in made.ranks.items()}, MEAN: made.mean_bounds}
-    before = {where: _names(models, _ranks_of(scores) == 1) for where, scores in default.items()}
+    before = {where: _names(models, _ranks(scores) == 1) for where, scores in default.items()}
     alone = {where: _names(models, one.own_best == 1) for where, one in bounds.items()}
     chosen = {where: _names(models, one.every_best == 1) for where, one in bounds.items()}
     risen = {where: [model for model in names if model not in before[where]] for where, names in alone.items()}
     return (
         Claim(f"by its own prompt any model can be first on the {MEAN}, the others as by default",
-              len(alone[MEAN]) == len(models), f"Who can be first so: {_listed(alone, models)}"),
+              len(alone[MEAN]) == len(models), f"Who can be first so: {_join(alone, models)}"),
         Claim(f"by prompts any model can be first on the {MEAN}, where the others' are chosen badly, too",
-              len(chosen[MEAN]) == len(models), f"Who can be first so: {_listed(chosen, models)}"),
+              len(chosen[MEAN]) == len(models), f"Who can be first so: {_join(chosen, models)}"),
         Claim("a model that is not first by default gets there only where the others' prompts are chosen, too",
-              not any(risen.values()), f"Who gets there by its own prompt: {_listed(risen, models)}"),
+              not any(risen.values()), f"Who gets there by its own prompt: {_join(risen, models)}"),
         *_claims_on_default(list(made.rows()), models, len(study.tasks)),
     )
 
@@ -242,7 +242,7 @@ def _names(models: Sequence[str], which: NDArray[np.bool_]) -> list[str]:
     return [model for model, there in zip(models, which, strict=True) if there]
 
 
-def _listed(first: dict[str, list[str]], models: Sequence[str]) -> str:
+def _join(first: dict[str, list[str]], models: Sequence[str]) -> str:
     return "; ".join(f"{where}: {'all' if len(names) == len(models) else _some(names)}" for where, names in first.items())
 
 

@@ -148,7 +148,7 @@ class _Runs:
         experiments = revision / "experiments"
         for folder in sorted(experiments.iterdir()) if experiments.is_dir() else ():
             for task, path in self._files(folder):
-                key = task, _prompt_of(folder / "model_meta.json", task)
+                key = task, _prompt(folder / "model_meta.json", task)
                 _put(self.scores if key in self._known else self._older, key, path)
 
     def check(self, tasks: Sequence[str], folder: Path) -> None:
@@ -178,7 +178,7 @@ def _put(values: dict[Any, float], key: Any, path: Path) -> None:
         raise StsbenchError(f"{path} is a second result of the same model, task and prompt, with another score")
 
 
-def _prompt_of(meta: Path, task: str) -> str:
+def _prompt(meta: Path, task: str) -> str:
     """Return the prompt that a run was made with; of retrieval it is the queries'. StsbenchError: the file states none."""
     kwargs = read_json_object(meta).get("experiment_kwargs")
     prompts = kwargs.get("prompts") if isinstance(kwargs, dict) else None

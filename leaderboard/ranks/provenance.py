@@ -25,7 +25,7 @@ def provenance_of(loaded: LoadedEntry, board: str) -> Provenance:
         times = [item.record.created for item in run.records]
         runs.append({
             "fingerprint": first.encoder.fingerprint, "encoder": dict(first.encoder.spec),
-            "width": _one(item.record.encoder.dimension for item in run.records),
+            "width": _common(item.record.encoder.dimension for item in run.records),
             "costs": _costs([item.record for item in run.records]),
             "seed": next((about["seed"] for about in provenances if "seed" in about), None),
             "versions": dict(provenances[0].get("versions", {})), "python": provenances[0].get("python"),
@@ -86,7 +86,7 @@ def data_of(name: str) -> str:
     return name.partition("/")[0]
 
 
-def _one(numbers: Iterable[int]) -> int | None:
+def _common(numbers: Iterable[int]) -> int | None:
     """Return the number, where all are equal: tf-idf is as wide as the words of each data set."""
     several = set(numbers)
     return several.pop() if len(several) == 1 else None

@@ -158,7 +158,7 @@ def add(
             check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in records}})
         _refuse_twins(measured, slug, records)
         _refuse_copies(measured, slug, made, isinstance(is_of, Prompts))
-        _refuse_others(folder, made)
+        _refuse_other_content(folder, made)
         _refuse_names(board / "measured", slug, entry)
         _describe(about, entry)
         written = _written(folder, made)
@@ -267,7 +267,7 @@ def _refuse_names(measured: Path, slug: str, entry: Entry | Prompts | None) -> N
                            if isinstance(stated, Entry))
 
 
-def _refuse_others(folder: Path, records: Sequence[BoardRecord]) -> None:
+def _refuse_other_content(folder: Path, records: Sequence[BoardRecord]) -> None:
     """Raise StsbenchError where a record of that name is there, or named twice, with other content."""
     there = {path: record for run in run_folders(folder) for path, record in load_records(run)}
     for item in records:

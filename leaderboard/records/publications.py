@@ -40,7 +40,7 @@ Metric = Literal[
 COSTS = {"minutes", "memory", "parameters"}
 
 
-def _known(protocol: str) -> str:
+def _check_protocol(protocol: str) -> str:
     known = [*names(GROUP), *PRINTED]
     if protocol not in known:
         raise ValueError(f"must be one of {', '.join(known)}")
@@ -75,7 +75,7 @@ class Heading(PublishedModel):
     paper: Paper
     table: str = Field(pattern=r"^[A-Za-z0-9.-]+$")
     part: str | None = Field(default=None, pattern=r"^[a-z0-9-]+$")
-    protocol: Annotated[Text, AfterValidator(_known)]
+    protocol: Annotated[Text, AfterValidator(_check_protocol)]
     task: Text | None = None
     metric: Metric
     aggregation: Literal["all", "mean", "wmean", "unknown"] | None

@@ -63,12 +63,12 @@ def _measured(row: PublishedRow, reproduction: Reproduction, columns: Sequence[s
     means = [reproduction.figures.get(column) for column in columns]
     differences = [_difference(row, column, mean, digits) for column, mean in zip(columns, means, strict=True)]
     return [
-        ["", reproduction.name, what, *("" if mean is None else _shown(mean, digits) for mean in means)],
+        ["", reproduction.name, what, *("" if mean is None else _mean_text(mean, digits) for mean in means)],
         ["", "", "difference", *differences],
     ]
 
 
-def _shown(mean: Mean, digits: int) -> str:
+def _mean_text(mean: Mean, digits: int) -> str:
     return f"{mean.mean:.{digits}f}" + (f" ± {mean.sd:.{digits}f}" if mean.sd is not None else "")
 
 

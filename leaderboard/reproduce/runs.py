@@ -260,7 +260,7 @@ def reproductions(row: PublishedRow, way: Way, runs: Sequence[Run]) -> list[Repr
     """
     by_group: dict[str, dict[str, dict[object, float]]] = {}
     for column in columns_of(row):
-        for run in _runs_of(way, column, runs):
+        for run in _matching_runs(way, column, runs):
             if (score := _score(row, column, run)) is not None:
                 model = run.weights if way.recipe is not None and way.eval is not None else id(run)
                 by_group.setdefault(run.group, {}).setdefault(column, {}).setdefault(model, score)
@@ -273,7 +273,7 @@ def changed(way: Way, runs: Sequence[Run]) -> list[str]:
     by_recipe = [run for run in runs if run.recipe is not None and run.recipe in way.recipes]
     lines = [f"{run.group}: {run.recipe}, {', '.join(run.changed)}" for run in by_recipe if run.changed]
     if way.eval is not None:
-        done = {run.weights for run in _tests_of(way.eval, runs)}
+        done = {run.weights for run in _matching_tests(way.eval, runs)}
         lines += [f"{run.group}: {run.recipe}, not tested with {way.eval}" for run in by_recipe
                   if not run.changed and run.weights not in done]
     return list(dict.fromkeys(lines))
@@ -289,21 +289,22 @@ def printed(row: PublishedRow, column: str) -> float | None:
     return row.average if column not in row.heading.columns else row.scores[row.heading.columns.index(column)]
 
 
-def _runs_of(way: Way, column: str, runs: Sequence[Run]) -> Iterator[Run]:
+def _matching_runs(way: Way, column: str, runs: Sequence[Run]) -> Iterator[Run]:
     recipe = way.recipe_of(column)
     trained = [run for run in runs if run.recipe == recipe is not None and not run.changed]
     if way.eval is None:
         yield from trained
     elif recipe is None:
-        yield from _tests_of(way.eval, runs)
+        yield from _matching_tests(way.eval, runs)
     else:
         groups = {run.weights: run.group for run in trained if run.weights is not None}
-        yield from (replace(run, group=groups[run.weights]) for run in _tests_of(way.eval, runs) if run.weights in groups)
+        tests = _matching_tests(way.eval, runs)
+        yield from (replace(run, group=groups[run.weights]) for run in tests if run.weights in groups)
     if way.checkpoint is not None:
-        yield from _tests_of(way.checkpoint, runs)
+        yield from _matching_tests(way.checkpoint, runs)
 
 
-def _tests_of(command: str, runs: Sequence[Run]) -> list[Run]:
+def _matching_tests(command: str, runs: Sequence[Run]) -> list[Run]:
     """Return runs of `stsbench eval` by the options of `command`: of the model that it names, whatever the command calls
     it, and of any model where a recipe trains it."""
     wanted = _options(shlex.split(command))

@@ -175,7 +175,7 @@ def _one(row: PublishedRow, figures: Sequence[tuple[str, float]], holders: Holde
         return None
     common: set[tuple[str, str]] | None = None
     for column, score in figures:
-        protocols, metric, task = _names_of(row.heading, column)
+        protocols, metric, task = _recipe_terms(row.heading, column)
         matching = {one for protocol in protocols for one in holders.get((protocol, metric, task, score), ())}
         common = matching if common is None else common & matching
     cited = {name for name, paper in common or () if _cites(paper, row.heading.paper)}
@@ -188,7 +188,7 @@ def _cites(source: str, paper: Paper) -> bool:
     return source.startswith(" ".join(filter(None, (paper.authors, str(paper.year or "")))))
 
 
-def _names_of(heading: Heading, column: str) -> tuple[tuple[str, ...], str, str]:
+def _recipe_terms(heading: Heading, column: str) -> tuple[tuple[str, ...], str, str]:
     """Return protocols, metric and task as recipes name a column."""
     if heading.protocol == "dev":
         transfer = heading.task == "transfer"

@@ -133,7 +133,7 @@ def one_layer_term(
         columns, itself = _columns(x, every, shares, mode)
         logits = x @ every.T
         if skip_negative:
-            logits = logits.masked_fill(_first_other(itself), -torch.inf)
+            logits = logits.masked_fill(_first_partner(itself), -torch.inf)
         if with_vectors:
             logits = torch.cat([logits, (x @ others.T).masked_fill(itself, -torch.inf)], 1)
         losses = functional.cross_entropy(logits / temperature, columns, reduction="sum")
@@ -146,7 +146,7 @@ def _columns(vectors: Tensor, every: Tensor, shares: Shares, mode: Gathering) ->
     return columns, columns.unsqueeze(1) == torch.arange(len(every), device=vectors.device)
 
 
-def _first_other(itself: Tensor) -> Tensor:
+def _first_partner(itself: Tensor) -> Tensor:
     """Return (n, N) true at the first column of each row that is not its own."""
     first = torch.zeros_like(itself)
     first[:, :1] = ~itself[:, :1]

@@ -232,12 +232,12 @@ def _table(
     unknown = dict.fromkeys(pair[0][0].set_id for pair, _, _ in items if not pair[0][0].record.data.known)
     named = first.record, items[0][0][1][0].record
     return ComparisonTable(setting, named, tuple(rows), average, no_test, aside, tuple(unknown),
-                           margin, small_parts=small_parts_in_words(part_sizes(_scores_of(items))),
+                           margin, small_parts=small_parts_in_words(part_sizes(_scores(items))),
                            measurements=tuple(tuple(item.record for pair, _, _ in items for item in pair[side])
                                               for side in range(2)))
 
 
-def _scores_of(items: Sequence[tuple[Sides, ScoreRow, ScoreRow]]) -> list[ScoreRow]:
+def _scores(items: Sequence[tuple[Sides, ScoreRow, ScoreRow]]) -> list[ScoreRow]:
     """Return the rows that are compared, and those of their tasks' parts."""
     return [row for pair, one, _ in items for row in pair[0][0].record.scores
             if row.metric == one.metric and (row.subset is not None or row.aggregation == one.aggregation)]

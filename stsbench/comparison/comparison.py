@@ -203,7 +203,7 @@ def _encoders(comparison: Comparison, sides: Sequence[Sequence[Record]]) -> list
     """Return a paragraph for each side: what it is, how it reads, how it was trained."""
     paragraphs = []
     for letter, records, seeds in zip("AB", sides, comparison.seeds, strict=True):
-        runs = _first_of_each(records)
+        runs = _fullest_records(records)
         names = list(dict.fromkeys(str(run.encoder.spec["name"]) for run in runs))
         of = f" ({counted(seeds, 'run')}, whose scores are averaged)" if seeds > 1 else ""
         lines = [f"{letter} is {', '.join(names)}{of}: {encoder_facts(records)}."]
@@ -215,7 +215,7 @@ def _encoders(comparison: Comparison, sides: Sequence[Sequence[Record]]) -> list
     return paragraphs
 
 
-def _first_of_each(records: Sequence[Record]) -> list[Record]:
+def _fullest_records(records: Sequence[Record]) -> list[Record]:
     """Return a record of each run: that which says most of its training."""
     by_run: dict[str, Record] = {}
     for record in records:

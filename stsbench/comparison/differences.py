@@ -183,15 +183,15 @@ def practically(table: ComparisonTable) -> str:
     if table.margin is None or not rows:
         return ""
     if len(table.rows) == 1:
-        return _one(table, rows[0], f"on {rows[0].name}") + "."
-    start = f"{_one(table, table.average, 'on average')}. " if table.average and table.average.verdict else ""
+        return _sentence(table, rows[0], f"on {rows[0].name}") + "."
+    start = f"{_sentence(table, table.average, 'on average')}. " if table.average and table.average.verdict else ""
     named = {verdict: [row.name for row in rows if row.verdict == verdict] for verdict in _ORDER}
-    words = [f"{verdict} on {_listed(names)}" for verdict, names in named.items() if names]
+    words = [f"{verdict} on {_join(names)}" for verdict, names in named.items() if names]
     after = f"after correcting for {counted(len(rows), 'comparison')}"
     return f"{start}{table.noun.capitalize()} by {table.noun}, {after}: {'; '.join(words)}."
 
 
-def _one(table: ComparisonTable, row: Compared, where: str) -> str:
+def _sentence(table: ComparisonTable, row: Compared, where: str) -> str:
     test, digits, margin = row.equivalence, table.metric.digits, _size(table)
     assert test is not None
     bounds = f"{test.low:z.{digits}f} to {test.high:z.{digits}f}"
@@ -208,7 +208,7 @@ def _size(table: ComparisonTable) -> str:
     return f"{table.margin:g}{unit}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 

@@ -129,12 +129,12 @@ def _difference(table: ComparisonTable) -> str:
     if table.no_test:
         return f"{_untested(table)}; there is no test: {table.no_test}."
     if len(rows) == 1:
-        return _one(table, rows[0], f"on {rows[0].name}") + "."
-    start = _one(table, average, "on average") + "; of" if average else "Of"
-    return f"{start} {len(rows)} {table.noun}s {_one_by_one(table, rows)}."
+        return _sentence(table, rows[0], f"on {rows[0].name}") + "."
+    start = _sentence(table, average, "on average") + "; of" if average else "Of"
+    return f"{start} {len(rows)} {table.noun}s {_task_sentence(table, rows)}."
 
 
-def _one(table: ComparisonTable, row: Compared, where: str) -> str:
+def _sentence(table: ComparisonTable, row: Compared, where: str) -> str:
     """Return 'A is better than B on average by 5.31 points (95 % interval 4.60 to 6.02)'."""
     difference, metric = row.difference, table.metric
     if difference.p is None or difference.low is None or difference.high is None:
@@ -150,7 +150,7 @@ def _one(table: ComparisonTable, row: Compared, where: str) -> str:
     return f"{first} is {_word(metric)} than {second} {where} by {size} (95 % interval {bounds})"
 
 
-def _one_by_one(table: ComparisonTable, rows: Sequence[Compared]) -> str:
+def _task_sentence(table: ComparisonTable, rows: Sequence[Compared]) -> str:
     """Return 'A is better on 6, after correcting for 7 comparisons; on SICK-R they do not differ significantly'."""
     metric = table.metric
     tested = [row for row in rows if row.corrected is not None]
@@ -165,13 +165,13 @@ def _one_by_one(table: ComparisonTable, rows: Sequence[Compared]) -> str:
         sides = [f"{side} is {_word(metric)} on {many[side]}" for side in "AB" if won[side]]
         words.append(f"{' and '.join(sides)}, {after}")
         if all(won.values()):
-            words[-1] += f" (B on {_listed(won['B'])})"
+            words[-1] += f" (B on {_join(won['B'])})"
         if undecided:
-            words.append(f"on {_listed(undecided)} they do not differ significantly")
+            words.append(f"on {_join(undecided)} they do not differ significantly")
     else:
         words.append(f"there is none on which they differ significantly, {after}")
     if untested:
-        words.append(f"on {_listed(untested)} there is no test")
+        words.append(f"on {_join(untested)} there is no test")
     return "; ".join(words)
 
 
@@ -212,6 +212,6 @@ def _size(value: float, metric: Metric) -> str:
     return f"less than {_number(least, metric)}" if abs(value) < least / 2 else _number(abs(value), metric)
 
 
-def _listed(rows: Sequence[Compared]) -> str:
+def _join(rows: Sequence[Compared]) -> str:
     names = [row.name for row in rows]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -145,8 +145,8 @@ class Table:
         """Return it as text of so many columns, in several parts where it is wider; None: a line each row, however wide."""
         parts = [self._part([self.columns[at] for at in part], [self.left[at] for at in part], width)
                  for part in self.parts(width)]
-        about = [_shown(line, width) for line in self.notes]
-        return "\n".join(filter(None, [_shown(self.title, width), "\n\n".join(parts), *about]))
+        about = [_fit(line, width) for line in self.notes]
+        return "\n".join(filter(None, [_fit(self.title, width), "\n\n".join(parts), *about]))
 
     def parts(self, width: int | None) -> list[list[int]]:
         """Return the numbers of the columns of each part: all in one where they fit; else the headline first, each part with
@@ -251,7 +251,7 @@ class Document:
 
     def text(self, width: int | None = None) -> str:
         """Return it as text of so many columns; None: a line each row and each note."""
-        above, below = ("\n".join(_shown(line, width) for line in some) for some in (self.above, self.below))
+        above, below = ("\n".join(_fit(line, width) for line in some) for some in (self.above, self.below))
         return "\n\n".join(filter(None, [above, *(table.text(width) for table in self.tables), below]))
 
     def html(self) -> str:
@@ -301,7 +301,7 @@ def _markdown_line(line: str) -> str:
     return f"    {visible(line.strip())}" if line.startswith("    ") else plain_markdown(line)
 
 
-def _shown(line: str, width: int | None) -> str:
+def _fit(line: str, width: int | None) -> str:
     line = printable(line)
     return line if width is None or line.startswith("    ") else break_lines(line, width)
 

@@ -267,7 +267,7 @@ def _encoded(
     single = isinstance(inputs, str)
     listed = [str(inputs)] if single else checked_texts(inputs)
     _refuse(encoder, settings)
-    reads = _behind(encoder, role, prompt_name, prompt)
+    reads = _with_prompt(encoder, role, prompt_name, prompt)
     vectors = _finished(reads.spec.name, _vectors(reads, listed, bool(settings.get("show_progress_bar"))), settings)
     if not convert_to_tensor and convert_to_numpy:
         if issparse(vectors):
@@ -328,7 +328,7 @@ def _check_device(encoder: Interface, device: Any) -> None:
         raise EncoderError(f"device={str(device)!r}: {encoder.spec.name} is on {here}; {again} puts it elsewhere")
 
 
-def _behind(encoder: Interface, role: str | None, prompt_name: str | None, prompt: str | None) -> Interface:
+def _with_prompt(encoder: Interface, role: str | None, prompt_name: str | None, prompt: str | None) -> Interface:
     """Return the encoder as it reads texts of a role, or behind a prompt; a prompt takes the place of a prompt's name."""
     if prompt is None and prompt_name is not None:
         if prompt_name not in encoder.prompts and prompt_name not in ROLES:

@@ -63,7 +63,7 @@ def check_settings(folder: Path) -> None:
         if isinstance(value, int) and not isinstance(value, bool):
             most = _MOST_LAYERS if _COUNTS.search(key) else _MOST
             if abs(value) > most and not re.search("theta|param", key):  # a base of rotations, a count of weights
-                raise EncoderError(f"{folder / 'config.json'}: {key} {_shown(value)} is no model's (at most {most:,})")
+                raise EncoderError(f"{folder / 'config.json'}: {key} {_text(value)} is no model's (at most {most:,})")
     for key, value in _values(read_settings(folder / "tokenizer_config.json")):
         if key.endswith("_file") and isinstance(value, str):
             check_inside(folder, value, f"tokenizer_config.json: {key}")
@@ -77,7 +77,7 @@ def check_settings(folder: Path) -> None:
     for rank in (adapter.get("r"), *(ranks.values() if isinstance(ranks, dict) else ())):
         if isinstance(rank, int) and rank > _MOST_RANK:
             file = folder / "adapter_config.json"
-            raise EncoderError(f"{file}: the rank {_shown(rank)} is no adapter's (at most {_MOST_RANK:,})")
+            raise EncoderError(f"{file}: the rank {_text(rank)} is no adapter's (at most {_MOST_RANK:,})")
     if adapter.get("megatron_config"):  # peft then imports the module that megatron_core names
         raise EncoderError(f"{folder / 'adapter_config.json'}: megatron_config has peft import code: take the key out")
     for key in ("rank_pattern", "alpha_pattern"):
@@ -122,7 +122,7 @@ def check_module(path: Path, trusted: bool) -> None:
     if not all(isinstance(size, int) for size in sizes):
         return
     if sizes[0] * sizes[1] > 4 * sum(file.stat().st_size for file in path.parent.iterdir() if file.is_file()):
-        raise EncoderError(f"{path}: {_shown(sizes[0])} x {_shown(sizes[1])} weights are more than its files hold")
+        raise EncoderError(f"{path}: {_text(sizes[0])} x {_text(sizes[1])} weights are more than its files hold")
 
 
 def _check_names(path: Path, settings: dict[str, Any]) -> None:
@@ -150,7 +150,7 @@ def _check_kernels(path: Path, settings: Any) -> None:
             raise EncoderError(f"{path}: {key} {value!r} is code from the Hub: not run; take the key out")
 
 
-def _shown(number: int) -> str:
+def _text(number: int) -> str:
     return f"{number:.10g}" if abs(number) < 10**300 else "beyond 1e300"
 
 

@@ -66,7 +66,7 @@ def measure(
     for task, data in sets.items():
         began = time.monotonic()
         doing(f"{protocol.label} {task}")
-        observations = _measure_one(result, embed, protocol, task, data, strict, log, extra_provenance or {}, targets)
+        observations = _measure_task(result, embed, protocol, task, data, strict, log, extra_provenance or {}, targets)
         if observations is not None and task in protocol.averaged:
             observed[task] = observations, data.id
         seconds = time.monotonic() - began
@@ -139,7 +139,7 @@ def _failed(result: Result, task: str, error: Exception) -> None:
     logging.getLogger("stsbench").debug("%s failed", task, exc_info=error)  # shown by --debug
 
 
-def _measure_one(
+def _measure_task(
     result: Result, embed: Embed, protocol: Protocol, task: str, data: DataSet, strict: bool,
     log: Callable[[str], None], extra_provenance: Mapping[str, Any], targets: Targets | None,
 ) -> Observations | None:

@@ -108,7 +108,7 @@ def named_settings(stated: Mapping[str, Any], every: Mapping[str, Any]) -> dict[
     settings: dict[str, dict[str, Any]] = {"": dict(every)}
     for key, value in stated.items():
         protocol, dot, name = key.rpartition(".")
-        if protocol in names(GROUP) and (by := _chosen_by(load_protocol(protocol), name)):
+        if protocol in names(GROUP) and (by := _option_name(load_protocol(protocol), name)):
             raise StsbenchError(f"{key} cannot be changed by itself: use {by}")
         if not dot or not name or not protocol:
             raise StsbenchError(f"the setting '{key}' names no protocol: write PROTOCOL.SETTING, as in retrieval.ties")
@@ -119,7 +119,7 @@ def named_settings(stated: Mapping[str, Any], every: Mapping[str, Any]) -> dict[
     return settings
 
 
-def _chosen_by(kind: type[Protocol], name: str) -> str:
+def _option_name(kind: type[Protocol], name: str) -> str:
     """Return the option or name that a setting is chosen by; "" for one that can be changed alone."""
     of_users = kind.settings_model({kind.path_setting: ""}) if kind.path_setting else kind.Settings
     return chosen_by(kind.Settings, name) or chosen_by(of_users, name)
@@ -264,13 +264,13 @@ def metric_of(row: ScoreRow) -> Metric:
 def metric_under(label: str, metric: str) -> Metric:
     """Return `metric_of` the rows with this label."""
     base = label.partition(":")[0]
-    for name in [base] if base in names(GROUP) else _measured_by(label):
+    for name in [base] if base in names(GROUP) else _preset_protocols(label):
         if (declared := find_metric(load_protocol(name).metrics, metric)) is not None:
             return declared
     return UNDECLARED
 
 
 @cache
-def _measured_by(paper: str) -> tuple[str, ...]:
+def _preset_protocols(paper: str) -> tuple[str, ...]:
     """Return the protocols of a paper's preset."""
     return tuple(dict.fromkeys(part["protocol"] for part in presets().get(paper, {}).get("parts", ())))

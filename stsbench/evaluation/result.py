@@ -211,12 +211,12 @@ def _in_words(result: Scores, label: str) -> str:
         lines.append(f"95 % intervals are {how}." if many else "Intervals are at 95 %.")
     named = [row for row in rows if row.task == "Avg"] or [row for row in rows if row.task not in AVERAGES]
     named = [row for row in named if (row.metric, row.aggregation) == (lead.metric, lead.aggregation)]
-    scores = [f"{_of_what(row)} is {shown_score(row)}{f' (95 % interval {bounds})' if (bounds := interval(row)) else ''}"
+    scores = [f"{_row_words(row)} is {shown_score(row)}{f' (95 % interval {bounds})' if (bounds := interval(row)) else ''}"
               for row in named]
     return " ".join([*lines, *([f"{_sentence('; '.join(scores))}"] if len(scores) <= _LISTED else [])])
 
 
-def _of_what(row: ScoreRow) -> str:
+def _row_words(row: ScoreRow) -> str:
     if row.task == "Avg":
         return f"the average ({counted(row.n, 'item')})"
     return f"the score of {row.task}, {row.subset}" if row.subset else f"the score of {row.task}"

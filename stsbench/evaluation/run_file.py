@@ -110,7 +110,7 @@ def load_records(run: str | Path) -> list[tuple[Path, Record]]:
     [('stsb/test', 42, {'zero_vectors': 0, 'truncated': 0})]
     """
     path = run_file(run)
-    with _named(path):
+    with _naming(path):
         table = columns.opened(path, RUN_FORM, (*_RECORD, columns.LAYOUT)).read(columns=list(_RECORD), use_threads=False)
         _check_record_columns(table)
         rows = table.to_pylist()
@@ -162,7 +162,7 @@ def observations_of(run: str | Path, record: Record) -> Observations:
         return observations
     path = run_file(run)
     shared = shared_of(path.parent / stored.file, stored.sha256)
-    with _named(path):
+    with _naming(path):
         return columns.joined(shared, observations)
 
 
@@ -173,7 +173,7 @@ def stored_beside(run: str | Path, record: Record) -> Observations:
     if table.nbytes > _MOST_KEPT:
         _observed.cache_clear()
     name = record_name(record)
-    with _named(path):
+    with _naming(path):
         if name not in rows:
             raise ValueError(f"it holds no record {name}")
         observations = columns.unpacked(table, rows[name])
@@ -213,7 +213,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 @lru_cache(maxsize=4)  # each takes some megabytes, and records are asked for one run after another
 def _observed(path: Path, stamp: tuple[int, int]) -> tuple[dict[str, int], Any]:
     """Name -> row, and the table of observations."""
-    with _named(path):
+    with _naming(path):
         table = columns.whole_table(columns.opened(path, RUN_FORM, (*_RECORD, columns.LAYOUT)))
         names = table.column("name").to_pylist()
         table = table.drop_columns(list(_RECORD))
@@ -223,7 +223,7 @@ def _observed(path: Path, stamp: tuple[int, int]) -> tuple[dict[str, int], Any]:
 
 @lru_cache(maxsize=64)  # thousands of records share the files of a few dozen sets
 def _shared(path: Path, digest: str, stamp: tuple[int, int]) -> Observations:
-    with _named(path):
+    with _naming(path):
         table = columns.whole_table(columns.opened(path, SHARED_FORM))
         columns.check_columns(table)
         if len(table) != 1:
@@ -237,7 +237,7 @@ def _shared(path: Path, digest: str, stamp: tuple[int, int]) -> Observations:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _naming(path: Path) -> Iterator[None]:
     """Whatever pyarrow and numpy raise for a damaged file becomes a StsbenchError that names it."""
     try:
         yield

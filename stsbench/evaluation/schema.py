@@ -186,7 +186,7 @@ def requirement(text: str) -> PydanticCustomError:
     return PydanticCustomError("requirement", "{text}", {"text": text})
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str | bool | int | float) else value
 
 
@@ -212,9 +212,9 @@ Factor = Annotated[float, Field(gt=0, lt=1e12)]
 """A positive factor of a loss or a penalty. Far more would overflow float32."""
 Text = Annotated[str, Field(min_length=1)]
 """A text that is not empty."""
-AnyOf = Annotated[list[T], BeforeValidator(_listed), AfterValidator(_different)]
+AnyOf = Annotated[list[T], BeforeValidator(_as_list), AfterValidator(_different)]
 """Different values of one type, or none. One value alone is a list of one."""
-SomeOf = Annotated[list[T], BeforeValidator(_listed), AfterValidator(_different), AfterValidator(_filled)]
+SomeOf = Annotated[list[T], BeforeValidator(_as_list), AfterValidator(_different), AfterValidator(_filled)]
 """Different values of one type, at least one. One value alone is a list of one."""
 
 

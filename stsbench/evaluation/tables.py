@@ -251,7 +251,7 @@ def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> list[Column]:
     named = [task + ("*" if task in altered else "") + (f", {subset}" if subset else "") for task, subset in lead]
     # Metrics of one task may count different things (pairs, sentences, development items): n is the first one's.
     several = len({(row.task, row.subset, row.n) for row in rows}) > len(lead)
-    counts = f"n of {_whose(lead.values())}" if several else "n"
+    counts = f"n of {_score_words(lead.values())}" if several else "n"
     columns = [Column("task", named), Column(counts, [row.n for row in lead.values()])]
     for metric, aggregation in dict.fromkeys((row.metric, row.aggregation) for row in rows):
         scores = {(row.task, row.subset): row for row in rows if (row.metric, row.aggregation) == (metric, aggregation)}
@@ -266,7 +266,7 @@ def _estimate(row: ScoreRow, first: bool) -> Estimate:
     return Estimate(row.value, row.low, row.high) if first or metric_of(row).shows_interval else Estimate(row.value)
 
 
-def _whose(rows: Iterable[ScoreRow]) -> str:
+def _score_words(rows: Iterable[ScoreRow]) -> str:
     """Return the score that a column about each row's first one speaks of."""
     names = {f"{row.metric} {row.aggregation or ''}".strip() for row in rows}
     return names.pop() if len(names) == 1 else "the first score"

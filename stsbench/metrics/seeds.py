@@ -50,7 +50,7 @@ def difference_over_seeds(
     (`Noise`). paired: a and b have the same seeds, in the same order. A side of one seed has the noise of its items
     alone. With more than 5 % of resamples without a score there is no interval and no test.
     """
-    value, noise, drawn = _drawn(a, b, draws_a, draws_b, paired, seed)
+    value, noise, drawn = _draw(a, b, draws_a, draws_b, paired, seed)
     critical = critical_value(drawn)
     if critical == inf:
         return Difference(value)
@@ -66,11 +66,11 @@ def deviations_over_seeds(
 ) -> tuple[float, Floats]:
     """Return the difference that `difference_over_seeds` tests, and (n,) the sizes that its deviations have in n further
     experiments, in the scores' unit: n is 0 where there is no test."""
-    value, noise, drawn = _drawn(a, b, draws_a, draws_b, paired, seed)
+    value, noise, drawn = _draw(a, b, draws_a, draws_b, paired, seed)
     return value, noise.bound(drawn[:, None, None])[:, 0, 1]
 
 
-def _drawn(
+def _draw(
     a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, paired: bool, seed: Sequence[int]
 ) -> tuple[float, Noise, Floats]:
     """Return the difference of the means, 0 where it is rounding; its noise; and (n,) drawn statistics, none where no

@@ -163,7 +163,7 @@ def _files(folder: Path, split: str) -> Files:
                 "qrels": (folder / "relevance.tsv",)}
     groups["corpus"] = groups["corpus"] or {"corpus": [_unpacked(folder / "corpus.jsonl")]}
     judged = _judgements(folder, split, groups["qrels"])
-    split = split or _split_of(judged[0])
+    split = split or _split(judged[0])
     return {part: judged if part == "qrels" else _chosen(folder, part, groups[part], split) for part in groups}
 
 
@@ -175,11 +175,11 @@ def _by_split(folder: Path, part: str) -> dict[str, list[Path]]:
         paths = [*(folder / part).glob("data-*.arrow")]  # beside what `datasets` notes of them in .json
     groups: dict[str, list[Path]] = {}
     for path in sorted(path for path in paths if path.suffix.lower() in _RECORDS and path.is_file()):
-        groups.setdefault(_split_of(path), []).append(path)
+        groups.setdefault(_split(path), []).append(path)
     return groups
 
 
-def _split_of(path: Path) -> str:
+def _split(path: Path) -> str:
     match = _SHARD.fullmatch(path.stem)
     return match[1] if match else path.stem
 

@@ -135,7 +135,7 @@ def _matches(labels: Sequence[str], met: Mapping[str, str], positive: str, path:
     names = list(met)
     if len(names) > 2:
         wanted = "write 0 and 1, or measure scores by sts:FILE"
-        raise DataError(f"{met[names[2]]}: a third label, {shown(names[2])}, beside {_listed(names[:2])}: {wanted}")
+        raise DataError(f"{met[names[2]]}: a third label, {shown(names[2])}, beside {_join(names[:2])}: {wanted}")
     if len(names) == 1:
         raise DataError(f"{path}: every pair has the label {names[0]!r}: pairs of both kinds are needed")
     matching = _positive(names, positive, path)
@@ -145,7 +145,7 @@ def _matches(labels: Sequence[str], met: Mapping[str, str], positive: str, path:
 def _positive(names: Sequence[str], positive: str, path: Path) -> str:
     if positive:
         if positive not in names:
-            raise DataError(f"{path}: no pair has the label {positive!r} (there are {_listed(names)}): see pairs.positive")
+            raise DataError(f"{path}: no pair has the label {positive!r} (there are {_join(names)}): see pairs.positive")
         return positive
     if set(names) == {"0", "1"}:
         return "1"
@@ -154,12 +154,12 @@ def _positive(names: Sequence[str], positive: str, path: Path) -> str:
         if set(lower) == {match, other}:
             return lower[match]
     raise DataError(
-        f"{path}: the labels are {_listed(names)}: write 1 for pairs that match and 0 for the others, or say to `stsbench "
+        f"{path}: the labels are {_join(names)}: write 1 for pairs that match and 0 for the others, or say to `stsbench "
         f"eval` which means a match: --set 'pairs.positive=\"{names[0]}\"'"
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     return " and ".join(map(shown, names))
 
 

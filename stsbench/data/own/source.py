@@ -85,7 +85,7 @@ def dataset_files(name: str, splits: bool = False) -> DatasetFiles:
     train, validation and test, if there are both train and test. One word alone is a configuration, or else a split of the
     default one. Raises DataError, one line: no such dataset, revision, configuration or split, not accessible, not a table.
     """
-    called, repository, folder, one, other = _described_by(name)
+    called, repository, folder, one, other = _describe(name)
     commit, configs = folder.name, _configs(called, folder / "README.md")
     config, split = one, other
     if one and not other and one not in configs:
@@ -101,7 +101,7 @@ def dataset_files(name: str, splits: bool = False) -> DatasetFiles:
     return DatasetFiles(parts if len(parts) > 1 else {"": next(iter(parts.values()))}, origin)
 
 
-def _described_by(name: str) -> tuple[str, str, Path, str | None, str | None]:
+def _describe(name: str) -> tuple[str, str, Path, str | None, str | None]:
     """Return what messages call a dataset, its repository, the folder of the commit with its README, and both words
     behind it."""
     match = _NAME.fullmatch(name)
@@ -130,7 +130,7 @@ def retrieval_files(name: str) -> RetrievalFiles:
     Queries, corpus and judgements are the configurations queries, corpus and qrels (or default), of a set in several
     languages CONFIG-queries and so on; SPLIT is that of the judgements.
     """
-    called, repository, folder, one, other = _described_by(name)
+    called, repository, folder, one, other = _describe(name)
     commit, configs = folder.name, _configs(called, folder / "README.md")
     several = [config.removesuffix("-corpus") for config in configs if config.endswith("-corpus")]
     prefix, split = (f"{one}-", other) if one in several else ("", one)

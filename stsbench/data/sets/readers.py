@@ -58,7 +58,7 @@ def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
     inside a sentence, which would shift every gold score after it. On SentEval's own files the two give the same lines.
     Raises DataError naming the file (and the line, when the encoding is wrong).
     """
-    return _decoded(_bytes_of(path), path, encoding)
+    return _decoded(_read_bytes(path), path, encoding)
 
 
 def read_sts_year(folder: Path, subsets: Sequence[str]) -> PairRows:
@@ -129,7 +129,7 @@ def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> Pa
 
     Raises DataError for a broken gzip stream, a line that is not a JSON object, a missing or wrong field.
     """
-    data = _bytes_of(path)
+    data = _read_bytes(path)
     if path.suffix == ".gz":
         data = _unzipped(data, path)
     rows = PairRows()
@@ -164,7 +164,7 @@ def json_value(line: str, location: str) -> Any:
     raise DataError(f"{location}: not valid JSON ({wrong}): each line must be one whole object")
 
 
-def _bytes_of(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
             data = stream.read(_MAX_BYTES + 1)

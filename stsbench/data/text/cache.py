@@ -139,7 +139,7 @@ def file_digest(path: Path, cache: Path) -> str:
         if not path.is_file():
             raise DataError(f"{path} is not a regular file" if path.exists() else f"cannot read {path}: no such file")
         state = _state(path)
-        known = _known(_record(path, cache))
+        known = _read_record(_record(path, cache))
         if known.get("state") == state and isinstance(known.get("sha256"), str):
             return str(known["sha256"])
         now = time.time()
@@ -174,7 +174,7 @@ def _state(path: Path) -> dict[str, int]:
     }
 
 
-def _known(record: Path) -> dict[str, object]:
+def _read_record(record: Path) -> dict[str, object]:
     try:
         state = json.loads(record.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -51,7 +51,7 @@ def roles_of(header: Sequence[str], columns: Mapping[str, str], where: Mapping[s
     present; place: `file:line` of the header. Raises DataError, with what to set, for a column that is missing or occurs
     twice, and for a header that is not known.
     """
-    roles = dict(columns) or _known(header, location)
+    roles = dict(columns) or _roles_by_header(header, location)
     needed = dict.fromkeys((*roles.values(), *where))
     if twice := next((column for column in needed if header.count(column) > 1), None):
         raise DataError(f"{location}: the column {twice!r} occurs twice; see data.columns and data.where")
@@ -77,7 +77,7 @@ def optional_columns(roles: Mapping[str, str]) -> set[str]:
     }
 
 
-def _known(header: Sequence[str], location: str) -> dict[str, str]:
+def _roles_by_header(header: Sequence[str], location: str) -> dict[str, str]:
     fitting = [{**must, **may} for must, may in _KNOWN if set(must.values()) <= set(header)]
     if len(fitting) != 1:
         which = "more than one known header fits" if fitting else "no known header"

@@ -114,12 +114,12 @@ class Bottlenecks(nn.Module):
         """Return one set of rank sets * r that gives the sum of all sets' outputs: a copy of the weights as they are now."""
         down, up = self.down.detach(), self.up.detach()
         joined = down.permute(1, 2, 3, 0, 4).flatten(3), up.permute(1, 2, 0, 3, 4).flatten(2, 3)
-        return self.load({**self.settings(), "sets": 1, "rank": self.sets * self.rank}, _named(*joined))
+        return self.load({**self.settings(), "sets": 1, "rank": self.sets * self.rank}, _by_name(*joined))
 
     def one(self, index: int) -> Bottlenecks:
         """Return one set alone: a copy of the weights as they are now."""
         _check_set(index, self.sets)
-        return self.load({**self.settings(), "sets": 1}, _named(self.down.detach()[index], self.up.detach()[index]))
+        return self.load({**self.settings(), "sets": 1}, _by_name(self.down.detach()[index], self.up.detach()[index]))
 
     def settings(self) -> dict[str, Any]:
         """Return everything but the weights, for a JSON file."""
@@ -197,7 +197,7 @@ def _check_set(index: int, sets: int) -> None:
         raise ValueError(f"set {index} asked for, and there are {sets}, counted from 0")
 
 
-def _named(down: Tensor, up: Tensor) -> dict[str, Tensor]:
+def _by_name(down: Tensor, up: Tensor) -> dict[str, Tensor]:
     return {"down": down.unsqueeze(0), "up": up.unsqueeze(0)}
 
 

@@ -153,13 +153,13 @@ def _with_routes(modules: list[tuple[str, Path]], declared: Declared) -> Declare
     stored = read_settings(path / "router_config.json") or read_settings(path / "config.json")
     settings = stored.get("parameters") or {}
     names = list(stored.get("structure") or {})
-    mapped = [task for task in _tasks_of(settings.get("route_mappings")) if task]
+    mapped = [task for task in _tasks(settings.get("route_mappings")) if task]
     first = names[0] if names and settings.get("allow_empty_key", True) else None
     default = settings.get("default_route") or first
     return replace(declared, routes=tuple(dict.fromkeys([*names, *mapped])), default_route=default)
 
 
-def _tasks_of(mappings: Any) -> list[str]:
+def _tasks(mappings: Any) -> list[str]:
     """Return the tasks in a Router's route_mappings, whose keys are a task and a modality."""
     keys = [read for key in mappings or {} if isinstance(read := _literal(key), tuple) and read]
     return [key[0] for key in keys if isinstance(key[0], str)]

@@ -61,7 +61,7 @@ def layout_digest(folder: Path, prompt: dict[str, Any] | None = None) -> str:
     return hashlib.sha256(f"{digest} {json.dumps(prompt, sort_keys=True)}".encode()).hexdigest()
 
 
-def _layout_of(folder: Path, exported: Exported) -> str:
+def _layout(folder: Path, exported: Exported) -> str:
     """Return `layout_digest`, and with it the files of a post-processing."""
     digest = layout_digest(folder, exported.prompt)
     if not exported.post:
@@ -86,7 +86,7 @@ def write_exported(folder: Path, exported: Exported) -> None:
         del settings["trained_on"]
     if not exported.training_overlap:
         del settings["training_overlap"]
-    stored = {"format": number, **settings, "layout": _layout_of(folder, exported)}
+    stored = {"format": number, **settings, "layout": _layout(folder, exported)}
     (folder / FILE).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
 
 
@@ -101,7 +101,7 @@ def read_exported(folder: Path) -> Exported | None:
     if not (folder / FILE).is_file():
         return None
     exported, layout = read_with_layout(folder)
-    if layout == _layout_of(folder, exported):
+    if layout == _layout(folder, exported):
         return exported
     if exported.post:
         return None

@@ -250,13 +250,13 @@ def ask_hub(offline: bool = False, timeout: float = 4.0) -> Hub:
         return Hub(endpoint, "unreachable", "HF_ENDPOINT must start with http:// or https://")
     answers: list[tuple[str, str]] = []
     # A thread, because no timeout of urllib's bounds the look-up of a name; it does not keep the process alive.
-    asking = threading.Thread(target=lambda: answers.append(_asked(url, timeout)), daemon=True)
+    asking = threading.Thread(target=lambda: answers.append(_ask(url, timeout)), daemon=True)
     asking.start()
     asking.join(timeout + 0.5)
     return Hub(endpoint, *(answers[0] if answers else ("unreachable", f"no answer within {timeout:g} s")))
 
 
-def _asked(url: str, timeout: float) -> tuple[str, str]:
+def _ask(url: str, timeout: float) -> tuple[str, str]:
     began = time.monotonic()
     request = urllib.request.Request(url, headers={"User-Agent": "stsbench", "Range": "bytes=0-0"})
     try:

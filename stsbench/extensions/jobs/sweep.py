@@ -70,8 +70,8 @@ class Sweep:
         stages = [recipe.stage_data(name).file for name in recipe.stages]
         labelled = recipe.labelled.file if recipe.labelled else None
         texts = [group.data or recipe.data.file, group.labelled or labelled, *stages]
-        texts += [text for key in FILES for text in _listed(self.space, key)]
-        models = [*(group.backbone or [recipe.backbone.model]), *_listed(self.space, "backbone.model")]
+        texts += [text for key in FILES for text in _as_list(self.space, key)]
+        models = [*(group.backbone or [recipe.backbone.model]), *_as_list(self.space, "backbone.model")]
         dev = {} if "selection.by" in self.space.space else dev_digests(by, self.defaults)
         return {**digests(filter(None, texts), models, self.defaults), **dev}
 
@@ -80,7 +80,7 @@ class Sweep:
         """Return whatever makes scores that cannot be compared, by what a user calls it: options, the recipe's values,
         the content of files. How many trials there are, and how they are run, is no part of it."""
         group, recipe = self.group, self.recipe
-        listed = [name for key in FILES for name in _listed(self.space, key)]
+        listed = [name for key in FILES for name in _as_list(self.space, key)]
         files = {name: sha256_file(path) for name in (group.data, group.labelled, *map(group.set.get, FILES), *listed)
                  if isinstance(name, str) and (path := Path(name).expanduser()).is_file()}
         values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed", *OPERATIONAL})
@@ -103,7 +103,7 @@ class Sweep:
     def samples(self) -> list[Job]:
         """Return trainings that between them name every file and every backbone that trials name."""
         first = {key: among[0] if isinstance(among, list) else among.low for key, among in self.space.space.items()}
-        named = [(key, value) for key in (*FILES, "backbone.model") for value in _listed(self.space, key)]
+        named = [(key, value) for key in (*FILES, "backbone.model") for value in _as_list(self.space, key)]
         return [self.jobs(Trial(0, {**first, **dict([pair])}, ""))[0] for pair in named or [*first.items()][:1]]
 
     def jobs(self, trial: Trial) -> list[Job]:
@@ -160,7 +160,7 @@ def sweep(
     return results
 
 
-def _listed(space: Space, key: str) -> list[Any]:
+def _as_list(space: Space, key: str) -> list[Any]:
     among = space.space.get(key)
     return among if isinstance(among, list) else []
 

@@ -170,7 +170,7 @@ def load_registered(registered: Registered, options: EncoderOptions) -> tuple[An
         raise EncoderError(f"--dtype {options.dtype}: mteb's loader of {name} does not honour it (its weights: "
                            f"{stands or 'none'})")
     if options.max_length is not None:
-        _cut_at(model, name, options.max_length)
+        _set_length(model, name, options.max_length)
     return model, code
 
 
@@ -190,7 +190,7 @@ def _in_dtype(meta: Any, dtype: str) -> dict[str, Any]:
     return {**stated, "dtype": getattr(torch, dtype)}
 
 
-def _cut_at(model: Any, name: str, length: int) -> None:
+def _set_length(model: Any, name: str, length: int) -> None:
     """Texts at so many tokens. EncoderError: its class has a length of its own, or it has fewer positions."""
     library = library_model(model)
     if library is None or not decides_by_prompt(model):

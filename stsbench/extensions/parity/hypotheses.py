@@ -46,15 +46,16 @@ def hypotheses(shop: Workshop | Sealed, width: int) -> list[Hypothesis]:
 
 def _text(prompt: str, prompts: Mapping[str, str]) -> Iterator[Hypothesis]:
     if prompt:
-        yield _of("prompt", f"the prompt {prompt!r} is left out", prompt="")
-        yield _of("prompt", f"the prompt {prompt!r} stands before a text twice", prompt=prompt + prompt)
+        yield _guess("prompt", f"the prompt {prompt!r} is left out", prompt="")
+        yield _guess("prompt", f"the prompt {prompt!r} stands before a text twice", prompt=prompt + prompt)
         if prompt.rstrip() != prompt:
-            yield _of("prompt", f"the prompt {prompt!r} has lost the blank at its end", prompt=prompt.rstrip())
+            yield _guess("prompt", f"the prompt {prompt!r} has lost the blank at its end", prompt=prompt.rstrip())
     for name, text in prompts.items():
         if text and text != prompt:
-            yield _of("prompt", f"the stored prompt {name!r} ({text!r}) stands before every text", prompt=text)
-            yield _of("prompt", f"the stored prompt {name!r} ({text!r}) stands before every text twice", prompt=text + text)
-    yield _of("case", "texts are lower-cased", lower=True)
+            yield _guess("prompt", f"the stored prompt {name!r} ({text!r}) stands before every text", prompt=text)
+            words = f"the stored prompt {name!r} ({text!r}) stands before every text twice"
+            yield _guess("prompt", words, prompt=text + text)
+    yield _guess("case", "texts are lower-cased", lower=True)
 
 
 def _tokens(shop: Workshop) -> Iterator[Hypothesis]:
@@ -62,31 +63,32 @@ def _tokens(shop: Workshop) -> Iterator[Hypothesis]:
     first = getattr(tokenizer, "bos_token", None) or getattr(tokenizer, "cls_token", None)
     last = getattr(tokenizer, "eos_token", None) or getattr(tokenizer, "sep_token", None)
     if before:
-        yield _of("special tokens", f"{first} before a text is missing", first=-1)
+        yield _guess("special tokens", f"{first} before a text is missing", first=-1)
     if behind:
-        yield _of("special tokens", f"{last} behind a text is missing", last=-1)
+        yield _guess("special tokens", f"{last} behind a text is missing", last=-1)
     if before and behind:
-        yield _of("special tokens", f"{first} before a text and {last} behind it are missing", first=-1, last=-1)
+        yield _guess("special tokens", f"{first} before a text and {last} behind it are missing", first=-1, last=-1)
     if first:
-        yield _of("special tokens", f"{first} stands before a text{' twice' if before else ', where A has none'}", first=1)
+        yield _guess("special tokens", f"{first} stands before a text{' twice' if before else ', where A has none'}",
+                     first=1)
     if last:
-        yield _of("special tokens", f"{last} stands behind a text{' twice' if behind else ', where A has none'}", last=1)
+        yield _guess("special tokens", f"{last} stands behind a text{' twice' if behind else ', where A has none'}", last=1)
     for name in TOKENIZERS:
         if shop.has_tokenizer(name):
-            yield _of("tokenizer", f"the tokenizer {name}", tokens=name)
+            yield _guess("tokenizer", f"the tokenizer {name}", tokens=name)
     if shop.other is not None:
-        yield _of("tokenizer", "the tokenizer is another one", tokens=OTHER)
+        yield _guess("tokenizer", "the tokenizer is another one", tokens=OTHER)
 
 
 def _weights(shop: Workshop) -> Iterator[Hypothesis]:
     if has_adapter(shop.parts.model):
-        yield _of("adapter", "the adapter is not applied", weights=NO_ADAPTER)
+        yield _guess("adapter", "the adapter is not applied", weights=NO_ADAPTER)
     for name in ROUNDED:
-        yield _of("precision", f"computed in {name}", rough=True, weights=name)
+        yield _guess("precision", f"computed in {name}", rough=True, weights=name)
     for name in INT8:
-        yield _of("precision", name, rough=True, weights=name)
+        yield _guess("precision", name, rough=True, weights=name)
     if shop.other is not None:
-        yield _of("weights", "the weights of the transformer are others", weights=OTHER)
+        yield _guess("weights", "the weights of the transformer are others", weights=OTHER)
 
 
 def _vectors(shop: Workshop) -> Iterator[Hypothesis]:
@@ -94,21 +96,21 @@ def _vectors(shop: Workshop) -> Iterator[Hypothesis]:
     if len(parts.poolers) == 1:
         for name in POOLERS:
             if name != parts.poolers[0]:
-                yield _of("pooling", f"pooling is {name} instead of {parts.poolers[0]}", poolers=(name,))
-        yield _of("layer", "the layer before the last is pooled", layer=-2)
+                yield _guess("pooling", f"pooling is {name} instead of {parts.poolers[0]}", poolers=(name,))
+        yield _guess("layer", "the layer before the last is pooled", layer=-2)
     for some in _left_out([name for name, _ in parts.steps]):
         yield Hypothesis("module", some[0], _without(some[1]))
     if parts.post is not None:
-        yield _of("post-processing", f"the post-processing {parts.post.names} is left out", post=False)
+        yield _guess("post-processing", f"the post-processing {parts.post.names} is left out", post=False)
 
 
 def _finished(width: int) -> Iterator[Hypothesis]:
-    yield _of("cut", f"vectors are cut to their first {width} numbers", width=width)
+    yield _guess("cut", f"vectors are cut to their first {width} numbers", width=width)
     for name in ROUNDED:
-        yield _of("precision", f"the finished numbers are rounded to {name}", stored=name)
+        yield _guess("precision", f"the finished numbers are rounded to {name}", stored=name)
 
 
-def _of(kind: str, words: str, rough: bool = False, **change: object) -> Hypothesis:
+def _guess(kind: str, words: str, rough: bool = False, **change: object) -> Hypothesis:
     return Hypothesis(kind, words, lambda variant: replace(variant, **change), rough)  # type: ignore[arg-type]
 
 
@@ -148,7 +150,7 @@ def limits(
         further = _distances(shop, texts, off, beyond, b)
         if bool((further <= tolerance).all()):
             return [_limited(most, True, now)] if int(lengths.max()) > most else [
-            _of("truncation", f"texts are not cut at {now} tokens: each is read whole", limit=most)]
+            _guess("truncation", f"texts are not cut at {now} tokens: each is read whole", limit=most)]
         if bool((further <= tolerance).any()):
             least, off = int(lengths[off[further <= tolerance]].max()), off[further > tolerance]
     shortest = int(off[np.argmin(lengths[off])])
@@ -175,4 +177,4 @@ def _distances(
 def _limited(size: int, whole: bool, now: int | None) -> Hypothesis:
     stated = "where A has no limit" if now is None else f"instead of {now}"
     end = "" if whole else ", and lose the special token behind them"
-    return _of("truncation", f"texts are cut at {size} tokens {stated}{end}", limit=size, keeps_end=whole)
+    return _guess("truncation", f"texts are cut at {size} tokens {stated}{end}", limit=size, keeps_end=whole)

@@ -61,7 +61,7 @@ def parity(
     if not margin > 0:
         raise StsbenchError(f"parity: margin={margin}: must be more than 0 points")
     probe = ProbeTexts.of(texts)
-    asked = [_asked(side, settings) for side, settings in ((a, a_options), (b, b_options))]
+    asked = [_side_options(side, settings) for side, settings in ((a, a_options), (b, b_options))]
     encoders = [_loaded(side, how) for side, how in zip((a, b), asked, strict=True)]
     (of_a, lost_a), (of_b, lost_b) = (encoded(encoder, probe.texts) for encoder in encoders)
     if lost_a is not None:
@@ -82,12 +82,12 @@ def encoded(encoder: Encoder, texts: Sequence[str]) -> tuple[Floats, str | None]
     try:
         vectors = dense(encoder.run(texts).vectors)
     except DegenerateError as error:
-        return _one_by_one(encoder, texts), str(error)
+        return _encode_single(encoder, texts), str(error)
     lost = int((~np.isfinite(vectors).all(1)).sum())
     return vectors, f"{encoder.spec.name} returned NaN or infinity for {lost} of {len(texts)} texts" if lost else None
 
 
-def _one_by_one(encoder: Encoder, texts: Sequence[str]) -> Floats:
+def _encode_single(encoder: Encoder, texts: Sequence[str]) -> Floats:
     rows: list[Floats | None] = []
     for text in texts:
         try:
@@ -98,7 +98,7 @@ def _one_by_one(encoder: Encoder, texts: Sequence[str]) -> Floats:
     return np.stack([np.full(width, np.nan) if row is None else row for row in rows])
 
 
-def _asked(side: Any, settings: Mapping[str, Any]) -> EncoderOptions | None:
+def _side_options(side: Any, settings: Mapping[str, Any]) -> EncoderOptions | None:
     """Return the options of a name; None of what is loaded. StsbenchError: options for that."""
     if isinstance(side, str | Path):
         return encoder_options(str(side), settings)
@@ -169,9 +169,9 @@ def _steady(
             return vectors, Cause("draws", f"{letter} draws: two calls for the same texts differ, by up to {by:.2g}")
         by_length = off[np.argsort([len(texts[at]) for at in off], kind="stable")]
         some = by_length[np.linspace(0, len(off) - 1, min(_ALONE, len(off))).round().astype(int)]
-        if _moved(vectors[some], _one_by_one(encoder, [texts[at] for at in some])) <= tolerance:
+        if _moved(vectors[some], _encode_single(encoder, [texts[at] for at in some])) <= tolerance:
             return vectors, None
-        alone = _one_by_one(encoder, texts)
+        alone = _encode_single(encoder, texts)
     except EncoderError:  # it may need several texts
         return vectors, None
     if reordered(alone, vectors, tolerance):

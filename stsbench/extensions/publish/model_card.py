@@ -87,7 +87,7 @@ def _encoder(result: Scores) -> str:
     """Return what decides a vector, as a table of two columns."""
     first = result.records[0].encoder
     spec = {**first.spec, "name": encoder_name(result)}
-    fitted = _one((record.encoder.spec.get("fitted_on") for record in result.records), "each test set's own texts")
+    fitted = _first_value((record.encoder.spec.get("fitted_on") for record in result.records), "each test set's own texts")
     options = spec.get("options") or {}
     known = {
         "name": spec["name"], "kind": spec["kind"], "pooler": spec.get("pooler"), "template": _quoted(spec.get("template")),
@@ -99,18 +99,18 @@ def _encoder(result: Scores) -> str:
         **{f"prompt {name!r}": _quoted(text) if isinstance(text, str) else without_paths(str(text))
            for name, text in (options.get("prompts") or {}).items()},
         "around the text": "; ".join(described(options)),
-        "width of the vectors": _one(
+        "width of the vectors": _first_value(
             (record.encoder.dimension for record in result.records), "depends on the texts fitted on"
         ),
         "sha256 of the weights": spec.get("weights"), "sha256 of the tokenizer": spec.get("tokenizer"),
-        "fingerprint of all this": _one(
+        "fingerprint of all this": _first_value(
             (record.encoder.fingerprint for record in result.records), "one a set, in the metadata"
         ),
     }
     return _table([("what", "value"), *((key, value) for key, value in known.items() if value not in (None, ""))], texts=2)
 
 
-def _one(values: Iterable[object], several: str) -> object:
+def _first_value(values: Iterable[object], several: str) -> object:
     distinct = list(dict.fromkeys(values))
     return distinct[0] if len(distinct) == 1 else several
 
@@ -150,10 +150,10 @@ def _scores(rows: Sequence[ScoreRow]) -> str:
     tasks = list(dict.fromkeys(row.task for row in kept))
     tasks = [task for task in tasks if task not in AVERAGES] + [task for task in tasks if task in AVERAGES]
     if len(tasks) == 1:
-        lines = [(_named(row), shown(row), interval(row), row.n) for row in kept]
+        lines = [(_row_name(row), shown(row), interval(row), row.n) for row in kept]
         return _table([(tasks[0], "score", "interval", "items"), *lines])
-    cells = {(row.task, _named(row)): row for row in kept}
-    names = list(dict.fromkeys(_named(row) for row in kept))
+    cells = {(row.task, _row_name(row)): row for row in kept}
+    names = list(dict.fromkeys(_row_name(row) for row in kept))
     grid: list[list[str]] = [["", *tasks]]
     for name in names:
         of_metric = [cells.get((task, name)) for task in tasks]
@@ -165,7 +165,7 @@ def _scores(rows: Sequence[ScoreRow]) -> str:
     return _table(grid)
 
 
-def _named(row: ScoreRow) -> str:
+def _row_name(row: ScoreRow) -> str:
     name = f"{row.metric}, {row.subset}" if row.subset else row.metric
     return f"{name} ({row.aggregation})" if row.aggregation else name
 

@@ -199,11 +199,11 @@ def edits_of(texts: tuple[str, ...], rule: str, seed: int, share: float) -> tupl
     """
     edits = [edited(text, rule, seed) for text in texts]
     applies = [i for i, new in enumerate(edits) if new is not None]
-    kept = set(_drawn(applies, rule, seed, share))
+    kept = set(_draw(applies, rule, seed, share))
     return tuple(new if i in kept else None for i, new in enumerate(edits))
 
 
-def _drawn(positions: Sequence[int], rule: str, seed: int, share: float) -> Sequence[int]:
+def _draw(positions: Sequence[int], rule: str, seed: int, share: float) -> Sequence[int]:
     if share == 1 or not positions:
         return positions
     order = np.random.default_rng([seed, *b"share", *rule.encode()]).permutation(len(positions))

@@ -36,7 +36,7 @@ def _one_way(lines: str) -> Phrases:
     return table
 
 
-def _any_other(groups: Iterable[tuple[str, ...]]) -> Phrases:
+def _swaps(groups: Iterable[tuple[str, ...]]) -> Phrases:
     return {(word,): tuple(other for other in group if other != word) for group in groups for word in group}
 
 
@@ -141,9 +141,9 @@ MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
 )
 WORDS_TOO = frozenset({"March", "May"})  # words of another meaning where a capital says nothing
-CALENDAR: Phrases = _any_other([DAYS, MONTHS])  # in the case in which they are written
+CALENDAR: Phrases = _swaps([DAYS, MONTHS])  # in the case in which they are written
 TIMES: Phrases = (
-    _any_other([("yesterday", "today", "tomorrow"), ("morning", "afternoon", "evening"), _UNITS])
+    _swaps([("yesterday", "today", "tomorrow"), ("morning", "afternoon", "evening"), _UNITS])
     | _both_ways("before / after, earlier / later, early / late, previously / subsequently, once / twice")
     | {("last", period): (f"next {period}",) for period in _PERIODS}
     | {("next", period): (f"last {period}",) for period in _PERIODS}
@@ -164,7 +164,7 @@ TIMES: Phrases = (
 )
 
 ANTONYMS: Phrases = (
-    _any_other([("red", "blue", "green", "yellow", "purple", "pink"), ("laughing", "crying"), ("smiling", "frowning")])
+    _swaps([("red", "blue", "green", "yellow", "purple", "pink"), ("laughing", "crying"), ("smiling", "frowning")])
     | _both_ways("""
     big / small, old / young, black / white, tall / short, wide / narrow, thick / thin, heavy / lightweight, full / empty
     happy / sad, rich / poor, fast / slow, quickly / slowly, loud / quiet, loudly / quietly, clean / dirty, wet / dry

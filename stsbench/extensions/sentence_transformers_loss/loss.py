@@ -84,7 +84,7 @@ def as_sentence_transformers_loss(
     _check_plan(plan)
     with fresh_torch(gradients=True), drawing(Generators(seed)):
         backbone = backbone_of(model, log)
-        made = _made(plan, backbone, classes)
+        made = _build(plan, backbone, classes)
         loss = MethodLoss(model, made, plan, classes, seed)
     for line in _otherwise(made):
         log(f"warning: {line}")
@@ -290,7 +290,7 @@ def _check_plan(plan: MethodPlan) -> None:
         raise _refused(plan, reason)
 
 
-def _made(plan: MethodPlan, backbone: Backbone, classes: int) -> Method:
+def _build(plan: MethodPlan, backbone: Backbone, classes: int) -> Method:
     """Return the method on the backbone, ready for its stage."""
     if plan.needs.dropout and not any(dropout_rates(backbone.model.config).values()):
         raise _refused(plan, "its two views differ by dropout alone, and the model has none (config_kwargs)")

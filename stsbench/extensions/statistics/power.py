@@ -163,7 +163,7 @@ def power(
         noise = _of_two(sides, protocol, metric, resamples, seed, left_out)
         basis = "From the paired noise of the two runs, over other items of the same kind."
     elif sides:
-        noise = _of_one(sides[0], protocol, metric, resamples, seed, left_out)
+        noise = _side_noise(sides[0], protocol, metric, resamples, seed, left_out)
         basis = ("From the run's noise. Its rival is taken to share as much of it as two of the leaderboard's rows do: "
                  f"{_closeness(metric)}. How close the two encoders are decides: name both runs for their noise.")
     else:
@@ -217,7 +217,7 @@ def _of_two(
     return _some(noise, sides, metric, left_out)
 
 
-def _of_one(
+def _side_noise(
     side: Any, protocol: str | Sequence[str] | None, metric: str, resamples: int, seed: int, left_out: Reasons
 ) -> list[_Noise]:
     chosen, notes = chooser(words_of(protocol)), _Notes()

@@ -320,7 +320,7 @@ def encode(
     loaded = loaded_encoder(model, options)
     if isinstance(model, str | os.PathLike):
         options = replace(options, model=os.fspath(model))
-    with options.runner(loaded, options) as runner, _bar_shown() as progress:
+    with options.runner(loaded, options) as runner, _bar() as progress:
         store = build_store(
             loaded, source, options.output, dtype=options.store_dtype, shard_rows=options.shard_size, runner=runner, log=log,
             progress=progress,
@@ -333,7 +333,7 @@ def encode(
 
 
 @contextmanager
-def _bar_shown() -> Iterator[Callable[[Pace], None] | None]:
+def _bar() -> Iterator[Callable[[Pace], None] | None]:
     """Yield what shows a Pace in a notebook, as a bar of texts whose number may be an estimate; None elsewhere."""
     if not in_notebook():
         yield None

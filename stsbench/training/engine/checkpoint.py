@@ -173,7 +173,7 @@ class Checkpoints:
         keep = {path.name for path in kept} | {position.best.folder if position.best else ""}
         for path in kept:
             try:
-                stored = _named(path)  # what it holds is checked by who goes on from it: that takes seconds of gigabytes
+                stored = _read_position(path)  # its content is checked by who goes on from it, which takes seconds
             except (ValueError, TypeError, KeyError, OSError):
                 continue
             keep.add(stored.best.folder if stored.best else "")
@@ -247,7 +247,7 @@ def _settle(building: Path, final: Path) -> None:
 def _read(path: Path) -> Position:
     """Return what a checkpoint says, if its files are those that it names. Raises ValueError and others for a damaged
     one."""
-    position = _named(path)
+    position = _read_position(path)
     for name, known in position.files.items():
         if sha256_file(path / name) != known:
             raise ValueError(f"{name} is not what was written")
@@ -256,7 +256,7 @@ def _read(path: Path) -> Position:
     return position
 
 
-def _named(path: Path) -> Position:
+def _read_position(path: Path) -> Position:
     """Return what a checkpoint says, whatever its files are."""
     text = (path / "position.json").read_text("utf-8")
     Position(**parse_json(text))  # TypeError: a key that is none

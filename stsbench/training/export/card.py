@@ -73,7 +73,7 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
         ("trained on texts of, in tokens", recipe.backbone.max_length), ("precision", recipe.precision),
         *((f"data {item.get('stage', '')}".strip(), _data(item)) for item in summary.get("data", [])),
         ("seed", summary.get("seed", recipe.seed)), *_stage_rows(summary),
-        ("steps", summary.get("steps")), ("kept", _kept(summary)),
+        ("steps", summary.get("steps")), ("kept", _kept_weights(summary)),
         ("versions", ", ".join(f"{name} {number}" for name, number in summary.get("versions", {}).items())),
     ]
     rows = [f"| {card_text(key)} | {card_text(value)} |" for key, value in about if value not in (None, "")]
@@ -94,7 +94,7 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
         "## How to load it\n", *_loading(summary),
         "## The recipe\n",
         "Every choice of this training. What stands under `published` is the paper's result and not this model's.\n",
-        _fenced(_shown(recipe)),
+        _fenced(_recipe_text(recipe)),
     ])
 
 
@@ -198,7 +198,7 @@ def _data(item: dict[str, Any]) -> str:
     return f"{_last(str(item['name']))}, {counted(item['rows'], 'row')}, sha256 {item['digest']}{tested}"
 
 
-def _kept(summary: dict[str, Any]) -> str:
+def _kept_weights(summary: dict[str, Any]) -> str:
     """Return which weights these are, and why."""
     best, encoder = summary.get("best"), f" of {summary['encoder']}" if "encoder" in summary else ""
     if not best:
@@ -220,7 +220,7 @@ def _last(path: str) -> str:
     return Path(path).name or path
 
 
-def _shown(recipe: Recipe) -> str:
+def _recipe_text(recipe: Recipe) -> str:
     """Return the recipe as YAML, files and folders by their last part."""
 
     def short(value: Any) -> Any:

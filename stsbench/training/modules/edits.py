@@ -44,7 +44,7 @@ def insert_masks(
     labels = _split(np.insert(np.zeros_like(rows.tokens), indices, 1), lengths)
     if max_length is None:
         return copies, labels
-    kept = [_kept(len(copy), max_length, last) for copy, last in zip(copies, rows.ends_special(), strict=True)]
+    kept = [_kept_places(len(copy), max_length, last) for copy, last in zip(copies, rows.ends_special(), strict=True)]
     return [row[at] for row, at in zip(copies, kept, strict=True)], [row[at] for row, at in zip(labels, kept, strict=True)]
 
 
@@ -144,7 +144,7 @@ def _split(tokens: NDArray[np.int64], lengths: NDArray[np.int64]) -> Rows:
     return np.split(tokens, np.cumsum(lengths)[:-1]) if len(lengths) else []
 
 
-def _kept(length: int, most: int, ends_special: bool) -> NDArray[np.int64]:
+def _kept_places(length: int, most: int, ends_special: bool) -> NDArray[np.int64]:
     """Return the places that stay of a row."""
     indices = np.arange(min(length, most))
     if ends_special and length > most:

@@ -101,15 +101,15 @@ def load_method(method: str) -> type[Method]:
         hint = did_you_mean(source.attribute, known) if known else ""
         raise StsbenchError(f"{source.label}: {source.file} has no class {source.attribute}{hint}")
     kind = check_class(kind, source.label)
-    if (model := _options_beside(source)) not in (None, kind.Options):
+    if (model := _options_class(source)) not in (None, kind.Options):
         raise StsbenchError(f"{source.label}: {kind.__name__}.Options must be {model.__name__} of the module beside it")
     return kind
 
 
 def options_of(method: str) -> type[Options]:
-    """Return the method's Options, without torch where they stand in a module of their own (`_options_beside`)."""
+    """Return the method's Options, without torch where they stand in a module of their own (`_options_class`)."""
     source = find_method(method)
-    return _options_beside(source) or load_method(method).Options
+    return _options_class(source) or load_method(method).Options
 
 
 def method_of(options: Options) -> str:
@@ -151,7 +151,7 @@ def options(method: str) -> list[Described]:
     return described(model, defaults_of(model))
 
 
-def _options_beside(source: MethodSource) -> type[Options] | None:
+def _options_class(source: MethodSource) -> type[Options] | None:
     """Return the class NAMEOptions of the module `options` in the same package as the method NAME; None where there is
     none."""
     package = (source.module or "").rpartition(".")[0]

@@ -25,7 +25,7 @@ def named_recipe(name: str, method: str | None = None) -> Recipe:
         return find_recipe(method, name)[0]
     is_yaml = name.endswith((".yaml", ".yml"))
     if is_yaml and (path := Path(name).expanduser()).is_file():
-        return find_recipe(_method_of(path), str(path))[0]
+        return find_recipe(_method(path), str(path))[0]
     holder, slash, rest = name.partition("/")
     if is_yaml and holder not in names(GROUP):
         raise StsbenchError(f"{name}: there is no such file")
@@ -43,7 +43,7 @@ def named_recipe(name: str, method: str | None = None) -> Recipe:
     return find_recipe(holders[0], name)[0]
 
 
-def _method_of(path: Path) -> str:
+def _method(path: Path) -> str:
     """Return the method of a recipe file: its `method:`, else that of what it extends, else the one whose recipe that is.
 
     Raises StsbenchError for a file that says neither, and for a recipe of none or of several methods.

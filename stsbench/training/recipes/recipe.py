@@ -168,17 +168,17 @@ def changed_recipe(
 
 def note_shortened(before: Recipe, after: Recipe) -> Recipe:
     """Return `after`, made of `before` by a user's settings, with warmup_of wherever max_steps is less than there."""
-    training = after.training.model_copy(update={"warmup_of": _warmup_of(before.training, after.training)})
+    training = after.training.model_copy(update={"warmup_of": _shorten_warmup(before.training, after.training)})
     shortened, stages = after.model_copy(update={"training": training}), dict(after.stages)
     for name in {*before.stages, *after.stages}:
-        of = _warmup_of(before.stage_training(name), after.stage_training(name))
+        of = _shorten_warmup(before.stage_training(name), after.stage_training(name))
         if shortened.stage_training(name).warmup_of != of:
             part = stages.get(name, {})
             stages[name] = {**part, "training": {**part.get("training", {}), "warmup_of": of}}
     return shortened.model_copy(update={"stages": stages})
 
 
-def _warmup_of(before: TrainingSettings, after: TrainingSettings) -> int | Literal["epochs"] | None:
+def _shorten_warmup(before: TrainingSettings, after: TrainingSettings) -> int | Literal["epochs"] | None:
     if after.warmup_of is not None or after.warmup < 1 or after.warmup != before.warmup or after.max_steps is None:
         return after.warmup_of
     if before.max_steps is None:

@@ -286,7 +286,7 @@ class TrainingSettings(Settings):
         return self
 
 
-def _selected_by(name: str) -> str:
+def _check_selection(name: str) -> str:
     if name not in SELECTED_BY and not (name.startswith((OWN_PAIRS, LABELLED_PAIRS)) and name.partition(":")[2].strip()):
         expected = f"{', '.join(map(repr, SELECTED_BY))}, {OWN_PAIRS + 'FILE'!r} or {LABELLED_PAIRS + 'FILE'!r}"
         raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
@@ -296,7 +296,7 @@ def _selected_by(name: str) -> str:
 class SelectionSettings(Settings):
     """Which checkpoint is kept as the best."""
 
-    by: Annotated[str, AfterValidator(_selected_by)] = setting(
+    by: Annotated[str, AfterValidator(_check_selection)] = setting(
         "sts-b dev", f"{', '.join(SELECTED_BY)}; sts:FILE, pairs:FILE: scored or labelled pairs of one's own, as the "
         "protocol of that name reads them",
     )

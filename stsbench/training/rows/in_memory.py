@@ -64,7 +64,7 @@ def _lines(rows: Any, name: str) -> tuple[Callable[[], Iterator[bytes]], str]:
         raise DataError(f"{name} is a {type(rows).__name__}, whose order changes with each process: give a list, as sorted "
                         "makes one")
     if (table := _table(rows, name)) is not None:
-        return lambda: (_json(_named(row), name, number) for number, row in enumerate(table(), 1)), ".jsonl"
+        return lambda: (_json(_as_row(row), name, number) for number, row in enumerate(table(), 1)), ".jsonl"
     try:
         listed = list(rows)
     except TypeError:
@@ -102,7 +102,7 @@ def _record(row: Any, name: str, number: int) -> dict[str, Any]:
     if isinstance(row, str):
         return {"sentence": row}
     if isinstance(row, Mapping):
-        return _named(row)
+        return _as_row(row)
     if not isinstance(row, tuple | list):
         raise DataError(f"{where} is a {type(row).__name__}, not a text: {_FORMS}")
     scored = len(row) == 3 and isinstance(row[2], Real) and not isinstance(row[2], bool)
@@ -118,7 +118,7 @@ def _record(row: Any, name: str, number: int) -> dict[str, Any]:
     )
 
 
-def _named(row: Mapping[Any, Any]) -> dict[str, Any]:
+def _as_row(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Return a row with named columns; a missing value is null, which the reader refuses where it needs the column."""
     return {str(column): _cell(value) for column, value in row.items() if value is None or isinstance(value, str | Real)}
 

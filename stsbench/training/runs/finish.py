@@ -111,7 +111,7 @@ def export_best(run: PreparedRun, summary: dict[str, Any]) -> None:
 
     run.method.eval()
     inference = run.method.inference()
-    files = [{"name": data["file"], "stage": stage, **data} for stage, data in _data_of(summary)]
+    files = [{"name": data["file"], "stage": stage, **data} for stage, data in _data(summary)]
     facts = {
         **summary, **describe(inference), "adapter": (run.method.backbone.folder / "adapter_config.json").is_file(),
         "steps": sum(summary["stages"].values()), "data": files,
@@ -124,7 +124,7 @@ def export_best(run: PreparedRun, summary: dict[str, Any]) -> None:
     )
 
 
-def _data_of(summary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def _data(summary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Return the stages and their data, those of the runs that this one went on from first."""
     read, earlier = list(summary["data"].items()), summary["from"]
     while earlier:
@@ -134,7 +134,7 @@ def _data_of(summary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 def _trained_on(summary: Mapping[str, Any], backbone: Path) -> tuple[str, ...]:
     """Return the test data whose sentences were among the training text: in any stage, or of the model it started from."""
-    here = [name for _, data in _data_of(summary) for name in data.get("texts_of", ())]
+    here = [name for _, data in _data(summary) for name in data.get("texts_of", ())]
     base = resolve_base(backbone, offline=True)  # of an adapter
     return tuple(dict.fromkeys([*trained_on_of(backbone), *(trained_on_of(base) if base else ()), *here]))
 
@@ -147,7 +147,7 @@ def _training_overlap(run: PreparedRun, summary: Mapping[str, Any]) -> list[Mapp
         with suppress(StsbenchError):  # a folder that is gone by now costs no training
             earlier = earlier_run(Path(run.manifest.start_from), run.recipe.seed) / "best"
             known = {text["digest"]: text for text in training_overlap_of(earlier)}
-    earlier_data = [data for name, data in _data_of(summary) if summary["data"].get(name) != data]
+    earlier_data = [data for name, data in _data(summary) if summary["data"].get(name) != data]
     here = [*(known.get(data["digest"]) or not_looked_for(data["file"], data["digest"]) for data in earlier_data),
             *summary["overlap"].values()]
     backbone = run.method.backbone.folder
@@ -250,7 +250,7 @@ def load_trained(run: Path, device: str | None = None, method: str | None = None
     if trained_model(run) == run:
         raise StsbenchError(f"{run} is not a run folder of `stsbench train`: it has no recipe.yaml")
     recipe = _recipe(run, method)
-    position, weights = _kept(run)
+    position, weights = _kept_position(run)
     plan = plan_of(recipe)
     with forked():  # what starts at random is read below
         trained = plan.kind(make_backbone(recipe), plan.options)
@@ -279,7 +279,7 @@ def _recipe(run: Path, method: str | None) -> Recipe:
     return load_recipe(method or stored.method, str(run / "recipe.yaml"))
 
 
-def _kept(run: Path) -> tuple[Position, Path]:
+def _kept_position(run: Path) -> tuple[Position, Path]:
     """Return the end of the run, and the folder with the weights that it kept. Raises StsbenchError, see `load_trained`."""
     summary = read_summary(run)
     if summary is None:

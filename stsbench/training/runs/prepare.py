@@ -124,7 +124,7 @@ def prepare_run(
     # From here on each process draws its own dropout masks.
     generators.seed((recipe.seed * 1_000_003 + accelerator.process_index) % 2**63)
     method.to(accelerator.device)
-    for line in [*_left_behind(recipe, Path(backbone.folder)), *calling(plan.kind, "notes", objective.notes)]:
+    for line in [*_dropped_parts(recipe, Path(backbone.folder)), *calling(plan.kind, "notes", objective.notes)]:
         log(line)
     run = PreparedRun(
         options, manifest, accelerator, log, plan, names, checkpoints, resumed, warm_start, data, method, objective, stages,
@@ -238,14 +238,14 @@ def _backbone(options: TrainOptions, plan: MethodPlan, warm_start: WarmStart | N
     return backbone
 
 
-def _left_behind(recipe: Recipe, folder: Path) -> list[str]:
+def _dropped_parts(recipe: Recipe, folder: Path) -> list[str]:
     """Return layers that are not kept; a dense layer, learned pooler or prompt that the backbone is tested with as an
     encoder: training starts without."""
     start = recipe.backbone
     if start.layers is not None:
         kept = f"layers {', '.join(map(str, start.layers))} of {start.model}, from 0, are kept, the others left out"
         whole = recipe.model_copy(update={"backbone": start.model_copy(update={"layers": None})})
-        return [kept, *_left_behind(whole, folder)]
+        return [kept, *_dropped_parts(whole, folder)]
     if (folder / "adapter_config.json").is_file():
         return [f"{start.model} is a PEFT adapter: {MERGED}, and all of them are trained"]
     stored = token_pooler_folder(folder)

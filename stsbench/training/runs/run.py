@@ -99,7 +99,7 @@ def _train_stages(run: PreparedRun, callback: TrainingCallback | None) -> Positi
     """Return all stages, or what is left of them; the position at the end."""
     options, accelerator = run.options, run.accelerator
     first = run.stages[0]
-    position = run.resumed[0] if run.resumed else _start_of(run, first)
+    position = run.resumed[0] if run.resumed else _start(run, first)
     run_log = RunLog(options.output / "log.jsonl", keep=position.log, silent=not accelerator.is_main_process)
     if options.trackers:
         accelerator.init_trackers("stsbench", config=flat_config(run.recipe.model_dump()))
@@ -111,7 +111,7 @@ def _train_stages(run: PreparedRun, callback: TrainingCallback | None) -> Positi
             for stage in [stage for stage in run.stages if stage.number >= position.number]:
                 if stage.number != position.number:
                     position = replace(
-                        _start_of(run, stage), log=position.log,
+                        _start(run, stage), log=position.log,
                         best=position.best if run.recipe.selection.over == "all" else None,
                         seconds_before=position.seconds_before + position.seconds,
                     )
@@ -170,7 +170,7 @@ def _announce(run: PreparedRun, stage: Stage) -> None:
     run.log(f"stage {stage.name}: {counted(batches.steps, 'step')} of {size} on {where}")
 
 
-def _start_of(run: PreparedRun, stage: Stage) -> Position:
+def _start(run: PreparedRun, stage: Stage) -> Position:
     return Position(
         stage.number, stage.name, steps=stage.batches.steps, processes=run.accelerator.num_processes, inputs=run.inputs
     )

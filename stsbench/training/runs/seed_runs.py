@@ -194,10 +194,10 @@ def with_subset(recipe: Recipe, number: int) -> Recipe:
     Another section that samples the same file, however it is spelt, gets the same sample_seed. Other files keep theirs,
     but for stages that take it over from `data`. Raises StsbenchError where nothing is sampled, or one file by two seeds.
     """
-    file, update = _file_of(_varied(recipe)), {"sample_seed": number}
+    file, update = _file(_varied(recipe)), {"sample_seed": number}
 
     def drawn(settings: DataSettings | None) -> bool:
-        return settings is not None and samples(settings) and _file_of(settings) == file
+        return settings is not None and samples(settings) and _file(settings) == file
 
     stages = {
         name: {**parts, "data": {**parts["data"], **update}}
@@ -224,7 +224,7 @@ def _varied(recipe: Recipe) -> DataSettings:
     first, varied = next(iter(sampled.items()))
     for name, settings in sampled.items():
         seeds = varied.sample_seed, settings.sample_seed
-        if _file_of(settings) == _file_of(varied) and None not in seeds and seeds[0] != seeds[1]:
+        if _file(settings) == _file(varied) and None not in seeds and seeds[0] != seeds[1]:
             raise StsbenchError(
                 f"--subsets: {first}.sample_seed is {seeds[0]} and {name}.sample_seed {seeds[1]}, both of {varied.file}: "
                 "set both to the first subset's"
@@ -232,6 +232,6 @@ def _varied(recipe: Recipe) -> DataSettings:
     return varied
 
 
-def _file_of(settings: DataSettings) -> Path | None:
+def _file(settings: DataSettings) -> Path | None:
     """Return where the file is, whichever way it is spelt."""
     return None if settings.file is None else Path(settings.file).expanduser().resolve()
