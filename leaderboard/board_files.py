@@ -19,7 +19,7 @@ from stsbench.leaderboard.ranks.plan import sections
 from stsbench.wording import counted
 
 FOREST = "leaderboard.svg"  # below docs/: the README's picture
-MINILM_PAGE = "methods-on-minilm.md"  # of docs/findings: prose with one table of the board
+MINILM_PAGE = "methods-on-minilm.md"  # the page of docs/findings that holds one table of the board
 SITE = "site"  # below the board's folder, ignored by git
 SHARDS = ("tabs", "entries", "pairs")  # the site's folders that hold files for each table and entry
 BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!-- end of leaderboard -->"

@@ -25,7 +25,7 @@ from stsbench.metrics.bootstrap import interval, resample_counts
 from stsbench.metrics.similarity import paired_similarity, zero_rows
 
 SPLITS = {"test": ("STS-B", "stsb/test"), "dev": ("STS-B-dev", "stsb/dev"), "whole": ("STS-B-whole", "stsb/splits")}
-Exponent = Annotated[float, Field(gt=0, lt=1000)]  # of distances up to 2: more would overflow
+Exponent = Annotated[float, Field(gt=0, lt=1000)]  # distances go up to 2: a larger exponent would overflow
 
 
 class GeometrySettings(Settings):

@@ -45,7 +45,7 @@ class Generators:
     def of(self, device: torch.device) -> torch.Generator:
         """Return that of a device."""
         if device.type == "cpu":
-            device = torch.device("cpu")  # of several processes accelerate calls it cpu:0
+            device = torch.device("cpu")  # accelerate calls the CPU of several processes cpu:0
         elif device.index is None:
             device = torch.device(device.type, torch.accelerator.current_device_index())
         if device not in self._made:

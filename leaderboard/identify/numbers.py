@@ -27,7 +27,7 @@ ORDER = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 AVERAGE = "Avg"
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)")
 _ROW = re.compile(r"[\w.+-]+:[\w./-]+:\d+")
-_LARGEST = 100  # of a correlation, an accuracy, a recall, in points
+_LARGEST = 100  # the largest correlation, accuracy or recall, in points
 _FORMS = (
     f"write seven numbers ({' '.join(ORDER)}), TASK=NUMBER pairs, the id of a published row, or a .json, .csv or .yaml file"
 )

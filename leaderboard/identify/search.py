@@ -25,7 +25,7 @@ HEAD = "trained regressor"
 # How a table of the seven classification tasks may hold MRPC: the metrics whose mean stands there.
 MRPC = {"F1 on MRPC": ("f1",), "the mean of accuracy and F1 on MRPC": ("accuracy", "f1")}
 Slot = tuple[str, str]  # what is chosen, and the choice, both in words
-SAME = 0.01  # of the last printed digit: settings whose scores differ by less count as equal
+SAME = 0.01  # settings whose scores differ by less of the last printed digit count as equal
 RANK = "effective rank"  # the one score that may exceed 100
 EPSILON = 1e-9  # what binary fractions leave of a decimal difference
 Merged = tuple[tuple[str, tuple[str, ...]], ...]  # slots, with every choice that makes no difference

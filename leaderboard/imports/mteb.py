@@ -35,7 +35,7 @@ from .section import FOLDER, Correlation, Imported, ImportedTask, as_yaml
 META = "model_meta.json"
 MODEL = re.compile(r"[\w.-]+/[\w.-]+")
 LICENCE = "CC0-1.0"
-NAMES = ("cosine_spearman", "main_score")  # of a score, in the order of preference: mteb prints the same under both
+NAMES = ("cosine_spearman", "main_score")  # a score's names in the order of preference: mteb prints the same under both
 SCHEMA = ("model", "revision", "task", "split", "subset", "metric", "value", "mteb_version", "dataset_revision")
 
 

@@ -30,7 +30,7 @@ TASKS = {  # mteb's name of a task -> our column; mteb's SICK-R is all 9,927 pai
 TWIN = "STSBenchmarkMultilingualSTS", "en"  # the sentences of STSBenchmark's test again, under another name
 BY_LANGUAGE = ("STS17", "STS22.v2")
 COLUMNS = ("model", "revision", "task", "subset", "value", "mteb_version", "dataset_revision")
-MOST_BYTES = 32_000_000  # of the table, unpacked
+MOST_BYTES = 32_000_000  # the unpacked table's size
 
 
 @dataclass(frozen=True, order=True)

@@ -38,7 +38,7 @@ FLAGS: dict[str, tuple[str, str]] = {
 }
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-PAIRS = {  # of the test split of each language, as mteb 2.26 describes its data
+PAIRS = {  # pairs in the test split of each language, as mteb 2.26 describes its data
     "STS17": {"en-en": 250, "ar-ar": 250, "es-es": 250, "ko-ko": 2846, "en-ar": 250, "en-de": 250, "en-tr": 250,
               "es-en": 250, "fr-en": 250, "it-en": 250, "nl-en": 250},
     "STS22.v2": {"en": 197, "de": 514, "es": 200, "pl": 182, "tr": 208, "ar": 193, "ru": 265, "zh": 637, "fr": 101,

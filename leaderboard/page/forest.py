@@ -10,7 +10,7 @@ from stsbench.leaderboard.ranks.board import Board, Row, Tab
 from .picture import COLOURS, DARK_STYLE, MUTED, PAPER, TEXT, ticks
 from .tables import comparable, readme_tab
 
-ROWS = 10  # of each kind of supervision
+ROWS = 10  # rows for each kind of supervision
 # In user units: 560 across is still read on a phone.
 WIDTH, LEFT, RIGHT, LINE, TOP, FOOT = 560.0, 262.0, 440.0, 21.0, 46.0, 73.0
 LONGEST = 42  # characters of a label

@@ -13,7 +13,7 @@ from stsbench.leaderboard.ranks.board import Sensitivity
 WIDTH, LEFT, STEP, GAP, TOP, FOOT = 480.0, 44.0, 45.0, 12.0, 28.0, 46.0
 LABEL, LINE = 12, 14.0  # font size, and the height a line of text takes
 PLACE, PLACE_LINE = 10, 11.0
-CHARACTERS = 22  # of a label's line: what fits at the right
+CHARACTERS = 22  # what fits on a label's line at the right
 COLOURS = ("#1f6feb", "#c2410c", "#15803d", "#a21caf", "#0e7490", "#b91c1c", "#6d5a00", "#4f46e5")
 DARK_COLOURS = ("#6cb0ff", "#f0a45d", "#5fc98f", "#ec8fc8", "#6fc9d6", "#ff8f86", "#d9bc55", "#b5a0f5")
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2")  # as many as share no factor with the colours: 40 different lines

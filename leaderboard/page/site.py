@@ -36,7 +36,7 @@ SETTINGS = {
     "unsup": "no labels", "semi": "labels of natural language inference, through a classifier",
     "sup": "labels used otherwise, by the backbone of a measured row, too; or what a paper calls supervised",
 }
-ROWS = 64  # of a file: of 1000 rows, the largest file has 62,000 pairs, some 90 kB gzipped
+ROWS = 64  # rows of a file: with 1000 rows, the largest file has 62,000 pairs, some 90 kB gzipped
 Floats = NDArray[np.float64]
 TIMED = ("sentences_per_second", "memory_mb")
 PAGE = ("index.html", "board.js", "board.css", "LICENSES.txt")
@@ -256,7 +256,7 @@ def _over_tasks(tab: Tab, row: Row) -> dict[str, Any]:
     if over is None or over.low is None or over.high is None or over.sd is None:
         return {}
     low, high, sd = (round(number, tab.digits) + 0.0 for number in (over.low, over.high, over.sd))
-    mean = row.cells[tab.lead].value  # of an average: in points
+    mean = row.cells[tab.lead].value  # an average, in points
     order = [{"id": other.id, "same_order": round(share, 4),
               **({"overstated": True} if overstated(mean - other.cells[tab.lead].value, share) else {})}
              for other, share in tab.neighbours(row)]

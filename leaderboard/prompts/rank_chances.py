@@ -203,7 +203,7 @@ def _fewest(counted: Bools, models: Ints, tail: float) -> Ints:
 def _rank_chances(scores: Floats, rivals: Sequence[Floats]) -> Floats:
     """(m,): the chances of ranks of a model that draws one of (p,) scores, against m - 1 others that draw theirs."""
     m = len(rivals) + 1
-    chance = np.zeros((m, m, len(scores)))  # of so many above, so many equal, by score
+    chance = np.zeros((m, m, len(scores)))  # the chance of so many rows above and so many equal, by score
     chance[0, 0] = 1
     for other in rivals:
         below, equal = _shares(scores, other)

@@ -98,7 +98,7 @@ class Row:
     card: str = ""
     entry: str = ""  # key into Board.entries; "" for a published row
     subsets: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
-    year: int | None = None  # of the paper, where the source states it
+    year: int | None = None  # the paper's, where the source states it
     prompts: PromptSpread | None = None
 
 

@@ -29,7 +29,7 @@ from .sensitivity import Tested, sensitivity
 from .wording import about, digits_of, finer_columns, form, name_user_sets, slug, title
 
 Values = NDArray[np.float64]
-FEWEST_SEEDS = 3  # of a row of several: two do not show how noisy it is (docs/findings/statistics.md)
+FEWEST_SEEDS = 3  # two seeds do not show how noisy a row is (docs/findings/statistics.md)
 TWO_SEEDS = "not ranked: two seeds; a third would rank it"
 MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
 

@@ -46,7 +46,7 @@ class ScoreLine:
     sample: bool = False
     known: bool = True  # all of it measured on the catalog's data, or on data that are in no catalog
     part: str = ""  # what has tables of its own: the id of a user's data, which is of their content, or a language in words
-    names: tuple[str, ...] = ()  # of a user's data: the board's name for them, then others that files of them had
+    names: tuple[str, ...] = ()  # the board's name for a user's data, then other names of files with these data
 
     @property
     def user_set(self) -> str:

@@ -29,8 +29,8 @@ from .scored import across
 
 Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it
 Asked = tuple[Sequence[Placed], str, bool]  # lines, the column that is tested, and whether pairs need their own intervals
-MANY_ROWS = 200  # of a tab: with more, its test takes longer than a process does to start
-MOST_UNSCORED = 0.05  # of the resamples, as for an interval
+MANY_ROWS = 200  # beyond so many rows a tab's test takes longer than a process does to start
+MOST_UNSCORED = 0.05  # a share of the resamples, as for an interval
 GROUP = "stsbench.board_sections"
 
 

@@ -18,7 +18,7 @@ TASKS = {  # short, for a tab's title
     "mean of the unsupervised STS tasks": "STS mean", "mean of the 7 STS tasks": "mean of 7",
     "downstream tasks without SNLI": "downstream mean",
 }
-Left = list[list[PublishedTable]]  # of each publication: the tables without a measured peer
+Left = list[list[PublishedTable]]  # each publication's tables without a measured peer
 
 
 def published_rows(tabs: Sequence[Tab], publications: Sequence[Publication]) -> tuple[list[Tab], Left]:

@@ -34,7 +34,7 @@ from stsbench.leaderboard.records.entries import EntryRun
 from .board import Cell
 from .lines import ScoreLine
 
-FORM = 7  # of the files
+FORM = 7  # the files' layout
 KEPT = 30 * 24 * 3600  # seconds that a file which no build has used stays
 DIGEST, LENGTH = 64, 16  # bytes at the beginning of a file; the matrix begins at a multiple of 64
 # The code and the files that a score, its draws and the verdict on a record may follow from.

@@ -27,7 +27,7 @@ TEXT_VERSIONS = {
     "senteval": "SentEval's tokenised text", "raw": "the Hub's raw text", "sample": "sample data", "own": "own files",
 }
 
-_DIGITS = len("own:") + 8  # of a user set's id, where its name is not enough
+_DIGITS = len("own:") + 8  # digits of a user set's id that are shown where its name is not enough
 
 
 def group_title(group: str) -> str:

@@ -19,18 +19,18 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.schema import SHARE
 
 CLASSES = 500  # items, of which two encoders may classify fewer alike: the closest here differ in four of 500
-FEWEST_SCORES = 4  # of a task, of which two encoders may have fewer alike
+FEWEST_SCORES = 4  # with fewer scores of a task two encoders may agree by chance
 FEWEST = 20  # items, of which two encoders may order fewer alike
 # 1 less the correlation of values or of ranks, below which two runs are no two seeds, and rows are flagged. A run in
 # bfloat16 is 8e-6 from that in float32, two seeds after two steps of training 1e-4, after a training at least 1e-3.
 SAME, NEAR = 3e-5, 1e-4
 PERMUTED = 1e-7  # the same of sorted values: of two encoders, at least 8e-6 here
-PARTS, FEWEST_PARTS = 32, 4  # of the items, most of which are compared by themselves: a changed item spoils one
-DIRECTIONS, FEWER, FEWEST_DIRECTIONS = 64, 16, 2  # of a sketch: of all values, of the sorted ones, of a part's
+PARTS, FEWEST_PARTS = 32, 4  # the items fall into so many parts, of which so many are compared: a changed item spoils one
+DIRECTIONS, FEWER, FEWEST_DIRECTIONS = 64, 16, 2  # a sketch's directions: for all values, for the sorted ones, for a part
 ROWS = 32  # sketches that are compared with all others at a time: their products stay near the core
 Floats = NDArray[np.float64]
 Owned = tuple[str, Measured]  # the entry or run that a record is of, and the record
-Pair = tuple[Owned, Owned]  # of two runs
+Pair = tuple[Owned, Owned]  # two runs
 
 
 def refuse_equal(records: Iterable[Owned]) -> None:

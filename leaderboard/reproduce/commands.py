@@ -16,7 +16,7 @@ from stsbench.training.recipes.recipes import shipped_recipe
 
 from .ways import Way
 
-SUBSETS, SEEDS = 5, 3  # of few labels: DiffAug's Table 2; of all labels: SEEDS runs
+SUBSETS, SEEDS = 5, 3  # DiffAug's Table 2 has 5 subsets with 3 seeds; rows of all labels have 3 seeds
 NO_LABELS = "0 %"  # the column of the unsupervised method: one run
 _MODELS = ("generator", "replacer")  # options of methods that name a further model
 

@@ -93,7 +93,7 @@ class AnglE(Method):
         if o.cln_weight:
             term = contrast(queries, keys, negatives, batch.shares, mode, temperature=temperature)
             terms["hard_negatives"] = weighted(term, o.cln_weight / 2)
-        scores = queries.new_tensor([1.0, 0.0]).expand(len(queries), 2)  # of a query's positive and of its negative
+        scores = queries.new_tensor([1.0, 0.0]).expand(len(queries), 2)  # scores of a query's positive and of its negative
         return {**terms, **self._ranked_terms([(queries, keys), (queries, negatives[0])], scores, batch)}
 
     def _ranked_terms(self, pairs: list[tuple[Tensor, Tensor]], scores: Tensor, batch: Batch) -> dict[str, Term]:

@@ -24,7 +24,7 @@ from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt
 
 from .options import ConditionalMaskedLMOptions
 
-_TERMS = ("mlm", "mlm_back")  # of the sentence guessed, and of the one before it where both directions are
+_TERMS = ("mlm", "mlm_back")  # the second where the sentence before is guessed, too
 
 
 class ConditionalMaskedLM(Method):

@@ -23,7 +23,7 @@ from stsbench.training.modules.masked_lm import LMHead, made_up
 from .options import DeCLUTROptions
 from .spans import RandomDraws, Span, least, sample_spans
 
-_LABELS = "mlm_labels"  # of the anchors' views, the first in a batch
+_LABELS = "mlm_labels"  # labels for the anchors' views, the first in a batch
 
 
 class DeCLUTR(Method):

@@ -13,7 +13,7 @@ import numpy as np
 
 from .options import DeCLUTROptions
 
-_ANCHOR, _POSITIVE = (4, 2), (2, 4)  # of the Beta distributions of lengths: anchors long, positives short
+_ANCHOR, _POSITIVE = (4, 2), (2, 4)  # parameters of the Beta distributions of lengths: anchors long, positives short
 
 
 class Draws(Protocol):

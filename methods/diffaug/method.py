@@ -47,7 +47,7 @@ class DiffAug(Method):
         self.classifier = NLIClassifier(backbone.width, 2, std)
         self.modules_of_views = ViewModules(backbone, options)
         self.stage = type(options).stages[0]
-        self.sample: list[Any] = []  # of the first stage's texts, which delta and kappa are measured on
+        self.sample: list[Any] = []  # texts of the first stage on which delta and kappa are measured
 
     @classmethod
     def needs(cls, options: DiffAugOptions) -> Needs:

@@ -20,7 +20,7 @@ from stsbench.training.modules.backbone import Backbone
 from .options import DistilOptions
 from .projections import PCA, LinearProjection, projection_of
 
-_VECTORS, _SIMILARITIES = "teacher vectors", "teacher similarities"  # of Views.by_row
+_VECTORS, _SIMILARITIES = "teacher vectors", "teacher similarities"  # keys of Views.by_row
 
 
 class Distil(Method):
@@ -41,9 +41,9 @@ class Distil(Method):
         compares = options.objective == "vectors"
         self.pca = PCA(options.center) if compares and options.projection in ("auto", "pca") else None
         self.linear = LinearProjection(backbone.vector_width) if compares and options.projection == "linear" else None
-        self.seed = int(torch.randint(2**31, ()))  # of the rows that PCA is of: by the run's, the same in every process
-        self.kind: str | None = None  # of the projection, once the teachers' width is known
-        self.width = 0  # of the teachers' vectors
+        self.seed = int(torch.randint(2**31, ()))  # draws the rows for PCA: the run's seed, the same in every process
+        self.kind: str | None = None  # the kind of projection, once the teachers' width is known
+        self.width = 0  # the teachers' vectors' width
         self.texts: list[str] | None = None  # those that PCA is of, before it is fitted
 
     @classmethod

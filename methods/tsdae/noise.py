@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-_ENDING = r"(?:n['’]t|['’](?:s|m|d|ll|re|ve))(?!\w)"  # of a contraction: don't is do and n't
+_ENDING = r"(?:n['’]t|['’](?:s|m|d|ll|re|ve))(?!\w)"  # a contraction's ending: don't is do and n't
 _MARKS = r";@#$%&?!…–—\"“”«»()\[\]{}<>"  # never part of a word
 _CLOSING_STOP = r"\.[\"'”’)\]}>]*\s*\Z"  # the full stop that ends the text
 _PIECE = re.compile(

@@ -63,7 +63,7 @@ class WhitenedCSE(Method):
         if self.shuffled:
             assert self.whitening is not None
             seeds = rng.integers(2**31, size=self.whitening.parts(self.options.views)).tolist()
-            seeds *= self.options.views // len(seeds)  # of the whole batch one, in each view
+            seeds *= self.options.views // len(seeds)  # one seed for the whole batch serves in each view
             views.by_row[_SEEDS] = [np.full(len(plain), seed) for seed in seeds]
         return views
 

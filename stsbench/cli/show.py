@@ -113,7 +113,7 @@ def _score(recipe: Recipe) -> str:
         for row in recipe.published:
             if row.protocol == protocol and len(row.scores) > 0:
                 name = "Avg" if "Avg" in row.scores else next(iter(row.scores))
-                score = row.scores[name]  # of dev scores papers print one decimal or two
+                score = row.scores[name]  # papers print dev scores with one decimal or two
                 return f"{protocol} {score:.2f}" if name == "Avg" else f"{protocol} {score}"
     return "-"
 

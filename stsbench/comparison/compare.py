@@ -45,7 +45,7 @@ from stsbench.metrics.seeds import Spread, difference_over_seeds, spread_of
 from stsbench.registry import did_you_mean
 
 Sides = tuple[Sequence[Measured], Sequence[Measured]]  # A's runs and B's, of one task
-Drawn = list[Floats]  # of A and of B
+Drawn = list[Floats]  # draws of A and of B
 
 
 def compare(

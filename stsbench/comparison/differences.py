@@ -87,7 +87,7 @@ class ComparisonTable:
     margin: float | None = None
     no_margin: str = ""
     small_parts: str = ""  # a sentence on the parts of its averages that are too small to rank by
-    measurements: tuple[tuple[Record, ...], ...] = ()  # of A and of B: the records of every run and task
+    measurements: tuple[tuple[Record, ...], ...] = ()  # the records of every run and task, for A and for B
 
     @property
     def metric(self) -> Metric:

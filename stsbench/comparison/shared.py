@@ -29,7 +29,7 @@ _BLOCK = 1000  # resamples at a time: a count of every item in every resample ha
 _SEEDS = 1_000_000  # between two users' seeds: one seed a block
 Floats = NDArray[np.float64]
 Key = tuple[object, ...]  # what makes two records comparable
-Sides = Sequence[Sequence[Measured]]  # of one task the runs of each encoder
+Sides = Sequence[Sequence[Measured]]  # each encoder's runs of one task
 Reasons = list[tuple[str, str, str]]  # (protocol's label, task, reason)
 
 
@@ -99,7 +99,7 @@ def verified(
     for path, record in stored:
         try:
             item = measured(path, record)
-        except StsbenchError as error:  # of another version, or of a plugin that is not here
+        except StsbenchError as error:  # another version, or a plugin that is not installed
             notes.left_out.append((record.protocol.label, record.data.task, str(error)))
             continue
         if chosen(item) is None:

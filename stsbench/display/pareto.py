@@ -12,7 +12,7 @@ from stsbench.display.style import COLOURS, GREY, PAGE, new_figure, style
 from stsbench.errors import StsbenchError
 
 REACHES = (5, 11, 18, 26)
-FAR = (*REACHES, 36, 48, 62, 78, 96)  # of a crowd
+FAR = (*REACHES, 36, 48, 62, 78, 96)  # reaches for a crowd of points
 _LEAD = 11  # from this reach on, a line leads from the name to its point
 _MARKER = 4.0  # points from a marker's middle to its edge, and a little air
 _WIDE = 10.0  # the largest cost over the smallest, from which on the axis is logarithmic

@@ -10,17 +10,17 @@ from typing import Any
 from stsbench.errors import EncoderError
 from stsbench.parsing import read_json_object
 
-_MOST_BYTES = 8_000_000  # of a config.json, whose longest lists name some 20,000 labels or added tokens
-_MOST_LAYERS = 256  # of any kind; the deepest published encoders have some 100
+_MOST_BYTES = 8_000_000  # the longest config.json lists some 20,000 labels or added tokens
+_MOST_LAYERS = 256  # the deepest published encoders have some 100
 _MOST = 1 << 24  # positions, widths and tokens; a vocabulary has some 300,000, a long context 10 million
 _COUNTS = re.compile(r"layers?$|layers?_|^depth|groups$|blocks?$")
 _PATTERNS = ("target_modules", "exclude_modules", "layers_pattern", "modules_to_save", "target_parameters")
 _LONGEST_PATTERN, _MOST_REPEATS = 1000, 4
-_MOST_RANK = 1 << 13  # of an adapter
-_STEPS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")  # of a tokenizer, beside its vocabulary
+_MOST_RANK = 1 << 13  # an adapter's rank
+_STEPS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")  # a tokenizer's steps, beside its vocabulary
 _LONGEST_STEP = 1000  # characters or entries of one of their settings
 _LONG_STEPS = ("precompiled_charsmap", "Regex")  # published ones are longer
-_MOST_MODES = 16  # of a pooling, each as wide as the model
+_MOST_MODES = 16  # a pooling's modes, each as wide as the model
 # What a module's settings hand to from_pretrained, and what of that decides where it reads and what it runs.
 _ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
 _LOADING = {

@@ -14,7 +14,7 @@ from stsbench.options import OptionGroup, Values, extensible, flag_of, option
 ATTENTIONS = ("auto", "varlen", "padded", "eager")
 DTYPES = ("float32", "bfloat16", "float16")
 PROMPTS = ("none", "card", "mteb")
-STATED = Values(lambda prompt: prompt not in (None, "card"), "")  # of --prompt: not its default, by either name
+STATED = Values(lambda prompt: prompt not in (None, "card"), "")  # --prompt that is not its default, by either name
 
 
 @extensible("stsbench.encoder_options")
@@ -157,7 +157,7 @@ class CacheOptions(OptionGroup):
 Work = TypeVar("Work")
 Result = TypeVar("Result")
 Computed = TypeVar("Computed")  # an encoder
-Task = Callable[[Any, Work, Callable[[int], None]], Result]  # of the encoder, one piece of work and what counts its texts
+Task = Callable[[Any, Work, Callable[[int], None]], Result]  # takes the encoder, a piece of work and what counts its texts
 
 
 class Runner(Protocol):

@@ -48,7 +48,7 @@ def described_encoder(encoder: Encoder) -> str:
         parts.append(f"{encoder.dimension} dimensions{' (cut)' if cut else ''}")
     if encoder.engine:
         before = " before the cut" if "truncate_dim" in spec.options and "rescaled" not in spec.options else ""
-        # of modules that a library runs only the last is known
+        # a library that runs modules makes only the last of them known
         not_so = ("not normalised" if spec.pooler is not None else
                   "as long as they come" if encoder.computes_in == "server" else "not normalised at the end")
         parts += [f"normalised{before}" if spec.normalize else not_so, f"run by {encoder.engine}"]

@@ -28,7 +28,7 @@ _TYPES = {np.dtype(kind).newbyteorder("<").str for kind in ("bool", *np.typecode
 # Bytes that reading a file may take: so many, or of each of its own so many. A run over every protocol takes thirty million,
 # one of millions of pairs 56 a pair, which are up to 18 of each byte on the disk.
 MOST_UNPACKED, OF_EACH_BYTE = 450_000_000, 20
-_READING = 5  # of an array: itself, and what pyarrow needs besides while it reads it, its page and its levels among that
+_READING = 5  # times an array's size: pyarrow also needs its page and its levels while it reads it
 _OBJECT, _JSON = 400, 40  # bytes, at most, for a value outside of the arrays, and for a character of JSON
 
 

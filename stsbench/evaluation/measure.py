@@ -37,7 +37,7 @@ from stsbench.evaluation.schema import ITEM
 from stsbench.metrics.bootstrap import distinct, interval
 from stsbench.registry import calling, where
 
-RESAMPLES, SEED = 1000, 0  # of intervals whose record does not say, and of the board
+RESAMPLES, SEED = 1000, 0  # for intervals whose record does not say, and for the board
 RowKey = tuple[str | None, str | None, str]  # subset, aggregation, metric
 LONG = 10  # seconds after which a task's time is said, and how much is left: a sign of life
 

@@ -132,4 +132,4 @@ class EvalOptions(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, 
     """Everything `stsbench eval` takes, by the same names. Lists of names may be one string, with commas as there."""
 
     model: Annotated[Any, BeforeValidator(_model)]  # a name or folder, an Encoder, a function, an object with `encode`
-    fingerprint: str | None = None  # of a function: who it is, to be changed whenever its vectors change
+    fingerprint: str | None = None  # identifies a function, and is to be changed whenever its vectors change

@@ -136,7 +136,7 @@ class Protocol(ABC):
         if self.path_setting in self.settings:
             self.user_path = Path(self.settings[self.path_setting])
             self.settings[self.path_setting] = path_name(self.user_path)
-            form = self.label.split(":")[1:2]  # of transfer:exact:FILE
+            form = self.label.split(":")[1:2]  # transfer:exact:FILE has a form
             words = [self.name, *(word for word in form if word in self.variants), path_name(self.user_path)]
             self.label = ":".join(words)
 
@@ -218,7 +218,7 @@ class Protocol(ABC):
         for key, array in self.arrays.items():
             if array.shared and key in observations.arrays:
                 by = array.shared if isinstance(array.shared, tuple) else ()
-                those = [f"{name} {self.settings[name]}" for name in by if name in self.settings]  # of a user's file: none
+                those = [f"{name} {self.settings[name]}" for name in by if name in self.settings]  # a user's file has none
                 parts[" ".join([key, *those])] = (observations.arrays[key],)
         named = (key for key, declared in self.names.items() if declared.shared and key in observations.names)
         return {**parts, **{key: (observations.names[key],) for key in named}}

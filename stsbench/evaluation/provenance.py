@@ -120,7 +120,7 @@ def encoder_facts(records: Sequence[Record]) -> str:
     if spec.get("max_length") is not None:
         parts.append(f"at most {counted(spec['max_length'], 'token')}")
     if spec.get("normalize") is not None and reads:
-        of_last = "" if spec.get("pooler") is not None else " at the end"  # of a library's modules only the last is known
+        of_last = "" if spec.get("pooler") is not None else " at the end"  # only the last of a library's modules is known
         parts.append("vectors normalised" if spec["normalize"] else f"vectors not normalised{of_last}")
     if spec.get("post") is not None:
         parts.append(f"post-processed by {spec['post']}")
@@ -128,7 +128,7 @@ def encoder_facts(records: Sequence[Record]) -> str:
     if spec.get("dtype"):
         parts.append(f"computed in {spec['dtype']}")
     weights = {str(record.encoder.spec.get("weights") or "") for record in records}
-    if len(weights) == 1 and any(weights):  # of seeds each run has its own
+    if len(weights) == 1 and any(weights):  # seeds have weights of their own
         parts.append(f"weights of sha256 {weights.pop()[:12]}")
     lacking = {"pooler": "pooler", "prefix": "prompt", "max_length": "limit on length", "normalize": "normalisation",
                "dtype": "precision"}

@@ -28,7 +28,7 @@ Seconds = Annotated[float, Field(ge=0)]
 Speed = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 PROBE = 1  # the texts that costs are measured on now, by number: a speed is of these
-_ALONE = 0.8  # of the clock's seconds: a process that has a processor for itself uses more of them
+_ALONE = 0.8  # a process that has a processor for itself uses more of the clock's seconds
 
 
 class Machine(BaseModel):

@@ -29,7 +29,7 @@ from stsbench.settings import setting as setting
 
 Better = Literal["higher", "lower", "neither"]
 Range = tuple[float, float]
-TOLERANCE = 1e-6  # of a score at an end of its range: rounding
+TOLERANCE = 1e-6  # rounding of a score at an end of its range
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ REPEATED = {ITEM: Array("int", optional=True, shared=True)}
 CORRELATION = Metric(range=(-100.0, 100.0))
 SHARE = Metric(range=(0.0, 100.0))  # an accuracy, a recall: x 100
 DEV_CORRELATION, DEV_SHARE = replace(CORRELATION, development=True), replace(SHARE, development=True)
-UNDECLARED = Metric("neither")  # of a protocol that is not installed: nothing is known of its scores
+UNDECLARED = Metric("neither")  # nothing is known of the scores of a protocol that is not installed
 
 
 def find_metric(metrics: Mapping[str, Metric], name: str) -> Metric | None:

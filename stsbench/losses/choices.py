@@ -35,4 +35,4 @@ def _some_and_different(features: tuple[Feature, ...]) -> tuple[Feature, ...]:
     return features
 
 
-Features = Annotated[tuple[Feature, ...], AfterValidator(_some_and_different)]  # of a method's options
+Features = Annotated[tuple[Feature, ...], AfterValidator(_some_and_different)]  # a method's options have this type

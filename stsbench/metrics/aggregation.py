@@ -16,7 +16,7 @@ AGGREGATIONS = ("all", "mean", "wmean")
 IN_WORDS = {"all": "one score over all items of a task", "mean": "the mean of the scores of a task's subsets",
             "wmean": "the mean of the scores of a task's subsets, weighted by their items"}
 OF_PARTS = ("mean", "wmean")  # those that average the scores of parts
-FEWEST_ITEMS = 50  # of a part that one may rank by: of fewer, a correlation of .8 is known to +-.12 or worse
+FEWEST_ITEMS = 50  # a part that one may rank by: with fewer items a correlation of .8 is known to +-.12 or worse
 Floats = NDArray[np.float64]
 FEWEST_TASKS = 3
 _CLOSE, _SURE = 1.0, 0.7  # points, and a share: docs/findings/statistics.md

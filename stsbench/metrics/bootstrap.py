@@ -188,9 +188,9 @@ class _Ranker:
         differs = x[self.order][1:] != x[self.order][:-1]
         first, last = np.flatnonzero(np.r_[True, differs]), np.flatnonzero(np.r_[differs, True])  # of each distinct value
         several = last > first
-        self._first, self._last = first[several], last[several]  # of values that several items have: most have one
+        self._first, self._last = first[several], last[several]  # values that several items have: most have one
         sizes = self._last - self._first + 1
-        self._value = np.repeat(np.arange(len(sizes)), sizes)  # of each of these items
+        self._value = np.repeat(np.arange(len(sizes)), sizes)  # each of these items' value
         self._items = np.arange(len(self._value)) + np.repeat(self._first - np.cumsum(sizes) + sizes, sizes)
 
     def __call__(self, times: Counts) -> tuple[Counts, Floats]:

@@ -14,7 +14,7 @@ from stsbench.metrics.paired import LEVEL
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 _OTHERS = 4  # variances of which it can be said that another is not of their kind
-_FLOOR = 1e-5  # of the median: what a variance of (nearly) 0 is taken for, as limma does
+_FLOOR = 1e-5  # times the median: what a variance of (nearly) 0 is taken for, as limma does
 
 
 @dataclass(frozen=True)

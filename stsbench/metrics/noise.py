@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _FARTHEST, _POINTS = 8.0, 4001  # normal deviates that are turned into Student's by a table
 _TAIL = 0.995  # the quantile that tails are compared by
-_SMALL = 1e-6  # of two rows' variances: below, that of their difference is summed anew, for it has lost its digits
+_SMALL = 1e-6  # below this share of two rows' variances, that of their difference is summed anew, for it has lost its digits
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def whole_rows(vectors: Any) -> NDArray[np.bool_]:
     if vectors.dtype.kind in "iub":
         return np.ones(len(vectors), dtype=np.bool_)
     whole = np.isfinite(vectors[:, :1]).all(axis=1) & (vectors[:, :1] == np.rint(vectors[:, :1])).all(axis=1)
-    rows = np.flatnonzero(whole)  # of other vectors hardly a first number is whole
+    rows = np.flatnonzero(whole)  # other vectors hardly have a whole first number
     whole[rows] = (vectors[rows] == np.rint(vectors[rows])).all(axis=1)
     return np.asarray(whole, dtype=np.bool_)
 

@@ -179,7 +179,7 @@ def workplace(root: Path) -> Iterator[Path]:
     only."""
     try:
         root.mkdir(parents=True, exist_ok=True)
-        for left in root.glob(f"{_WORKPLACE}*"):  # of a fetch that was killed
+        for left in root.glob(f"{_WORKPLACE}*"):  # left by a fetch that was killed
             shutil.rmtree(left, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(dir=root, prefix=_WORKPLACE))
     except OSError as error:

@@ -24,7 +24,7 @@ from stsbench.errors import DataError, StsbenchError
 from stsbench.metrics.bootstrap import distinct
 
 NEAR = 0.7  # Jaccard of the character 4-grams from which on two texts are near duplicates
-EXAMPLES = 2  # of each set and kind: what is near has to be seen, however much is equal
+EXAMPLES = 2  # examples of each set and kind: near duplicates have to be seen, however many are equal
 _GRAM = 4
 _HASHES, _BANDS = 64, 16  # texts whose Jaccard is .7 share a band in 99 % of cases, those of .5 in 64 %
 _BLOCK = 20_000  # texts at a time
@@ -34,7 +34,7 @@ TESTS = (  # by the ids of the catalog: what is tested here
     "sts12/test", "sts13/test", "sts14/test", "sts15/test", "sts16/test", "stsb/test", "sick-r/test", "mr", "cr", "subj",
     "mpqa", "sst2", "trec", "mrpc",
 )
-PAIRED_TESTS = (*TESTS[:7], "mrpc")  # of pairs of texts
+PAIRED_TESTS = (*TESTS[:7], "mrpc")  # sets that hold pairs of texts
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class OverlapReport:
     target: str
     others: tuple[str, ...]
     sentences: int  # distinct in target
-    shared: int  # of these, also in any other set
-    by_other: dict[str, int]  # of these, also in that one set
+    shared: int  # texts that any other set holds, too
+    by_other: dict[str, int]  # texts that this one other set holds, too
     pairs: int
     touched_pairs: int  # pairs with at least one shared sentence
 
@@ -160,7 +160,7 @@ def shared_texts(
         raise StsbenchError(f"near must be above 0 and at most 1, not {near}")
     known = _Known([_test_texts(data) for data in tests], near)
     shared = [Shared(data.id, len(texts)) for data, texts in zip(tests, known.sets, strict=True)]
-    nearest: list[dict[int, int]] = [{} for _ in tests]  # of each set: position of a test text -> index into KINDS
+    nearest: list[dict[int, int]] = [{} for _ in tests]  # for each set: position of a test text -> index into KINDS
     rows: list[set[int]] = [set() for _ in tests]
     texts = iter(training)
     while block := list(islice(texts, _BLOCK)):

@@ -23,7 +23,7 @@ _JUDGEMENTS = ("qrels/test.tsv", "qrels.tsv", "qrels/test.txt", "qrels.txt")
 _RECORDS = (".jsonl", ".json", ".parquet", ".arrow")
 _SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})")
 _ID, _QUERY, _TEXT = ("-id", "id"), ("query-id", "qid", "query"), ("corpus-id", "docid", "doc-id", "pid", "corpus")
-Files = dict[str, tuple[Path, ...]]  # of queries, corpus and qrels
+Files = dict[str, tuple[Path, ...]]  # files of queries, corpus and qrels
 
 
 def read_relevance(folder: Path) -> RetrievalSet:

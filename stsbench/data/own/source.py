@@ -22,7 +22,7 @@ from stsbench.wording import sized
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 _NAME = re.compile(r"hf:(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?(:(?P<one>[^:]+))?(:(?P<other>[^:]+))?")
 _SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.")
-_MOST_SHARE, _MOST_BYTES = 50, 100_000_000  # of a packed file: bytes for each of its own, and beside them
+_MOST_SHARE, _MOST_BYTES = 50, 100_000_000  # a packed file may unpack to so many times its bytes, and so many besides
 _USAGE = "write hf:OWNER/NAME, with @REVISION, :CONFIG and :SPLIT behind it where they are needed"
 
 

@@ -196,7 +196,7 @@ def is_copied(name: str) -> bool:
     return name.startswith(_FOLDERS) and not any(part.startswith(".") for part in name.split("/"))
 
 
-SEVERAL = "All languages"  # of a set whose parts have one each
+SEVERAL = "All languages"  # the language of a set whose parts have one each
 # ISO 639: two letters where the standard has them, three elsewhere, as the sets name their parts.
 NAMES = {
     "afr": "Afrikaans", "amh": "Amharic", "ar": "Arabic", "arb": "Standard Arabic", "arq": "Algerian Arabic",

@@ -17,7 +17,7 @@ from stsbench.data.text.tokens import Tokens
 from stsbench.errors import DataError
 from stsbench.files import atomic_write, training_cache
 
-_VERSION = 1  # of what is counted and of the file
+_VERSION = 1  # raised when what is counted or the file's layout changes
 _CHUNK = 10_000  # rows held at a time
 
 

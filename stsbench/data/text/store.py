@@ -30,7 +30,7 @@ _MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212"), "-")  #
 _BETWEEN = re.compile(r"(?<=[^\W_])[-_ ]+(?=[^\W_])")  # words of a name
 _TRUTHS = {"true": "1.0", "false": "0.0"}
 _LOOKED_AT = 100  # rows, to tell a table from text
-_VERSION = 1  # of the folder's layout and of what is counted: a change makes older folders unused
+_VERSION = 1  # raised when the folder's layout or what is counted changes, which makes older folders unused
 
 
 def open_store(
@@ -87,7 +87,7 @@ class TextStore:
         self._texts = {
             role: Ragged(folder, f"text{i}", "u1") for i, role in enumerate(self.meta.roles) if role not in VALUES
         }
-        self.lines = mapped(folder / "lines", "<i8")  # of the file, from 1, on which each row starts
+        self.lines = mapped(folder / "lines", "<i8")  # the file's line, from 1, on which each row starts
         self._labels = mapped(folder / "labels", "<i4")
         self._scores = mapped(folder / "scores", "<f8") if SCORE in self.meta.roles else None
         self._documents = mapped(folder / "documents", "<i8")

@@ -45,7 +45,7 @@ class EarlierRows:
         order = np.lexsort(halves[::-1])
         halves = halves[:, order]
         first = np.append(True, (halves[:, 1:] != halves[:, :-1]).any(axis=0))
-        halves, order = halves[:, first], order[first]  # of equal ones the earliest: lexsort is stable
+        halves, order = halves[:, first], order[first]  # lexsort is stable: the earliest of equal ones comes first
         known = np.zeros(len(order), dtype=np.bool_)
         for run in self._runs:
             known |= _holds(run, halves)
@@ -132,7 +132,7 @@ class _Writer:
         self.path, self.settings, self.roles = path, settings, roles
         self.blank = self.duplicates = self.short = self.empty_lines = self.kept = self.rows_read = 0
         self.documents = 0  # with a row that is kept
-        self._part, self._last_part = 0, -1  # of the file, between empty lines: being read; of the last row kept
+        self._part, self._last_part = 0, -1  # the part between empty lines that is being read; that of the last row kept
         self.classes: dict[str, int] = {}  # label -> number, in order of appearance
         self.sha = hashlib.sha256(json.dumps([roles, settings.contiguous]).encode())
         self._earlier = EarlierRows()

@@ -24,7 +24,7 @@ from stsbench.wording import counted
 META = "meta.json"
 _VERSION = 1
 _CHUNK = 10_000  # texts handed to the tokenizer at a time
-_CHUNK_BYTES = 4 * 1024 * 1024  # of them, where they are not cut: documents of any length
+_CHUNK_BYTES = 4 * 1024 * 1024  # texts that are not cut may have any length
 Encode = Callable[[list[str]], tuple[list[list[int]], int]]  # texts -> their ids, and how many were cut
 _LOOKED_AT = 10_000  # texts of a role that the share of those cut is estimated from
 

@@ -61,7 +61,7 @@ class Row:
     draw: Draw | None = None
     last: tuple[int, Tensor] | None = None
     bidirectional: bool = False  # every token attends to its whole text, whatever mask the model asks for
-    calls: int = 0  # of attention, so far: the number of the layer that is next
+    calls: int = 0  # attention's calls so far: the number of the next layer
 
     @property
     def longest(self) -> int:
@@ -156,7 +156,7 @@ def _by_groups(packed: Sequence[Tensor], row: Row, window: Window, scale: float 
     ]
     heads = None if row.heads is None else row.heads[row.calls].split(counts)
     asking = row.last[1] if row.last is not None and row.last[0] == row.calls else None
-    if asking is not None:  # of a model without windows
+    if asking is not None:  # the model has no windows
         packed, groups = [packed[0][asking], *packed[1:]], [(texts, 1) for texts, _ in groups]
     split = zip(_split(packed[0], groups), *(_split(states, row.groups) for states in packed[1:]), strict=True)
     for number, group in enumerate(split):

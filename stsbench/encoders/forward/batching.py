@@ -31,7 +31,7 @@ _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
 
 Groups = list[tuple[int, int]]  # (texts, tokens of each), in the order of a batch
-Slots = Sequence[tuple["Tensor", "Tensor"]]  # of each layer keys and values: (P, d) for all texts, or (n, P, d)
+Slots = Sequence[tuple["Tensor", "Tensor"]]  # each layer's keys and values: (P, d) for all texts, or (n, P, d)
 # Both begin alike: a causal model's first state is then the same in both.
 SHORT = "A cat sleeps."
 LONG = "A cat " + "that the old man from the small town saw in the green garden near the river " * 3 + "sleeps."

@@ -26,7 +26,7 @@ _HARMLESS = re.compile(
 )
 # Encoder-decoders of which transformers has the encoder as a model of its own, whose folders hold no decoder.
 _ENCODERS = {"t5", "mt5", "umt5"}
-_NUMBERS_A_BYTE, _NUMBERS_MISSING = 4, 1 << 25  # of weights: quantised to two bits; of a pooler that was not stored
+_NUMBERS_A_BYTE, _NUMBERS_MISSING = 4, 1 << 25  # weights quantised to two bits; numbers of a pooler that was not stored
 
 
 def load_model(
@@ -148,7 +148,7 @@ def _load(
     whole = (folder / "config.json").is_file()
     if not whole and not adapter:
         raise EncoderError(f"{name} is not a model folder: it holds no config.json")
-    source = folder if whole or base is None else base  # of the model's weights
+    source = folder if whole or base is None else base  # where the model's weights are
     if whole or base is not None:
         check_settings(source)
         weight_files(source)

@@ -39,8 +39,8 @@ _FOLDERS = {".git", ".cache", "__pycache__"}  # .cache: what the Hub's client no
 _SUFFIXES = {".md", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".pdf"}
 _NAMES = {".gitattributes", ".gitignore", ".DS_Store"}
 _SETTINGS = ("config.json", "modules.json", "index.json")  # the ends of the names of files that name others
-_LOCATION = re.compile(rb"\x0a\x08location\x12")  # of ONNX's external data, as protobuf writes the key before its value
-_EVENTS = ("open", "sqlite3.connect", "ctypes.dlopen")  # of the audit hook, whose first argument is a path
+_LOCATION = re.compile(rb"\x0a\x08location\x12")  # ONNX's external data: protobuf writes the key before its value
+_EVENTS = ("open", "sqlite3.connect", "ctypes.dlopen")  # events of the audit hook whose first argument is a path
 _IN_OPEN, _IN_Q_OVERFLOW = 0x20, 0x4000  # fanotify's numbers, too
 _FAN_CLOEXEC, _FAN_NONBLOCK, _FAN_REPORT_FID, _FAN_MARK_ADD, _AT_FDCWD = 0x1, 0x2, 0x200, 0x1, -100
 _CODE = f"{os.sep}transformers_modules{os.sep}"  # where transformers runs copies of a folder's own files
@@ -256,7 +256,7 @@ class Opened:
         where = caller.f_globals.get("__name__", "")
         if real in self._left or real.startswith(self._roots):
             card = real.endswith("README.md") and not _runs_code(caller, self._roots)  # libraries keep it as a text
-            compiled = real.endswith(".pyc") and where.startswith("importlib.")  # of a .py file, which counts
+            compiled = real.endswith(".pyc") and where.startswith("importlib.")  # its .py file counts
             if not (card or compiled):
                 self._add(real)
         elif _is_data(real) and _runs_code(caller, self._roots):

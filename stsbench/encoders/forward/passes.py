@@ -263,7 +263,7 @@ class PackedForward:
         self.model, self.bidirectional = model, bidirectional
         self.takes = inspect.signature(model.forward).parameters
         self._configs = list({id(part.config): part.config for part in transformers_models(model)}.values())
-        self._calls = 0  # of attention in a pass, once that is known
+        self._calls = 0  # attention's calls in a pass, once that is known
 
     def __call__(
         self, ids: Tensor, groups: Groups, layers: tuple[int, ...], soft: Soft | None = None, *, slots: Slots | None = None,

@@ -28,7 +28,7 @@ from stsbench.metrics.similarity import SIMILARITIES
 if TYPE_CHECKING:
     import torch
 
-Function = Callable[..., Any]  # of a list of n texts
+Function = Callable[..., Any]  # takes a list of n texts
 # Given a role (query, document or None) and a prompt, what reads texts so; None: what reads any text.
 Roles = Callable[[str | None, str | None], Function | None]
 

@@ -14,7 +14,7 @@ from stsbench.encoders.post.base import FromWeights, Map, PostOptions, State, Ve
 from stsbench.errors import StsbenchError
 from stsbench.settings import setting
 
-_ROWS = 8192  # of the table, converted to float64 at a time
+_ROWS = 8192  # rows of the table that are converted to float64 at a time
 _EQUAL = 1e-6  # singular values that differ by less of the largest one are one value: a float32 table tells no more
 
 

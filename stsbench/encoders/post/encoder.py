@@ -43,7 +43,7 @@ class PostProcessed(Wrapper):
         self.notes = (*chain.notes, *base.notes)
         self._cache: Any = None
         self._memory: Embed | None = None
-        self.fitting: Callable[[Encoder], PostProcessed] | None = None  # of another base, on the same texts
+        self.fitting: Callable[[Encoder], PostProcessed] | None = None  # fits another base on the same texts
 
     @property
     def identity(self) -> EncoderSpec:

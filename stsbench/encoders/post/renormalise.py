@@ -12,7 +12,7 @@ from stsbench.encoders.post.base import Post, PostOptions, State, Vectors, Vecto
 from stsbench.errors import StsbenchError
 from stsbench.settings import setting
 
-_SHORTEST = 1e-6  # of a mean that has a direction: float32 vectors of length 1 are rounded by less
+_SHORTEST = 1e-6  # a shorter mean has no direction: float32 vectors of length 1 are rounded by less
 
 
 class RenormaliseOptions(PostOptions):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stsbench.encoders.prompt.template import FullStop
 
 PROMPT_FILE = "prompt.safetensors"
-_KINDS: dict[str, Any] = {  # of Prompt.settings(): types, or the words that are allowed
+_KINDS: dict[str, Any] = {  # types, or the allowed words, of Prompt.settings()
     "template": (str,), "full_stop": {True, False, "punctuation32"}, "text": {"inside", "pieces"},
     "pieces": (int, type(None)), "denoise": (bool,),
     "positions": {"matched", "empty"}, "start": {"own", "zero"}, "head": {None, "dense", "transform"}, "each": (bool,),

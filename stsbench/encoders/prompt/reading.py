@@ -75,7 +75,7 @@ class Reading(ABC):
     """How texts are read, whatever the model is. Two that are equal give the same vectors."""
 
     option: ClassVar[str]  # the name of the option that asks for it
-    pooler: str  # of the spec
+    pooler: str  # as the spec names it
     layer: int  # the hidden state that is read
     bidirectional: bool  # whether a causal model attends in both directions
 

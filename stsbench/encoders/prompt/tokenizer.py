@@ -151,7 +151,7 @@ def table_size(model: Any) -> int | None:
     size: int | None = getattr(table, "num_embeddings", None)
     if size is not None:
         return size
-    weight = getattr(table, "weight", None)  # of I-BERT's and peft's own kinds of table
+    weight = getattr(table, "weight", None)  # I-BERT and peft have kinds of tables of their own
     return None if weight is None else len(weight)
 
 

@@ -29,7 +29,7 @@ from stsbench.encoders.transformer.exported import (
 from stsbench.encoders.transformer.find import check_unpinned, find_minilm, in_doubt, resolve, resolve_base, resolve_code
 from stsbench.errors import EncoderError
 
-_WHERE = ("trust_remote_code", "revision")  # of the options that change a vector, those that say what is loaded
+_WHERE = ("trust_remote_code", "revision")  # options that say what is loaded
 _LIBRARIES = ("stsbench", "torch", "transformers", "tokenizers")
 _WRITTEN = ("sentence_bert_config.json", "tokenizer_config.json")
 # Architectures whose position limit follows from config.json; RoBERTa's kin count positions from the padding index on.
@@ -42,11 +42,11 @@ class EncoderConfig:
     """Everything that changes a vector of a transformer, and where it is loaded from. The spec derives from it."""
 
     name: str  # as the user wrote it
-    folder: Path | None  # of the transformers model, or of all modules; None for a model in memory
+    folder: Path | None  # the transformers model's, or that of all modules; None for a model in memory
     pooler: str | None  # None: sentence-transformers runs its own modules
     weights: str = "live"  # sha256 of every file; "live" for a model in memory, which may change
     sources: tuple[Path, ...] = ()  # the folders that `weights` covers
-    base: Path | None = None  # of the model that the adapter in `folder` builds on, where that holds none
+    base: Path | None = None  # the model that the adapter in `folder` builds on, where that holds none
     prompt: PromptSettings = PLAIN
     prompts: Mapping[str, str] = field(default_factory=dict)  # by name; none where the user chose one, or there is none
     reading: Reading | None = None  # in the place of prompt and pooler
@@ -59,7 +59,7 @@ class EncoderConfig:
     stored_length: int | None = None  # tokens that the folder declares; None: as many as there are positions
     positions: int | None = None  # by config.json; None where only the loaded model can tell
     beyond_positions: bool = False  # they are no limit
-    width: int | None = None  # of the hidden states, by config.json
+    width: int | None = None  # the hidden states' width, by config.json
     dtype: str = "float32"
     similarity: str | None = None
     routes: bool = False  # queries and documents take other ways through the modules

@@ -29,9 +29,9 @@ _LEGACY = {  # sentence-transformers before version 6 stored one switch per mode
 }
 POOLING_MODES = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last", "weightedmean": "weighted_mean"}
 # model_type of the transformers whose vectors our forward passes compute, as tests/encoders/test_folder_kinds.py shows;
-# of the first eight also with a class of the folder's own, if that is trusted
+# the first eight also with a class of the folder's own, if that is trusted
 _WHATEVER_CLASS = {"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra", "albert"}
-_TABLES = {"data2vec-text", "deberta-v2", "ernie", "gpt2", "opt"}  # of positions: a text can be no longer
+_TABLES = {"data2vec-text", "deberta-v2", "ernie", "gpt2", "opt"}  # tables of positions, which bound a text's length
 ROTARY = {
     "eurobert", "gemma", "gemma2", "gemma3_text", "gpt_neox", "granite", "jina_embeddings_v3", "llama", "mistral",
     "modernbert", "nomic_bert", "olmo2", "phi3", "qwen2", "qwen3", "smollm3",

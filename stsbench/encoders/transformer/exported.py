@@ -29,7 +29,7 @@ HEAD = ("pooler.dense.weight", "pooler.dense.bias")  # where a kept head is stor
 PROMPT = "stsbench.encoders.transformer.prompt_module.PromptEncoding"  # a prompted encoder's type in modules.json
 _TYPES = {"pooler": (str,), "max_length": (int, type(None)), "method": (str, type(None)), "recipe": (str, type(None)),
           "normalize": (bool,)}
-_COUNTS = {"texts", "exact", "normalised", "rows"}  # of stsbench.encoders.fitted.SharedTexts
+_COUNTS = {"texts", "exact", "normalised", "rows"}  # fields of stsbench.encoders.fitted.SharedTexts
 _SETTINGS = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 
 
@@ -45,7 +45,7 @@ class Exported:
     normalize: bool = False  # vectors of length 1, before a post-processing
     post: bool = False  # the vectors go through post.json and post.safetensors (stsbench/encoders/post/chain.py)
     trained_on: tuple[str, ...] = ()  # the test data whose sentences were among the training text: "sts12", ...
-    training_overlap: tuple[Mapping[str, Any], ...] = ()  # of each training text: what it shares with which test sets
+    training_overlap: tuple[Mapping[str, Any], ...] = ()  # what each training text shares with which test sets
 
 
 def layout_digest(folder: Path, prompt: dict[str, Any] | None = None) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-SPREAD, DEVICE_MAP = "auto", "auto"  # of --device, and what accelerate makes of it
+SPREAD, DEVICE_MAP = "auto", "auto"  # the value of --device, and what accelerate makes of it
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ class SentenceTransformerEncoder(Encoder):
             for start in range(0, len(texts), _CHUNK):
                 yield list(range(start, min(len(texts), start + _CHUNK)))
             return
-        if not _is_fast(self.model.tokenizer):  # of word vectors and the like: each text by itself
+        if not _is_fast(self.model.tokenizer):  # word vectors and the like read each text by itself
             yield from ([row] for row in range(len(texts)))
             return
         lengths = [len(self._ids(text, truncation=True)) for text in texts]
@@ -204,7 +204,7 @@ class SentenceTransformerEncoder(Encoder):
         limit = self.spec.max_length
         if limit is None or len(((self.config.prompt.text_prompt or "") + text).encode("utf-8", "replace")) + 2 <= limit:
             return False
-        if not _is_fast(self.model.tokenizer):  # of word vectors and the like: no limit, or no ids
+        if not _is_fast(self.model.tokenizer):  # word vectors and the like have no limit, or no ids
             return False
         return len(self._ids(text, truncation=False)) > limit
 

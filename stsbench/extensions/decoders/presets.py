@@ -60,7 +60,7 @@ BY_NAME: dict[str, tuple[str, ...]] = {
 }
 
 
-_MOST_BYTES = 1_000_000  # of a file of demonstrations
+_MOST_BYTES = 1_000_000  # a file of demonstrations
 _SOURCE = "Zhang, Chang and Li 2024, arXiv 2404.03921"
 _PENULTIMATE: dict[str, dict[str, Any]] = {"released": {"layer": -2}}  # settings.py, by the prompt's name
 _AROUND = {

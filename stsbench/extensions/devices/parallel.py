@@ -223,7 +223,7 @@ class ParallelEncoder(Wrapper):
         """Return vectors of n distinct texts, dense. EncoderError: they are sparse, a text has none, or a process ended."""
         order = np.array(sorted(range(len(texts)), key=lambda row: -len(texts[row])), dtype=np.int64)
         parts = max(1, min(len(texts), max(self.processes, -(-len(texts) // _PART))))
-        rows = [order[start::parts] for start in range(parts)]  # of every length, so that each takes as long
+        rows = [order[start::parts] for start in range(parts)]  # every length, so that each takes as long
         jobs = [_Part(share, [texts[row] for row in share.tolist()], self._reads) for share in rows]
         vectors: Any = None
         truncated = np.zeros(len(texts), dtype=bool)

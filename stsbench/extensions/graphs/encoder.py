@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SUFFIXES = {"onnx": ".onnx", "openvino": ".xml"}
 _MARKS = ("modules.json", "config.json")
 STATES = ("last_hidden_state", "token_embeddings")  # as optimum's exports call them
-_HONOURED = (  # of the options that change a vector: what stands around a graph
+_HONOURED = (  # options that change a vector and stand around a graph
     "pooler", "template", "full_stop", "max_length", "normalize", "truncate_dim", "prompt", "prompt_name", "prompts",
 )
 _FROM_0 = ("bert", "distilbert", "electra", "albert")  # kinds whose positions are 0, 1, ... from a text's first token on

@@ -19,7 +19,7 @@ from stsbench.wording import counted, sized
 class Report:
     """What is installed, which data are there and what can be measured with them. `problems`: a line for what is broken."""
 
-    version: str  # of stsbench
+    version: str  # stsbench's
     system: str  # Python and the operating system
     packages: list[checks.Package]
     devices: list[str]  # the first is what a command takes

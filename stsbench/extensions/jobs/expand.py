@@ -18,11 +18,11 @@ from stsbench.extensions.jobs.plan_file import DATA_DIR, JOB, EvalGroup, Plan, T
 from stsbench.registry import did_you_mean, is_file_class
 
 DIGITS = 10  # hex digits of a digest in a name
-MOST_JOBS = 5_000  # of a plan or a sweep: those of benchmarks/zoo.yaml are some 200
+MOST_JOBS = 5_000  # jobs of a plan or a sweep; benchmarks/zoo.yaml has some 200
 DEEPEST = 100  # groups of a plan that go on from one another
 FILES = ("data.file", "labelled.file")  # settings of a recipe that name training text
 PYTHON = "python:"  # before a callable that an evaluation imports
-_DESCRIPTIVE = {"name", "description", "source", "published"}  # of a recipe: what changes no training
+_DESCRIPTIVE = {"name", "description", "source", "published"}  # keys of a recipe that change no training
 # Settings that came after the first plans: at these values a job keeps the id that it had before there was the setting.
 _LATER: dict[tuple[str, ...], Any] = {
     ("ranking",): None, ("data", "min_characters"): 0, ("labelled", "min_characters"): 0, ("options", "guide"): "frozen",

@@ -217,7 +217,7 @@ class LocalPool:
             workspace = replace(workspace, environment={**workspace.environment, "CUDA_VISIBLE_DEVICES": device})
         try:
             return attempt(job, workspace, self._start, started)
-        except Exception as error:  # of this job: the others go on, as Ray's do
+        except Exception as error:  # this job's error: the others go on, as Ray's do
             return Outcome("failed", one_line(error))
         finally:
             with self._lock:

@@ -210,8 +210,8 @@ class _Feed:
     ) -> None:
         self.search, self.study, self.log = search, study, log
         self.working, self.shown = working, ""
-        self.jobs: dict[int, tuple[Trial, list[Job]]] = {}  # of trials without an end, by their number
-        self.standing: dict[str, Standing | None] = {}  # of every job so far, None: not ended
+        self.jobs: dict[int, tuple[Trial, list[Job]]] = {}  # trials without an end, by their number
+        self.standing: dict[str, Standing | None] = {}  # every job so far; None: not ended
         self.reported: dict[int, int] = {}  # last step that the study was told of
         trials = search.space.points if search.trials is None else search.trials
         self.failures, self.most_failures, self.reason = 0, min(FAILURES, trials), ""  # in a row, of those told here
@@ -222,7 +222,7 @@ class _Feed:
             self.jobs[asked[0].number] = asked[0], jobs
             new = [job for job in jobs if job.id not in self.standing]
             self.standing |= {job.id: None for job in new}
-            self._tell()  # of values that were tried before, all may be known
+            self._tell()  # values that were tried before may all have results
             if new:
                 return new
         return []
@@ -307,7 +307,7 @@ class _Feed:
                     recipe = (jobs[0].folder(self.search.output) / "recipe.yaml").read_text("utf-8")
                     facts = {"scores": {str(seed): value for seed, value in scores.items()}, "by": by, "recipe": recipe}
                     score = spread(scores)["mean"]
-                except (StsbenchError, OSError) as error:  # of this trial: the others have scores, or will have
+                except (StsbenchError, OSError) as error:  # this trial's error: the others have scores, or will have
                     failed, facts = [one_line(error)], {UNSCORED: True}
             if failed:
                 facts["reason"] = failed[-1]

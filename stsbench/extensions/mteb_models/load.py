@@ -208,7 +208,7 @@ def _refused(error: Exception, registered: Registered, options: EncoderOptions) 
     """Return a loader's error as one line: a missing package with its command, the Hub's, or the error itself."""
     meta, name = registered.meta, registered.name
     for cause in _causes(error):
-        if isinstance(cause, StsbenchError):  # of the guard, in a library's own words
+        if isinstance(cause, StsbenchError):  # the guard's error in a library's own words
             return EncoderError(str(cause))
         if type(cause).__module__.startswith(("huggingface_hub.", "httpx")):
             return _of_the_hub(cause, meta, options.offline)

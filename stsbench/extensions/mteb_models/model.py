@@ -192,7 +192,7 @@ class MtebModel(Encoder):
                 yield
         except StsbenchError:
             raise
-        except Exception as error:  # of several hundred models
+        except Exception as error:  # several hundred models have errors of their own
             raise EncoderError(f"{name} cannot encode: {type(error).__name__}: {first_line(error)}") from error
 
     def _other(self, task: tuple[str, str, str | None], metadata: Any = None) -> Encoder:

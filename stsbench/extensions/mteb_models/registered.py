@@ -28,7 +28,7 @@ _OTHERS = {
     "sparse": "is a sparse or lexical search model, not one of dense vectors",
     "hybrid": "searches a corpus, and gives no vectors",
 }
-_HONOURED = ("max_length", "dtype", "truncate_dim", "revision", "trust_remote_code")  # of the options that change a vector
+_HONOURED = ("max_length", "dtype", "truncate_dim", "revision", "trust_remote_code")  # options that change a vector
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 

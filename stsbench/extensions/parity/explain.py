@@ -21,7 +21,7 @@ from stsbench.wording import counted
 
 _SCREENED = 12  # texts on which a hypothesis is tried first: what fails there cannot explain all
 _FIRST = 5  # hypotheses that a second one is added to
-_PART = 0.02  # of the squared distances, which such a one takes away
+_PART = 0.02  # the least share of the squared distances that a partial cause takes away
 _NEAREST = 0.2  # from which on a change that explains nothing whole is worth a word
 _ROWS = 2000  # texts of which another order is looked for
 # Of the differences by rounding: how alike in direction, and in size; docs/how-to/parity.md has what was measured.

@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
 UNIT = 5e-3  # how far from 1 the length of a vector is that was scaled to 1, and then rounded to 16 bits
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5)
-_BOARD = "cannot enter the public leaderboard"  # of no interest here
+_BOARD = "cannot enter the public leaderboard"  # a warning of no interest here
 EQUIVALENT, UNEQUAL, OPEN = "equivalent", "not equivalent", "undecided"
 
 

@@ -153,7 +153,7 @@ def _explained(
         explanation = Explanation(causes, 0.0, ("vectors are not normalised", "vectors are scaled"))
     else:
         explanation = explain(shop, texts, a, b, tolerance, _ROUGH)
-    if unsteady and not explanation.causes:  # of a part of the differences there is no cause
+    if unsteady and not explanation.causes:  # a part of the differences has no cause
         return explanation, (*map(str, unsteady), remark)
     return replace(explanation, causes=(*unsteady, *explanation.causes)), (remark,)
 

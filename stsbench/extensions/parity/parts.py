@@ -30,7 +30,7 @@ NO_ADAPTER = "no adapter"
 class Parts:
     """What turns texts into vectors, step by step."""
 
-    model: Any  # of transformers
+    model: Any  # transformers' model
     tokenizer: Any
     poolers: tuple[str, ...]  # whose vectors stand one behind another
     limit: int | None  # tokens, special ones included
@@ -40,8 +40,8 @@ class Parts:
     prompts: Mapping[str, str] = field(default_factory=dict)  # stored ones by name
     full_stop: FullStop = False
     layer: int | None = None  # the hidden state that is pooled; None: as the pooler has it
-    dense: Any = None  # of the pooler cls+dense
-    token_pooler: Any = None  # of a learned pooler
+    dense: Any = None  # for the pooler cls+dense
+    token_pooler: Any = None  # a learned pooler
     steps: tuple[tuple[str, Step], ...] = ()  # behind the pooling, by name
     post: Any = None  # a fitted post-processing
 

@@ -33,7 +33,7 @@ _STYLE = (
     "td:first-child{min-width:7rem}.verdict{padding:.7rem 1rem;border-left:.4rem solid;background:#f6f8fa}"
     ".equal{border-color:#1a7f37}.different{border-color:#b3261e}svg{max-width:100%}.small{color:#57606a;font-size:.85rem}"
 )
-_EDGES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the distances of directions
+_EDGES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # bounds for the distances of directions
 _WIDTH, _ROW, _LEFT = 640, 24, 150
 
 

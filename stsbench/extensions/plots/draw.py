@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stsbench.evaluation.run_file import InFolder
 
 _GROUP = "stsbench.pictures"  # entry points: functions from the folders of runs to a figure
-_TOKENS = "token-loss"  # of one run, texts and a method
+_TOKENS = "token-loss"  # draws one run, with texts and a method
 PICTURES = tuple(names(_GROUP))
 
 

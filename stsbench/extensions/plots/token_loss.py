@@ -9,7 +9,7 @@ from typing import Any
 from stsbench.display.style import PAGE, new_figure
 from stsbench.errors import StsbenchError
 
-TokenLosses = Sequence[tuple[str, float, float]]  # of a text: spelling, loss, weight
+TokenLosses = Sequence[tuple[str, float, float]]  # a text's tokens: spelling, loss, weight
 LOSS, WEIGHTED = "#A6D4F2", "#0072B2"  # one hue: the second is a part of the first
 _LETTER = 0.07  # inches, of a label at 7 points, on the wide side
 _LONGEST = 70  # characters of a text above its panel

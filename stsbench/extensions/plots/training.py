@@ -15,10 +15,10 @@ from stsbench.display.style import COLOURS, DASHES, GREY, PAGE, new_figure
 from stsbench.errors import StsbenchError
 from stsbench.training.runs.report import LOG, best_dev, curve, read_log
 
-SHARE = 0.05  # of a curve's points, that its running mean is taken over
+SHARE = 0.05  # a running mean is taken over this share of a curve's points
 FEW = 20  # points of a curve that is drawn as it is
 _WIDE = 50  # largest over smallest value from which a loss or a gradient norm gets a logarithmic axis
-_LETTERS = 60  # of stage names that fit above a panel
+_LETTERS = 60  # stage names of so many letters fit above a panel
 _TITLES = {"loss": "loss (weighted sum of its terms)", "learning_rate": "learning rate", "gradient_norm": "gradient norm"}
 Floats = NDArray[np.float64]
 Curve = tuple[NDArray[np.int64], Floats]  # steps of a stage, values

@@ -108,14 +108,14 @@ class PromptScore:
     low: float | None
     high: float | None
     n: int
-    fingerprint: str  # of the encoder behind this prompt
+    fingerprint: str  # the encoder's behind this prompt
 
 
 @dataclass(frozen=True, repr=False)
 class PromptScores(Tabular):
     """What `measure_prompts` gives: every score, and for each task their distribution over prompts."""
 
-    name: str  # of the model
+    name: str  # the model's
     scores: tuple[PromptScore, ...]
     neutral: str = NEUTRAL
     failures: tuple[str, ...] = ()  # a line for each task that had no score behind a prompt
@@ -276,7 +276,7 @@ its training decides what stands around a text
                     known = evaluate(reader, protocols=protocols, tasks=of_tasks, output=folder, post=post, fit_on=fit_on,
                                      **how)
                 except StsbenchError as error:
-                    if kind == DEFAULT:  # of the model, or of what is asked for
+                    if kind == DEFAULT:  # the model's default, or that of what is requested
                         raise
                     failures.append(f"{kind} {prompt!r}: {error}")
                     log(f"warning: {failures[-1]}")

@@ -54,7 +54,7 @@ SOURCES = {
     "sts14/test": "STS14", "sts15/test": "STS15", "sts16/test": "STS16",
 }
 OWN_RULES = {"kept": True, "changed": False}  # the columns of a user's paraphrases
-DECIMALS = 6  # of cosines that are compared: float32 vectors of equal tokens differ behind them from batch to batch
+DECIMALS = 6  # cosines are compared with so many: float32 vectors of equal tokens differ behind them from batch to batch
 
 
 def read_paraphrases(path: Path, columns: str = "") -> TripletSet:

@@ -22,7 +22,7 @@ KEY = "OPENAI_API_KEY"
 _DEFAULT = "https://api.openai.com/v1"
 _SHORTEST = 4  # characters of a key that is looked for in what a server says: "a" would be in every word
 _PART = 8  # characters of a longer key that tell too much of it
-_SCHEMES = ("http", "https", "socks5", "socks5h")  # of a proxy
+_SCHEMES = ("http", "https", "socks5", "socks5h")  # schemes of a proxy
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from stsbench.errors import EncoderError
 from stsbench.extensions.server.address import KEY, Address, Deadline, client_of, proxy_of, without_secrets
 from stsbench.wording import printable
 
-MOST_NUMBERS = 65_536  # of a vector
+MOST_NUMBERS = 65_536  # the widest vector
 _DIGITS = 32  # bytes of a number in JSON, at most
 TRIES = 8  # over a minute: what a service allows is often counted by the minute
 QUICK = 3  # where the texts themselves may be why it fails
@@ -171,7 +171,7 @@ class Client:
         self.name, self.address, self.counts = name, address, Counts()
         self._model, self._key = model, key
         self.answering, self.builds = "", set[str]()  # what its answers call the model, and what computes it
-        self.most_texts, self.halved = 2**31, 0  # of a request: fewer once more were refused, or failed twice
+        self.most_texts, self.halved = 2**31, 0  # texts of a request: fewer once more were refused, or failed twice
         self._asked: dict[str, Any] = {} if dimensions is None else {"dimensions": dimensions}
         self._encoding = "base64"
         self._lock = threading.Lock()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MOST = 31  # a request, and one of the probe: text-embeddings-inference takes 32
 TOKENS = 16_384
-_BYTES = 3  # of UTF-8 a token, an estimate: English has 4 to 5, Chinese 3; the server's tokenizer is not known here
+_BYTES = 3  # bytes of UTF-8 per token, an estimate: English has 4 to 5, Chinese 3; the server's tokenizer is not known
 _AROUND = 2  # special tokens of a text
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from stsbench.errors import EncoderError, StsbenchError
 from stsbench.files import cache_root, create_whole
 
 BY_SERVER_PROBE = "server probe 1"  # the number rises when TEXTS, or what is made of them, change
-FLOOR, TIMES, CEILING = 1e-4, 4.0, 0.1  # of the tolerance: at least, times the noise, at most
+FLOOR, TIMES, CEILING = 1e-4, 4.0, 0.1  # the tolerance: at least, times the noise, at most
 TOO_NOISY = 0.05  # relative noise beyond which nothing tells two models from one
 _DIRECTIONS, _STEP = 3, 1e-3  # projections of each text's vector, and what they are rounded to
 

@@ -174,7 +174,7 @@ class Variant(Held):
     def _described(self, spec: EncoderSpec) -> EncoderSpec:
         spec = self.form.described(spec, self.rescaled)
         if self._waits:
-            return replace(spec, fitted_on=None)  # of its own: a base may have been fitted
+            return replace(spec, fitted_on=None)  # a base may have been fitted on its own
         if self.ranges is None or self._fitted_on is None:
             return spec
         state = [spec.options[STATE]] if STATE in spec.options else []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from stsbench.display.pareto import Point
 
-AVERAGE = "Avg"  # of a protocol's tasks
+AVERAGE = "Avg"  # the average of a protocol's tasks
 FOOT = (
     "lost: points below the full vectors on the same items, with the 95 % interval of the paired bootstrap; *: no other "
     "copy is smaller and as good, or as small and better."
@@ -47,7 +47,7 @@ class VariantScore:
 
     dims: int  # numbers of a vector
     precision: str
-    bytes: int  # of a stored vector
+    bytes: int  # a stored vector's size
     protocol: str
     task: str
     metric: str
@@ -59,7 +59,7 @@ class VariantScore:
     loss_low: float | None
     loss_high: float | None
     p: float | None
-    fingerprint: str  # of the copy, before it is calibrated on a set
+    fingerprint: str  # the copy's, before it is calibrated on a set
 
     @property
     def name(self) -> str:
@@ -79,7 +79,7 @@ class VariantScore:
 class VariantScores(Tabular):
     """What `measure_variants` gives: every score of every copy, the full vectors first."""
 
-    name: str  # of the model
+    name: str  # the model's
     scores: tuple[VariantScore, ...]
     calibration: str = SHARED
     clip: tuple[float, float] | None = None  # quantiles beyond which numbers were cut before

@@ -97,7 +97,7 @@ def measure_variants(
     for number, form in enumerate(smaller, 1):
         try:
             runs.append(run(form, number))
-        except StsbenchError as error:  # of this copy: the others are measured
+        except StsbenchError as error:  # this copy's error: the others are measured
             failures.append(f"{form}: {error}")
             errors.append(error)
     if len(errors) == len(smaller):
@@ -270,7 +270,7 @@ def _draws(items: Sequence[Items], present: Sequence[bool], row: ScoreRow, how: 
     """Return (resamples,) of each run's score over the same resamples; None where its protocol draws none, or it has no
     score."""
     of_label = [{task: item for (label, task), item in of_run.items() if label == row.protocol} for of_run in items]
-    first = of_label[0].get(row.task) or next(iter(of_label[0].values()))  # of an average: any of its tasks
+    first = of_label[0].get(row.task) or next(iter(of_label[0].values()))  # an average: any of its tasks
     protocol = narrowed(first.protocol, row.model_copy(update={"aggregation": how}))
     resamples, seed = protocol.settings.get("resamples") or 0, protocol.settings.get("seed", 0)
     numbers = [number for number, is_there in enumerate(present) if is_there]

@@ -23,7 +23,7 @@ from stsbench.metrics.matching import Cuts
 from stsbench.registry import did_you_mean
 
 Floats = NDArray[np.float64]
-BARS = 40  # of a histogram
+BARS = 40  # a histogram's bars
 FORMAT = "stsbench-calibration/1"
 PRECISIONS = (0.9, 0.95, 0.99)
 Method = Literal["isotonic", "logistic"]

@@ -59,7 +59,7 @@ from stsbench.metrics.ranks import letters, significantly_different
 from stsbench.registry import did_you_mean
 
 AVERAGE = "Avg"
-Row = tuple[Sides, ScoreRow]  # of one task
+Row = tuple[Sides, ScoreRow]  # one task's
 
 
 def choose(

@@ -129,7 +129,7 @@ class _Building:
             raise
         if not self.texts.count:
             raise DataError(f"{self.texts.name} contains no text")
-        if (shard_folder(self.folder, len(self.notes)) / NOTE).exists():  # of texts that the input has not
+        if (shard_folder(self.folder, len(self.notes)) / NOTE).exists():  # texts that the input has not
             raise self._other(f"it ends after {counted(self.texts.count, 'line')}")
         self._finish()
 

@@ -59,15 +59,15 @@ class ShardNote(_Strict):
     empty: int  # texts without a character
     truncated: int  # texts that lost tokens to the model's limit
     clipped: int  # numbers beyond int8's scale
-    scales: tuple[float, ...] | None = None  # of the first shard of an int8 store, by which all are stored
+    scales: tuple[float, ...] | None = None  # the first shard's of an int8 store, by which all are stored
     files: dict[str, StoredFile]
 
 
 class InputNote(_Strict):
     """What was encoded."""
 
-    name: str  # of the file, without the folder; "-" for standard input
-    sha256: str  # of all its bytes
+    name: str  # the file's, without the folder; "-" for standard input
+    sha256: str  # over all its bytes
     bytes: int
 
 
@@ -79,7 +79,7 @@ class Manifest(_Strict):
     complete: bool = False
     dtype: Literal["float32", "float16", "int8", "binary"]
     shard_rows: int  # texts of every shard but the last
-    column: int | str | None  # of the input, from 1, or its name; None: lines, or a table's usual one
+    column: int | str | None  # the input's, from 1, or its name; None: lines, or a table's usual one
     encoder: dict[str, Any]  # the fields of EncoderSpec
     fingerprint: str
     libraries: dict[str, str]  # package -> version, of those that may change a vector, and stsbench's own number

@@ -87,7 +87,7 @@ def _check(callback: Any) -> None:
                 raise StsbenchError(
                     f"callbacks: {kind.__name__}.{name} must take ({', '.join(parameters)}): {error}"
                 ) from error
-            except ValueError:  # of a compiled function nothing is known
+            except ValueError:  # nothing is known of a compiled function
                 break
 
 

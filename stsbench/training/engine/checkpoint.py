@@ -35,7 +35,7 @@ class Best:
     score: float
     step: int
     folder: str
-    sha256: str = ""  # of the weights
+    sha256: str = ""  # the weights'
     stage: str = ""
 
 

@@ -66,7 +66,7 @@ class Loop:
         self._skipped: int | torch.Tensor = 0
         self._since, self._rows_done = time.monotonic(), 0
         self._began = self._saved = time.monotonic()  # the stage, without breaks; the last checkpoint
-        self._requested: torch.Tensor | None = None  # of several processes: a stop, a checkpoint, by the step before
+        self._requested: torch.Tensor | None = None  # what the step before asked of several processes: a stop, a checkpoint
 
     def run(self, position: Position, unlogged: Mapping[str, Any] = MappingProxyType({})) -> Position:
         """From `position` to the stage's last step; the position there. unlogged: of its checkpoint (Checkpoints.load).

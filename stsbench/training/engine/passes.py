@@ -19,7 +19,7 @@ from stsbench.training.engine.objective import Objective
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.recipe import Recipe
 
-_SAME = 1e-5  # of a vector's length: rounding, where one row stands elsewhere in the batch
+_SAME = 1e-5  # times a vector's length: rounding, where one row stands elsewhere in the batch
 ROWS = ""  # the key of the terms whose count goes with the rows
 
 

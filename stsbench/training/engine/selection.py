@@ -67,7 +67,7 @@ class Selection:
         self.name = f"{name} (sample)" if self.sample else name
         self._tests = tests
         self.digests: dict[str, str] = {}
-        self.warnings: list[str] = []  # of the data: files that are not those known to the catalog
+        self.warnings: list[str] = []  # files of the data that are not those known to the catalog
         self._score: Score | None = None
         self._held_out = held_out
         load: dict[str, Any] = {"data_dir": data_dir, "sample": sample, "offline": offline}

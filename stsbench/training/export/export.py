@@ -81,7 +81,7 @@ def try_export(inference: Inference, parent: Path, name: str) -> None:
             folder = Path(building)
             _fill(folder, inference, _limit(inference, None), Exported(inference.pooler), "", None)
             check_weights(folder, name)
-    except Exception as error:  # of libraries, each its own kinds
+    except Exception as error:  # libraries raise errors of their own kinds
         why = getattr(error, "strerror", None) or first_line(error)
         if isinstance(error, OSError) or "(os error" in why:  # safetensors' word for one
             raise StsbenchError(f"cannot write the model to {parent}: {why}") from error

@@ -115,7 +115,7 @@ class PackedTraining:
         self.indices = flat[mask[self.order].bool()]  # (tokens,) of the padded batch, text after text, longest first
         self.starts = descending.cumsum(0) - descending  # (n,) where each text begins among the tokens
         self.tokens = ids.flatten()[self.indices]
-        self.heads = None if heads is None else heads[self.order].unbind(1)  # of each layer (n, H), rows as in `order`
+        self.heads = None if heads is None else heads[self.order].unbind(1)  # each layer's (n, H), rows as in `order`
         if soft is not None or heads is not None:
             check_family(model)
         if heads is not None:

@@ -15,7 +15,7 @@ from stsbench.wording import counted
 
 TEXTS = Path(__file__).resolve().parents[2] / "data" / "sample" / "train"
 BACKBONE = "minilm"
-STEPS, BATCH = 20, 16  # of each stage, or as many rows as a method takes together: seconds on a CPU
+STEPS, BATCH = 20, 16  # each stage's, or as many rows as a method takes together: seconds on a CPU
 SENTENCES, DOCUMENTS, LABELLED_PAIRS = "wiki_sentences.txt", "documents.txt", "nli_pairs.tsv"
 # What stands in the recipes -> the sample's file of that form. Sentences stand in for every other text.
 FORMS = {

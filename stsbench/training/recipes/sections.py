@@ -14,10 +14,10 @@ from stsbench.settings import Settings, setting
 
 _TRAINED = ("cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn", "mean_cnn", "mask")
 AVG_STS, AVG_STS_SETS = "avg_sts", ("stsb/dev", "sick-r/trial")  # the mean over both, as SimCSE's code calls it
-SELECTED_BY, OWN_PAIRS = ("sts-b dev", AVG_STS, "transfer dev", "held-out", "none"), "sts:"  # of selection.by
+SELECTED_BY, OWN_PAIRS = ("sts-b dev", AVG_STS, "transfer dev", "held-out", "none"), "sts:"  # the values of selection.by
 LABELLED_PAIRS = "pairs:"  # the same of pairs that match or do not
-MOST = 2**31 - 1  # of a batch's rows and the like: beyond it C's integers overflow
-CHANNELS = 8192  # of a learned pooler: a recipe may be somebody else's, and memory is the machine's
+MOST = 2**31 - 1  # beyond so many rows of a batch and the like C's integers overflow
+CHANNELS = 8192  # a learned pooler's: a recipe may be somebody else's, and memory is the machine's
 Kernels = Annotated[tuple[Annotated[int, Field(ge=1, le=512)], ...], Field(min_length=1, max_length=16)]
 
 

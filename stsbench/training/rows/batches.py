@@ -49,7 +49,7 @@ class Batches:
         self.rows, self.size, self.accumulate = rows, settings.batch_size, settings.accumulate
         self.seed, self.stage, self.use = seed, stage, use
         self.lengths = lengths if settings.order == "length" else None
-        self.used = len(rows) - len(rows) % group  # of an epoch's rows, in their order
+        self.used = len(rows) - len(rows) % group  # rows of an epoch that are used, in their order
         count, rest = divmod(self.used, self.size)
         self.whole = rest == 0 or settings.drop_last or rest < max(least, processes)
         self.dropped = len(rows) - self.used + (rest if self.whole else 0)

@@ -135,7 +135,7 @@ def _data(summary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 def _trained_on(summary: Mapping[str, Any], backbone: Path) -> tuple[str, ...]:
     """Return the test data whose sentences were among the training text: in any stage, or of the model it started from."""
     here = [name for _, data in _data(summary) for name in data.get("texts_of", ())]
-    base = resolve_base(backbone, offline=True)  # of an adapter
+    base = resolve_base(backbone, offline=True)  # an adapter's base
     return tuple(dict.fromkeys([*trained_on_of(backbone), *(trained_on_of(base) if base else ()), *here]))
 
 
@@ -151,7 +151,7 @@ def _training_overlap(run: PreparedRun, summary: Mapping[str, Any]) -> list[Mapp
     here = [*(known.get(data["digest"]) or not_looked_for(data["file"], data["digest"]) for data in earlier_data),
             *summary["overlap"].values()]
     backbone = run.method.backbone.folder
-    base = resolve_base(backbone, offline=True)  # of an adapter
+    base = resolve_base(backbone, offline=True)  # an adapter's base
     every = [*training_overlap_of(backbone), *(training_overlap_of(base) if base else ()), *here]
     return [text for at, text in enumerate(every) if text not in every[:at]]
 
@@ -160,7 +160,7 @@ def _without_folders(key: str, value: Any, keys: Container[str]) -> Any:
     """Return a setting as it is wherever its files lie. keys: names of sets, which are no files."""
     if key.endswith(".teachers"):
         return [{**teacher, "model": Path(teacher["model"]).name} for teacher in value]
-    if key == "selection.by" and value.startswith(LABELLED_PAIRS):  # of one file chosen by scores another encoder is kept
+    if key == "selection.by" and value.startswith(LABELLED_PAIRS):  # chosen by other scores, one file keeps another encoder
         return f"{LABELLED_PAIRS}{Path(value.removeprefix(LABELLED_PAIRS)).name}"
     file = key.endswith((".file", ".model")) or key in ("method", "selection.by")
     return Path(value).name if value and file and value not in keys else value

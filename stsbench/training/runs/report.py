@@ -314,7 +314,7 @@ def summarise_subsets(runs: Mapping[int, Sequence[Path]]) -> dict[str, Any]:
     scores = over_runs(every)
     for entry in [scores["dev"], scores["dev_last"], *scores["tests"]]:
         if entry is not None:
-            values: dict[int, list[float]] = {}  # of each subset
+            values: dict[int, list[float]] = {}  # the values of each subset
             for key, value in entry["values"].items():
                 values.setdefault(int(key.partition("/")[0]), []).append(value)
             entry["subsets"] = spread({subset: fmean(of_seeds) for subset, of_seeds in values.items()})

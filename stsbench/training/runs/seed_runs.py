@@ -46,10 +46,10 @@ def train_seeds(
     others go on. Raises StsbenchError as `train` does, and that LossError where no seed was trained.
     """
     folder = options.output
-    first = os.environ.get("RANK", "0") == "0"  # of several processes: the others may come when the first has begun
+    first = os.environ.get("RANK", "0") == "0"  # other processes may come when the first has begun
     check_output(folder, options.resume or not first)
     if first:
-        clear_leftovers(folder)  # of seeds.json
+        clear_leftovers(folder)  # those of seeds.json
     if options.resume:
         options = as_started(options)
     numbers = range(options.recipe.seed, options.recipe.seed + seeds)
@@ -59,7 +59,7 @@ def train_seeds(
     failures: dict[str, str] = {}
     failed: LossError | None = None
     runs = []
-    seconds: list[float] = []  # of the seeds trained here from their first step on
+    seconds: list[float] = []  # for the seeds trained here from their first step on
     for seed in numbers:
         run = folder / f"seed-{seed}"
         log(f"seed {seed}: {run}{_left(seconds, numbers.stop - seed)}")

@@ -78,7 +78,7 @@ class WarmStart:
     run: Path
     recipe: Recipe  # by which it was trained
     position: Position
-    folder: Path  # of the checkpoint
+    folder: Path  # the checkpoint's
     manifest: RunManifest
 
     @property
